@@ -1,0 +1,1 @@
+"""The worlds. They know nothing of one another."""

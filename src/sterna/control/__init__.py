@@ -1,0 +1,1 @@
+"""The loop: observe, decide, check, act, journal. The same object in every world."""

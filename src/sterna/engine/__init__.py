@@ -1,0 +1,1 @@
+"""Pure functions from a snapshot to a decision. No clock, no randomness, no input or output, no memory."""

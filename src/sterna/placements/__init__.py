@@ -1,0 +1,1 @@
+"""Which node for each worker: one rule, one file."""

@@ -1,0 +1,1 @@
+"""How many workers for each job: one rule, one file."""

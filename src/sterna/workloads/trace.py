@@ -1,21 +1,42 @@
 """A trace: jobs that somebody ran once, as columns, ready to be replayed.
 
-Loaders and generators make traces, the simulator replays them. A trace knows durations, which no scheduler does; it never
-reaches a policy as it is.
+Loaders and generators make traces, the simulator replays them. A trace knows durations, which no scheduler does; it
+never reaches a policy as it is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from sterna.errors import UserError
+from sterna.errors import Bug, UserError
+from sterna.workloads.domain import COUNT, DEVICES, NOT_NEGATIVE, POSITIVE, WHOLE, Bools, Domain, Floats, Ints, plain
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Numbers = Sequence[float] | Floats | Ints
+Array = TypeVar("Array", Floats, Ints)
+
+NUMBER_COLUMNS: dict[str, tuple[str, Domain]] = {
+    "submit_seconds": ("submit_s", NOT_NEGATIVE),
+    "workers": ("workers", COUNT),
+    "duration_seconds": ("duration_s", POSITIVE),
+    "minimum": ("min_workers", COUNT),
+    "maximum": ("max_workers", COUNT),
+    "devices_per_worker": ("gpus_per_worker", DEVICES),
+    "priority": ("priority", WHOLE),
+}
+"""Field of `Trace`: what users call it, in files and messages, and what it may hold."""
+
+TEXT_COLUMNS: dict[str, str] = {
+    "name": "job",
+    "model": "model",
+    "category": "category",
+    "user": "user",
+    "pool": "pool",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +73,180 @@ class Trace:
     def __len__(self) -> int:
         return len(self.name)
 
-    def take(self, rows: Sequence[int] | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Trace:
+    def take(self, rows: Sequence[int] | Ints | Bools) -> Trace:
         """The same trace with only these rows, submit times as they were."""
         index = np.arange(len(self))[rows]
         pick = index.tolist()
-        columns: dict[str, object] = {}
-        for field in ("submit_seconds", "workers", "minimum", "maximum", "duration_seconds", "devices_per_worker", "priority"):
-            columns[field] = getattr(self, field)[index]
-        for field in ("name", "model", "category", "user", "pool"):
+        columns: dict[str, Any] = {field: _frozen(getattr(self, field)[index]) for field in NUMBER_COLUMNS}
+        for field in TEXT_COLUMNS:
             values = getattr(self, field)
-            columns[field] = tuple(values[i] for i in pick)
-        return replace(self, **columns)  # type: ignore[arg-type]
+            columns[field] = tuple([values[row] for row in pick])
+        return replace(self, **columns)
 
     def elastic(self, least: float, most: float) -> Trace:
         """Every job may have from `least` to `most` times the workers it asked for."""
-        if not 0 < least <= most:
-            raise UserError(f"--elastic {least:g}x:{most:g}x: the first multiple must be above 0 and not above the second.")
-        low = np.maximum(1, np.floor(self.workers * least)).astype(np.int64)
-        high = np.maximum(low, np.floor(self.workers * most)).astype(np.int64)
-        return replace(self, minimum=low, maximum=high, workers=np.clip(self.workers, low, high))
+        if not (0 < least <= 1 <= most and math.isfinite(most)):
+            raise UserError(
+                f"--elastic {least:g}x:{most:g}x: give a multiple of at most 1 and one of at least 1, e.g. 1x:4x."
+            )
+        low = np.maximum(1, _times(self.workers, least))
+        return replace(self, minimum=_frozen(low), maximum=_frozen(_times(self.workers, most)))
+
+
+def make_trace(
+    *,
+    name: Sequence[str],
+    submit_seconds: Numbers,
+    workers: Numbers,
+    duration_seconds: Numbers,
+    minimum: Numbers | None = None,
+    maximum: Numbers | None = None,
+    devices_per_worker: Numbers | None = None,
+    priority: Numbers | None = None,
+    model: Sequence[str] | None = None,
+    category: Sequence[str] | None = None,
+    user: Sequence[str] | None = None,
+    pool: Sequence[str] | None = None,
+    source: str = "trace",
+    kind: str = "made",
+    notices: Sequence[str] = (),
+    lines: Sequence[int] | None = None,
+) -> Trace:
+    """Check columns that may come in any order, and sort them. Nothing is shifted, dropped or renamed.
+
+    Left out, `minimum` and `maximum` are `workers`, each worker has one device, every priority is 0 and every text
+    empty; a category that is empty is the model. `lines` are those of the source file, for messages.
+    """
+    count = len(name)
+    if count == 0:
+        raise UserError(f"{source}: the trace has no jobs.")
+    where = _Where(source, name, lines)
+    numbers = {
+        "submit_seconds": submit_seconds,
+        "workers": workers,
+        "duration_seconds": duration_seconds,
+        "minimum": workers if minimum is None else minimum,
+        "maximum": workers if maximum is None else maximum,
+        "devices_per_worker": np.ones(count) if devices_per_worker is None else devices_per_worker,
+        "priority": np.zeros(count) if priority is None else priority,
+    }
+    checked = {field: _checked(field, values, where) for field, values in numbers.items()}
+    _check_bounds(checked, where)
+    texts = {
+        field: _stripped(field, values, count)
+        for field, values in (("name", name), ("model", model), ("category", category), ("user", user), ("pool", pool))
+    }
+    texts["category"] = tuple(map(_either, texts["category"], texts["model"]))
+    _check_texts(texts, where)
+    order = _submit_order(checked["submit_seconds"], texts["name"])
+    pick = order.tolist()
+    columns: dict[str, Any] = {field: _stored(field, values[order]) for field, values in checked.items()}
+    columns |= {field: tuple([values[row] for row in pick]) for field, values in texts.items()}
+    return Trace(source=source, kind=kind, notices=tuple(notices), **columns)
+
+
+def numbered_names(count: int) -> tuple[str, ...]:
+    """`job-00001` and so on, wide enough that the order of the names is the order of the numbers."""
+    width = max(5, len(str(count)))
+    return tuple([f"job-{number:0{width}d}" for number in range(1, count + 1)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """Names a row in messages: by its line where there is a file, else by its job."""
+
+    source: str
+    name: Sequence[str]
+    lines: Sequence[int] | None
+
+    def __call__(self, row: int) -> str:
+        place = f"job '{self.name[row]}'" if self.lines is None else f"line {self.lines[row]}"
+        return f"{self.source}, {place}"
+
+
+def _checked(field: str, values: Numbers, where: _Where) -> Floats:
+    column, domain = NUMBER_COLUMNS[field]
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.shape != (len(where.name),):
+        raise Bug(f"make_trace: {field} has shape {numbers.shape}, but there are {len(where.name)} names.")
+    outside = domain.first_outside(numbers)
+    if outside is not None:
+        found = plain(numbers[outside]) if np.isfinite(numbers[outside]) else str(numbers[outside])
+        raise UserError(f"{where(outside)}, column '{column}': found {found}, expected {domain.words}.")
+    return numbers
+
+
+def _check_bounds(checked: dict[str, Floats], where: _Where) -> None:
+    workers, low, high = checked["workers"], checked["minimum"], checked["maximum"]
+    if (low > high).any():
+        row = int(np.argmax(low > high))
+        raise UserError(
+            f"{where(row)}: min_workers {plain(low[row])} is above max_workers {plain(high[row])}; "
+            "make it at most as large."
+        )
+    outside = (workers < low) | (workers > high)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise UserError(
+            f"{where(row)}: workers {plain(workers[row])} is not between min_workers {plain(low[row])} and "
+            f"max_workers {plain(high[row])}; widen the bounds or change workers."
+        )
+
+
+def _stripped(field: str, values: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    if values is None:
+        return ("",) * count
+    if len(values) != count:
+        raise Bug(f"make_trace: {field} has {len(values)} rows, but there are {count} names.")
+    return tuple(map(str.strip, values))
+
+
+def _check_texts(texts: dict[str, tuple[str, ...]], where: _Where) -> None:
+    for field, values in texts.items():
+        if not "".join(values).isprintable():
+            row = next(row for row, value in enumerate(values) if not value.isprintable())
+            raise UserError(
+                f"{where(row)}, column '{TEXT_COLUMNS[field]}': found {values[row]!r}, expected text without "
+                "line breaks or control characters."
+            )
+    names = texts["name"]
+    for row, name in enumerate(names):
+        if not name or name[0] == "#":
+            found = f"the name '{name}'" if name else "no name"
+            raise UserError(f"{where(row)}: found {found}, expected one that is not empty and does not start with #.")
+    if len(set(names)) < len(names):
+        _refuse_duplicate(names, where)
+
+
+def _refuse_duplicate(names: tuple[str, ...], where: _Where) -> None:
+    first: dict[str, int] = {}
+    for row, name in enumerate(names):
+        before = first.setdefault(name, row)
+        if before != row:
+            place = f"line {where.lines[before]}" if where.lines is not None else f"row {before + 1}"
+            raise UserError(f"{where(row)}: the name '{name}' is taken by {place}; give each job its own name.")
+
+
+def _submit_order(submit_seconds: Floats, names: tuple[str, ...]) -> Ints:
+    by_name = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+    return by_name[np.argsort(submit_seconds[by_name], kind="stable")]
+
+
+def _either(text: str, otherwise: str) -> str:
+    return text or otherwise
+
+
+def _times(counts: Ints, multiple: float) -> Ints:
+    """Rounded down, but 28.999999999999996, which is 100 times 0.29, is 29."""
+    product: Floats = np.floor(counts * multiple + 1e-9)
+    return product.astype(np.int64)
+
+
+def _stored(field: str, values: Floats) -> Floats | Ints:
+    is_whole = NUMBER_COLUMNS[field][1].is_whole
+    return _frozen(values.astype(np.int64)) if is_whole else _frozen(values + 0.0)
+
+
+def _frozen(values: Array) -> Array:
+    values.setflags(write=False)
+    return values

@@ -1,0 +1,1 @@
+"""A world of events on a virtual clock."""

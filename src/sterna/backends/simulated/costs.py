@@ -1,0 +1,61 @@
+"""What changes cost a job in the simulated world."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sterna.model.cluster import Home
+
+
+@dataclass(frozen=True)
+class Costs:
+    """All zero: changes are free, as in most published simulators."""
+
+    restart_seconds: float = 0.0
+    """Time without progress at every start, move and resize by restart."""
+    rescale_seconds: float | None = None
+    """Time without progress at a resize; None: a resize is a restart."""
+    lost_work_seconds: float = 0.0
+    """Work since the last checkpoint that a stop, a move, a resize by restart or a lost node throws away, at most."""
+    cross_node_penalty: float = 0.0
+    """Share of speed lost while the workers sit on several nodes, and again on several racks."""
+
+    @property
+    def resize_seconds(self) -> float:
+        return self.restart_seconds if self.rescale_seconds is None else self.rescale_seconds
+
+    @property
+    def resize_loses_work(self) -> bool:
+        return self.rescale_seconds is None
+
+    def slowdown(self, home: Home, rack: Sequence[int]) -> float:
+        """Factor on the speed of a job that sits so."""
+        if not self.cross_node_penalty or len(home.workers) < 2:
+            return 1.0
+        nodes = {node for node, _ in home.workers}
+        spans = (len(nodes) > 1) + (len({rack[node] for node in nodes}) > 1)
+        return float((1.0 - self.cross_node_penalty) ** spans)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A node that is lost and comes back."""
+
+    node: int
+    at_seconds: float
+    for_seconds: float = float("inf")
+
+
+def random_faults(nodes: int, mtbf_seconds: float, repair_seconds: float, horizon_seconds: float, seed: int) -> list[Fault]:
+    """Faults of each node, exponential in time between them and fixed in length; the same for the same seed."""
+    random = np.random.default_rng(seed)
+    faults = []
+    for node in range(nodes):
+        at = float(random.exponential(mtbf_seconds))
+        while at < horizon_seconds:
+            faults.append(Fault(node, at, repair_seconds))
+            at += repair_seconds + float(random.exponential(mtbf_seconds))
+    return sorted(faults, key=lambda fault: (fault.at_seconds, fault.node))

@@ -1,0 +1,374 @@
+"""The simulated world: exact events on a virtual clock, no time step.
+
+Progress is stored as (work left at an instant, rate since then), so a job that nothing happens to costs nothing; ends are in
+one heap whose stale entries are recognised by their version. Columns are gathered for the active jobs when a rule reads them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.table import ActiveTable, Line
+from sterna.backends.simulated.workload import Workload
+from sterna.engine.room import Room
+from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Home, Nodes
+from sterna.model.plan import Action, Kind, Mark, Outcome
+from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
+from sterna.model.speedup import Floats
+
+_SOON = 1e-6
+"""A decision that wants to be looked at again at once is looked at so much later."""
+
+
+@dataclass
+class Tally:
+    """What happened, in numbers."""
+
+    preemptions: int = 0
+    migrations: int = 0
+    resizes: int = 0
+    failures: int = 0
+    lost_seconds: float = 0.0
+    """Work thrown away, in seconds at one worker."""
+    device_seconds: float = 0.0
+    times: list[float] = field(default_factory=list)
+    """When anything changed, and what was then: devices in use, jobs waiting."""
+    devices_used: list[float] = field(default_factory=list)
+    jobs_waiting: list[int] = field(default_factory=list)
+
+
+class SimulatedBackend:
+    """A cluster and its jobs, ahead of time."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        nodes: Nodes,
+        costs: Costs | None = None,
+        faults: Sequence[Fault] = (),
+        *,
+        timeline: bool = False,
+    ) -> None:
+        self.jobs = workload
+        self.costs = costs or Costs()
+        self.tally = Tally()
+        self._timeline = timeline
+        self._room = Room(nodes)
+        self._open = nodes.is_open.copy()
+        self._nodes = self._with_room(nodes)
+        self._rack = nodes.rack.tolist()
+        self._faults = _fault_events(faults)
+        self._submit: list[float] = workload.submit.tolist()
+        self._keep_books(len(workload))
+        self._lay_table(workload)
+        self._arrived = 0
+        self._ends: list[tuple[float, int, int]] = []
+        self._homes: dict[JobKey, Home] = {}
+        self._seen_homes = MappingProxyType(self._homes)
+        self._free = int(nodes.free[nodes.unit][nodes.is_open].sum())
+        self._widest = int(workload.maximum.max(initial=0))
+        self._is_rigid = bool((workload.minimum == workload.maximum).all())
+        tally = workload.shapes.tally(nodes.unit)
+        self._cost: list[int] = (workload.minimum * tally.worker[workload.shape]).tolist()
+        """Units of each job at its minimum."""
+        self._least = 0
+        self._zero = frozenset(name for name, column in (("priority", workload.priority),) if not column.any())
+        self._last_action = -NEVER
+        self._finished: list[float] = []
+        self._history = np.zeros(0)
+        self._used = 0
+        self.now = self._submit[0] if self._submit else 0.0
+        self._arrive()
+
+    def _keep_books(self, count: int) -> None:
+        """State by job: what single jobs are asked for is in lists, what rules read of all active jobs is in a table."""
+        self._version = [0] * count
+        self._left: list[float] = self.jobs.work.tolist()
+        self._rate = [0.0] * count
+        self._since = [0.0] * count
+        """From when on it makes progress: the end of its last start."""
+        self._held = [0.0] * count
+        """Since when it has had the workers it has."""
+        self._devices = [0.0] * count
+        self._attained = [0.0] * count
+        self._service = [0.0] * count
+        """Device-seconds in all its life; `_attained` starts anew when it is promoted."""
+        self._executed = [0.0] * count
+        self._waiting_since = self._submit.copy()
+        self.first_start = [NEVER] * count
+        self.waited = [0.0] * count
+        self.finish = [NEVER] * count
+
+    def _lay_table(self, jobs: Workload) -> None:
+        zeros = np.zeros(len(jobs))
+        fixed = {
+            "submit": jobs.submit,
+            "priority": jobs.priority,
+            "minimum": jobs.minimum,
+            "maximum": jobs.maximum,
+            "request": jobs.request,
+            "shape": jobs.shape,
+            "curve": jobs.curve,
+        }
+        changing = {
+            "workers": np.zeros(len(jobs), dtype=np.int64),
+            "first_start": np.full(len(jobs), NEVER),
+            "waiting_since": jobs.submit,
+            "executed": zeros,
+            "remaining.start": jobs.work,
+            "remaining.slope": zeros,
+            "attained.start": zeros,
+            "attained.slope": zeros,
+        }
+        has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
+        if has_pauses:
+            changing["remaining.most"] = jobs.work
+        self.table = ActiveTable(fixed, changing)
+        self.lines = {"remaining": Line(self.table, "remaining", has_pauses), "attained": Line(self.table, "attained")}
+
+    def _with_room(self, nodes: Nodes) -> Nodes:
+        free = self._room.free.view()
+        free.flags.writeable = False
+        return replace(nodes, free=free, shared=self._room.shared, is_open=self._open.copy())
+
+    # What the controller sees.
+
+    def observe(self) -> Snapshot:
+        return Snapshot(
+            self.now,
+            Jobs(_Active(self)),
+            self._nodes,
+            self.jobs.shapes,
+            self.jobs.curves,
+            self._seen_homes,
+            self._free,
+            self._used,
+            self._least,
+            self._widest,
+            self._is_rigid,
+            self._last_action,
+            self._sorted_history,
+            self.costs.restart_seconds,
+        )
+
+    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+        outcomes = []
+        for action in actions:
+            if self._homes.get(action.key, NOWHERE) != action.before or self.finish[action.key] < NEVER:
+                outcomes.append(Outcome.STALE)
+                continue
+            self._carry_out(action)
+            outcomes.append(Outcome.APPLIED)
+        if outcomes:
+            self._last_action = self.now
+            self._note()
+        return outcomes
+
+    def wait(self, until: float) -> bool:
+        """Jump to the next event."""
+        ends = self._ends
+        while ends and self._version[ends[0][2]] != ends[0][1]:
+            heapq.heappop(ends)
+        then = max(until, self.now + _SOON)
+        if ends and ends[0][0] < then:
+            then = ends[0][0]
+        if self._arrived < len(self._submit) and self._submit[self._arrived] < then:
+            then = self._submit[self._arrived]
+        if self._faults and self._faults[-1][0] < then and (self.table.count or self._arrived < len(self._submit)):
+            then = self._faults[-1][0]
+        if then == NEVER:
+            return False
+        self.tally.device_seconds += self._used / MILLI * (then - self.now)
+        self.now = then
+        self._happen()
+        return True
+
+    # What happens by itself.
+
+    def _happen(self) -> None:
+        now, ends, version = self.now, self._ends, self._version
+        while ends and ends[0][0] <= now:
+            _, stamp, row = heapq.heappop(ends)
+            if version[row] == stamp:
+                self._end(row)
+        self._arrive()
+        while self._faults and self._faults[-1][0] <= now:
+            _, node, is_up = self._faults.pop()
+            self._turn(node, is_up)
+        self._note()
+
+    def _arrive(self) -> None:
+        first = self._arrived
+        submit, now, last = self._submit, self.now, first
+        while last < len(submit) and submit[last] <= now:
+            last += 1
+        if last > first:
+            self._least += sum(self._cost[first:last])
+            self.table.append(first, last)
+            self._arrived = last
+
+    def _end(self, row: int) -> None:
+        self._settle(row)
+        self._left[row] = 0.0
+        self.finish[row] = self.now
+        self._release(row)
+        self._finished.append(self._service[row])
+        self._least -= self._cost[row]
+        self.table.remove(self.table.place_of(row))
+
+    def _turn(self, node: int, is_up: bool) -> None:
+        """A node is lost, with all jobs that have a part on it, or comes back."""
+        self._open[node] = is_up
+        if not is_up:
+            struck = [key for key, home in self._homes.items() if any(n == node for n, _ in (*home.workers, *home.ps))]
+            for key in struck:
+                self.tally.failures += 1
+                self._stop(key, self.table.place_of(key))
+        self._nodes = self._with_room(self._nodes)
+        self._free = int(self._nodes.free[self._nodes.unit][self._open].sum())
+
+    # What is done to jobs.
+
+    def _carry_out(self, action: Action) -> None:
+        kind, key, place, before, after, mark = action
+        if kind is Kind.STOP:
+            self.tally.preemptions += 1
+            self._stop(key, place)
+        elif kind is Kind.START:
+            if mark is Mark.PROMOTED:
+                self._attained[key] = 0.0
+            if not self._version[key]:
+                self.table.columns["first_start"][place] = self.first_start[key] = self.now
+            self.waited[key] += self.now - self._waiting_since[key]
+            self._seat(key, place, before, after, self.costs.restart_seconds)
+        elif kind is Kind.MIGRATE:
+            self.tally.migrations += 1
+            self._settle(key, self.costs.lost_work_seconds)
+            self._seat(key, place, before, after, self.costs.restart_seconds)
+        else:
+            self.tally.resizes += 1
+            self._settle(key, self.costs.lost_work_seconds if self.costs.resize_loses_work else 0.0)
+            self._seat(key, place, before, after, self.costs.resize_seconds)
+
+    def _stop(self, row: int, place: int) -> None:
+        self._settle(row, self.costs.lost_work_seconds)
+        self._release(row)
+        self._waiting_since[row] = self.now
+        columns = self.table.columns
+        columns["workers"][place] = 0
+        columns["executed"][place] = self._executed[row]
+        columns["waiting_since"][place] = self.now
+        self.lines["remaining"].hold(place, self._left[row])
+        self.lines["attained"].hold(place, self._attained[row])
+
+    def _settle(self, row: int, lost_seconds: float = 0.0) -> None:
+        """Book what a job has done since it was last looked at."""
+        now = self.now
+        held = now - self._held[row]
+        if held > 0:
+            used = held * self._devices[row]
+            self._attained[row] += used
+            self._service[row] += used
+            self._executed[row] += held
+            self._held[row] = now
+        ran = now - self._since[row]
+        if ran > 0:
+            if lost_seconds:
+                lost = min(lost_seconds, ran)
+                self.tally.lost_seconds += lost * self._rate[row]
+                ran -= lost
+            self._left[row] -= ran * self._rate[row]
+            self._since[row] = now
+
+    def _release(self, row: int) -> None:
+        self._occupancy(row, self._homes.pop(JobKey(row)), NOWHERE)
+        self._devices[row] = 0.0
+        self._version[row] += 1
+
+    def _seat(self, key: JobKey, place: int, before: Home, after: Home, pause_seconds: float) -> None:
+        """Let a job sit somewhere and tell when it will end."""
+        size = after.size
+        self._occupancy(key, before, after)
+        self._homes[key] = after
+        self.table.columns["workers"][place] = size
+        rate = self.jobs.curves.speed_of(self.jobs.curve.item(key), size) * self.costs.slowdown(after, self._rack)
+        left, since = self._left[key], self.now + pause_seconds
+        self._rate[key], self._since[key], self._held[key] = rate, since, self.now
+        self.lines["remaining"].run(place, left, -rate, since)
+        self.lines["attained"].run(place, self._attained[key], self._devices[key], self.now)
+        version = self._version[key] = self._version[key] + 1
+        heapq.heappush(self._ends, (since + left / rate, version, key))
+
+    def _occupancy(self, row: int, before: Home, after: Home) -> None:
+        """Keep the books of nodes and devices."""
+        shape = self.jobs.shapes[int(self.jobs.shape[row])]
+        grown = (after.size - before.size) * shape.devices
+        self._used += grown
+        self._devices[row] = after.size * shape.devices / MILLI
+        self._free -= grown
+        if (before.workers or after.workers)[0][0] == ANYWHERE:
+            return
+        if before.workers:
+            self._room.give(shape, before)
+        if after.workers:
+            self._room.occupy(shape, after)
+
+    # What is remembered.
+
+    def _note(self) -> None:
+        if self._timeline:
+            self.tally.times.append(self.now)
+            self.tally.devices_used.append(self._used / MILLI)
+            self.tally.jobs_waiting.append(self.table.count - len(self._homes))
+
+    def _sorted_history(self) -> Floats:
+        if len(self._finished) > len(self._history):
+            new = np.sort(np.array(self._finished[len(self._history) :]))
+            self._history = np.insert(self._history, self._history.searchsorted(new), new)
+        return self._history
+
+    def is_zero(self, name: str) -> bool:
+        return name in self._zero
+
+
+class _Active:
+    """The active jobs of a simulated world, as a source of columns."""
+
+    __slots__ = ("_count", "_table", "_world")
+
+    def __init__(self, world: SimulatedBackend) -> None:
+        self._world, self._table = world, world.table
+        self._count = world.table.count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        kept = self._table.columns.get(name)
+        if kept is not None:
+            return kept[: self._count]
+        if name == "key":
+            return self._table.key[: self._count]
+        line = self._world.lines.get(name)
+        return line.at(self._world.now) if line else self._table.read(name)[: self._count]
+
+    def name_of(self, row: int) -> str:
+        return self._world.jobs.name[self._table.key[row]]
+
+    def is_zero(self, name: str) -> bool:
+        return self._world.is_zero(name)
+
+
+def _fault_events(faults: Sequence[Fault]) -> list[tuple[float, int, bool]]:
+    """(when, node, comes up), latest first, so that the next one is at the end."""
+    events = [(fault.at_seconds, fault.node, False) for fault in faults]
+    events += [(fault.at_seconds + fault.for_seconds, fault.node, True) for fault in faults if fault.for_seconds != NEVER]
+    return sorted(events, reverse=True)

@@ -1,0 +1,214 @@
+"""From a target to actions: the part that all placements share.
+
+Room is given back first, then the largest wishes are met first. A placement only says which nodes to use for so many workers
+of a shape (`choose`), and which workers leave when a job shrinks (`shed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Protocol
+
+import numpy as np
+
+from sterna.engine.registry import Misfit, Placed
+from sterna.engine.room import Room
+from sterna.model.cluster import NOWHERE, Home, Ints, Shape
+from sterna.model.plan import Action, Kind
+from sterna.model.snapshot import JobKey, Snapshot
+
+Runs = Sequence[tuple[int, int]]
+"""Pairs of node row and number of workers."""
+
+Wish = tuple[int, int, int, int, int]
+"""Less the workers wanted, shape, row, workers now, workers wanted: in the order of serving."""
+
+_MANY = 12
+"""From so many new jobs of one size on, nodes are chosen for all of them in one step."""
+
+
+class Chooser(Protocol):
+    """What tells one placement from another."""
+
+    def choose(self, room: Room, shape: Shape, count: int, home: Home, /) -> Runs:
+        """Nodes for up to `count` more workers of a job that sits at `home`. Fewer if there is no room."""
+        ...
+
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int, /) -> Ints:
+        """For up to `jobs` equal new jobs: the one node that each is put on whole. Fewer if no node can hold more."""
+        ...
+
+    def shed(self, home: Home, count: int, /) -> Home:
+        """The home without `count` of its workers."""
+        ...
+
+
+def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
+    """Actions that turn the present into `target`, as far as nodes allow."""
+    jobs = snapshot.jobs
+    workers = jobs.workers
+    changed = (target != workers).nonzero()[0]
+    if not len(changed):
+        return Placed([], [])
+    room = Room(snapshot.nodes)
+    code_of, key_of, shapes, homes = jobs.shape, jobs.key, snapshot.shapes.rows, snapshot.homes
+    stops: list[Action] = []
+    shrinks: list[Action] = []
+    rising: list[Wish] = []
+    for row in changed.tolist():
+        new, code = target.item(row), code_of.item(row)
+        old = workers.item(row)
+        if new > old:
+            rising.append((-new, code, row, old, new))
+            continue
+        key, shape = key_of.item(row), shapes[code]
+        home = homes[key]
+        room.give(shape, home)
+        if new:
+            smaller = chooser.shed(home, old - new)
+            room.occupy(shape, smaller)
+            shrinks.append(Action(Kind.SHRINK, key, row, home, smaller))
+        else:
+            stops.append(Action(Kind.STOP, key, row, home, NOWHERE))
+    if not rising:
+        return Placed(stops + shrinks, [])
+    raised = _raise_all(chooser, snapshot, room, rising)
+    return Placed(stops + shrinks + raised.actions, raised.misfits)
+
+
+def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish]) -> Placed:
+    """Largest first; equal new jobs in one step where that is worth it."""
+    if len(rising) == 1:
+        _, code, row, old, new = rising[0]
+        return _raised(chooser, snapshot, room, row, old, new, snapshot.shapes[code])
+    rising.sort()
+    actions: list[Action] = []
+    misfits: list[Misfit] = []
+    for (size, code), group in groupby(rising, key=_size_and_shape):
+        alike, shape = list(group), snapshot.shapes[code]
+        fresh = [wish[2] for wish in alike if not wish[3]]
+        if len(fresh) >= _MANY and not shape.ps and not shape.is_fraction:
+            started = set(_start_many(chooser, snapshot, room, fresh, -size, shape, actions))
+            alike = [wish for wish in alike if wish[2] not in started]
+        for _, _, row, old, new in alike:
+            one = _raised(chooser, snapshot, room, row, old, new, shape)
+            actions += one.actions
+            misfits += one.misfits
+    actions.sort(key=_carrying_out)
+    return Placed(actions, misfits)
+
+
+def _size_and_shape(wish: Wish) -> tuple[int, int]:
+    return wish[:2]
+
+
+def _carrying_out(action: Action) -> tuple[int, int]:
+    return action.kind, action.row
+
+
+def _start_many(
+    chooser: Chooser, snapshot: Snapshot, room: Room, rows: list[int], count: int, shape: Shape, actions: list[Action]
+) -> list[int]:
+    """Start as many of these equal jobs as fit on one node each; says which."""
+    nodes = chooser.choose_many(room, shape, count, len(rows))
+    taken = np.bincount(nodes, minlength=len(snapshot.nodes)) * count
+    room.take_all(shape, taken)
+    keys = snapshot.jobs.key[rows[: len(nodes)]].tolist()
+    for row, key, node in zip(rows, keys, nodes.tolist(), strict=False):
+        actions.append(Action(Kind.START, key, row, NOWHERE, Home(((node, count),))))
+    return rows[: len(nodes)]
+
+
+def _raised(chooser: Chooser, snapshot: Snapshot, room: Room, row: int, old: int, new: int, shape: Shape) -> Placed:
+    """One job with more workers than it has, or with any."""
+    key = JobKey(snapshot.jobs.key.item(row))
+    home = seat = snapshot.homes[key] if old else NOWHERE
+    if shape.ps and not old:
+        ps = seat_ps(room, shape, new)
+        if not ps:
+            return Placed([], [Misfit(row, 0)])
+        seat = Home((), ps)
+    runs = chooser.choose(room, shape, new - old, seat)
+    fitted = old + (runs[0][1] if len(runs) == 1 else sum([count for _, count in runs]))
+    if fitted == old or fitted < new and fitted < snapshot.jobs.minimum.item(row):
+        if not old:
+            room.give(shape, seat)
+        return Placed([], [Misfit(row, old)])
+    slots = home.slots
+    for node, count in runs:
+        slots += room.take(shape, node, count)
+    after = Home(_joined(home.workers, runs), seat.ps, slots)
+    action = Action(Kind.GROW if old else Kind.START, key, row, home, after)
+    return Placed([action], [] if fitted == new else [Misfit(row, fitted)])
+
+
+def seat_ps(room: Room, shape: Shape, workers: int) -> tuple[tuple[int, int], ...]:
+    """Nodes for the parameter servers, taken at once: the tightest node that holds them with all workers, else the node
+    that holds them with most workers, else as few nodes as hold them. Empty if they do not fit."""
+    one = Shape(0, shape.ps_cpus, shape.ps_memory_bytes, selector=shape.selector, tolerations=shape.tolerations)
+    seats = room.slots(one)
+    whole = np.flatnonzero(seats >= shape.ps)
+    if len(whole):
+        beside = room.slots_beside(shape)[whole]
+        enough = beside >= workers
+        best = np.where(enough, beside, np.iinfo(np.int64).max).argmin() if enough.any() else beside.argmax()
+        runs = [(int(whole[best]), shape.ps)]
+    else:
+        runs = most_first(seats, shape.ps, np.argsort(-seats, kind="stable").tolist())
+        if sum(count for _, count in runs) < shape.ps:
+            return ()
+    for node, count in runs:
+        room.take_ps(shape, node, count)
+    return tuple(runs)
+
+
+def _joined(runs: Runs, more: Runs) -> tuple[tuple[int, int], ...]:
+    """Worker order kept: what is new goes to the end, joining the last run if it is on the same node."""
+    if not runs:
+        return tuple(more)
+    joined = list(runs)
+    for node, count in more:
+        if joined[-1][0] == node:
+            joined[-1] = (node, joined[-1][1] + count)
+        else:
+            joined.append((node, count))
+    return tuple(joined)
+
+
+def tail_shed(home: Home, count: int) -> Home:
+    """Without the workers of the highest numbers."""
+    runs = list(home.workers)
+    left = count
+    while left:
+        node, here = runs.pop()
+        if here > left:
+            runs.append((node, here - left))
+        left -= min(left, here)
+    return Home(tuple(runs), home.ps, home.slots[: len(home.slots) - count])
+
+
+def most_first(slots: Ints, count: int, order: Iterable[int]) -> list[tuple[int, int]]:
+    """Fill nodes in this order until `count` workers are placed."""
+    runs = []
+    for node in order:
+        here = min(count, int(slots[node]))
+        if here:
+            runs.append((node, here))
+            count -= here
+        if not count:
+            break
+    return runs
+
+
+def tightest_node(slots: Ints, count: int) -> int:
+    """The node with least room that holds so many workers; if none does, the one with most room."""
+    spare = (slots - count).view(np.uint64)
+    node = int(spare.argmin())
+    return node if slots[node] >= count else int(slots.argmax())
+
+
+def best_fit(slots: Ints, count: int, jobs: int) -> Ints:
+    """The node of each of up to `jobs` equal jobs: nodes by room ascending, each as often as it holds one."""
+    order = slots.argsort(kind="stable")
+    return np.repeat(order, slots[order] // count)[:jobs]

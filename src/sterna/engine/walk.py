@@ -1,0 +1,138 @@
+"""Walks: give each job its due in order, and go on past those that do not fit.
+
+The loop that every policy shares, without a loop over jobs: a cumulative sum, cut at the first refusal; what still fits is
+kept, so there are at most as many steps as there are distinct sizes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sterna.model.cluster import Bools, Ints
+from sterna.model.snapshot import Snapshot
+from sterna.model.speedup import Floats
+
+
+def walk(size: Ints, free: int, smallest: int = 1, *, skip: bool = True) -> Bools:
+    """Which of these, in this order, fit into `free`; without `skip` nothing passes the first refusal."""
+    taken = np.zeros(len(size), dtype=np.bool_)
+    reached = min(len(size), _most(free, smallest, len(size)))
+    total = size[:reached].cumsum()
+    cut = int(total.searchsorted(free, side="right"))
+    taken[:cut] = True
+    if cut:
+        free -= int(total[cut - 1])
+    if cut == len(size) or (cut < reached and not skip):
+        return taken
+    rest = cut + (size[cut:] <= free).nonzero()[0]
+    while len(rest) and free >= smallest:
+        total = size[rest].cumsum()
+        cut = int(total.searchsorted(free, side="right"))
+        taken[rest[:cut]] = True
+        free -= int(total[cut - 1])
+        rest = rest[cut + 1 :]
+        rest = rest[size[rest] <= free]
+    return taken
+
+
+def walk_by(key: Floats, size: Ints, workers: Ints, free: int, smallest: int = 1) -> tuple[Ints, int]:
+    """Rows that fit into `free`, smallest key first (then those that run, then the row), in that order, and what is left.
+
+    Only as many rows are sorted as could fit: the next best few, then the best of those that still fit, and so on.
+    """
+    most = _most(free, smallest, len(key))
+    if len(key) <= 2 * most:
+        ordered = _in_order(key, workers)
+        sizes = size[ordered]
+        fits = walk(sizes, free, smallest)
+        return ordered[fits], free - int(sizes.dot(fits))
+    rows = np.arange(len(key))
+    accepted = []
+    while len(rows) and free >= smallest:
+        head = _lowest(key, rows, _most(free, smallest, len(rows)))
+        ordered = head[_in_order(key[head], workers[head])]
+        sizes = size[ordered]
+        fits = walk(sizes, free, smallest)
+        free -= int(sizes.dot(fits))
+        accepted.append(ordered[fits])
+        rows = rows[(key[rows] > key[ordered[-1]]) & (size[rows] <= free)]
+    return (np.concatenate(accepted) if accepted else np.arange(0)), free
+
+
+def _most(free: int, smallest: int, everybody: int) -> int:
+    """How many need to be looked at before the room is used up, at least one more than can fit."""
+    return free // smallest + 1 if smallest else everybody
+
+
+def _lowest(key: Floats, rows: Ints, count: int) -> Ints:
+    """Rows with the `count` lowest keys, and all that tie with the last of them."""
+    if len(rows) <= 2 * count:
+        return rows
+    keys = key[rows]
+    bound = np.partition(keys, count - 1)[count - 1]
+    return rows[keys <= bound]
+
+
+def _in_order(key: Floats, workers: Ints) -> Ints:
+    """By key; equal keys: those that run stay first, so that equal jobs do not swap."""
+    order = key.argsort(kind="stable")
+    in_order = key[order]
+    if (in_order[1:] == in_order[:-1]).any():
+        return np.lexsort((workers == 0, key))
+    return order
+
+
+def by_priority(snapshot: Snapshot) -> Ints:
+    """Rows that may run, higher priority first, then in submit order."""
+    jobs = snapshot.jobs
+    order = jobs.priority.argsort(kind="stable") if jobs.has_priorities else np.arange(len(jobs))
+    return order if jobs.barred is None else order[~jobs.barred[order]]
+
+
+def minimum_in_order(snapshot: Snapshot) -> Ints:
+    """The minimum for each job that fits when all are asked anew in submit order, higher priority first; 0 for the others."""
+    if snapshot.all_fit:
+        return snapshot.jobs.minimum
+    jobs = snapshot.jobs
+    cost = snapshot.cost(jobs.minimum)
+    if jobs.barred is None and not jobs.has_priorities:
+        return jobs.minimum * walk(cost, snapshot.units, snapshot.smallest_need)
+    order = by_priority(snapshot)
+    chosen = order[walk(cost[order], snapshot.units, snapshot.smallest_need)]
+    target = np.zeros(len(jobs), dtype=np.int64)
+    target[chosen] = jobs.minimum[chosen]
+    return target
+
+
+def deal(target: Ints, order: Ints, snapshot: Snapshot, free: int) -> None:
+    """Hand out what is left one worker a job and round, in order, up to each maximum (changes `target`)."""
+    need = snapshot.need
+    room = snapshot.jobs.maximum[order] - target[order]
+    order, room = order[room > 0], room[room > 0]
+    while len(order):
+        step = need[order]
+        whole = _whole_rounds(step, room, free)
+        if whole:
+            given = np.minimum(room, whole)
+            target[order] += given
+            free -= int((given * step).sum())
+        else:
+            fits = walk(step, free)
+            target[order[fits]] += 1
+            free -= int(step[fits].sum())
+            given = fits.astype(np.int64)
+        room = room - given
+        keep = (room > 0) & (step <= free)
+        order, room = order[keep], room[keep]
+
+
+def _whole_rounds(step: Ints, room: Ints, free: int) -> int:
+    """How often everybody still below its maximum can be given one more."""
+    low, high = 0, int(room.max())
+    while low < high:
+        middle = (low + high + 1) // 2
+        if int((np.minimum(room, middle) * step).sum()) <= free:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,207 @@
+"""Nodes, what a worker needs of one, and where a job sits.
+
+Everything is counted in whole numbers: devices and CPUs in thousandths, memory in bytes. A node or a shape is a value; the
+tables of them live in a `Snapshot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from sterna.model.lazy import once
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+MILLI = 1000
+"""One whole device, or one whole CPU."""
+
+ANYWHERE = -1
+"""The node of a home when devices are only counted (placement `none`)."""
+
+_PLENTY = 1 << 40
+"""Workers that fit on a node of which they need nothing."""
+
+
+class Resource(IntEnum):
+    """Rows of `Nodes.free` and `Nodes.capacity`."""
+
+    DEVICES = 0
+    CPUS = 1
+    MEMORY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What each worker of a job needs, and which nodes it accepts. Jobs of one shape are interchangeable to a placement."""
+
+    devices: int = MILLI
+    """Thousandths of a device: whole devices, or a part of one."""
+    cpus: int = 0
+    memory_bytes: int = 0
+    ps: int = 0
+    """Parameter servers, which start with the first worker and are never removed while the job runs."""
+    ps_cpus: int = 0
+    ps_memory_bytes: int = 0
+    selector: tuple[tuple[str, str], ...] = ()
+    """Labels that a node must carry."""
+    tolerations: frozenset[str] = frozenset()
+    """Taints that do not keep this job away; `*` tolerates all."""
+    is_fraction: bool = field(init=False, repr=False, compare=False)
+    """A worker needs a part of a device only."""
+    is_plain: bool = field(init=False, repr=False, compare=False)
+    """Nothing counts but whole devices."""
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Shapes are looked up all the time."""
+
+    def __post_init__(self) -> None:
+        fields = (self.devices, self.cpus, self.memory_bytes, self.ps, self.ps_cpus, self.ps_memory_bytes)
+        object.__setattr__(self, "is_fraction", 0 < self.devices < MILLI)
+        object.__setattr__(self, "is_plain", not self.is_fraction and not any(fields[1:]))
+        object.__setattr__(self, "_hash", hash((fields, self.selector, self.tolerations)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+    def accepts(self, labels: Mapping[str, str], taints: frozenset[str]) -> bool:
+        if any(labels.get(key) != value for key, value in self.selector):
+            return False
+        return "*" in self.tolerations or taints <= self.tolerations
+
+
+class Home(NamedTuple):
+    """Where a job's replicas sit. Worker numbers run through `workers` from the left, so the tail holds the highest."""
+
+    workers: tuple[tuple[int, int], ...] = ()
+    """Pairs of node row and number of workers there."""
+    ps: tuple[tuple[int, int], ...] = ()
+    slots: tuple[int, ...] = ()
+    """For workers that need a part of a device: which device of its node each one shares, in worker order."""
+
+    @property
+    def size(self) -> int:
+        runs = self.workers
+        return runs[0][1] if len(runs) == 1 else sum([count for _, count in runs])
+
+
+NOWHERE = Home()
+
+
+@dataclass(frozen=True, eq=False)
+class Shapes:
+    """The distinct shapes of a snapshot's jobs; a job's `shape` column says which is its own."""
+
+    rows: tuple[Shape, ...] = (Shape(),)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, code: int) -> Shape:
+        return self.rows[code]
+
+    @once
+    def _devices(self) -> Tally:
+        return Tally.of([shape.devices for shape in self.rows], [0 for _ in self.rows])
+
+    @once
+    def _cpus(self) -> Tally:
+        return Tally.of([shape.cpus for shape in self.rows], [shape.ps * shape.ps_cpus for shape in self.rows])
+
+    def tally(self, resource: Resource) -> Tally:
+        """The units of each shape, in devices or in CPUs."""
+        return self._devices if resource is Resource.DEVICES else self._cpus
+
+
+class Tally(NamedTuple):
+    """What policies count: units of one worker and of all parameter servers, by shape."""
+
+    worker: Ints
+    ps: Ints
+    smallest: int
+    has_ps: bool
+    is_uniform: bool
+    """All workers need the same, and nobody has parameter servers that count."""
+
+    @classmethod
+    def of(cls, worker: list[int], ps: list[int]) -> Tally:
+        is_uniform = len(set(worker)) == 1 and not any(ps)
+        return cls(np.array(worker, dtype=np.int64), np.array(ps, dtype=np.int64), min(worker), any(ps), is_uniform)
+
+
+def slots_in(free: Ints, shape: Shape) -> Ints:
+    """How many workers of this shape each node could hold beside each other, given what is free there."""
+    slots: Ints | None = None
+    if shape.devices >= MILLI:
+        slots = free[Resource.DEVICES] // shape.devices
+    elif shape.devices:
+        slots = free[Resource.DEVICES] // MILLI * (MILLI // shape.devices)
+    for resource, need in ((Resource.CPUS, shape.cpus), (Resource.MEMORY, shape.memory_bytes)):
+        if need:
+            more = free[resource] // need
+            slots = more if slots is None else np.minimum(slots, more)
+    return np.full(free.shape[1], _PLENTY) if slots is None else slots
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """All nodes as columns, in the order of their names. Arrays are views that hold until the next `observe`."""
+
+    name: Sequence[str]
+    capacity: Ints
+    """Resource by node, what may be used at all."""
+    free: Ints
+    """Resource by node, what nobody uses now."""
+    is_open: Bools
+    """Takes new workers: up, ready and not cordoned."""
+    rack: Ints
+    labels: Sequence[Mapping[str, str]] = ()
+    taints: Sequence[frozenset[str]] = ()
+    shared: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    """Node row -> device number -> free thousandths, for devices that are shared now. A shared device is not in `free`."""
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    @once
+    def unit(self) -> Resource:
+        """What policies count: devices, or CPUs on a cluster that has none."""
+        return Resource.DEVICES if self.capacity[Resource.DEVICES].any() else Resource.CPUS
+
+    def takes_all(self, shape: Shape) -> bool:
+        """Whether every node takes workers of this shape."""
+        if shape not in self._takes_all:
+            self._takes_all[shape] = bool(self.accepting(shape).all())
+        return self._takes_all[shape]
+
+    @once
+    def _takes_all(self) -> dict[Shape, bool]:
+        return {}
+
+    def most_workers(self, shapes: Shapes) -> tuple[int, ...]:
+        """How many workers of each shape the open nodes could hold if they were empty."""
+        if shapes not in self._most:
+            self._most[shapes] = tuple(
+                int(slots_in(self.capacity, shape)[self.accepting(shape)].sum()) for shape in shapes.rows
+            )
+        return self._most[shapes]
+
+    @once
+    def _most(self) -> dict[Shapes, tuple[int, ...]]:
+        return {}
+
+    def accepting(self, shape: Shape) -> Bools:
+        """Nodes on which a worker of this shape may be put, were there room."""
+        if not shape.selector and not any(self.taints):
+            return self.is_open
+        nothing: Mapping[str, str] = {}
+        fits = [
+            shape.accepts(self.labels[i] if self.labels else nothing, self.taints[i] if self.taints else frozenset())
+            for i in range(len(self))
+        ]
+        return self.is_open & np.array(fits, dtype=np.bool_)

@@ -1,0 +1,33 @@
+"""`once`: an attribute that is worked out when first read.
+
+The standard library's `cached_property` takes a lock on Python 3.11, which costs more than most of what is cached here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+Value = TypeVar("Value")
+
+
+class once(Generic[Value]):  # noqa: N801 (used as a decorator, like `property`)
+    """Like `cached_property`, without a lock and without inheritance of the cache."""
+
+    def __init__(self, make: Callable[[Any], Value]) -> None:
+        self._make = make
+        self._name = make.__name__
+        self.__doc__ = make.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> once[Value]: ...
+
+    @overload
+    def __get__(self, owner: object, kind: type) -> Value: ...
+
+    def __get__(self, owner: object | None, kind: type) -> Value | once[Value]:
+        if owner is None:
+            return self
+        value = self._make(owner)
+        owner.__dict__[self._name] = value
+        return value

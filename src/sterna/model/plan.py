@@ -1,0 +1,96 @@
+"""What has been decided: actions, in the order in which they may be carried out.
+
+A plan holds changes only. Each action carries what it assumed (`before`), so a backend can answer that the world has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from sterna.model.lazy import once
+from typing import NamedTuple
+
+from sterna.model.cluster import Home
+from sterna.model.reason import Reason
+from sterna.model.snapshot import NEVER, JobKey
+
+
+class Kind(IntEnum):
+    """What an action does, in the order of carrying out: room is freed before it is used."""
+
+    STOP = 0
+    SHRINK = 1
+    SHARE = 2
+    MIGRATE = 3
+    START = 4
+    GROW = 5
+
+
+class Mark(Enum):
+    """What a rule wants remembered about a job; the backend keeps it and returns it as a column."""
+
+    NONE = "none"
+    PROMOTED = "promoted"
+
+
+class Action(NamedTuple):
+    """One change to one job."""
+
+    kind: Kind
+    key: JobKey
+    row: int
+    """Its row in the snapshot that was decided on."""
+    before: Home
+    """Where it was assumed to sit."""
+    after: Home
+    mark: Mark = Mark.NONE
+
+
+class Outcome(Enum):
+    """What became of an action."""
+
+    APPLIED = "applied"
+    STALE = "stale"
+    """The world had moved: drop it, look again."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Ordered actions, at most one a job."""
+
+    actions: Sequence[Action] = ()
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def __iter__(self) -> Iterator[Action]:
+        return iter(self.actions)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A plan, why, and when to decide again though nothing happened."""
+
+    plan: Plan
+    until: float = NEVER
+    """An instant, not a span; `NEVER` if only events matter."""
+    explain: Callable[[], Sequence[Reason]] = field(default=tuple, repr=False)
+    """Makes the reasons; only valid while the snapshot is."""
+
+    @once
+    def reasons(self) -> Sequence[Reason]:
+        """For every job that waits or changed."""
+        return self.explain()
+
+
+def kind_of(before: Home, after: Home) -> Kind:
+    """The action that leads from one home to another."""
+    if not after.workers:
+        return Kind.STOP
+    if not before.workers:
+        return Kind.START
+    change = after.size - before.size
+    if change == 0:
+        return Kind.MIGRATE
+    return Kind.GROW if change > 0 else Kind.SHRINK

@@ -1,0 +1,46 @@
+"""Why a job waits or changed: a code and the number that is missing. Worded here and nowhere else."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Code(Enum):
+    """One code, one sentence. `{n}` is the number that the reason carries, `{m}` a second one, `{who}` another job."""
+
+    STARTED = "started with {n} {workers}"
+    GREW = "grew from {m} to {n} {workers}: devices were free"
+    SHRANK = "shrank from {m} to {n} {workers} to make room for {who}"
+    SHRANK_BY_RULE = "shrank from {m} to {n} {workers}, the share that the policy gives it now"
+    STOPPED = "stopped with {n} {workers} to make room for {who}, which goes first under this policy"
+    STOPPED_BY_RULE = "stopped with {n} {workers}: the policy gives it nothing now"
+    MOVED = "moved {n} {workers} to sit on fewer nodes"
+    NEEDS_DEVICES = "waits: {n} more {units} needed ({m} free)"
+    NEEDS_ROOM = "waits: {m} {units} are free, but no node has room for its next worker: {n} more {workers} must be placed together"
+    BEHIND = "waits: jobs that go first under this policy hold or get the {n} {units} it needs"
+    TOO_LARGE = "cannot run: it needs {n} {workers} at once and the whole cluster has room for {m}"
+    NO_NODE = "cannot run: no node can hold even one of its workers ({n} {units} each, with its CPU, memory and labels)"
+
+
+class Reason(NamedTuple):
+    """Why one job waits or changed."""
+
+    row: int
+    job: str
+    code: Code
+    n: float = 0
+    m: float = 0
+    who: str = ""
+    units: str = "devices"
+
+    @property
+    def sentence(self) -> str:
+        text = self.code.value.format(
+            n=f"{self.n:g}", m=f"{self.m:g}", who=self.who or "another job", units=self.units, workers=_plural(self.n)
+        )
+        return f"{text}."
+
+
+def _plural(count: float) -> str:
+    return "worker" if count == 1 else "workers"

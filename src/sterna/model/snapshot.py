@@ -1,0 +1,223 @@
+"""The snapshot: everything that may be known at one instant, as columns.
+
+Job rows are in (submit, name) order, so the row itself is the tie-break. Columns are fetched from the backend the first time
+a rule reads them and are read-only; they hold until the next `observe`. A snapshot holds only jobs that want to run: neither
+those that ended nor, in a simulation, those that have not been submitted yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from sterna.model.lazy import once
+from typing import Any, Generic, NamedTuple, NewType, Protocol, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from sterna.model.cluster import NOWHERE, Bools, Home, Ints, Nodes, Resource, Shapes
+from sterna.model.speedup import Curves, Floats
+
+JobKey = NewType("JobKey", int)
+"""A backend's own number for a job: the same in every snapshot, whatever its row."""
+
+NEVER = float("inf")
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class JobSource(Protocol):
+    """Where the columns of a `Jobs` table come from."""
+
+    def __len__(self) -> int: ...
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """One entry for each job, in order. May be a view; the reader will not write to it."""
+        ...
+
+    def name_of(self, row: int) -> str: ...
+
+    def is_zero(self, name: str) -> bool:
+        """Whether the column is known to hold nothing but zeros, without looking at it."""
+        ...
+
+
+class Column(Generic[Scalar]):
+    """A column that is fetched once, when first read."""
+
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, jobs: None, owner: type) -> Column[Scalar]: ...
+
+    @overload
+    def __get__(self, jobs: Jobs, owner: type) -> npt.NDArray[Scalar]: ...
+
+    def __get__(self, jobs: Jobs | None, owner: type) -> npt.NDArray[Scalar] | Column[Scalar]:
+        if jobs is None:
+            return self
+        values: npt.NDArray[Scalar] = jobs.source.column(self.name)
+        values.flags.writeable = False
+        jobs.__dict__[self.name] = values
+        return values
+
+
+class Jobs:
+    """The jobs that want to run, one row each."""
+
+    key = Column[np.int64]("The backend's number for the job.")
+    submit = Column[np.float64]("When it was submitted, in seconds.")
+    priority = Column[np.int64]("0 is the highest.")
+    minimum = Column[np.int64]("Fewest workers it can train with.")
+    maximum = Column[np.int64]("Most workers it may have now; below the minimum: it may not run now.")
+    request = Column[np.int64]("Workers its user asked for.")
+    workers = Column[np.int64]("Workers it has now; 0 while it waits.")
+    shape = Column[np.int64]("Index into `Snapshot.shapes`.")
+    curve = Column[np.int64]("Row of `Snapshot.curves`.")
+    remaining = Column[np.float64]("Work left, in seconds at one worker.")
+    first_start = Column[np.float64]("When it first started; `NEVER` if it has not.")
+    waiting_since = Column[np.float64]("Since when it has had no workers; for a running job, when it last began to wait.")
+    attained = Column[np.float64]("Device-seconds it has used since it was last promoted, or ever.")
+    executed = Column[np.float64]("Seconds it has run since it was last promoted, or ever.")
+
+    def __init__(self, source: JobSource, barred: Bools | None = None) -> None:
+        self.source = source
+        self.barred = barred
+        """Jobs whose maximum is below their minimum: they may not run now. None: there are none."""
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def name_of(self, row: int) -> str:
+        return self.source.name_of(row)
+
+    def capped(self, most: Ints) -> Jobs:
+        """The same jobs, none of which may have more than `most` workers."""
+        maximum = np.minimum(self.maximum, most)
+        barred = maximum < self.minimum
+        return Jobs(_Capped(self, maximum), barred if barred.any() else None)
+
+    @once
+    def has_priorities(self) -> bool:
+        return not self.source.is_zero("priority") and bool(self.priority.any())
+
+
+class _Capped:
+    """Jobs with another `maximum`; every other column is shared with the table it came from."""
+
+    def __init__(self, jobs: Jobs, maximum: Ints) -> None:
+        self._jobs, self._maximum = jobs, maximum
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        values: npt.NDArray[Any] = self._maximum if name == "maximum" else getattr(self._jobs, name)
+        return values
+
+    def name_of(self, row: int) -> str:
+        return self._jobs.name_of(row)
+
+    def is_zero(self, name: str) -> bool:
+        return self._jobs.source.is_zero(name)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """One instant of the world."""
+
+    now: float
+    jobs: Jobs
+    nodes: Nodes
+    shapes: Shapes
+    curves: Curves
+    homes: Mapping[JobKey, Home]
+    """Where each running job sits; a job that waits is absent."""
+    free_units: int
+    """What open nodes have free, in units: thousandths of a device, or of a CPU on a cluster without devices."""
+    held_units: int
+    """What our jobs hold."""
+    least_units: int
+    """What all jobs would hold together, each at its minimum."""
+    widest: int
+    """No job may have more workers than this."""
+    is_rigid: bool
+    """Every job has one size only: its minimum is its maximum."""
+    last_action: float = -NEVER
+    """When anything was last started, stopped or resized."""
+    history: Callable[[], Floats] = field(default=lambda: np.zeros(0), repr=False)
+    """Makes `finished_service`, which few rules read."""
+    restart_seconds: float = 0.0
+    """What a start, a move or a resize by restart costs a job, as far as known."""
+
+    @once
+    def finished_service(self) -> Floats:
+        """Device-seconds of every job that completed, ascending: what a policy may know of how long jobs last."""
+        return self.history()
+
+    def home_of(self, row: int) -> Home:
+        return self.homes.get(JobKey(self.jobs.key.item(row)), NOWHERE)
+
+    @property
+    def units(self) -> int:
+        """All that our jobs hold or could hold."""
+        return self.free_units + self.held_units
+
+    @property
+    def all_fit(self) -> bool:
+        """Everybody can have its one size at once, so that no order matters."""
+        return self.is_rigid and self.least_units <= self.free_units + self.held_units and self.jobs.barred is None
+
+    @property
+    def smallest_need(self) -> int:
+        """Units of the smallest worker of any shape; 0 if some need none of what is counted."""
+        return self.shapes.tally(self.nodes.unit).smallest
+
+    @once
+    def need(self) -> Ints:
+        """Units of one worker, by job."""
+        return self.shapes.tally(self.nodes.unit).worker.take(self.jobs.shape)
+
+    @once
+    def base(self) -> Ints:
+        """Units that a job holds beside its workers, by job: its parameter servers."""
+        return self.shapes.tally(self.nodes.unit).ps.take(self.jobs.shape)
+
+    @property
+    def has_base(self) -> bool:
+        return self.shapes.tally(self.nodes.unit).has_ps
+
+    def cost(self, workers: Ints) -> Ints:
+        """Units that each job holds with that many workers."""
+        tally = self.shapes.tally(self.nodes.unit)
+        if tally.is_uniform:
+            return workers * tally.smallest
+        units = workers * self.need
+        return np.where(workers > 0, units + self.base, 0) if tally.has_ps else units
+
+
+class Stock(NamedTuple):
+    """The sums that a snapshot carries; backends that do not keep count take stock anew."""
+
+    free_units: int
+    held_units: int
+    least_units: int
+    widest: int
+    is_rigid: bool
+
+
+def take_stock(jobs: Jobs, nodes: Nodes, shapes: Shapes) -> Stock:
+    free = int(nodes.free[nodes.unit][nodes.is_open].sum())
+    if nodes.unit is Resource.DEVICES:
+        free += sum(sum(devices.values()) for node, devices in nodes.shared.items() if nodes.is_open[node])
+    tally = shapes.tally(nodes.unit)
+    worker, ps = tally.worker[jobs.shape], tally.ps[jobs.shape]
+    held = int((jobs.workers * worker + (jobs.workers > 0) * ps).sum())
+    least = int((jobs.minimum * worker + ps).sum())
+    is_rigid = bool((jobs.minimum == jobs.maximum).all())
+    return Stock(free, held, least, int(jobs.maximum.max(initial=0)), is_rigid)

@@ -1,0 +1,29 @@
+"""`none`: devices are counted, not placed. For comparing policies alone, as published simulators do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sterna.engine.registry import Placed, placement
+from sterna.model.cluster import ANYWHERE, NOWHERE, Home, Ints
+from sterna.model.plan import Action, kind_of
+from sterna.model.snapshot import JobKey, Snapshot
+
+
+@placement("none")
+@dataclass(frozen=True)
+class Anywhere:
+    """Devices are only counted: any free device of the cluster will do."""
+
+    def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
+        changed = (target != snapshot.jobs.workers).nonzero()[0]
+        keys = snapshot.jobs.key[changed].tolist()
+        actions = []
+        for row, key, new in zip(changed.tolist(), keys, target[changed].tolist(), strict=True):
+            before = snapshot.homes.get(JobKey(key), NOWHERE)
+            after = Home(((ANYWHERE, new),)) if new else NOWHERE
+            actions.append(Action(kind_of(before, after), JobKey(key), row, before, after))
+        actions.sort()
+        return Placed(actions, [])

@@ -1,0 +1,64 @@
+"""`pack`: DRAGON's placement. The whole job on one node, beside its parameter servers; what overflows goes where most fits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from sterna.engine.placing import Runs, best_fit, most_first, place, tightest_node
+from sterna.engine.registry import Placed, placement
+from sterna.engine.room import Room
+from sterna.model.cluster import Home, Ints, Shape
+from sterna.model.snapshot import Snapshot
+
+
+@placement("pack")
+@dataclass(frozen=True)
+class Pack:
+    """One node for the whole job if one can hold it, else the parameter servers' node first, then where most fits."""
+
+    def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
+        return place(self, snapshot, target)
+
+    def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
+        slots = room.slots(shape)
+        holds = slots >= count
+        seats = dict.fromkeys(node for node, _ in (*home.ps, *home.workers))
+        if not seats and holds.any():
+            return [(tightest_node(slots, count), count)]
+        others = (node for node in np.argsort(-slots, kind="stable").tolist() if node not in seats)
+        return most_first(slots, count, [*seats, *others])
+
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
+        return best_fit(room.slots(shape), count, jobs)
+
+    def shed(self, home: Home, count: int) -> Home:
+        """Lonely workers go first: from nodes other than the main one, where fewest sit; the first worker stays."""
+        main = home.ps[0][0] if home.ps else home.workers[0][0]
+        here: dict[int, int] = defaultdict(int)
+        for node, workers in home.workers:
+            here[node] += workers
+        order = sorted(here, key=lambda node: (node == main, here[node], node))
+        leave: dict[int, int] = {}
+        for node in order:
+            leave[node] = min(count, here[node])
+            count -= leave[node]
+        return _without(home, leave)
+
+
+def _without(home: Home, leave: dict[int, int]) -> Home:
+    """Take so many workers off each node, the highest numbers first."""
+    device = list(home.slots)
+    runs: list[tuple[int, int]] = []
+    kept: list[int] = []
+    for node, count in reversed(home.workers):
+        gone = min(count, leave.get(node, 0))
+        leave[node] = leave.get(node, 0) - gone
+        if device:
+            mine, device = device[-count:], device[:-count]
+            kept = mine[: count - gone] + kept
+        if count > gone:
+            runs.append((node, count - gone))
+    return Home(tuple(reversed(runs)), home.ps, tuple(kept))

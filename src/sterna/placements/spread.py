@@ -1,0 +1,52 @@
+"""`spread`: what the Kubernetes scheduler does by default. Each worker goes to the node with most room."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from sterna.engine.placing import Runs, place, tail_shed
+from sterna.engine.registry import Placed, placement
+from sterna.engine.room import Room
+from sterna.model.cluster import Home, Ints, Shape
+from sterna.model.snapshot import Snapshot
+
+
+@placement("spread")
+@dataclass(frozen=True)
+class Spread:
+    """Every worker on the node with most room left, one by one; the baseline, not a recommendation."""
+
+    def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
+        return place(self, snapshot, target)
+
+    def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
+        slots = room.slots(shape)
+        emptiest = np.argsort(-slots, kind="stable")[:count]
+        heap = [(-int(slots[node]), int(node)) for node in emptiest if slots[node]]
+        heapq.heapify(heap)
+        chosen: Counter[int] = Counter()
+        while heap and count:
+            free, node = heap[0]
+            chosen[node] += 1
+            count -= 1
+            if free < -1:
+                heapq.heapreplace(heap, (free + 1, node))
+            else:
+                heapq.heappop(heap)
+        return list(chosen.items())
+
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
+        """One worker each: nodes in turn, emptiest first. Larger jobs are spread one by one."""
+        if count > 1:
+            return np.arange(0)
+        slots = room.slots(shape)
+        level = np.concatenate([np.arange(free, 0, -1) for free in slots.tolist()]) if slots.any() else np.arange(0)
+        node = np.repeat(np.arange(len(slots)), slots)
+        return node[np.lexsort((node, -level))][:jobs]
+
+    def shed(self, home: Home, count: int) -> Home:
+        return tail_shed(home, count)

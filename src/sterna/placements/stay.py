@@ -1,0 +1,61 @@
+"""`stay`: what runs stays where it is; what is new goes to the tightest node that holds it, largest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.engine.placing import Runs, best_fit, most_first, place, tail_shed, tightest_node
+from sterna.engine.registry import Placed, knob, placement
+from sterna.engine.repack import repacked
+from sterna.engine.room import Room
+from sterna.model.cluster import Home, Ints, Shape
+from sterna.model.snapshot import Snapshot
+
+
+@placement("stay")
+@dataclass(frozen=True)
+class Stay:
+    """Best-fit-decreasing for what is new; a job that runs does not move unless a re-pack is asked for."""
+
+    repack: str = knob(
+        "never",
+        "When to pack all jobs of the nodes in question anew, keeping most workers in place: never, when a job is stuck "
+        "though enough devices are free, or at every change (as Voda does).",
+        choices=("never", "stuck", "always"),
+    )
+
+    def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
+        placed = place(self, snapshot, target)
+        if self.repack == "always" and placed.actions or self.repack == "stuck" and placed.misfits:
+            return repacked(self, snapshot, target, placed)
+        return placed
+
+    def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
+        return tightest(room, shape, count, home)
+
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
+        return best_fit(room.slots(shape), count, jobs)
+
+    def shed(self, home: Home, count: int) -> Home:
+        return tail_shed(home, count)
+
+
+def tightest(room: Room, shape: Shape, count: int, home: Home) -> Runs:
+    """Own nodes first, then the node with least room that holds the rest; if none does, the emptiest nodes first."""
+    slots = room.slots(shape)
+    runs: list[tuple[int, int]] = []
+    if home.workers or home.ps:
+        own = dict.fromkeys(node for node, _ in (*home.workers, *home.ps))
+        runs = most_first(slots, count, own)
+        for node, here in runs:
+            slots[node] -= here
+            count -= here
+    while count:
+        node = tightest_node(slots, count)
+        here = min(count, int(slots[node]))
+        if not here:
+            break
+        runs.append((node, here))
+        slots[node] -= here
+        count -= here
+    return runs

@@ -1,0 +1,27 @@
+"""`afs-l`: apathetic future share with known lengths. Devices one at a time, by a rule between two jobs. VODA-44, 45."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sterna.engine.pairwise import Contest
+from sterna.engine.registry import Target, policy
+from sterna.model.snapshot import Snapshot
+
+
+@policy("afs-l", "AFS-L")
+@dataclass(frozen=True)
+class AfsL:
+    """Each device to the winner between pairs: the shorter job, unless the longer one gains more than the shorter loses."""
+
+    def __call__(self, snapshot: Snapshot) -> Target:
+        if snapshot.all_fit:
+            return Target(snapshot.jobs.minimum)
+        jobs = snapshot.jobs
+        target = np.zeros(len(jobs), dtype=np.int64)
+        rows = np.arange(len(jobs)) if jobs.barred is None else np.flatnonzero(~jobs.barred)
+        if len(rows):
+            target[rows] = Contest(snapshot, rows).settle(snapshot.units)
+        return Target(target)

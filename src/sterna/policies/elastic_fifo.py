@@ -1,0 +1,23 @@
+"""`elastic-fifo`: Voda's default. The minimum in submit order, then one more worker each and round. VODA-30, 31, 46."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.engine.registry import Target, policy
+from sterna.engine.walk import by_priority, deal, minimum_in_order
+from sterna.model.snapshot import Snapshot
+
+
+@policy("elastic-fifo", "ElasticFIFO")
+@dataclass(frozen=True)
+class ElasticFifo:
+    """The minimum in submit order, then what is left one worker at a time to all that run, up to their maximum."""
+
+    def __call__(self, snapshot: Snapshot) -> Target:
+        target = minimum_in_order(snapshot)
+        left = snapshot.units - int(snapshot.cost(target).sum())
+        if left >= snapshot.smallest_need:
+            order = by_priority(snapshot)
+            deal(target, order[target[order] > 0], snapshot, left)
+        return Target(target)

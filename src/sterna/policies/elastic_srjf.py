@@ -1,0 +1,29 @@
+"""`elastic-srjf`: shortest remaining job first, then what is left is dealt out. VODA-33."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sterna.engine.registry import Target, knob, policy
+from sterna.engine.shortest import KEYS, shortest_first
+from sterna.engine.walk import deal
+from sterna.model.snapshot import Snapshot
+
+
+@policy("elastic-srjf", "ElasticSRJF")
+@dataclass(frozen=True)
+class ElasticSrjf:
+    """The minimum for the shortest first, then what is left one worker at a time, shortest first, up to each maximum."""
+
+    by: str = knob("service", "What is short: work left in one-worker seconds, or time left at the minimum.", choices=KEYS)
+
+    def __call__(self, snapshot: Snapshot) -> Target:
+        if snapshot.all_fit:
+            return Target(snapshot.jobs.minimum)
+        chosen, left = shortest_first(snapshot, self.by)
+        target = np.zeros(len(snapshot.jobs), dtype=np.int64)
+        target[chosen] = snapshot.jobs.minimum[chosen]
+        deal(target, chosen, snapshot, left)
+        return Target(target)

@@ -1,0 +1,79 @@
+"""`elastic-tiresias`: Tiresias, then what is left where it adds most; many waiting jobs compact the long ones. VODA-38 to 41."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sterna.engine.gains import steps_above
+from sterna.engine.queues import Queues, queues_of
+from sterna.engine.registry import Target, knob, policy
+from sterna.model.cluster import Bools, Ints
+from sterna.model.snapshot import Snapshot
+from sterna.model.speedup import Floats
+from sterna.policies.tiresias import admit
+
+
+@policy("elastic-tiresias", "ElasticTiresias")
+@dataclass(frozen=True)
+class ElasticTiresias:
+    """Tiresias at the request, then each device where it adds most; a long queue shrinks those that used much already."""
+
+    threshold: float = knob(3600.0, "Device-seconds after which a job leaves the first queue.")
+    promote: float = knob(8.0, "A waiting job returns to the first queue after this many times its time run; 0: never.")
+    compact: int = knob(10, "With more waiting jobs than this, jobs of the second queue shrink to their minimum.")
+    gittins: bool = knob(False, "Order each queue by the Gittins index of finished jobs instead of by first start.")
+
+    def __call__(self, snapshot: Snapshot) -> Target:
+        if snapshot.all_fit:
+            return Target(snapshot.jobs.minimum)
+        jobs = snapshot.jobs
+        queues = queues_of(snapshot, self.threshold, self.promote, self.gittins)
+        target = admit(snapshot, queues)
+        able = np.ones(len(jobs), dtype=np.bool_) if jobs.barred is None else ~jobs.barred
+        if int((able & (target == 0)).sum()) > self.compact:
+            low = queues.is_second & (target > 0)
+            target[low] = jobs.minimum[low]
+        _expand(target, snapshot, queues, able)
+        return Target(target, queues.until, queues.promoted)
+
+
+def _expand(target: Ints, snapshot: Snapshot, queues: Queues, able: Bools) -> None:
+    """Devices one by one to the largest gain: one more worker, or for a job without any its whole minimum (changes `target`)."""
+    free = snapshot.units - int(snapshot.cost(target).sum())
+    row, size, gain, is_growth = _steps(target, snapshot, able, free)
+    waits = snapshot.jobs.workers[row] == 0
+    order = np.lexsort((row, waits, is_growth, queues.is_second[row], -gain))
+    row, size = row[order], size[order]
+    while len(row) and free > 0:
+        total = size.cumsum()
+        cut = int(total.searchsorted(free, side="right"))
+        enters = target[row[:cut]] == 0
+        np.add.at(target, row[:cut], 1)
+        entered = np.unique(row[:cut][enters])
+        target[entered] += snapshot.jobs.minimum[entered] - 1
+        if cut == len(row):
+            return
+        free -= int(total[cut - 1]) if cut else 0
+        barred = np.unique(row[cut:][(size[cut:] > free) & (target[row[cut:]] == 0)])
+        keep = (size[cut:] <= free) & ~np.isin(row[cut:], barred)
+        row, size = row[cut:][keep], size[cut:][keep]
+
+
+def _steps(target: Ints, snapshot: Snapshot, able: Bools, free: int) -> tuple[Ints, Ints, Floats, Bools]:
+    """Every useful step of every job, in rising order of its workers: row, units, gain a worker, not its first."""
+    jobs, need = snapshot.jobs, snapshot.need
+    rows = np.flatnonzero(able & (target < jobs.maximum) & (np.where(target > 0, need, snapshot.cost(jobs.minimum)) <= free))
+    held = target[rows]
+    entry = rows[held == 0]
+    base = np.where(held > 0, held, jobs.minimum[rows])
+    reach = np.minimum(jobs.maximum[rows] - base, free // np.maximum(need[rows], 1))
+    rank, gain = steps_above(snapshot, rows, base, reach)
+    speed = snapshot.curves.speed(jobs.curve[entry], jobs.minimum[entry])
+    row = np.concatenate([entry, rows[rank]])
+    size = np.concatenate([snapshot.cost(jobs.minimum)[entry], need[rows[rank]]])
+    value = np.concatenate([speed / np.maximum(jobs.minimum[entry], 1), gain])
+    is_growth = np.arange(len(row)) >= len(entry)
+    useful = value > 0
+    return row[useful], size[useful], value[useful], is_growth[useful]

@@ -1,0 +1,24 @@
+"""`ffdl`: FfDL's optimiser. Most total speed-up among the jobs that came first. VODA-42, 43."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.engine.gains import spend_by_gain
+from sterna.engine.registry import Target, policy
+from sterna.engine.walk import by_priority, minimum_in_order
+from sterna.model.snapshot import Snapshot
+
+
+@policy("ffdl", "FfDLOptimizer")
+@dataclass(frozen=True)
+class Ffdl:
+    """The minimum in submit order, then each device where it adds most speed-up; exact, because curves are concave."""
+
+    def __call__(self, snapshot: Snapshot) -> Target:
+        target = minimum_in_order(snapshot)
+        left = snapshot.units - int(snapshot.cost(target).sum())
+        if left >= snapshot.smallest_need:
+            order = by_priority(snapshot)
+            spend_by_gain(target, order[target[order] > 0], snapshot, left)
+        return Target(target)

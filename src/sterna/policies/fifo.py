@@ -1,0 +1,41 @@
+"""`fifo`: first come, first served. VODA-29, 46."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sterna.engine.registry import Target, knob, policy
+from sterna.engine.walk import by_priority, minimum_in_order, walk
+from sterna.model.cluster import Ints
+from sterna.model.snapshot import Snapshot
+
+
+@policy("fifo", "FIFO")
+@dataclass(frozen=True)
+class Fifo:
+    """Jobs in submit order, each at its minimum; later jobs fill the gaps that earlier ones cannot use."""
+
+    preempt: bool = knob(True, "Stop a younger job that fills a gap as soon as an older one fits.")
+    backfill: bool = knob(True, "Let later jobs pass one that does not fit.")
+
+    def __call__(self, snapshot: Snapshot) -> Target:
+        if self.preempt and self.backfill:
+            return Target(minimum_in_order(snapshot))
+        jobs = snapshot.jobs
+        chosen = self._in_turn(snapshot)
+        target = np.zeros(len(jobs), dtype=np.int64) if self.preempt else jobs.workers.copy()
+        target[chosen] = jobs.minimum[chosen]
+        return Target(target)
+
+    def _in_turn(self, snapshot: Snapshot) -> Ints:
+        """Rows that get their minimum; without pre-emption only those that wait are asked."""
+        jobs = snapshot.jobs
+        free = snapshot.units if self.preempt else snapshot.free_units
+        order = by_priority(snapshot)
+        if not self.preempt:
+            if free < snapshot.smallest_need:
+                return order[:0]
+            order = order[jobs.workers[order] == 0]
+        return order[walk(snapshot.cost(jobs.minimum)[order], free, snapshot.smallest_need, skip=self.backfill)]

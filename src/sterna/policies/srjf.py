@@ -1,0 +1,27 @@
+"""`srjf`: shortest remaining job first. VODA-32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sterna.engine.registry import Target, knob, policy
+from sterna.engine.shortest import KEYS, shortest_first
+from sterna.model.snapshot import Snapshot
+
+
+@policy("srjf", "SRJF")
+@dataclass(frozen=True)
+class Srjf:
+    """Least remaining work first, each job at its minimum; longer jobs are stopped for shorter ones."""
+
+    by: str = knob("service", "What is short: work left in one-worker seconds, or time left at the minimum.", choices=KEYS)
+
+    def __call__(self, snapshot: Snapshot) -> Target:
+        if snapshot.all_fit:
+            return Target(snapshot.jobs.minimum)
+        chosen, _ = shortest_first(snapshot, self.by)
+        target = np.zeros(len(snapshot.jobs), dtype=np.int64)
+        target[chosen] = snapshot.jobs.minimum[chosen]
+        return Target(target)

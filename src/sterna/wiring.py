@@ -1,0 +1,104 @@
+"""Where parts meet: rules by name, the nodes of a simulated cluster, and a world to run them in.
+
+The only module that knows concrete rules and backends.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from sterna.engine.decide import Rules
+from sterna.engine.registry import Placement, Policy, RuleInfo, RuleKind, known, make_rule
+from sterna.errors import UserError
+from sterna.model.cluster import MILLI, Nodes
+
+_PACKAGES = {RuleKind.POLICY: "sterna.policies", RuleKind.PLACEMENT: "sterna.placements"}
+
+
+@cache
+def discover() -> None:
+    """Import every rule that is shipped, so that each enters itself."""
+    for package in _PACKAGES.values():
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            importlib.import_module(f"{package}.{module.name}")
+
+
+def rules_of(kind: RuleKind) -> list[RuleInfo]:
+    discover()
+    return known(kind)
+
+
+def make_policy(spec: str) -> Policy:
+    discover()
+    made: Policy = make_rule(RuleKind.POLICY, _loaded(spec))
+    return made
+
+
+def make_placement(spec: str) -> Placement:
+    discover()
+    made: Placement = make_rule(RuleKind.PLACEMENT, _loaded(spec))
+    return made
+
+
+def make_rules(policy: str, placement: str) -> Rules:
+    return Rules(make_policy(policy), make_placement(placement))
+
+
+def _loaded(spec: str) -> str:
+    """A rule may be named by its file: `./mine.py` or `./mine.py:key=value`. The file is run, the rule found by its decorator."""
+    path, colon, settings = spec.partition(".py")
+    if not colon or (settings and not settings.startswith(":")):
+        return spec
+    file = Path(f"{path}.py")
+    if not file.is_file():
+        raise UserError(f"There is no file '{file}': give the path of a Python file that defines a rule.")
+    before = {(kind, info.name) for kind in RuleKind for info in known(kind)}
+    namespace = {"__name__": f"sterna_rule_{re.sub(r'[^0-9a-zA-Z_]', '_', file.stem)}", "__file__": str(file)}
+    _run(file, namespace)
+    new = [info.name for kind in RuleKind for info in known(kind) if (kind, info.name) not in before]
+    names = new or [info.name for kind in RuleKind for info in known(kind) if info.make.__module__ == namespace["__name__"]]
+    if not names:
+        raise UserError(f"'{file}' defines no rule: decorate a class in it with @policy(\"name\").")
+    return names[0] + settings
+
+
+def _run(file: Path, namespace: dict[str, str]) -> None:
+    import sys
+    import types
+
+    module = types.ModuleType(namespace["__name__"])
+    module.__dict__.update(namespace)
+    sys.modules[namespace["__name__"]] = module
+    try:
+        exec(compile(file.read_text(), str(file), "exec"), module.__dict__)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"'{file}' cannot be used as a rule: {type(error).__name__}: {error}.") from None
+
+
+def simulated_nodes(spec: str, racks: int = 1) -> Nodes:
+    """Nodes from `80x8` (80 nodes of 8 devices) or `10x8,5x4` (mixed), spread over racks in blocks."""
+    devices: list[int] = []
+    for part in spec.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*x\s*(\d+)\s*", part)
+        if not match:
+            raise UserError(f"--nodes {spec}: '{part}' is not of the form COUNTxDEVICES; write for example 80x8 or 10x8,5x4.")
+        count, each = int(match[1]), int(match[2])
+        if not count or not each:
+            raise UserError(f"--nodes {spec}: a cluster needs at least one node with at least one device.")
+        devices += [each] * count
+    if len(devices) > 1_000_000:
+        raise UserError(f"--nodes {spec}: {len(devices)} nodes are more than the simulator takes (1,000,000).")
+    width = len(str(len(devices) - 1))
+    total = np.zeros((3, len(devices)), dtype=np.int64)
+    total[0] = np.array(devices) * MILLI
+    rack = np.arange(len(devices)) * max(1, racks) // len(devices)
+    names = tuple(f"node{number:0{width}d}" for number in range(len(devices)))
+    return Nodes(names, total, total.copy(), np.ones(len(devices), dtype=np.bool_), rack)

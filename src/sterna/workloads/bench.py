@@ -1,0 +1,8 @@
+"""Three columns, `submission_time,num_gpu,duration`: what benchmarks of schedulers pass around. Jobs have no ids and
+are numbered in the order of the file."""
+
+from __future__ import annotations
+
+from sterna.workloads.layout import Layout
+
+JOBS = Layout(kind="bench", submit="submission_time", workers="num_gpu", duration="duration")

@@ -1,0 +1,55 @@
+"""Which numbers a column may hold, in code and in words, so that every loader and generator refuses alike.
+
+A domain judges one column by itself; what two columns owe each other (`min_workers` below `max_workers`) is
+`make_trace`'s concern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+EXACT_LIMIT = 2.0**53
+"""Above it a float no longer tells neighbouring whole numbers apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    words: str
+    """Completes the sentence "found x, expected ..."."""
+    holds: Callable[[Floats], Bools]
+    is_whole: bool = False
+    """Its numbers are kept as integers."""
+
+    def first_outside(self, values: Floats) -> int | None:
+        """The first row that is not a finite number of this domain."""
+        outside = ~(np.isfinite(values) & self.holds(values))
+        return int(np.argmax(outside)) if outside.any() else None
+
+
+def _is_whole(values: Floats) -> Bools:
+    whole: Bools = values == np.floor(values)
+    return whole & (np.abs(values) < EXACT_LIMIT)
+
+
+NOT_NEGATIVE = Domain("a number of at least 0", lambda values: values >= 0)
+POSITIVE = Domain("a number above 0", lambda values: values > 0)
+WHOLE = Domain("a whole number of at least 0", lambda values: _is_whole(values) & (values >= 0), is_whole=True)
+COUNT = Domain("a whole number of at least 1", lambda values: _is_whole(values) & (values >= 1), is_whole=True)
+DEVICES = Domain(
+    "a whole number of at least 1, or a fraction between 0 and 1",
+    lambda values: (values > 0) & ((values < 1) | _is_whole(values)),
+)
+
+
+def plain(value: float) -> str:
+    """The shortest text that reads back as the same number: `60`, `0.25`, `1e+300`."""
+    number = float(value)
+    return str(int(number)) if number.is_integer() and abs(number) < EXACT_LIMIT else repr(number)

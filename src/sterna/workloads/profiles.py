@@ -1,0 +1,66 @@
+"""Speed-up curves of well-known models, for traces that name a model and bring no curve of their own.
+
+Each entry is a measurement that somebody published: workers, and how many times faster than one. Between the counts
+that were measured the curve is a straight line. Where a measured curve fell, or rose faster after a slower stretch
+(noise, a slow link), it was made monotone and concave by isotonic regression of its gains, weighted by the number of
+workers they span; counts inside a stretch that was levelled are not listed. Voda's four are as published. Nothing is
+guessed beyond the largest count measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+# heyfey/vodascheduler (Apache-2.0): 1..4 GPUs of one kind, as its authors profiled them for their 24-job experiment.
+_VODA: dict[str, dict[int, float]] = {
+    "vgg16": {1: 1, 2: 1.785, 3: 2.5, 4: 3.125},
+    "resnet50": {1: 1, 2: 1.857, 3: 2.6, 4: 3.25},
+    "inceptionv3": {1: 1, 2: 1.842, 3: 2.692, 4: 3.5},
+    "transformer": {1: 1, 2: 1.657, 3: 2.148, 4: 2.521},
+}
+
+# pkusys/ElasticFlow (Apache-2.0): iterations per second at 1, 2, 4 .. 64 GPUs over those at one, at the largest batch.
+_ELASTICFLOW_A100: dict[str, dict[int, float]] = {
+    "bert": {1: 1, 2: 1.589, 4: 2.364, 8: 2.796, 16: 3.012, 64: 3.012},
+    "gpt2": {1: 1, 2: 1.699, 4: 2.792, 8: 3.821, 16: 4.362, 32: 4.602, 64: 4.602},
+    "deepspeech2": {1: 1, 2: 1.851, 4: 3.283, 8: 4.629, 16: 5.876, 32: 7.803, 64: 8.734},
+    "inception3": {1: 1, 2: 1.818, 4: 3.046, 8: 4.236, 16: 4.994, 32: 5.012, 64: 5.012},
+    "resnet50_cifar10": {1: 1, 2: 1.223, 4: 1.3, 8: 1.3},
+}
+_ELASTICFLOW_T4: dict[str, dict[int, float]] = {
+    "yolov3": {1: 1, 2: 1.892, 4: 3.002, 16: 3.002},
+    "cifar10": {1: 1, 4: 3.553, 16: 12.558, 64: 12.558},
+    "imagenet": {1: 1, 2: 1.983, 8: 7.305, 16: 14.16, 32: 26.998, 64: 37.512},
+    "ncf": {1: 1, 4: 1.201, 64: 1.201},
+}
+
+
+def _filled(measured: Mapping[int, float]) -> tuple[float, ...]:
+    counts = list(measured)
+    return tuple(np.interp(range(1, counts[-1] + 1), counts, list(measured.values())).tolist())
+
+
+PROFILES: dict[str, tuple[float, ...]] = {
+    model: _filled(measured) for model, measured in (_VODA | _ELASTICFLOW_A100 | _ELASTICFLOW_T4).items()
+}
+"""Speed-ups at 1, 2, 3 .. workers."""
+
+
+def model_key(model: str) -> str:
+    """What two spellings of one model have in common: `ResNet-50` and `resnet_50` are the same."""
+    return model.strip().lower().translate(_UNSPOKEN)
+
+
+def curve_of(model: str, own: Mapping[str, tuple[float, ...]] | None = None) -> tuple[float, ...] | None:
+    """The curve of a model however it is spelt, from the user's `own` first; None where nobody has measured it."""
+    key = model_key(model)
+    for name, curve in (own or {}).items():
+        if model_key(name) == key:
+            return curve
+    return _BY_KEY.get(key)
+
+
+_UNSPOKEN = str.maketrans("", "", "-_ ")
+_BY_KEY = {model_key(model): curve for model, curve in PROFILES.items()}

@@ -51,7 +51,8 @@ def make_rules(policy: str, placement: str) -> Rules:
 
 
 def _loaded(spec: str) -> str:
-    """A rule may be named by its file: `./mine.py` or `./mine.py:key=value`. The file is run, the rule found by its decorator."""
+    """A rule may be named by its file: `./mine.py` or `./mine.py:key=value`. The file is run, the rule found by its
+    decorator."""
     path, colon, settings = spec.partition(".py")
     if not colon or (settings and not settings.startswith(":")):
         return spec
@@ -62,7 +63,9 @@ def _loaded(spec: str) -> str:
     namespace = {"__name__": f"sterna_rule_{re.sub(r'[^0-9a-zA-Z_]', '_', file.stem)}", "__file__": str(file)}
     _run(file, namespace)
     new = [info.name for kind in RuleKind for info in known(kind) if (kind, info.name) not in before]
-    names = new or [info.name for kind in RuleKind for info in known(kind) if info.make.__module__ == namespace["__name__"]]
+    names = new or [
+        info.name for kind in RuleKind for info in known(kind) if info.make.__module__ == namespace["__name__"]
+    ]
     if not names:
         raise UserError(f"'{file}' defines no rule: decorate a class in it with @policy(\"name\").")
     return names[0] + settings
@@ -89,7 +92,9 @@ def simulated_nodes(spec: str, racks: int = 1) -> Nodes:
     for part in spec.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*x\s*(\d+)\s*", part)
         if not match:
-            raise UserError(f"--nodes {spec}: '{part}' is not of the form COUNTxDEVICES; write for example 80x8 or 10x8,5x4.")
+            raise UserError(
+                f"--nodes {spec}: '{part}' is not of the form COUNTxDEVICES; write for example 80x8 or 10x8,5x4."
+            )
         count, each = int(match[1]), int(match[2])
         if not count or not each:
             raise UserError(f"--nodes {spec}: a cluster needs at least one node with at least one device.")

@@ -1,7 +1,7 @@
 """The decision: a function from what is known to what is to be done.
 
-The policy counts, the placement finds nodes. What cannot be placed comes back: jobs of that shape are held to what could be
-placed, and the policy is asked again, so nobody is stopped for a job that then does not start.
+The policy counts, the placement finds nodes. What cannot be placed comes back: jobs of that shape are held to what
+could be placed, and the policy is asked again, so nobody is stopped for a job that then does not start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sterna.engine.admission import admitted
 from sterna.engine.reasons import reasons_for
 from sterna.engine.registry import Misfit, Placed, Placement, Policy, Target
 from sterna.errors import Bug
-from sterna.model.plan import Decision, Kind, Mark, Plan
+from sterna.model.plan import Action, Decision, Kind, Mark, Plan
 from sterna.model.reason import Reason
 from sterna.model.snapshot import Snapshot
 
@@ -66,7 +66,7 @@ def _held(offered: Snapshot, wish: Target, misfits: list[Misfit]) -> Snapshot:
     return replace(offered, jobs=jobs.capped(most))
 
 
-def _marked(placed: Placed, wish: Target) -> list:  # type: ignore[type-arg]
+def _marked(placed: Placed, wish: Target) -> list[Action]:
     """Promotions are remembered when they lead to a start."""
     if wish.promoted is None:
         return placed.actions

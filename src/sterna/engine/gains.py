@@ -1,7 +1,7 @@
 """Spending by gain: the next worker goes where it adds most speed-up.
 
-Curves are concave, so a job's gains fall with every worker, and the best sequence is simply all gains of all jobs in falling
-order. No loop over devices.
+Curves are concave, so a job's gains fall with every worker, and the best sequence is simply all gains of all jobs in
+falling order. No loop over devices.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from sterna.model.speedup import Floats
 
 
 def spend_by_gain(target: Ints, rows: Ints, snapshot: Snapshot, free: int) -> None:
-    """Hand out `free` units to these jobs above what they have (changes `target`). Equal gains: the earlier in `rows`."""
+    """Hand out `free` units to these jobs above what they have (changes `target`). Equal gains: the earlier in
+    `rows`."""
     room = snapshot.jobs.maximum[rows] - target[rows]
     need = snapshot.need[rows]
     reach = np.minimum(room, free // np.maximum(need, 1))

@@ -1,12 +1,12 @@
 """AFS-L's contest: who gets the next device, decided between pairs.
 
-Of two jobs the one that would end sooner wins, unless the later one gains relatively more: with S the speed-up and w the
-workers of each, the longer job l wins iff (S(w+1) - S(w)) / S(w+1) of l exceeds (S(w+1) - S(w)) / S(w) of s. The rule is not
-transitive, so the order of asking matters: the candidate meets the others in submit order, and an earlier job wins a tie. A
-job without workers enters with its whole minimum and counts as longer than any that runs.
+Of two jobs the one that would end sooner wins, unless the later one gains relatively more: with S the speed-up and w
+the workers of each, the longer job l wins iff (S(w+1) - S(w)) / S(w+1) of l exceeds (S(w+1) - S(w)) / S(w) of s. The
+rule is not transitive, so the order of asking matters: the candidate meets the others in submit order, and an earlier
+job wins a tie. A job without workers enters with its whole minimum and counts as longer than any that runs.
 
-What makes it fast: after a device has been given, only the winner has changed, so everyone before it in the order still
-met the same opponents. The chain of candidates up to the winner is kept, and the scan goes on from there.
+What makes it fast: after a device has been given, only the winner has changed, so everyone before it in the order
+still met the same opponents. The chain of candidates up to the winner is kept, and the scan goes on from there.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sterna.model.speedup import Floats
 _OUT = -1.0
 """Gains of a job that can get no more: it beats nobody."""
 
-_GLANCE = 6
-"""So many of the next opponents are met one by one before all others are met at once."""
+_FEW = 96
+"""Up to so many opponents are met one by one, more of them all at once."""
 
 
 class Contest:
@@ -51,8 +51,9 @@ class Contest:
             return useful
         self._most = useful.tolist()
         self._lists()
+        scan = self._scan_few if len(self._need) <= _FEW else self._scan_many
         chain = [0]
-        self._scan(chain, 0)
+        scan(chain, 0)
         while True:
             winner = chain.pop()
             if self._gains[winner] == _OUT:
@@ -60,12 +61,12 @@ class Contest:
             units -= self._give(winner, units)
             if not chain or self._beats(winner, chain[-1]):
                 chain.append(winner)
-            self._scan(chain, winner)
+            scan(chain, winner)
 
     def _useful_maximum(self) -> Ints:
         """The most workers that still add speed, at least the minimum."""
         rising = np.diff(self._speed, axis=1) > 0
-        last = (rising * np.arange(1, rising.shape[1] + 1)).max(axis=1)
+        last: Ints = (rising * np.arange(1, rising.shape[1] + 1)).max(axis=1)
         return np.maximum(np.minimum(self._maximum, last[self._curve]), self._minimum)
 
     def _lists(self) -> None:
@@ -105,28 +106,32 @@ class Contest:
             return True
         return self._lengths[later] < self._lengths[holder] and self._losses[later] >= self._gains[holder]
 
-    def _scan(self, chain: list[int], after: int) -> None:
-        """Let the last of the chain meet everyone after `after`; whoever beats it takes its place at the end of the chain."""
-        while True:
-            found = self._first_to_beat(chain[-1], after)
-            if found < 0:
-                return
-            chain.append(found)
-            after = found
-
-    def _first_to_beat(self, holder: int, after: int) -> int:
-        gain, loss, length = self._gains[holder], self._losses[holder], self._lengths[holder]
+    def _scan_few(self, chain: list[int], after: int) -> None:
+        """Let the last of the chain meet everyone after `after`; whoever beats it takes its place at the end of the
+        chain."""
         gains, losses, lengths = self._gains, self._losses, self._lengths
-        start = min(after + 1 + _GLANCE, len(gains))
-        for job in range(after + 1, start):
-            if gains[job] > loss or (lengths[job] < length and losses[job] >= gain):
-                return job
-        beats = (self._length[start:] < length) & (self._loss[start:] >= gain)
-        beats |= self._gain[start:] > loss
-        if not len(beats):
-            return -1
-        first = int(beats.argmax())
-        return start + first if beats[first] else -1
+        holder = chain[-1]
+        gain, loss, length = gains[holder], losses[holder], lengths[holder]
+        for job in range(after + 1, len(gains)):
+            if gains[job] > loss or (losses[job] >= gain and lengths[job] < length):
+                chain.append(job)
+                gain, loss, length = gains[job], losses[job], lengths[job]
+
+    def _scan_many(self, chain: list[int], after: int) -> None:
+        """The same, for so many opponents that one by one would take long."""
+        while True:
+            holder = chain[-1]
+            start = after + 1
+            beats = self._length[start:] < self._lengths[holder]
+            beats &= self._loss[start:] >= self._gains[holder]
+            beats |= self._gain[start:] > self._losses[holder]
+            if not len(beats):
+                return
+            first = int(beats.argmax())
+            if not beats[first]:
+                return
+            after = start + first
+            chain.append(after)
 
 
 def _waiting_lengths(remaining: Floats, priority: Ints, speed: Floats) -> Floats:

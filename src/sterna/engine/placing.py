@@ -1,7 +1,7 @@
 """From a target to actions: the part that all placements share.
 
-Room is given back first, then the largest wishes are met first. A placement only says which nodes to use for so many workers
-of a shape (`choose`), and which workers leave when a job shrinks (`shed`).
+Room is given back first, then the largest wishes are met first. A placement only says which nodes to use for so many
+workers of a shape (`choose`), and which workers leave when a job shrinks (`shed`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from sterna.model.snapshot import JobKey, Snapshot
 Runs = Sequence[tuple[int, int]]
 """Pairs of node row and number of workers."""
 
+Seats = tuple[Ints, list[int]]
+"""Job by part: the node of each part, and how many workers each part has."""
+
 Wish = tuple[int, int, int, int, int]
 """Less the workers wanted, shape, row, workers now, workers wanted: in the order of serving."""
 
@@ -35,8 +38,9 @@ class Chooser(Protocol):
         """Nodes for up to `count` more workers of a job that sits at `home`. Fewer if there is no room."""
         ...
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int, /) -> Ints:
-        """For up to `jobs` equal new jobs: the one node that each is put on whole. Fewer if no node can hold more."""
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int, /) -> Seats:
+        """Nodes for up to `jobs` equal new jobs, as far as that can be told in one step; the others are asked for
+        singly."""
         ...
 
     def shed(self, home: Home, count: int, /) -> Home:
@@ -62,7 +66,7 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
         if new > old:
             rising.append((-new, code, row, old, new))
             continue
-        key, shape = key_of.item(row), shapes[code]
+        key, shape = JobKey(key_of.item(row)), shapes[code]
         home = homes[key]
         room.give(shape, home)
         if new:
@@ -83,6 +87,8 @@ def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wi
         _, code, row, old, new = rising[0]
         return _raised(chooser, snapshot, room, row, old, new, snapshot.shapes[code])
     rising.sort()
+    if len(rising) >= _MANY:
+        room.expect_many()
     actions: list[Action] = []
     misfits: list[Misfit] = []
     for (size, code), group in groupby(rising, key=_size_and_shape):
@@ -110,14 +116,17 @@ def _carrying_out(action: Action) -> tuple[int, int]:
 def _start_many(
     chooser: Chooser, snapshot: Snapshot, room: Room, rows: list[int], count: int, shape: Shape, actions: list[Action]
 ) -> list[int]:
-    """Start as many of these equal jobs as fit on one node each; says which."""
-    nodes = chooser.choose_many(room, shape, count, len(rows))
-    taken = np.bincount(nodes, minlength=len(snapshot.nodes)) * count
+    """Start as many of these equal jobs as can be placed in one step; says which."""
+    nodes, parts = chooser.choose_many(room, shape, count, len(rows))
+    taken = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    for column, part in enumerate(parts):
+        taken += np.bincount(nodes[:, column], minlength=len(taken)) * part
     room.take_all(shape, taken)
-    keys = snapshot.jobs.key[rows[: len(nodes)]].tolist()
-    for row, key, node in zip(rows, keys, nodes.tolist(), strict=False):
-        actions.append(Action(Kind.START, key, row, NOWHERE, Home(((node, count),))))
-    return rows[: len(nodes)]
+    started = rows[: len(nodes)]
+    keys = snapshot.jobs.key[started].tolist()
+    for row, key, seats in zip(started, keys, nodes.tolist(), strict=True):
+        actions.append(Action(Kind.START, key, row, NOWHERE, Home(tuple(zip(seats, parts, strict=True)))))
+    return started
 
 
 def _raised(chooser: Chooser, snapshot: Snapshot, room: Room, row: int, old: int, new: int, shape: Shape) -> Placed:
@@ -131,7 +140,7 @@ def _raised(chooser: Chooser, snapshot: Snapshot, room: Room, row: int, old: int
         seat = Home((), ps)
     runs = chooser.choose(room, shape, new - old, seat)
     fitted = old + (runs[0][1] if len(runs) == 1 else sum([count for _, count in runs]))
-    if fitted == old or fitted < new and fitted < snapshot.jobs.minimum.item(row):
+    if fitted == old or (fitted < new and fitted < snapshot.jobs.minimum.item(row)):
         if not old:
             room.give(shape, seat)
         return Placed([], [Misfit(row, old)])
@@ -201,14 +210,25 @@ def most_first(slots: Ints, count: int, order: Iterable[int]) -> list[tuple[int,
     return runs
 
 
-def tightest_node(slots: Ints, count: int) -> int:
-    """The node with least room that holds so many workers; if none does, the one with most room."""
-    spare = (slots - count).view(np.uint64)
-    node = int(spare.argmin())
-    return node if slots[node] >= count else int(slots.argmax())
+def best_fit(slots: Ints, count: int, jobs: int) -> Seats:
+    """Nodes for up to `jobs` equal jobs in one step: nodes by room ascending, each as often as it holds one.
 
-
-def best_fit(slots: Ints, count: int, jobs: int) -> Ints:
-    """The node of each of up to `jobs` equal jobs: nodes by room ascending, each as often as it holds one."""
-    order = slots.argsort(kind="stable")
-    return np.repeat(order, slots[order] // count)[:jobs]
+    Jobs larger than the emptiest node take such nodes whole, and what is left of each goes to the tightest node that
+    holds it.
+    """
+    most = int(slots.max(initial=0))
+    if count <= most:
+        order = slots.argsort(kind="stable")
+        return np.repeat(order, slots[order] // count)[:jobs, None], [count]
+    if not most:
+        return np.zeros((0, 1), dtype=np.int64), [count]
+    whole, rest = divmod(count, most)
+    empty = (slots == most).nonzero()[0]
+    jobs = min(jobs, len(empty) // whole)
+    seats = empty[: jobs * whole].reshape(jobs, whole)
+    if not rest:
+        return seats, [most] * whole
+    left = slots.copy()
+    left[seats] = 0
+    tails, _ = best_fit(left, rest, jobs) if left.max(initial=0) >= rest else (seats[:0, :1], [])
+    return np.hstack([seats[: len(tails)], tails]), [*[most] * whole, rest]

@@ -1,7 +1,8 @@
 """Tiresias' two queues: who is in which, in what order, and when that changes by itself.
 
-A job leaves the first queue when what it used passes a threshold, and returns when it has waited a multiple of the time it
-ran; what it used before is then forgiven, so it is not demoted again at once. User priority is the queue a job starts in.
+A job leaves the first queue when what it used passes a threshold, and returns when it has waited a multiple of the
+time it ran; what it used before is then forgiven, so it is not demoted again at once. User priority is the queue a
+job starts in.
 """
 
 from __future__ import annotations
@@ -67,11 +68,13 @@ def _promotions(snapshot: Snapshot, demoted: Bools, promote: float) -> tuple[Boo
 
 
 def _next_demotion(snapshot: Snapshot, used: Floats, threshold: float, demoted: Bools) -> float:
-    rows = (snapshot.jobs.workers > demoted * _MANY).nonzero()[0]
+    workers = snapshot.jobs.workers
+    rows = (workers > demoted * _MANY).nonzero()[0]
     if not len(rows):
         return NEVER
-    devices = snapshot.cost(snapshot.jobs.workers)[rows] / MILLI
-    return snapshot.now + float(((threshold - used[rows]) / devices.clip(1e-12)).min())
+    devices = workers.take(rows) * snapshot.need.take(rows) / MILLI
+    with np.errstate(divide="ignore"):
+        return snapshot.now + float(((threshold - used.take(rows)) / devices).min())
 
 
 def _served(snapshot: Snapshot, queue: Bools, used: Floats, threshold: float, gittins: bool) -> Ints:

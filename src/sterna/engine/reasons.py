@@ -14,7 +14,8 @@ from sterna.model.snapshot import Snapshot
 
 
 def reasons_for(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action]) -> list[Reason]:
-    """One reason for every job that changed or waits. `offered` is the snapshot that the policy was last asked about."""
+    """One reason for every job that changed or waits. `offered` is the snapshot that the policy was last asked
+    about."""
     units = "devices" if snapshot.nodes.unit is Resource.DEVICES else "CPUs"
     changed = _changes(snapshot, actions)
     return [reason._replace(units=units) for reason in changed + _waits(snapshot, offered, actions)]

@@ -1,7 +1,8 @@
 """Rules by name, with parameters that describe themselves.
 
-A rule is a frozen dataclass in a file of its own; its decorator enters it here when the file is imported, its fields become
-parameters of the command line, of the documentation and of error messages. Nothing else needs to know that it exists.
+A rule is a frozen dataclass in a file of its own; its decorator enters it here when the file is imported, its fields
+become parameters of the command line, of the documentation and of error messages. Nothing else needs to know that it
+exists.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
-
 
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import Bools, Ints

@@ -1,8 +1,8 @@
 """Re-packing: lay the jobs of the nodes in question out anew, then name the new layout so that most workers stay.
 
-The layout is best-fit-decreasing onto empty bins, one bin for each node in question and as large as that node; the naming is a
-maximum-overlap assignment among nodes of equal room. Only nodes with room to gain and the jobs that sit on them take part,
-and the assignment is solved for each connected group of them, never densely over the cluster.
+The layout is best-fit-decreasing onto empty bins, one bin for each node in question and as large as that node; the
+naming is a maximum-overlap assignment among nodes of equal room. Only nodes with room to gain and the jobs that sit
+on them take part, and the assignment is solved for each connected group of them, never densely over the cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Layout = dict[int, list[tuple[int, int]]]
 
 
 def repacked(chooser: Chooser, snapshot: Snapshot, target: Ints, placed: Placed) -> Placed:
-    """`placed`, with jobs moved where that lets more of the target fit; unchanged if it would not help or cannot be done."""
+    """`placed`, with jobs moved where that lets more of the target fit; unchanged if it would not help or cannot be
+    done."""
     homes = _homes_after(snapshot, placed)
     wanted = {misfit.row: int(target[misfit.row]) for misfit in placed.misfits}
     nodes = _nodes_in_question(snapshot, homes, placed)
@@ -69,7 +70,9 @@ def _nodes_in_question(snapshot: Snapshot, homes: dict[int, Home], placed: Place
         room.occupy(shape, action.after)
         touched.update(node for node, _ in (*action.before.workers, *action.after.workers))
     taints = snapshot.nodes.taints
-    plain = snapshot.nodes.is_open & np.array([not (taints and taints[i]) for i in range(len(snapshot.nodes))], dtype=np.bool_)
+    plain = snapshot.nodes.is_open & np.array(
+        [not (taints and taints[i]) for i in range(len(snapshot.nodes))], dtype=np.bool_
+    )
     has_room = room.free[Resource.DEVICES] > 0
     return [int(node) for node in np.flatnonzero(plain) if has_room[node] or node in touched]
 

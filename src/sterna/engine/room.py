@@ -1,10 +1,18 @@
-"""Room: what is free while a plan is being made. A scratch copy of the nodes that placements take from and give back to."""
+"""Room: what is free while a plan is being made. A scratch copy of the nodes that placements take from and give back
+to."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
+from sterna.engine.bins import Bins
 from sterna.model.cluster import MILLI, Home, Ints, Nodes, Resource, Shape, slots_in
+
+_PLENTY = 1 << 40
+"""Workers that fit on a node of which they need nothing."""
+
 
 class Room:
     """Free resources, changing as a plan grows. Lives for one placement."""
@@ -13,6 +21,8 @@ class Room:
         self.nodes = nodes
         self.free = nodes.free.copy()
         self._devices = self.free[Resource.DEVICES]
+        self._expects_many = False
+        self._bins: dict[int, Bins] = {}
         self.shared = {node: dict(devices) for node, devices in nodes.shared.items()} if nodes.shared else {}
 
     def slots(self, shape: Shape) -> Ints:
@@ -42,10 +52,38 @@ class Room:
             slots[node] = min(int(bound[node]), opened + extra)
         return slots
 
+    def expect_many(self) -> None:
+        """Many jobs are about to be placed: keep an index of nodes by room."""
+        self._expects_many = True
+
+    def slots_at(self, shape: Shape, node: int) -> int:
+        """How many more workers of this shape one node can take."""
+        if shape.is_plain and self.nodes.takes_all(shape):
+            return self._devices.item(node) // shape.devices if shape.devices else _PLENTY
+        return self.slots(shape).item(node)
+
+    def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> tuple[int, int]:
+        """The node with least room that holds so many workers, else the one with most, and its slots (0: all are
+        full)."""
+        if self._expects_many and shape.is_plain and shape.devices and self.nodes.takes_all(shape):
+            if shape.devices not in self._bins:
+                self._bins[shape.devices] = Bins(self._devices, shape.devices)
+            return self._bins[shape.devices].find(count, avoid)
+        slots = self.slots(shape)
+        if avoid:
+            slots[list(avoid)] = 0
+        spare = (slots - count).view(np.uint64)
+        node = int(spare.argmin())
+        if slots.item(node) < count:
+            node = int(slots.argmax())
+        return node, slots.item(node)
+
     def take(self, shape: Shape, node: int, count: int) -> tuple[int, ...]:
         """Put workers on a node; for parts of devices, the numbers of the devices they share."""
         if not shape.is_plain:
             self._move(shape.cpus, shape.memory_bytes, node, -count)
+        for bins in self._bins.values():
+            bins.note(node)
         if not shape.is_fraction:
             self._devices[node] -= count * shape.devices
             return ()
@@ -82,6 +120,9 @@ class Room:
 
     def take_all(self, shape: Shape, workers: Ints) -> None:
         """Put so many workers on each node, whole devices only."""
+        for bins in self._bins.values():
+            for node in workers.nonzero()[0].tolist():
+                bins.note(node)
         for resource, need in (
             (Resource.DEVICES, shape.devices),
             (Resource.CPUS, shape.cpus),

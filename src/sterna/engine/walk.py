@@ -1,7 +1,7 @@
 """Walks: give each job its due in order, and go on past those that do not fit.
 
-The loop that every policy shares, without a loop over jobs: a cumulative sum, cut at the first refusal; what still fits is
-kept, so there are at most as many steps as there are distinct sizes.
+The loop that every policy shares, without a loop over jobs: a cumulative sum, cut at the first refusal; what still
+fits is kept, so there are at most as many steps as there are distinct sizes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def walk(size: Ints, free: int, smallest: int = 1, *, skip: bool = True) -> Bool
 
 
 def walk_by(key: Floats, size: Ints, workers: Ints, free: int, smallest: int = 1) -> tuple[Ints, int]:
-    """Rows that fit into `free`, smallest key first (then those that run, then the row), in that order, and what is left.
+    """Rows that fit into `free`, smallest key first (then those that run, then the row), in that order, and what is
+    left.
 
     Only as many rows are sorted as could fit: the next best few, then the best of those that still fit, and so on.
     """
@@ -69,8 +70,9 @@ def _lowest(key: Floats, rows: Ints, count: int) -> Ints:
     if len(rows) <= 2 * count:
         return rows
     keys = key[rows]
-    bound = np.partition(keys, count - 1)[count - 1]
-    return rows[keys <= bound]
+    bound = float(np.partition(keys, count - 1)[count - 1])
+    lowest: Ints = rows[keys <= bound]
+    return lowest
 
 
 def _in_order(key: Floats, workers: Ints) -> Ints:
@@ -90,7 +92,8 @@ def by_priority(snapshot: Snapshot) -> Ints:
 
 
 def minimum_in_order(snapshot: Snapshot) -> Ints:
-    """The minimum for each job that fits when all are asked anew in submit order, higher priority first; 0 for the others."""
+    """The minimum for each job that fits when all are asked anew in submit order, higher priority first; 0 for the
+    others."""
     if snapshot.all_fit:
         return snapshot.jobs.minimum
     jobs = snapshot.jobs

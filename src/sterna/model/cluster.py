@@ -1,7 +1,7 @@
 """Nodes, what a worker needs of one, and where a job sits.
 
-Everything is counted in whole numbers: devices and CPUs in thousandths, memory in bytes. A node or a shape is a value; the
-tables of them live in a `Snapshot`.
+Everything is counted in whole numbers: devices and CPUs in thousandths, memory in bytes. A node or a shape is a
+value; the tables of them live in a `Snapshot`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from sterna.model.lazy import once
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from sterna.model.lazy import once
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -38,7 +39,8 @@ class Resource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What each worker of a job needs, and which nodes it accepts. Jobs of one shape are interchangeable to a placement."""
+    """What each worker of a job needs, and which nodes it accepts. Jobs of one shape are interchangeable to a
+    placement."""
 
     devices: int = MILLI
     """Thousandths of a device: whole devices, or a part of one."""
@@ -67,7 +69,6 @@ class Shape:
 
     def __hash__(self) -> int:
         return self._hash
-
 
     def accepts(self, labels: Mapping[str, str], taints: frozenset[str]) -> bool:
         if any(labels.get(key) != value for key, value in self.selector):
@@ -163,7 +164,8 @@ class Nodes:
     labels: Sequence[Mapping[str, str]] = ()
     taints: Sequence[frozenset[str]] = ()
     shared: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-    """Node row -> device number -> free thousandths, for devices that are shared now. A shared device is not in `free`."""
+    """Node row -> device number -> free thousandths, for devices that are shared now. A shared device is not in
+    `free`."""
 
     def __len__(self) -> int:
         return len(self.name)

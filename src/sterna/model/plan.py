@@ -1,6 +1,7 @@
 """What has been decided: actions, in the order in which they may be carried out.
 
-A plan holds changes only. Each action carries what it assumed (`before`), so a backend can answer that the world has moved.
+A plan holds changes only. Each action carries what it assumed (`before`), so a backend can answer that the world has
+moved.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from sterna.model.lazy import once
 from typing import NamedTuple
 
 from sterna.model.cluster import Home
+from sterna.model.lazy import once
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, JobKey
 

@@ -17,7 +17,7 @@ class Code(Enum):
     STOPPED_BY_RULE = "stopped with {n} {workers}: the policy gives it nothing now"
     MOVED = "moved {n} {workers} to sit on fewer nodes"
     NEEDS_DEVICES = "waits: {n} more {units} needed ({m} free)"
-    NEEDS_ROOM = "waits: {m} {units} are free, but no node has room for its next worker: {n} more {workers} must be placed together"
+    NEEDS_ROOM = "waits: {m} {units} are free, but not where its {n} {workers} could be placed together"
     BEHIND = "waits: jobs that go first under this policy hold or get the {n} {units} it needs"
     TOO_LARGE = "cannot run: it needs {n} {workers} at once and the whole cluster has room for {m}"
     NO_NODE = "cannot run: no node can hold even one of its workers ({n} {units} each, with its CPU, memory and labels)"

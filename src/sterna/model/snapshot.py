@@ -1,21 +1,21 @@
 """The snapshot: everything that may be known at one instant, as columns.
 
-Job rows are in (submit, name) order, so the row itself is the tie-break. Columns are fetched from the backend the first time
-a rule reads them and are read-only; they hold until the next `observe`. A snapshot holds only jobs that want to run: neither
-those that ended nor, in a simulation, those that have not been submitted yet.
+Job rows are in (submit, name) order, so the row itself is the tie-break. Columns are fetched from the backend the
+first time a rule reads them and are read-only; they hold until the next `observe`. A snapshot holds only jobs that
+want to run: neither those that ended nor, in a simulation, those that have not been submitted yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from sterna.model.lazy import once
 from typing import Any, Generic, NamedTuple, NewType, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from sterna.model.cluster import NOWHERE, Bools, Home, Ints, Nodes, Resource, Shapes
+from sterna.model.lazy import once
 from sterna.model.speedup import Curves, Floats
 
 JobKey = NewType("JobKey", int)
@@ -32,7 +32,7 @@ class JobSource(Protocol):
     def __len__(self) -> int: ...
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """One entry for each job, in order. May be a view; the reader will not write to it."""
+        """One entry for each job, in order; not to be written to, so best made read-only."""
         ...
 
     def name_of(self, row: int) -> str: ...
@@ -62,7 +62,6 @@ class Column(Generic[Scalar]):
         if jobs is None:
             return self
         values: npt.NDArray[Scalar] = jobs.source.column(self.name)
-        values.flags.writeable = False
         jobs.__dict__[self.name] = values
         return values
 
@@ -81,7 +80,9 @@ class Jobs:
     curve = Column[np.int64]("Row of `Snapshot.curves`.")
     remaining = Column[np.float64]("Work left, in seconds at one worker.")
     first_start = Column[np.float64]("When it first started; `NEVER` if it has not.")
-    waiting_since = Column[np.float64]("Since when it has had no workers; for a running job, when it last began to wait.")
+    waiting_since = Column[np.float64](
+        "Since when it has had no workers; for a running job, when it last began to wait."
+    )
     attained = Column[np.float64]("Device-seconds it has used since it was last promoted, or ever.")
     executed = Column[np.float64]("Seconds it has run since it was last promoted, or ever.")
 

@@ -1,17 +1,18 @@
 """Speed-up curves: how much faster a job trains with n workers than with one.
 
-A curve is a row of a table: S(0) = 0, S(1) = 1, never falling, never steeper than before. Beyond the last known count it is
-flat: a gain that nobody measured is not promised. Learning curves from progress reports is not done here.
+A curve is a row of a table: S(0) = 0, S(1) = 1, never falling, never steeper than before. Beyond the last known count
+it is flat: a gain that nobody measured is not promised. Learning curves from progress reports is not done here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from sterna.model.lazy import once
 
 import numpy as np
 import numpy.typing as npt
+
+from sterna.model.lazy import once
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -29,7 +30,8 @@ class Repaired(tuple[float, ...]):
 
 
 def concave(speeds: Sequence[float]) -> tuple[float, ...]:
-    """The curve itself if it is fit for use, else a `Repaired` one: nearest gains that fall, none above 1 or below 0."""
+    """The curve itself if it is fit for use, else a `Repaired` one: nearest gains that fall, none above 1 or below
+    0."""
     raw = np.asarray(speeds, dtype=np.float64) / speeds[0]
     gains = np.diff(raw, prepend=0.0)
     if bool(np.all(gains >= -_TOLERANCE)) and bool(np.all(np.diff(gains) <= _TOLERANCE)):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from sterna.engine.registry import Placed, placement
 from sterna.model.cluster import ANYWHERE, NOWHERE, Home, Ints
 from sterna.model.plan import Action, kind_of

@@ -1,4 +1,5 @@
-"""`pack`: DRAGON's placement. The whole job on one node, beside its parameter servers; what overflows goes where most fits."""
+"""`pack`: DRAGON's placement. The whole job on one node, beside its parameter servers; what overflows goes where most
+fits."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placing import Runs, best_fit, most_first, place, tightest_node
+from sterna.engine.placing import Runs, Seats, best_fit, most_first, place
 from sterna.engine.registry import Placed, placement
 from sterna.engine.room import Room
 from sterna.model.cluster import Home, Ints, Shape
@@ -23,15 +24,16 @@ class Pack:
         return place(self, snapshot, target)
 
     def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
-        slots = room.slots(shape)
-        holds = slots >= count
         seats = dict.fromkeys(node for node, _ in (*home.ps, *home.workers))
-        if not seats and holds.any():
-            return [(tightest_node(slots, count), count)]
+        if not seats:
+            node, holds = room.tightest(shape, count)
+            if holds >= count:
+                return [(node, count)]
+        slots = room.slots(shape)
         others = (node for node in np.argsort(-slots, kind="stable").tolist() if node not in seats)
         return most_first(slots, count, [*seats, *others])
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Seats:
         return best_fit(room.slots(shape), count, jobs)
 
     def shed(self, home: Home, count: int) -> Home:

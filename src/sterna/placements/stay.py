@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.engine.placing import Runs, best_fit, most_first, place, tail_shed, tightest_node
+from sterna.engine.placing import Runs, Seats, best_fit, place, tail_shed
 from sterna.engine.registry import Placed, knob, placement
 from sterna.engine.repack import repacked
 from sterna.engine.room import Room
@@ -19,21 +19,21 @@ class Stay:
 
     repack: str = knob(
         "never",
-        "When to pack all jobs of the nodes in question anew, keeping most workers in place: never, when a job is stuck "
-        "though enough devices are free, or at every change (as Voda does).",
+        "When to pack the nodes in question anew, keeping most workers in place: never, when a job is stuck though "
+        "enough devices are free, or always, at every change (as Voda does).",
         choices=("never", "stuck", "always"),
     )
 
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
         placed = place(self, snapshot, target)
-        if self.repack == "always" and placed.actions or self.repack == "stuck" and placed.misfits:
+        if (self.repack == "always" and placed.actions) or (self.repack == "stuck" and placed.misfits):
             return repacked(self, snapshot, target, placed)
         return placed
 
     def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
         return tightest(room, shape, count, home)
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Seats:
         return best_fit(room.slots(shape), count, jobs)
 
     def shed(self, home: Home, count: int) -> Home:
@@ -42,20 +42,20 @@ class Stay:
 
 def tightest(room: Room, shape: Shape, count: int, home: Home) -> Runs:
     """Own nodes first, then the node with least room that holds the rest; if none does, the emptiest nodes first."""
-    slots = room.slots(shape)
     runs: list[tuple[int, int]] = []
-    if home.workers or home.ps:
-        own = dict.fromkeys(node for node, _ in (*home.workers, *home.ps))
-        runs = most_first(slots, count, own)
-        for node, here in runs:
-            slots[node] -= here
+    used: set[int] = set()
+    for node in dict.fromkeys(node for node, _ in (*home.workers, *home.ps)):
+        here = min(count, room.slots_at(shape, node))
+        if here:
+            runs.append((node, here))
             count -= here
+        used.add(node)
     while count:
-        node = tightest_node(slots, count)
-        here = min(count, int(slots[node]))
+        node, slots = room.tightest(shape, count, used)
+        here = min(count, slots)
         if not here:
             break
         runs.append((node, here))
-        slots[node] -= here
+        used.add(node)
         count -= here
     return runs

@@ -6,17 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placing import Runs, best_fit, most_first, place, tail_shed, tightest_node
+from sterna.engine.placing import Runs, Seats, best_fit, most_first, place, tail_shed
 from sterna.engine.registry import Placed, placement
 from sterna.engine.room import Room
 from sterna.model.cluster import Home, Ints, Shape
 from sterna.model.snapshot import Snapshot
 
+_LARGEST = np.iinfo(np.int64).max
+
 
 @placement("topology")
 @dataclass(frozen=True)
 class Topology:
-    """The tightest node that holds the job, else the tightest rack, else the emptiest racks; nodes fullest-first inside."""
+    """The tightest node that holds the job, else the tightest rack, else the emptiest racks; nodes fullest-first
+    inside."""
 
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
         return place(self, snapshot, target)
@@ -26,21 +29,25 @@ class Topology:
         rack = room.nodes.rack
         own = dict.fromkeys(node for node, _ in (*home.ps, *home.workers))
         if own:
-            beside = [node for node in np.argsort(-slots, kind="stable").tolist() if rack[node] in {rack[n] for n in own}]
+            beside = [
+                node for node in np.argsort(-slots, kind="stable").tolist() if rack[node] in {rack[n] for n in own}
+            ]
             others = [node for node in self._by_rack(slots, rack, count) if node not in own]
             return most_first(slots, count, dict.fromkeys([*own, *beside, *others]))
-        holds = slots >= count
-        if holds.any():
-            return [(tightest_node(slots, count), count)]
+        node, holds = room.tightest(shape, count)
+        if holds >= count:
+            return [(node, count)]
         return most_first(slots, count, self._by_rack(slots, rack, count))
 
     def _by_rack(self, slots: Ints, rack: Ints, count: int) -> list[int]:
         """Nodes in the order of filling: the tightest rack that holds everything, else racks emptiest first."""
         in_rack = np.bincount(rack, weights=slots).astype(np.int64)
-        first = tightest_node(in_rack, count)
-        return np.lexsort((np.arange(len(slots)), -slots, rack, -in_rack[rack], rack != first)).tolist()
+        holds = in_rack >= count
+        first = int(np.where(holds, in_rack, _LARGEST).argmin()) if holds.any() else int(in_rack.argmax())
+        order: list[int] = np.lexsort((np.arange(len(slots)), -slots, rack, -in_rack[rack], rack != first)).tolist()
+        return order
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Seats:
         return best_fit(room.slots(shape), count, jobs)
 
     def shed(self, home: Home, count: int) -> Home:

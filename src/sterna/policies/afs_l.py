@@ -1,4 +1,5 @@
-"""`afs-l`: apathetic future share with known lengths. Devices one at a time, by a rule between two jobs. VODA-44, 45."""
+"""`afs-l`: apathetic future share with known lengths. Devices one at a time, by a rule between two jobs. VODA-44,
+45."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from sterna.model.snapshot import Snapshot
 @policy("afs-l", "AFS-L")
 @dataclass(frozen=True)
 class AfsL:
-    """Each device to the winner between pairs: the shorter job, unless the longer one gains more than the shorter loses."""
+    """Each device to the winner between pairs: the shorter job, unless the longer one gains more than the shorter
+    loses."""
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:

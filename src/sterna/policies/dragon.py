@@ -1,4 +1,5 @@
-"""`dragon`: DRAGON's queue. Patience for the head, room made by shrinking, growth when all is quiet. DRAGON-11 to 33."""
+"""`dragon`: DRAGON's queue. Patience for the head, room made by shrinking, growth when all is quiet. DRAGON-11 to
+33."""
 
 from __future__ import annotations
 

@@ -15,9 +15,12 @@ from sterna.model.snapshot import Snapshot
 @policy("elastic-srjf", "ElasticSRJF")
 @dataclass(frozen=True)
 class ElasticSrjf:
-    """The minimum for the shortest first, then what is left one worker at a time, shortest first, up to each maximum."""
+    """The minimum for the shortest first, then what is left one worker at a time, shortest first, up to each
+    maximum."""
 
-    by: str = knob("service", "What is short: work left in one-worker seconds, or time left at the minimum.", choices=KEYS)
+    by: str = knob(
+        "service", "What is short: work left in one-worker seconds, or time left at the minimum.", choices=KEYS
+    )
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:

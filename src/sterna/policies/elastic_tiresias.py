@@ -1,4 +1,5 @@
-"""`elastic-tiresias`: Tiresias, then what is left where it adds most; many waiting jobs compact the long ones. VODA-38 to 41."""
+"""`elastic-tiresias`: Tiresias, then what is left where it adds most; many waiting jobs compact the long ones.
+VODA-38 to 41."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from sterna.policies.tiresias import admit
 @policy("elastic-tiresias", "ElasticTiresias")
 @dataclass(frozen=True)
 class ElasticTiresias:
-    """Tiresias at the request, then each device where it adds most; a long queue shrinks those that used much already."""
+    """Tiresias at the request, then each device where it adds most; a long queue shrinks those that used much
+    already."""
 
     threshold: float = knob(3600.0, "Device-seconds after which a job leaves the first queue.")
     promote: float = knob(8.0, "A waiting job returns to the first queue after this many times its time run; 0: never.")
@@ -40,7 +42,8 @@ class ElasticTiresias:
 
 
 def _expand(target: Ints, snapshot: Snapshot, queues: Queues, able: Bools) -> None:
-    """Devices one by one to the largest gain: one more worker, or for a job without any its whole minimum (changes `target`)."""
+    """Devices one by one to the largest gain: one more worker, or for a job without any its whole minimum (changes
+    `target`)."""
     free = snapshot.units - int(snapshot.cost(target).sum())
     row, size, gain, is_growth = _steps(target, snapshot, able, free)
     waits = snapshot.jobs.workers[row] == 0
@@ -64,7 +67,9 @@ def _expand(target: Ints, snapshot: Snapshot, queues: Queues, able: Bools) -> No
 def _steps(target: Ints, snapshot: Snapshot, able: Bools, free: int) -> tuple[Ints, Ints, Floats, Bools]:
     """Every useful step of every job, in rising order of its workers: row, units, gain a worker, not its first."""
     jobs, need = snapshot.jobs, snapshot.need
-    rows = np.flatnonzero(able & (target < jobs.maximum) & (np.where(target > 0, need, snapshot.cost(jobs.minimum)) <= free))
+    rows = np.flatnonzero(
+        able & (target < jobs.maximum) & (np.where(target > 0, need, snapshot.cost(jobs.minimum)) <= free)
+    )
     held = target[rows]
     entry = rows[held == 0]
     base = np.where(held > 0, held, jobs.minimum[rows])

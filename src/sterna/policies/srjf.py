@@ -16,7 +16,9 @@ from sterna.model.snapshot import Snapshot
 class Srjf:
     """Least remaining work first, each job at its minimum; longer jobs are stopped for shorter ones."""
 
-    by: str = knob("service", "What is short: work left in one-worker seconds, or time left at the minimum.", choices=KEYS)
+    by: str = knob(
+        "service", "What is short: work left in one-worker seconds, or time left at the minimum.", choices=KEYS
+    )
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:

@@ -49,7 +49,9 @@ class Fault:
     for_seconds: float = float("inf")
 
 
-def random_faults(nodes: int, mtbf_seconds: float, repair_seconds: float, horizon_seconds: float, seed: int) -> list[Fault]:
+def random_faults(
+    nodes: int, mtbf_seconds: float, repair_seconds: float, horizon_seconds: float, seed: int
+) -> list[Fault]:
     """Faults of each node, exponential in time between them and fixed in length; the same for the same seed."""
     random = np.random.default_rng(seed)
     faults = []

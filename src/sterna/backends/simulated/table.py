@@ -1,13 +1,13 @@
 """The columns of the active jobs, kept dense and in order while jobs come and go.
 
-A rule reads a column as it lies in memory: no gathering, no copy. A job that is submitted goes to the end, a job that ended is
-closed over; both cost a few short moves of memory, whatever is in the trace. What changes evenly with time is a line, so
-that nobody has to touch it.
+A rule reads a column as it lies in memory: no gathering, no copy. Only columns that somebody has read are kept. A job
+that is submitted goes to the end, a job that ended is closed over; both cost a few short moves of memory, whatever is
+in the trace. What changes evenly with time is a line, so that nobody has to touch it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,26 +17,32 @@ from sterna.model.cluster import Ints
 from sterna.model.speedup import Floats
 
 Array = npt.NDArray[Any]
+Book = Sequence[float] | Array
 
 
 class ActiveTable:
-    """Dense columns. Fixed ones are copied from the workload when somebody first reads them, the others start as given."""
+    """Dense columns over the active jobs. `books` holds, by name, the present value for every job of the workload."""
 
-    def __init__(self, fixed: Mapping[str, Array], changing: Mapping[str, Array]) -> None:
-        self._source: dict[str, Array] = {**fixed, **changing}
+    def __init__(self, books: Mapping[str, Book]) -> None:
+        self.books: dict[str, Book] = dict(books)
         self._room = 64
         self.count = 0
         self.key: Ints = np.empty(self._room, dtype=np.int64)
-        self.columns: dict[str, Array] = {name: _like(values, self._room) for name, values in changing.items()}
-        """As far as anybody read them: the first `count` entries of each are the active jobs."""
+        self._columns: dict[str, Array] = {}
+        self._seen: dict[str, Array] = {"key": _unwritable(self.key)}
 
     def read(self, name: str) -> Array:
-        """A fixed column, from now on kept."""
-        source = self._source[name]
-        column = _like(source, self._room)
-        column[: self.count] = source[self.key[: self.count]]
-        self.columns[name] = column
-        return column
+        """The column, read-only, for the jobs that are active now."""
+        seen = self._seen.get(name)
+        if seen is None:
+            seen = self._keep(name)
+        return seen[: self.count]
+
+    def write(self, name: str, place: int, value: float) -> None:
+        """Keep a column in step with the books, if anybody has read it."""
+        column = self._columns.get(name)
+        if column is not None:
+            column[place] = value
 
     def place_of(self, key: int) -> int:
         return int(self.key[: self.count].searchsorted(key))
@@ -46,56 +52,76 @@ class ActiveTable:
         start, end = self.count, self.count + last - first
         if end > self._room:
             self._grow(end)
-        self.key[start:end] = np.arange(first, last)
-        for name, column in self.columns.items():
-            column[start:end] = self._source[name][first:last]
         self.count = end
+        if end == start + 1:
+            self.key[start] = first
+            for name, column in self._columns.items():
+                column[start] = self.books[name][first]
+            return
+        self.key[start:end] = np.arange(first, last)
+        for name, column in self._columns.items():
+            column[start:end] = self.books[name][first:last]
 
     def remove(self, place: int) -> None:
-        end = self.count
-        self.key[place : end - 1] = self.key[place + 1 : end]
-        for column in self.columns.values():
-            column[place : end - 1] = column[place + 1 : end]
-        self.count = end - 1
+        end = self.count = self.count - 1
+        self.key[place:end] = self.key[place + 1 : end + 1]
+        for column in self._columns.values():
+            column[place:end] = column[place + 1 : end + 1]
+
+    def _keep(self, name: str) -> Array:
+        book = self.books[name]
+        values = [book[key] for key in self.key[: self.count].tolist()]
+        column = np.empty(self._room, dtype=book.dtype if isinstance(book, np.ndarray) else np.float64)
+        column[: self.count] = values
+        self._columns[name] = column
+        self._seen[name] = _unwritable(column)
+        return self._seen[name]
 
     def _grow(self, least: int) -> None:
         self._room = max(least, 2 * self._room)
         self.key = _stretched(self.key, self._room)
-        for name, column in self.columns.items():
-            self.columns[name] = _stretched(column, self._room)
+        self._columns = {name: _stretched(column, self._room) for name, column in self._columns.items()}
+        self._seen = {name: _unwritable(column) for name, column in self._columns.items()}
+        self._seen["key"] = _unwritable(self.key)
 
 
-def _like(values: Array, room: int) -> Array:
-    return np.empty(room, dtype=values.dtype)
+def _unwritable(values: Array) -> Array:
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 def _stretched(values: Array, room: int) -> Array:
-    wider = _like(values, room)
+    wider = np.empty(room, dtype=values.dtype)
     wider[: len(values)] = values
     return wider
 
 
 class Line:
-    """A quantity of each job that changes evenly while it runs: start + slope x now. Two columns of a table."""
+    """A quantity of each job that changes evenly while it runs: start + slope x now."""
 
-    def __init__(self, table: ActiveTable, name: str, has_pauses: bool = False) -> None:
+    def __init__(self, table: ActiveTable, name: str, start: Sequence[float], has_pauses: bool = False) -> None:
         self._table = table
-        self._start, self._slope, self._most = f"{name}.start", f"{name}.slope", f"{name}.most"
-        self._has_pauses = has_pauses
-        """A start takes time, and while it goes on the line has not begun: it is never above where it stood."""
+        self._names = (f"{name}.start", f"{name}.slope", f"{name}.most")
+        self._start, self._slope = list(start), [0.0] * len(start)
+        self._most = list(start) if has_pauses else None
+        """Where a job stood when last seated: it is not above that while a start goes on. None: starts take no time."""
+        self._is_read = False
+        table.books.update(zip(self._names, (self._start, self._slope, self._most or ()), strict=True))
 
-    def hold(self, place: int, value: float) -> None:
-        self.run(place, value, 0.0, 0.0)
-
-    def run(self, place: int, value: float, slope: float, since: float) -> None:
-        columns = self._table.columns
-        columns[self._start][place] = value - slope * since
-        columns[self._slope][place] = slope
-        if self._has_pauses:
-            columns[self._most][place] = value
+    def set(self, key: int, place: int, value: float, slope: float = 0.0, since: float = 0.0) -> None:
+        """From `since` on it changes by `slope` a second, starting at `value`."""
+        start = self._start[key] = value - slope * since
+        self._slope[key] = slope
+        if self._most is not None:
+            self._most[key] = value
+        if self._is_read:
+            for name, number in zip(self._names, (start, slope, value), strict=True):
+                self._table.write(name, place, number)
 
     def at(self, now: float) -> Floats:
-        columns, count = self._table.columns, self._table.count
-        value: Floats = columns[self._slope][:count] * now
-        value += columns[self._start][:count]
-        return np.minimum(value, columns[self._most][:count]) if self._has_pauses else value
+        self._is_read = True
+        start, slope, most = self._names
+        value: Floats = self._table.read(slope) * now
+        value += self._table.read(start)
+        return value if self._most is None else np.minimum(value, self._table.read(most))

@@ -69,6 +69,8 @@ def _curves(trace: Trace, speedups: Mapping[str, tuple[float, ...]]) -> tuple[In
         rows.append(concave(raw))
         if isinstance(rows[-1], Repaired):
             shown = ", ".join(f"{speed:.3g}" for speed in rows[-1][:8])
-            notices.append(f"The speed-up curve of '{model}' was not concave; it is used as {shown}{'..' if len(raw) > 8 else ''}.")
+            notices.append(
+                f"The speed-up curve of '{model}' was not concave; it is used as {shown}{'..' if len(raw) > 8 else ''}."
+            )
     codes = np.array([code_of[model] for model in trace.model], dtype=np.int64)
     return codes, Curves(tuple(rows)), tuple(notices)

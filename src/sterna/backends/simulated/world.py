@@ -1,7 +1,8 @@
 """The simulated world: exact events on a virtual clock, no time step.
 
-Progress is stored as (work left at an instant, rate since then), so a job that nothing happens to costs nothing; ends are in
-one heap whose stale entries are recognised by their version. Columns are gathered for the active jobs when a rule reads them.
+Progress is stored as (work left at an instant, rate since then), so a job that nothing happens to costs nothing; ends
+are in one heap whose stale entries are recognised by their version. Columns are gathered for the active jobs when a
+rule reads them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.table import ActiveTable, Line
 from sterna.backends.simulated.workload import Workload
 from sterna.engine.room import Room
-from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Home, Nodes
+from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Home, Nodes, Shape
 from sterna.model.plan import Action, Kind, Mark, Outcome
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Floats
@@ -89,7 +90,8 @@ class SimulatedBackend:
         self._arrive()
 
     def _keep_books(self, count: int) -> None:
-        """State by job: what single jobs are asked for is in lists, what rules read of all active jobs is in a table."""
+        """State by job: what single jobs are asked for is in lists, what rules read of all active jobs is in a
+        table."""
         self._version = [0] * count
         self._left: list[float] = self.jobs.work.tolist()
         self._rate = [0.0] * count
@@ -102,37 +104,34 @@ class SimulatedBackend:
         self._service = [0.0] * count
         """Device-seconds in all its life; `_attained` starts anew when it is promoted."""
         self._executed = [0.0] * count
+        self._curve: list[int] = self.jobs.curve.tolist()
+        self._shape = [self.jobs.shapes[code] for code in self.jobs.shape.tolist()]
         self._waiting_since = self._submit.copy()
         self.first_start = [NEVER] * count
         self.waited = [0.0] * count
         self.finish = [NEVER] * count
 
     def _lay_table(self, jobs: Workload) -> None:
-        zeros = np.zeros(len(jobs))
-        fixed = {
-            "submit": jobs.submit,
-            "priority": jobs.priority,
-            "minimum": jobs.minimum,
-            "maximum": jobs.maximum,
-            "request": jobs.request,
-            "shape": jobs.shape,
-            "curve": jobs.curve,
-        }
-        changing = {
-            "workers": np.zeros(len(jobs), dtype=np.int64),
-            "first_start": np.full(len(jobs), NEVER),
-            "waiting_since": jobs.submit,
-            "executed": zeros,
-            "remaining.start": jobs.work,
-            "remaining.slope": zeros,
-            "attained.start": zeros,
-            "attained.slope": zeros,
-        }
+        self._workers = np.zeros(len(jobs), dtype=np.int64)
+        self.table = ActiveTable(
+            {
+                "submit": jobs.submit,
+                "priority": jobs.priority,
+                "minimum": jobs.minimum,
+                "maximum": jobs.maximum,
+                "request": jobs.request,
+                "shape": jobs.shape,
+                "curve": jobs.curve,
+                "workers": self._workers,
+                "first_start": self.first_start,
+                "waiting_since": self._waiting_since,
+                "executed": self._executed,
+            }
+        )
         has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
-        if has_pauses:
-            changing["remaining.most"] = jobs.work
-        self.table = ActiveTable(fixed, changing)
-        self.lines = {"remaining": Line(self.table, "remaining", has_pauses), "attained": Line(self.table, "attained")}
+        self._remaining = Line(self.table, "remaining", self._left, has_pauses)
+        self._used_up = Line(self.table, "attained", self._attained)
+        self.lines = {"remaining": self._remaining, "attained": self._used_up}
 
     def _with_room(self, nodes: Nodes) -> Nodes:
         free = self._room.free.view()
@@ -167,8 +166,8 @@ class SimulatedBackend:
                 continue
             self._carry_out(action)
             outcomes.append(Outcome.APPLIED)
-        if outcomes:
-            self._last_action = self.now
+        self._last_action = self.now
+        if self._timeline:
             self._note()
         return outcomes
 
@@ -203,7 +202,8 @@ class SimulatedBackend:
         while self._faults and self._faults[-1][0] <= now:
             _, node, is_up = self._faults.pop()
             self._turn(node, is_up)
-        self._note()
+        if self._timeline:
+            self._note()
 
     def _arrive(self) -> None:
         first = self._arrived
@@ -246,7 +246,8 @@ class SimulatedBackend:
             if mark is Mark.PROMOTED:
                 self._attained[key] = 0.0
             if not self._version[key]:
-                self.table.columns["first_start"][place] = self.first_start[key] = self.now
+                self.first_start[key] = self.now
+                self.table.write("first_start", place, self.now)
             self.waited[key] += self.now - self._waiting_since[key]
             self._seat(key, place, before, after, self.costs.restart_seconds)
         elif kind is Kind.MIGRATE:
@@ -262,12 +263,12 @@ class SimulatedBackend:
         self._settle(row, self.costs.lost_work_seconds)
         self._release(row)
         self._waiting_since[row] = self.now
-        columns = self.table.columns
-        columns["workers"][place] = 0
-        columns["executed"][place] = self._executed[row]
-        columns["waiting_since"][place] = self.now
-        self.lines["remaining"].hold(place, self._left[row])
-        self.lines["attained"].hold(place, self._attained[row])
+        table = self.table
+        table.write("workers", place, 0)
+        table.write("executed", place, self._executed[row])
+        table.write("waiting_since", place, self.now)
+        self._remaining.set(row, place, self._left[row])
+        self._used_up.set(row, place, self._attained[row])
 
     def _settle(self, row: int, lost_seconds: float = 0.0) -> None:
         """Book what a job has done since it was last looked at."""
@@ -289,45 +290,48 @@ class SimulatedBackend:
             self._since[row] = now
 
     def _release(self, row: int) -> None:
-        self._occupancy(row, self._homes.pop(JobKey(row)), NOWHERE)
-        self._devices[row] = 0.0
+        home = self._homes.pop(JobKey(row))
+        self._count(row, -home.size, self._shape[row])
+        if home.workers[0][0] != ANYWHERE:
+            self._room.give(self._shape[row], home)
+        self._workers[row] = 0
         self._version[row] += 1
 
     def _seat(self, key: JobKey, place: int, before: Home, after: Home, pause_seconds: float) -> None:
         """Let a job sit somewhere and tell when it will end."""
-        size = after.size
-        self._occupancy(key, before, after)
+        shape, size = self._shape[key], after.size
+        self._count(key, size - before.size, shape)
+        if after.workers[0][0] != ANYWHERE:
+            if before.workers:
+                self._room.give(shape, before)
+            self._room.occupy(shape, after)
         self._homes[key] = after
-        self.table.columns["workers"][place] = size
-        rate = self.jobs.curves.speed_of(self.jobs.curve.item(key), size) * self.costs.slowdown(after, self._rack)
-        left, since = self._left[key], self.now + pause_seconds
-        self._rate[key], self._since[key], self._held[key] = rate, since, self.now
-        self.lines["remaining"].run(place, left, -rate, since)
-        self.lines["attained"].run(place, self._attained[key], self._devices[key], self.now)
+        self._workers[key] = size
+        self.table.write("workers", place, size)
+        rate = self.jobs.curves.speed_of(self._curve[key], size)
+        if self.costs.cross_node_penalty:
+            rate *= self.costs.slowdown(after, self._rack)
+        now, left = self.now, self._left[key]
+        since = now + pause_seconds
+        self._rate[key], self._since[key], self._held[key] = rate, since, now
+        self._remaining.set(key, place, left, -rate, since)
+        self._used_up.set(key, place, self._attained[key], self._devices[key], now)
         version = self._version[key] = self._version[key] + 1
         heapq.heappush(self._ends, (since + left / rate, version, key))
 
-    def _occupancy(self, row: int, before: Home, after: Home) -> None:
-        """Keep the books of nodes and devices."""
-        shape = self.jobs.shapes[int(self.jobs.shape[row])]
-        grown = (after.size - before.size) * shape.devices
-        self._used += grown
-        self._devices[row] = after.size * shape.devices / MILLI
-        self._free -= grown
-        if (before.workers or after.workers)[0][0] == ANYWHERE:
-            return
-        if before.workers:
-            self._room.give(shape, before)
-        if after.workers:
-            self._room.occupy(shape, after)
+    def _count(self, row: int, workers: int, shape: Shape) -> None:
+        """Keep the sums: so many more workers of this job, or fewer."""
+        units = workers * shape.devices
+        self._used += units
+        self._free -= units
+        self._devices[row] += units / MILLI
 
     # What is remembered.
 
     def _note(self) -> None:
-        if self._timeline:
-            self.tally.times.append(self.now)
-            self.tally.devices_used.append(self._used / MILLI)
-            self.tally.jobs_waiting.append(self.table.count - len(self._homes))
+        self.tally.times.append(self.now)
+        self.tally.devices_used.append(self._used / MILLI)
+        self.tally.jobs_waiting.append(self.table.count - len(self._homes))
 
     def _sorted_history(self) -> Floats:
         if len(self._finished) > len(self._history):
@@ -352,16 +356,11 @@ class _Active:
         return self._count
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        kept = self._table.columns.get(name)
-        if kept is not None:
-            return kept[: self._count]
-        if name == "key":
-            return self._table.key[: self._count]
         line = self._world.lines.get(name)
-        return line.at(self._world.now) if line else self._table.read(name)[: self._count]
+        return self._table.read(name) if line is None else line.at(self._world.now)
 
     def name_of(self, row: int) -> str:
-        return self._world.jobs.name[self._table.key[row]]
+        return self._world.jobs.name[self._table.key.item(row)]
 
     def is_zero(self, name: str) -> bool:
         return self._world.is_zero(name)
@@ -370,5 +369,7 @@ class _Active:
 def _fault_events(faults: Sequence[Fault]) -> list[tuple[float, int, bool]]:
     """(when, node, comes up), latest first, so that the next one is at the end."""
     events = [(fault.at_seconds, fault.node, False) for fault in faults]
-    events += [(fault.at_seconds + fault.for_seconds, fault.node, True) for fault in faults if fault.for_seconds != NEVER]
+    events += [
+        (fault.at_seconds + fault.for_seconds, fault.node, True) for fault in faults if fault.for_seconds != NEVER
+    ]
     return sorted(events, reverse=True)

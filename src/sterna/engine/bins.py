@@ -1,0 +1,75 @@
+"""Bins: nodes by how many workers they still hold, for plans that place many jobs at once.
+
+Looking through all nodes for every job is fine for a few jobs; for thousands this index finds the same node, the
+tightest that holds a job or else the emptiest, in a few steps.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+
+import numpy as np
+
+from sterna.model.cluster import Ints
+
+
+class Bins:
+    """Heaps of node rows by number of slots, for workers that need whole devices and nothing else. Lives for one
+    placement."""
+
+    def __init__(self, free: Ints, need: int) -> None:
+        self._free, self._need = free, need
+        self._changed: set[int] = set()
+        slots = free // need
+        order = slots.argsort(kind="stable")
+        levels, starts = np.unique(slots[order], return_index=True)
+        parts = np.split(order, starts[1:])
+        self._heaps: dict[int, list[int]] = {
+            level: nodes.tolist()  # ascending, which is a heap already
+            for level, nodes in zip(levels.tolist(), parts, strict=True)
+            if level
+        }
+        self._levels = sorted(self._heaps)
+
+    def note(self, node: int) -> None:
+        """A node has less room than before."""
+        self._changed.add(node)
+
+    def find(self, count: int, avoid: Collection[int]) -> tuple[int, int]:
+        """The node with least room that holds `count`, else the one with most room, lowest row first; and its slots."""
+        self._refresh()
+        at = next((i for i, level in enumerate(self._levels) if level >= count), len(self._levels))
+        for level in (*self._levels[at:], *reversed(self._levels[:at])):
+            node = self._top(level, avoid)
+            if node >= 0:
+                return node, level
+        return -1, 0
+
+    def _refresh(self) -> None:
+        """Enter changed nodes where they belong now; what is left of them elsewhere is recognised as stale."""
+        for node in self._changed:
+            level = self._free.item(node) // self._need
+            if level <= 0:
+                continue
+            if level not in self._heaps:
+                self._heaps[level] = []
+                self._levels = sorted(self._heaps)
+            heapq.heappush(self._heaps[level], node)
+        self._changed.clear()
+
+    def _top(self, level: int, avoid: Collection[int]) -> int:
+        heap = self._heaps[level]
+        passed = []
+        found = -1
+        while heap:
+            node = heap[0]
+            if self._free.item(node) // self._need == level:
+                if node not in avoid:
+                    found = node
+                    break
+                passed.append(node)
+            heapq.heappop(heap)
+        for node in passed:
+            heapq.heappush(heap, node)
+        return found

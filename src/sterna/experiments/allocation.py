@@ -1,0 +1,58 @@
+"""Who had how many workers from when to when: a recorder that listens to the controller's decisions.
+
+It reads decisions before they are carried out and changes nothing; losses of nodes it learns of afterwards, from the time
+since which a job that starts again has been waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sterna.control.controller import Recorder
+from sterna.model.plan import Decision, Kind
+from sterna.model.snapshot import JobKey, Snapshot
+
+
+class Span(NamedTuple):
+    """A stretch of time in which a job held the same number of workers."""
+
+    job: int
+    start_seconds: float
+    end_seconds: float
+    workers: int
+
+
+class AllocationLog:
+    """Spans and stops of every job; hands each round on to another recorder, if there is one."""
+
+    def __init__(self, jobs: int, then: Recorder | None = None) -> None:
+        self.stops = [0] * jobs
+        """How often the policy stopped each job."""
+        self._spans: list[Span] = []
+        self._open: dict[JobKey, tuple[float, int]] = {}
+        self._then = then
+
+    def record(self, snapshot: Snapshot, decision: Decision) -> None:
+        for action in decision.plan.actions:
+            if action.key in self._open:
+                left_alone = action.before.workers
+                self._close(action.key, snapshot.now if left_alone else snapshot.jobs.waiting_since.item(action.row))
+            if action.kind is Kind.STOP:
+                self.stops[action.key] += 1
+            if action.after.workers:
+                self._open[action.key] = (snapshot.now, action.after.size)
+        if self._then is not None:
+            self._then.record(snapshot, decision)
+
+    def closed(self, finish: Sequence[float], end: Snapshot) -> list[Span]:
+        """All spans in order of their start, once the run is over; `end` tells when jobs that never ended lost theirs."""
+        waiting = dict(zip(end.jobs.key.tolist(), end.jobs.waiting_since.tolist(), strict=True))
+        for key in list(self._open):
+            self._close(key, waiting.get(key, finish[key]))
+        return sorted(self._spans, key=lambda span: (span.start_seconds, span.job))
+
+    def _close(self, key: JobKey, end_seconds: float) -> None:
+        start, workers = self._open.pop(key)
+        if end_seconds > start:
+            self._spans.append(Span(key, start, end_seconds, workers))

@@ -1,0 +1,95 @@
+"""Faults of a scenario: those that a user names, those that a seed draws, and both on one time line.
+
+What a fault does to jobs is the simulated world's business.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from sterna.backends.simulated.costs import Fault, random_faults
+from sterna.errors import UserError, did_you_mean
+from sterna.model.cluster import MILLI, Nodes, Resource
+from sterna.workloads.trace import Trace
+
+_MOST_FAULTS = 1_000_000
+_HORIZON_FACTOR = 4.0
+"""Random faults reach so many times as far as the trace would take on a full cluster."""
+
+
+def named_fault(text: str, nodes: Nodes) -> Fault:
+    """The fault that `NODE@SECONDS+SECONDS` describes; without the second number the node never comes back."""
+    match = re.fullmatch(r"\s*(.+?)\s*@([^@+]+?)(?:\+([^@]+))?\s*", text)
+    if not match:
+        raise UserError(f"--fail {text}: write NODE@SECONDS+SECONDS, for example {nodes.name[0]}@3600+600.")
+    at = _seconds(text, match[2])
+    length = _seconds(text, match[3]) if match[3] else math.inf
+    if not length:
+        raise UserError(f"--fail {text}: a fault lasts longer than 0 seconds.")
+    return Fault(_node(text, match[1], nodes), at, length)
+
+
+def drawn_faults(trace: Trace, nodes: Nodes, mtbf_seconds: float, repair_seconds: float, seed: int) -> list[Fault]:
+    """Faults of every node for as long as the trace can be expected to last, the same for the same seed."""
+    horizon = _horizon(trace, nodes, mtbf_seconds, repair_seconds)
+    expected = len(nodes) * horizon / (mtbf_seconds + repair_seconds)
+    if expected > _MOST_FAULTS:
+        raise UserError(
+            f"--mtbf {mtbf_seconds:g}: {expected:,.0f} faults are to be expected, more than the simulator takes "
+            f"({_MOST_FAULTS:,}); give a longer time between faults."
+        )
+    first = float(trace.submit_seconds[0])
+    faults = random_faults(len(nodes), mtbf_seconds, repair_seconds, horizon, seed)
+    return [Fault(fault.node, fault.at_seconds + first, fault.for_seconds) for fault in faults]
+
+
+def settled(faults: Sequence[Fault], first_seconds: float) -> tuple[Fault, ...]:
+    """The same faults from `first_seconds` on, those of one node that overlap made one."""
+    by_node = sorted(faults, key=lambda fault: (fault.node, fault.at_seconds))
+    merged = []
+    for node, group in groupby(by_node, key=lambda fault: fault.node):
+        merged += [Fault(node, start, end - start) for start, end in _joined(list(group), first_seconds)]
+    return tuple(sorted(merged, key=lambda fault: (fault.at_seconds, fault.node)))
+
+
+def _joined(faults: Sequence[Fault], first_seconds: float) -> list[tuple[float, float]]:
+    spans: list[tuple[float, float]] = []
+    for fault in faults:
+        start, end = max(fault.at_seconds, first_seconds), fault.at_seconds + fault.for_seconds
+        if end <= start:
+            continue
+        if spans and start <= spans[-1][1]:
+            start, end = spans[-1][0], max(end, spans.pop()[1])
+        spans.append((start, end))
+    return spans
+
+
+def _horizon(trace: Trace, nodes: Nodes, mtbf_seconds: float, repair_seconds: float) -> float:
+    devices = int(nodes.capacity[Resource.DEVICES].sum()) / MILLI
+    busy = float((trace.duration_seconds * trace.workers * trace.devices_per_worker).sum()) / devices
+    span = float(np.ptp(trace.submit_seconds)) + busy + float(trace.duration_seconds.max())
+    return _HORIZON_FACTOR * span * (1.0 + repair_seconds / mtbf_seconds)
+
+
+def _seconds(text: str, number: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise UserError(f"--fail {text}: '{number}' is not a number of seconds of at least 0.")
+    return value
+
+
+def _node(text: str, name: str, nodes: Nodes) -> int:
+    if name in nodes.name:
+        return nodes.name.index(name)
+    if name.isdecimal() and int(name) < len(nodes):
+        return int(name)
+    known = did_you_mean(name, nodes.name) if len(nodes) <= 20 else f"they are {nodes.name[0]} to {nodes.name[-1]}."
+    raise UserError(f"--fail {text}: there is no node '{name}'; {known}")

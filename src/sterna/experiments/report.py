@@ -1,0 +1,134 @@
+"""Reports: one HTML file that needs nothing else, neither a network nor a server, to be read or passed on."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sterna.experiments import figures
+from sterna.experiments.comparison import Comparison
+from sterna.experiments.result import Result
+from sterna.experiments.scenario import Scenario
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_COLUMNS = (
+    ("avg_jct_s", "mean JCT (s)"),
+    ("p50_jct_s", "median (s)"),
+    ("p95_jct_s", "p95 (s)"),
+    ("p99_jct_s", "p99 (s)"),
+    ("makespan_s", "makespan (s)"),
+    ("avg_wait_s", "mean wait (s)"),
+    ("utilization", "utilisation"),
+    ("preemptions", "stops"),
+    ("migrations", "moves"),
+    ("resizes", "resizes"),
+)
+
+_STYLE = """
+  body { margin: 0 auto; max-width: 1060px; padding: 32px 20px 64px; background: #fff; color: #1f2933;
+         font: 15px/1.5 system-ui, sans-serif; }
+  h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 2px; }
+  p { margin: 4px 0; color: #52606d; } code { background: #f3f5f7; border-radius: 4px; padding: 2px 6px; font-size: 13px; }
+  .scroll { overflow-x: auto; }
+  table { border-collapse: collapse; margin-top: 16px; font-size: 13.5px; font-variant-numeric: tabular-nums; }
+  th, td { padding: 5px 10px; text-align: right; white-space: nowrap; border-bottom: 1px solid #e4e7eb; }
+  th:first-child, td:first-child { text-align: left; } th { color: #52606d; font-weight: 600; }
+  td.best { font-weight: 700; color: #1d6f5c; }
+"""
+
+
+def simulation_page(result: Result, scenario: Scenario, command: str) -> str:
+    """What one policy made of a scenario. The result must be a detailed one."""
+    names = [scenario.trace.name[row] for row in result.times.row.tolist()]
+    sections = [
+        ("Completion times", "How many jobs were done within a time.", figures.completion_figure([result])),
+        ("Utilisation", "Devices that jobs held.", figures.utilization_figure([result])),
+        ("Queue", "Jobs that had no devices.", figures.queue_figure([result])),
+        (
+            "Allocation",
+            "The jobs that held most device time, in submit order; darker: more workers.",
+            figures.allocation_figure(result, names),
+        ),
+    ]
+    return _page(f"{result.policy} on {scenario.trace.source}", _facts(scenario, command, [result]), [result], {}, sections)
+
+
+def comparison_page(comparison: Comparison, scenario: Scenario, command: str) -> str:
+    """All policies of a comparison, beside the baseline. The results must be detailed ones."""
+    results, baseline = comparison.results, comparison.baseline.policy
+    sections = [
+        (
+            "Mean and 95th percentile",
+            f"Numbers above the bars are ratios to {baseline}, what people run today; below 1 is better.",
+            figures.mean_figure(comparison),
+        ),
+        ("Completion times", "How many jobs were done within a time; further left is better.", figures.completion_figure(results)),
+        ("Utilisation", "Devices that jobs held.", figures.utilization_figure(results)),
+        ("Queue", "Jobs that had no devices.", figures.queue_figure(results)),
+    ]
+    facts = _facts(scenario, command, results)
+    return _page(f"Policies on {scenario.trace.source}", facts, results, comparison.best, sections, comparison)
+
+
+def _facts(scenario: Scenario, command: str, results: Sequence[Result]) -> list[str]:
+    trace = scenario.trace
+    facts = [f"{len(trace):,} jobs of {_escaped(trace.source)} ({_escaped(trace.kind)}); {_escaped(scenario.cluster)}."]
+    if results[0].unschedulable:
+        facts.append(f"{len(results[0].unschedulable):,} jobs fit on no set of nodes and were left out.")
+    if command:
+        facts.append(f"Made by <code>{_escaped(command)}</code>")
+    return facts + [_escaped(notice) for notice in results[0].notices]
+
+
+def _page(
+    title: str,
+    facts: Iterable[str],
+    results: Sequence[Result],
+    best: dict[str, str],
+    sections: Iterable[tuple[str, str, go.Figure]],
+    comparison: Comparison | None = None,
+) -> str:
+    from plotly.offline import get_plotlyjs
+
+    body = [f"<h1>{_escaped(title)}</h1>", *(f"<p>{fact}</p>" for fact in facts), _table(results, best, comparison)]
+    for number, (heading, caption, figure) in enumerate(sections):
+        drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=_CONFIG)
+        body.append(f"<h2>{_escaped(heading)}</h2><p>{_escaped(caption)}</p>{drawn}")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Sterna: {_escaped(title)}</title>\n'
+        f"<style>{_STYLE}</style>\n<script>{get_plotlyjs()}</script></head>\n<body>\n" + "\n".join(body) + "\n</body></html>\n"
+    )
+
+
+_CONFIG = {"displaylogo": False, "responsive": True}
+
+
+def _table(results: Sequence[Result], best: dict[str, str], comparison: Comparison | None) -> str:
+    heads = ["policy", "placement", *(title for _, title in _COLUMNS)]
+    if comparison:
+        heads.insert(3, "ratio")
+    rows = []
+    for result in results:
+        cells = [f"<td>{_escaped(result.policy)}</td>", f"<td>{_escaped(result.placement)}</td>"]
+        for key, _ in _COLUMNS:
+            mark = ' class="best"' if best.get(key) == result.policy else ""
+            cells.append(f"<td{mark}>{_shown(key, result.number(key))}</td>")
+        if comparison:
+            ratio = comparison.ratio(result, "avg_jct_s")
+            cells.insert(3, f"<td>{'' if ratio is None else f'{ratio:.3f}'}</td>")
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    head = "".join(f"<th>{_escaped(name)}</th>" for name in heads)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _shown(key: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1%}" if key == "utilization" else f"{value:,.0f}"
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text)

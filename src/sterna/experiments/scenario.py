@@ -1,0 +1,46 @@
+"""A scenario: everything about a simulation but the policy, so that policies can be compared on the same ground."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sterna.backends.simulated.costs import Costs, Fault
+from sterna.model.cluster import MILLI, Nodes, Resource
+from sterna.settings import placement_for
+from sterna.workloads.trace import Trace
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Jobs, nodes and what befalls them. Sent to other processes as it is."""
+
+    trace: Trace
+    nodes: Nodes
+    placement: str | None = None
+    """None: the one that each policy was made for."""
+    costs: Costs = field(default_factory=Costs)
+    faults: tuple[Fault, ...] = ()
+    speedups: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    seed: int = 0
+    """Already spent on `faults`; kept so that a result can name it."""
+
+    @property
+    def devices(self) -> int:
+        return int(self.nodes.capacity[Resource.DEVICES].sum()) // MILLI
+
+    @property
+    def cluster(self) -> str:
+        """The nodes in words: `80 nodes, 640 devices`."""
+        each = np.unique(self.nodes.capacity[Resource.DEVICES] // MILLI)
+        alike = f" of {each[0]} devices" if len(each) == 1 else ""
+        return f"{_counted(len(self.nodes), 'node')}{alike}, {_counted(self.devices, 'device')} in all"
+
+    def placement_of(self, policy: str) -> str:
+        return placement_for(policy) if self.placement is None else self.placement
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

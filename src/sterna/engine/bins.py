@@ -1,4 +1,4 @@
-"""Bins: nodes by how many workers they still hold, for plans that place many jobs at once.
+"""Bins: nodes by the devices they have free, for plans that place many jobs at once.
 
 Looking through all nodes for every job is fine for a few jobs; for thousands this index finds the same node, the
 tightest that holds a job or else the emptiest, in a few steps.
@@ -15,20 +15,18 @@ from sterna.model.cluster import Ints
 
 
 class Bins:
-    """Heaps of node rows by number of slots, for workers that need whole devices and nothing else. Lives for one
-    placement."""
+    """Heaps of node rows by free devices, kept in step with `free` through `note`. Lives for one placement."""
 
-    def __init__(self, free: Ints, need: int) -> None:
-        self._free, self._need = free, need
+    def __init__(self, free: Ints) -> None:
+        self._free = free
         self._changed: set[int] = set()
-        slots = free // need
-        order = slots.argsort(kind="stable")
-        levels, starts = np.unique(slots[order], return_index=True)
+        order = free.argsort(kind="stable")
+        levels, starts = np.unique(free[order], return_index=True)
         parts = np.split(order, starts[1:])
         self._heaps: dict[int, list[int]] = {
             level: nodes.tolist()  # ascending, which is a heap already
             for level, nodes in zip(levels.tolist(), parts, strict=True)
-            if level
+            if level > 0
         }
         self._levels = sorted(self._heaps)
 
@@ -36,10 +34,10 @@ class Bins:
         """A node has less room than before."""
         self._changed.add(node)
 
-    def find(self, count: int, avoid: Collection[int]) -> tuple[int, int]:
-        """The node with least room that holds `count`, else the one with most room, lowest row first; and its slots."""
+    def find(self, wanted: int, avoid: Collection[int]) -> tuple[int, int]:
+        """The node that has least above what is wanted, else the one with most, lowest row first; and what it has."""
         self._refresh()
-        at = next((i for i, level in enumerate(self._levels) if level >= count), len(self._levels))
+        at = next((i for i, level in enumerate(self._levels) if level >= wanted), len(self._levels))
         for level in (*self._levels[at:], *reversed(self._levels[:at])):
             node = self._top(level, avoid)
             if node >= 0:
@@ -49,7 +47,7 @@ class Bins:
     def _refresh(self) -> None:
         """Enter changed nodes where they belong now; what is left of them elsewhere is recognised as stale."""
         for node in self._changed:
-            level = self._free.item(node) // self._need
+            level = self._free.item(node)
             if level <= 0:
                 continue
             if level not in self._heaps:
@@ -64,7 +62,7 @@ class Bins:
         found = -1
         while heap:
             node = heap[0]
-            if self._free.item(node) // self._need == level:
+            if self._free.item(node) == level:
                 if node not in avoid:
                     found = node
                     break

@@ -67,7 +67,8 @@ class Contest:
         """The most workers that still add speed, at least the minimum."""
         rising = np.diff(self._speed, axis=1) > 0
         last: Ints = (rising * np.arange(1, rising.shape[1] + 1)).max(axis=1)
-        return np.maximum(np.minimum(self._maximum, last[self._curve]), self._minimum)
+        useful: Ints = np.maximum(np.minimum(self._maximum, last[self._curve]), self._minimum)
+        return useful
 
     def _lists(self) -> None:
         self._gains: list[float] = self._gain.tolist()

@@ -56,13 +56,14 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     if not len(changed):
         return Placed([], [])
     room = Room(snapshot.nodes)
-    code_of, key_of, shapes, homes = jobs.shape, jobs.key, snapshot.shapes.rows, snapshot.homes
+    key_of, shapes, homes = jobs.key, snapshot.shapes.rows, snapshot.homes
+    code_of = jobs.shape if len(shapes) > 1 else None
     stops: list[Action] = []
     shrinks: list[Action] = []
     rising: list[Wish] = []
     for row in changed.tolist():
-        new, code = target.item(row), code_of.item(row)
-        old = workers.item(row)
+        old, new = workers.item(row), target.item(row)
+        code = code_of.item(row) if code_of is not None else 0
         if new > old:
             rising.append((-new, code, row, old, new))
             continue

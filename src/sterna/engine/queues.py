@@ -53,15 +53,18 @@ def queues_of(snapshot: Snapshot, threshold: float, promote: float, gittins: boo
 def _promotions(snapshot: Snapshot, demoted: Bools, promote: float) -> tuple[Bools | None, float]:
     """Who returns to the first queue now, if anyone, and when the next one will."""
     jobs = snapshot.jobs
-    rows = (demoted & (jobs.workers == 0)).nonzero()[0]
+    rows = (demoted > jobs.workers).nonzero()[0]
     if jobs.has_priorities:
         rows = rows[jobs.executed[rows] > 0]
     if not len(rows):
         return None, NEVER
-    due = jobs.waiting_since[rows] + promote * jobs.executed[rows]
+    due = jobs.executed.take(rows)
+    due *= promote
+    due += jobs.waiting_since.take(rows)
+    first = due.min()
+    if first > snapshot.now + CROSSED:
+        return None, float(first)
     returns = due <= snapshot.now + CROSSED
-    if not returns.any():
-        return None, float(due.min())
     promoted = np.zeros(len(jobs), dtype=np.bool_)
     promoted[rows[returns]] = True
     return promoted, float(due[~returns].min(initial=NEVER))
@@ -72,9 +75,9 @@ def _next_demotion(snapshot: Snapshot, used: Floats, threshold: float, demoted: 
     rows = (workers > demoted * _MANY).nonzero()[0]
     if not len(rows):
         return NEVER
-    devices = workers.take(rows) * snapshot.need.take(rows) / MILLI
-    with np.errstate(divide="ignore"):
-        return snapshot.now + float(((threshold - used.take(rows)) / devices).min())
+    left = threshold - used.take(rows)
+    left /= np.maximum(snapshot.cost(workers).take(rows), 1)
+    return snapshot.now + MILLI * float(left.min())
 
 
 def _served(snapshot: Snapshot, queue: Bools, used: Floats, threshold: float, gittins: bool) -> Ints:

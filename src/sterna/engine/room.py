@@ -10,9 +10,6 @@ import numpy as np
 from sterna.engine.bins import Bins
 from sterna.model.cluster import MILLI, Home, Ints, Nodes, Resource, Shape, slots_in
 
-_PLENTY = 1 << 40
-"""Workers that fit on a node of which they need nothing."""
-
 
 class Room:
     """Free resources, changing as a plan grows. Lives for one placement."""
@@ -22,7 +19,7 @@ class Room:
         self.free = nodes.free.copy()
         self._devices = self.free[Resource.DEVICES]
         self._expects_many = False
-        self._bins: dict[int, Bins] = {}
+        self._bins: Bins | None = None
         self.shared = {node: dict(devices) for node, devices in nodes.shared.items()} if nodes.shared else {}
 
     def slots(self, shape: Shape) -> Ints:
@@ -30,7 +27,9 @@ class Room:
         slots = slots_in(self.free, shape)
         if shape.is_fraction and self.shared:
             slots = self._with_shared(slots, shape)
-        return slots if self.nodes.takes_all(shape) else slots * self.nodes.accepting(shape)
+        if self.nodes.is_open_to_all and not shape.selector:
+            return slots
+        return slots * self.nodes.accepting(shape)
 
     def slots_beside(self, shape: Shape) -> Ints:
         """How many workers each node could take beside all parameter servers of the job."""
@@ -58,32 +57,56 @@ class Room:
 
     def slots_at(self, shape: Shape, node: int) -> int:
         """How many more workers of this shape one node can take."""
-        if shape.is_plain and self.nodes.takes_all(shape):
-            return self._devices.item(node) // shape.devices if shape.devices else _PLENTY
-        return self.slots(shape).item(node)
+        if shape.is_plain and self.nodes.is_open_to_all:
+            return int(self._devices.item(node)) // shape.devices
+        return int(self.slots(shape).item(node))
 
-    def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> tuple[int, int]:
-        """The node with least room that holds so many workers, else the one with most, and its slots (0: all are
-        full)."""
-        if self._expects_many and shape.is_plain and shape.devices and self.nodes.takes_all(shape):
-            if shape.devices not in self._bins:
-                self._bins[shape.devices] = Bins(self._devices, shape.devices)
-            return self._bins[shape.devices].find(count, avoid)
-        slots = self.slots(shape)
+    def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> list[tuple[int, int]]:
+        """Runs of (node, workers) for so many workers, or for as many as there is room for: the node with least room
+        that holds them all; if none does, the one with most room, and so on with the rest."""
+        is_simple = shape.is_plain and self.nodes.is_open_to_all
+        need = shape.devices if is_simple else 1
+        if is_simple and self._expects_many:
+            return self._tightest_by_bins(count, need, avoid)
+        free = self._devices if is_simple else self.slots(shape)
         if avoid:
-            slots[list(avoid)] = 0
-        spare = (slots - count).view(np.uint64)
-        node = int(spare.argmin())
-        if slots.item(node) < count:
-            node = int(slots.argmax())
-        return node, slots.item(node)
+            free = free.copy()
+            free[list(avoid)] = 0
+        node = _least_above(free, count * need)
+        if free.item(node) >= count * need:
+            return [(node, count)]
+        free, runs = free.copy(), []
+        while count:
+            here = min(count, free.item(node) // need)
+            if not here:
+                break
+            runs.append((node, here))
+            free[node] = 0
+            count -= here
+            node = _least_above(free, count * need)
+        return runs
+
+    def _tightest_by_bins(self, count: int, need: int, avoid: Collection[int]) -> list[tuple[int, int]]:
+        if self._bins is None:
+            self._bins = Bins(self._devices)
+        runs: list[tuple[int, int]] = []
+        used = set(avoid)
+        while count:
+            node, free = self._bins.find(count * need, used)
+            here = min(count, free // need)
+            if not here:
+                break
+            runs.append((node, here))
+            used.add(node)
+            count -= here
+        return runs
 
     def take(self, shape: Shape, node: int, count: int) -> tuple[int, ...]:
         """Put workers on a node; for parts of devices, the numbers of the devices they share."""
         if not shape.is_plain:
             self._move(shape.cpus, shape.memory_bytes, node, -count)
-        for bins in self._bins.values():
-            bins.note(node)
+        if self._bins:
+            self._bins.note(node)
         if not shape.is_fraction:
             self._devices[node] -= count * shape.devices
             return ()
@@ -120,9 +143,9 @@ class Room:
 
     def take_all(self, shape: Shape, workers: Ints) -> None:
         """Put so many workers on each node, whole devices only."""
-        for bins in self._bins.values():
+        if self._bins:
             for node in workers.nonzero()[0].tolist():
-                bins.note(node)
+                self._bins.note(node)
         for resource, need in (
             (Resource.DEVICES, shape.devices),
             (Resource.CPUS, shape.cpus),
@@ -157,3 +180,9 @@ class Room:
             self._devices[node] += MILLI
         if not devices:
             del self.shared[node]
+
+
+def _least_above(free: Ints, wanted: int) -> int:
+    """The entry that is least above what is wanted, else the largest; lowest row first."""
+    node = int((free - wanted).view(np.uint64).argmin())  # what is too small turns into a huge number
+    return node if free.item(node) >= wanted else int(free.argmax())

@@ -15,23 +15,26 @@ from sterna.model.speedup import Floats
 
 def walk(size: Ints, free: int, smallest: int = 1, *, skip: bool = True) -> Bools:
     """Which of these, in this order, fit into `free`; without `skip` nothing passes the first refusal."""
-    taken = np.zeros(len(size), dtype=np.bool_)
-    reached = min(len(size), _most(free, smallest, len(size)))
+    count = len(size)
+    taken = np.zeros(count, dtype=np.bool_)
+    reached = min(count, _most(free, smallest, count))
     total = size[:reached].cumsum()
-    cut = int(total.searchsorted(free, side="right"))
+    cut = int(total.searchsorted(free, "right"))
     taken[:cut] = True
     if cut:
-        free -= int(total[cut - 1])
-    if cut == len(size) or (cut < reached and not skip):
+        free -= total.item(cut - 1)
+    if cut == count or free < smallest or (cut < reached and not skip):
         return taken
-    rest = cut + (size[cut:] <= free).nonzero()[0]
+    rest = (size[cut:] <= free).nonzero()[0]
+    rest += cut
     while len(rest) and free >= smallest:
-        total = size[rest].cumsum()
-        cut = int(total.searchsorted(free, side="right"))
+        total = size.take(rest).cumsum()
+        cut = int(total.searchsorted(free, "right"))
         taken[rest[:cut]] = True
-        free -= int(total[cut - 1])
+        free -= total.item(cut - 1)
         rest = rest[cut + 1 :]
-        rest = rest[size[rest] <= free]
+        if len(rest):
+            rest = rest[size.take(rest) <= free]
     return taken
 
 

@@ -57,14 +57,15 @@ class Shape:
     is_fraction: bool = field(init=False, repr=False, compare=False)
     """A worker needs a part of a device only."""
     is_plain: bool = field(init=False, repr=False, compare=False)
-    """Nothing counts but whole devices."""
+    """Nothing counts but whole devices, on any node."""
     _hash: int = field(init=False, repr=False, compare=False)
     """Shapes are looked up all the time."""
 
     def __post_init__(self) -> None:
         fields = (self.devices, self.cpus, self.memory_bytes, self.ps, self.ps_cpus, self.ps_memory_bytes)
         object.__setattr__(self, "is_fraction", 0 < self.devices < MILLI)
-        object.__setattr__(self, "is_plain", not self.is_fraction and not any(fields[1:]))
+        plain = self.devices >= MILLI and not self.devices % MILLI and not any(fields[1:]) and not self.selector
+        object.__setattr__(self, "is_plain", plain)
         object.__setattr__(self, "_hash", hash((fields, self.selector, self.tolerations)))
 
     def __hash__(self) -> int:
@@ -175,15 +176,10 @@ class Nodes:
         """What policies count: devices, or CPUs on a cluster that has none."""
         return Resource.DEVICES if self.capacity[Resource.DEVICES].any() else Resource.CPUS
 
-    def takes_all(self, shape: Shape) -> bool:
-        """Whether every node takes workers of this shape."""
-        if shape not in self._takes_all:
-            self._takes_all[shape] = bool(self.accepting(shape).all())
-        return self._takes_all[shape]
-
     @once
-    def _takes_all(self) -> dict[Shape, bool]:
-        return {}
+    def is_open_to_all(self) -> bool:
+        """Every node takes any job that does not ask for labels."""
+        return bool(self.is_open.all()) and not any(self.taints)
 
     def most_workers(self, shapes: Shapes) -> tuple[int, ...]:
         """How many workers of each shape the open nodes could hold if they were empty."""

@@ -86,7 +86,11 @@ class Jobs:
     attained = Column[np.float64]("Device-seconds it has used since it was last promoted, or ever.")
     executed = Column[np.float64]("Seconds it has run since it was last promoted, or ever.")
 
-    def __init__(self, source: JobSource, barred: Bools | None = None) -> None:
+    def __init__(
+        self, source: JobSource, barred: Bools | None = None, at_hand: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> None:
+        if at_hand is not None:
+            self.__dict__.update(at_hand)  # columns that the backend need not be asked for
         self.source = source
         self.barred = barred
         """Jobs whose maximum is below their minimum: they may not run now. None: there are none."""

@@ -26,9 +26,9 @@ class Pack:
     def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
         seats = dict.fromkeys(node for node, _ in (*home.ps, *home.workers))
         if not seats:
-            node, holds = room.tightest(shape, count)
-            if holds >= count:
-                return [(node, count)]
+            tightest = room.tightest(shape, count)
+            if len(tightest) == 1 and tightest[0][1] == count:
+                return tightest
         slots = room.slots(shape)
         others = (node for node in np.argsort(-slots, kind="stable").tolist() if node not in seats)
         return most_first(slots, count, [*seats, *others])

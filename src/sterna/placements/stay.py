@@ -42,20 +42,13 @@ class Stay:
 
 def tightest(room: Room, shape: Shape, count: int, home: Home) -> Runs:
     """Own nodes first, then the node with least room that holds the rest; if none does, the emptiest nodes first."""
+    if not home.workers and not home.ps:
+        return room.tightest(shape, count)
+    own = dict.fromkeys(node for node, _ in (*home.workers, *home.ps))
     runs: list[tuple[int, int]] = []
-    used: set[int] = set()
-    for node in dict.fromkeys(node for node, _ in (*home.workers, *home.ps)):
+    for node in own:
         here = min(count, room.slots_at(shape, node))
         if here:
             runs.append((node, here))
             count -= here
-        used.add(node)
-    while count:
-        node, slots = room.tightest(shape, count, used)
-        here = min(count, slots)
-        if not here:
-            break
-        runs.append((node, here))
-        used.add(node)
-        count -= here
-    return runs
+    return [*runs, *room.tightest(shape, count, own)] if count else runs

@@ -34,9 +34,9 @@ class Topology:
             ]
             others = [node for node in self._by_rack(slots, rack, count) if node not in own]
             return most_first(slots, count, dict.fromkeys([*own, *beside, *others]))
-        node, holds = room.tightest(shape, count)
-        if holds >= count:
-            return [(node, count)]
+        tightest = room.tightest(shape, count)
+        if len(tightest) == 1 and tightest[0][1] == count:
+            return tightest
         return most_first(slots, count, self._by_rack(slots, rack, count))
 
     def _by_rack(self, slots: Ints, rack: Ints, count: int) -> list[int]:

@@ -28,7 +28,8 @@ class ActiveTable:
         self._room = 64
         self.count = 0
         self.key: Ints = np.empty(self._room, dtype=np.int64)
-        self._columns: dict[str, Array] = {}
+        self.columns: dict[str, Array] = {}
+        """Those that somebody has read; the first `count` entries are the active jobs."""
         self._seen: dict[str, Array] = {"key": _unwritable(self.key)}
 
     def read(self, name: str) -> Array:
@@ -38,9 +39,14 @@ class ActiveTable:
             seen = self._keep(name)
         return seen[: self.count]
 
+    def at_hand(self) -> dict[str, Array]:
+        """All columns that somebody has read before."""
+        count = self.count
+        return {name: column[:count] for name, column in self._seen.items()}
+
     def write(self, name: str, place: int, value: float) -> None:
         """Keep a column in step with the books, if anybody has read it."""
-        column = self._columns.get(name)
+        column = self.columns.get(name)
         if column is not None:
             column[place] = value
 
@@ -55,17 +61,17 @@ class ActiveTable:
         self.count = end
         if end == start + 1:
             self.key[start] = first
-            for name, column in self._columns.items():
+            for name, column in self.columns.items():
                 column[start] = self.books[name][first]
             return
         self.key[start:end] = np.arange(first, last)
-        for name, column in self._columns.items():
+        for name, column in self.columns.items():
             column[start:end] = self.books[name][first:last]
 
     def remove(self, place: int) -> None:
         end = self.count = self.count - 1
         self.key[place:end] = self.key[place + 1 : end + 1]
-        for column in self._columns.values():
+        for column in self.columns.values():
             column[place:end] = column[place + 1 : end + 1]
 
     def _keep(self, name: str) -> Array:
@@ -73,15 +79,15 @@ class ActiveTable:
         values = [book[key] for key in self.key[: self.count].tolist()]
         column = np.empty(self._room, dtype=book.dtype if isinstance(book, np.ndarray) else np.float64)
         column[: self.count] = values
-        self._columns[name] = column
+        self.columns[name] = column
         self._seen[name] = _unwritable(column)
         return self._seen[name]
 
     def _grow(self, least: int) -> None:
         self._room = max(least, 2 * self._room)
         self.key = _stretched(self.key, self._room)
-        self._columns = {name: _stretched(column, self._room) for name, column in self._columns.items()}
-        self._seen = {name: _unwritable(column) for name, column in self._columns.items()}
+        self.columns = {name: _stretched(column, self._room) for name, column in self.columns.items()}
+        self._seen = {name: _unwritable(column) for name, column in self.columns.items()}
         self._seen["key"] = _unwritable(self.key)
 
 
@@ -113,11 +119,13 @@ class Line:
         """From `since` on it changes by `slope` a second, starting at `value`."""
         start = self._start[key] = value - slope * since
         self._slope[key] = slope
+        if self._is_read:
+            columns = self._table.columns
+            columns[self._names[0]][place] = start
+            columns[self._names[1]][place] = slope
         if self._most is not None:
             self._most[key] = value
-        if self._is_read:
-            for name, number in zip(self._names, (start, slope, value), strict=True):
-                self._table.write(name, place, number)
+            self._table.write(self._names[2], place, value)
 
     def at(self, now: float) -> Floats:
         self._is_read = True

@@ -143,7 +143,7 @@ class SimulatedBackend:
     def observe(self) -> Snapshot:
         return Snapshot(
             self.now,
-            Jobs(_Active(self)),
+            Jobs(_Active(self), None, self.table.at_hand()),
             self._nodes,
             self.jobs.shapes,
             self.jobs.curves,

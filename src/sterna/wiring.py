@@ -20,6 +20,8 @@ from sterna.model.cluster import MILLI, Nodes
 
 _PACKAGES = {RuleKind.POLICY: "sterna.policies", RuleKind.PLACEMENT: "sterna.placements"}
 
+_MOST_NODES = 1_000_000
+
 
 @cache
 def discover() -> None:
@@ -88,19 +90,20 @@ def _run(file: Path, namespace: dict[str, str]) -> None:
 
 def simulated_nodes(spec: str, racks: int = 1) -> Nodes:
     """Nodes from `80x8` (80 nodes of 8 devices) or `10x8,5x4` (mixed), spread over racks in blocks."""
-    devices: list[int] = []
+    sizes: list[tuple[int, int]] = []
     for part in spec.split(","):
-        match = re.fullmatch(r"\s*(\d+)\s*x\s*(\d+)\s*", part)
+        match = re.fullmatch(r"\s*(\d{1,9})\s*x\s*(\d{1,9})\s*", part)
         if not match:
             raise UserError(
-                f"--nodes {spec}: '{part}' is not of the form COUNTxDEVICES; write for example 80x8 or 10x8,5x4."
+                f"--nodes {spec}: '{part.strip()}' is not COUNTxDEVICES; write for example 80x8 or 10x8,5x4."
             )
-        count, each = int(match[1]), int(match[2])
-        if not count or not each:
+        sizes.append((int(match[1]), int(match[2])))
+        if not all(sizes[-1]):
             raise UserError(f"--nodes {spec}: a cluster needs at least one node with at least one device.")
-        devices += [each] * count
-    if len(devices) > 1_000_000:
-        raise UserError(f"--nodes {spec}: {len(devices)} nodes are more than the simulator takes (1,000,000).")
+    total_nodes = sum(count for count, _ in sizes)
+    if total_nodes > _MOST_NODES:
+        raise UserError(f"--nodes {spec}: {total_nodes:,} nodes are more than the simulator takes ({_MOST_NODES:,}).")
+    devices = [each for count, each in sizes for _ in range(count)]
     width = len(str(len(devices) - 1))
     total = np.zeros((3, len(devices)), dtype=np.int64)
     total[0] = np.array(devices) * MILLI

@@ -1,7 +1,7 @@
 """From a target to actions: the part that all placements share.
 
-Room is given back first, then the largest wishes are met first. A placement only says which nodes to use for so many
-workers of a shape (`choose`), and which workers leave when a job shrinks (`shed`).
+Room is given back first, then the pickiest and largest wishes are met first. A placement only says which nodes to use
+for so many workers of a shape (`choose`), and which workers leave when a job shrinks (`shed`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Runs = Sequence[tuple[int, int]]
 Seats = tuple[Ints, list[int]]
 """Job by part: the node of each part, and how many workers each part has."""
 
-Wish = tuple[int, int, int, int, int]
-"""Less the workers wanted, shape, row, workers now, workers wanted: in the order of serving."""
+Wish = tuple[int, int, int, int, int, int]
+"""Nodes that could host it, less the devices wanted, shape, row, workers now, workers wanted: in the order of serving,
+so that those with little choice come first, then the largest."""
 
 _MANY = 12
 """From so many new jobs of one size on, nodes are chosen for all of them in one step."""
@@ -58,6 +59,7 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     room = Room(snapshot.nodes)
     key_of, shapes, homes = jobs.key, snapshot.shapes.rows, snapshot.homes
     code_of = jobs.shape if len(shapes) > 1 else None
+    hosts = snapshot.nodes.hosts(snapshot.shapes)
     stops: list[Action] = []
     shrinks: list[Action] = []
     rising: list[Wish] = []
@@ -65,7 +67,7 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
         old, new = workers.item(row), target.item(row)
         code = code_of.item(row) if code_of is not None else 0
         if new > old:
-            rising.append((-new, code, row, old, new))
+            rising.append((hosts[code], -new * shapes[code].devices, code, row, old, new))
             continue
         key, shape = JobKey(key_of.item(row)), shapes[code]
         home = homes[key]
@@ -85,20 +87,20 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
 def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish]) -> Placed:
     """Largest first; equal new jobs in one step where that is worth it."""
     if len(rising) == 1:
-        _, code, row, old, new = rising[0]
+        _, _, code, row, old, new = rising[0]
         return _raised(chooser, snapshot, room, row, old, new, snapshot.shapes[code])
     rising.sort()
     if len(rising) >= _MANY:
         room.expect_many()
     actions: list[Action] = []
     misfits: list[Misfit] = []
-    for (size, code), group in groupby(rising, key=_size_and_shape):
+    for (_, _, code), group in groupby(rising, key=_size_and_shape):
         alike, shape = list(group), snapshot.shapes[code]
-        fresh = [wish[2] for wish in alike if not wish[3]]
+        fresh = [wish[3] for wish in alike if not wish[4]]
         if len(fresh) >= _MANY and not shape.ps and not shape.is_fraction:
-            started = set(_start_many(chooser, snapshot, room, fresh, -size, shape, actions))
-            alike = [wish for wish in alike if wish[2] not in started]
-        for _, _, row, old, new in alike:
+            started = set(_start_many(chooser, snapshot, room, fresh, alike[0][5], shape, actions))
+            alike = [wish for wish in alike if wish[3] not in started]
+        for _, _, _, row, old, new in alike:
             one = _raised(chooser, snapshot, room, row, old, new, shape)
             actions += one.actions
             misfits += one.misfits
@@ -106,8 +108,8 @@ def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wi
     return Placed(actions, misfits)
 
 
-def _size_and_shape(wish: Wish) -> tuple[int, int]:
-    return wish[:2]
+def _size_and_shape(wish: Wish) -> tuple[int, int, int]:
+    return wish[:3]
 
 
 def _carrying_out(action: Action) -> tuple[int, int]:

@@ -99,7 +99,7 @@ def placement(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
 
 def _entering(kind: RuleKind, name: str, aliases: tuple[str, ...]) -> Callable[[type[Rule]], type[Rule]]:
     def enter(made: type[Rule]) -> type[Rule]:
-        summary = (made.__doc__ or "").strip().partition("\n")[0]
+        summary = " ".join((made.__doc__ or "").partition("\n\n")[0].split())
         parameters = tuple(_parameter(field) for field in dataclasses.fields(made) if field.metadata)  # type: ignore[arg-type]
         _rules[kind][name] = RuleInfo(name, aliases, kind, summary, parameters, made)
         return made

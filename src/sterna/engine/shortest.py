@@ -7,6 +7,7 @@ import numpy as np
 from sterna.engine.walk import walk_by
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
+from sterna.model.speedup import Floats
 
 KEYS = ("service", "time")
 
@@ -23,10 +24,35 @@ def shortest_first(snapshot: Snapshot, by: str) -> tuple[Ints, int]:
     if jobs.barred is not None:
         size = np.where(jobs.barred, units + 1, size)
     if not jobs.has_priorities:
-        return walk_by(key, size, jobs.workers, units, snapshot.smallest_need)
+        return _from_the_present(key, size, jobs.workers, units, snapshot.smallest_need)
     chosen = []
     for level in np.unique(jobs.priority):
         mine = np.where(jobs.priority == level, size, units + 1)
         rows, units = walk_by(key, mine, jobs.workers, units, snapshot.smallest_need)
         chosen.append(rows)
     return np.concatenate(chosen), units
+
+
+def _from_the_present(key: Floats, size: Ints, workers: Ints, units: int, smallest: int) -> tuple[Ints, int]:
+    """The same as walking over all, but only those ahead of the longest that runs need to be put in order with those
+    that run; everybody behind it gets what these leave."""
+    running = workers.nonzero()[0]
+    if not len(running):
+        return walk_by(key, size, workers, units, smallest)
+    keys = key.take(running)
+    longest = float(keys.max())
+    in_play = ((key < longest) | (workers > 0)).nonzero()[0]
+    if len(in_play) == len(running):
+        chosen, left = running[keys.argsort(kind="stable")], units - int(size.take(running).sum())
+    else:
+        sizes = size.take(in_play)
+        places, left = walk_by(key.take(in_play), sizes, workers.take(in_play), units, smallest)
+        chosen = in_play[places]
+    if left < smallest:
+        return chosen, left
+    behind = ((key >= longest) & (workers == 0) & (size <= left)).nonzero()[0]
+    if not len(behind):
+        return chosen, left
+    sizes = size.take(behind)
+    places, left = walk_by(key.take(behind), sizes, sizes, left, smallest)
+    return np.concatenate([chosen, behind[places]]), left

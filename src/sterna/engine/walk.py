@@ -102,7 +102,7 @@ def minimum_in_order(snapshot: Snapshot) -> Ints:
     jobs = snapshot.jobs
     cost = snapshot.cost(jobs.minimum)
     if jobs.barred is None and not jobs.has_priorities:
-        return jobs.minimum * walk(cost, snapshot.units, snapshot.smallest_need)
+        return walk(cost, snapshot.units, snapshot.smallest_need) * jobs.minimum
     order = by_priority(snapshot)
     chosen = order[walk(cost[order], snapshot.units, snapshot.smallest_need)]
     target = np.zeros(len(jobs), dtype=np.int64)

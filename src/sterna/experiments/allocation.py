@@ -1,7 +1,7 @@
 """Who had how many workers from when to when: a recorder that listens to the controller's decisions.
 
-It reads decisions before they are carried out and changes nothing; losses of nodes it learns of afterwards, from the time
-since which a job that starts again has been waiting.
+It reads decisions before they are carried out and changes nothing; losses of nodes it learns of afterwards, from the
+time since which a job that starts again has been waiting.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AllocationLog:
             self._then.record(snapshot, decision)
 
     def closed(self, finish: Sequence[float], end: Snapshot) -> list[Span]:
-        """All spans in order of their start, once the run is over; `end` tells when jobs that never ended lost theirs."""
+        """All spans in order of their start, after the run; `end` tells when jobs that never finished lost theirs."""
         waiting = dict(zip(end.jobs.key.tolist(), end.jobs.waiting_since.tolist(), strict=True))
         for key in list(self._open):
             self._close(key, waiting.get(key, finish[key]))

@@ -48,10 +48,20 @@ class Comparison:
         best = {}
         for keys, choose in ((LOWER_IS_BETTER, min), (HIGHER_IS_BETTER, max)):
             for key in keys:
-                values = {result.policy: number for result in self.results if (number := result.number(key)) is not None}
+                values = {
+                    result.policy: number for result in self.results if (number := result.number(key)) is not None
+                }
                 if values:
                     best[key] = choose(values, key=values.__getitem__)
         return best
+
+    def is_best(self, result: Result, key: str) -> bool:
+        """Whether nobody has a better value; several may have the same."""
+        return key in self.best and result.number(key) == self._by_policy[self.best[key]].number(key)
+
+    @cached_property
+    def _by_policy(self) -> dict[str, Result]:
+        return {result.policy: result for result in self.results}
 
     @cached_property
     def summary(self) -> Summary:

@@ -31,7 +31,8 @@ _STYLE = """
   body { margin: 0 auto; max-width: 1060px; padding: 32px 20px 64px; background: #fff; color: #1f2933;
          font: 15px/1.5 system-ui, sans-serif; }
   h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 2px; }
-  p { margin: 4px 0; color: #52606d; } code { background: #f3f5f7; border-radius: 4px; padding: 2px 6px; font-size: 13px; }
+  p { margin: 4px 0; color: #52606d; }
+  code { background: #f3f5f7; border-radius: 4px; padding: 2px 6px; font-size: 13px; }
   .scroll { overflow-x: auto; }
   table { border-collapse: collapse; margin-top: 16px; font-size: 13.5px; font-variant-numeric: tabular-nums; }
   th, td { padding: 5px 10px; text-align: right; white-space: nowrap; border-bottom: 1px solid #e4e7eb; }
@@ -53,7 +54,7 @@ def simulation_page(result: Result, scenario: Scenario, command: str) -> str:
             figures.allocation_figure(result, names),
         ),
     ]
-    return _page(f"{result.policy} on {scenario.trace.source}", _facts(scenario, command, [result]), [result], {}, sections)
+    return _page(f"{result.policy} on {scenario.trace.source}", _facts(scenario, command, [result]), [result], sections)
 
 
 def comparison_page(comparison: Comparison, scenario: Scenario, command: str) -> str:
@@ -65,12 +66,16 @@ def comparison_page(comparison: Comparison, scenario: Scenario, command: str) ->
             f"Numbers above the bars are ratios to {baseline}, what people run today; below 1 is better.",
             figures.mean_figure(comparison),
         ),
-        ("Completion times", "How many jobs were done within a time; further left is better.", figures.completion_figure(results)),
+        (
+            "Completion times",
+            "How many jobs were done within a time; further left is better.",
+            figures.completion_figure(results),
+        ),
         ("Utilisation", "Devices that jobs held.", figures.utilization_figure(results)),
         ("Queue", "Jobs that had no devices.", figures.queue_figure(results)),
     ]
     facts = _facts(scenario, command, results)
-    return _page(f"Policies on {scenario.trace.source}", facts, results, comparison.best, sections, comparison)
+    return _page(f"Policies on {scenario.trace.source}", facts, results, sections, comparison)
 
 
 def _facts(scenario: Scenario, command: str, results: Sequence[Result]) -> list[str]:
@@ -87,26 +92,27 @@ def _page(
     title: str,
     facts: Iterable[str],
     results: Sequence[Result],
-    best: dict[str, str],
     sections: Iterable[tuple[str, str, go.Figure]],
     comparison: Comparison | None = None,
 ) -> str:
     from plotly.offline import get_plotlyjs
 
-    body = [f"<h1>{_escaped(title)}</h1>", *(f"<p>{fact}</p>" for fact in facts), _table(results, best, comparison)]
+    body = [f"<h1>{_escaped(title)}</h1>", *(f"<p>{fact}</p>" for fact in facts), _table(results, comparison)]
     for number, (heading, caption, figure) in enumerate(sections):
         drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=_CONFIG)
         body.append(f"<h2>{_escaped(heading)}</h2><p>{_escaped(caption)}</p>{drawn}")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Sterna: {_escaped(title)}</title>\n'
-        f"<style>{_STYLE}</style>\n<script>{get_plotlyjs()}</script></head>\n<body>\n" + "\n".join(body) + "\n</body></html>\n"
+        f"<style>{_STYLE}</style>\n<script>{get_plotlyjs()}</script></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
     )
 
 
 _CONFIG = {"displaylogo": False, "responsive": True}
 
 
-def _table(results: Sequence[Result], best: dict[str, str], comparison: Comparison | None) -> str:
+def _table(results: Sequence[Result], comparison: Comparison | None) -> str:
     heads = ["policy", "placement", *(title for _, title in _COLUMNS)]
     if comparison:
         heads.insert(3, "ratio")
@@ -114,7 +120,7 @@ def _table(results: Sequence[Result], best: dict[str, str], comparison: Comparis
     for result in results:
         cells = [f"<td>{_escaped(result.policy)}</td>", f"<td>{_escaped(result.placement)}</td>"]
         for key, _ in _COLUMNS:
-            mark = ' class="best"' if best.get(key) == result.policy else ""
+            mark = ' class="best"' if comparison and comparison.is_best(result, key) else ""
             cells.append(f"<td{mark}>{_shown(key, result.number(key))}</td>")
         if comparison:
             ratio = comparison.ratio(result, "avg_jct_s")

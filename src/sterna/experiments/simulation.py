@@ -32,7 +32,7 @@ def simulate(
     progress: Progress | None = None,
     detailed: bool = False,
 ) -> Result:
-    """Replay the trace; with `detailed` the result also says how things went over time and how often each job was stopped."""
+    """Replay the trace; a `detailed` result also says how things went over time and how often each job was stopped."""
     placement = scenario.placement_of(policy)
     rules = make_rules(policy, placement)
     trace, nodes = scenario.trace, scenario.nodes

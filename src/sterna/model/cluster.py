@@ -189,6 +189,18 @@ class Nodes:
             )
         return self._most[shapes]
 
+    def hosts(self, shapes: Shapes) -> tuple[int, ...]:
+        """How many open nodes could hold at least one worker of each shape if they were empty."""
+        if shapes not in self._hosts:
+            self._hosts[shapes] = tuple(
+                int((slots_in(self.capacity, shape)[self.accepting(shape)] > 0).sum()) for shape in shapes.rows
+            )
+        return self._hosts[shapes]
+
+    @once
+    def _hosts(self) -> dict[Shapes, tuple[int, ...]]:
+        return {}
+
     @once
     def _most(self) -> dict[Shapes, tuple[int, ...]]:
         return {}

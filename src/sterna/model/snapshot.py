@@ -84,7 +84,7 @@ class Jobs:
         "Since when it has had no workers; for a running job, when it last began to wait."
     )
     attained = Column[np.float64]("Device-seconds it has used since it was last promoted, or ever.")
-    executed = Column[np.float64]("Seconds it has run since it was last promoted, or ever.")
+    executed = Column[np.float64]("Seconds it had run in all its life when it last stopped.")
 
     def __init__(
         self, source: JobSource, barred: Bools | None = None, at_hand: Mapping[str, npt.NDArray[Any]] | None = None

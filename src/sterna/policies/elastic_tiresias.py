@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.engine.gains import steps_above
-from sterna.engine.queues import Queues, queues_of
+from sterna.engine.queues import Queues, next_demotion, queues_of
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.cluster import Bools, Ints
 from sterna.model.snapshot import Snapshot
@@ -31,14 +31,15 @@ class ElasticTiresias:
         if snapshot.all_fit:
             return Target(snapshot.jobs.minimum)
         jobs = snapshot.jobs
-        queues = queues_of(snapshot, self.threshold, self.promote, self.gittins)
-        target = admit(snapshot, queues)
+        queues = queues_of(snapshot, self.threshold, self.promote)
+        target = admit(snapshot, queues, self.threshold if self.gittins else None)
         able = np.ones(len(jobs), dtype=np.bool_) if jobs.barred is None else ~jobs.barred
         if int((able & (target == 0)).sum()) > self.compact:
             low = queues.is_second & (target > 0)
             target[low] = jobs.minimum[low]
         _expand(target, snapshot, queues, able)
-        return Target(target, queues.until, queues.promoted)
+        until = min(queues.next_return, next_demotion(snapshot, queues.is_second, target, self.threshold))
+        return Target(target, until, queues.promoted)
 
 
 def _expand(target: Ints, snapshot: Snapshot, queues: Queues, able: Bools) -> None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.queues import Queues, queues_of
+from sterna.engine.queues import Queues, next_demotion, queues_of, served
 from sterna.engine.registry import Target, knob, policy
-from sterna.engine.walk import walk
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
 
@@ -25,16 +24,18 @@ class Tiresias:
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.jobs.minimum)
-        queues = queues_of(snapshot, self.threshold, self.promote, self.gittins)
-        return Target(admit(snapshot, queues), queues.until, queues.promoted)
+        queues = queues_of(snapshot, self.threshold, self.promote)
+        target = admit(snapshot, queues, self.threshold if self.gittins else None)
+        until = min(queues.next_return, next_demotion(snapshot, queues.is_second, target, self.threshold))
+        return Target(target, until, queues.promoted)
 
 
-def admit(snapshot: Snapshot, queues: Queues) -> Ints:
-    """The request for each job that fits, queue by queue."""
+def admit(snapshot: Snapshot, queues: Queues, gittins: float | None) -> Ints:
+    """The request, or as much of it as the cluster holds, for each job that fits, queue by queue."""
     jobs = snapshot.jobs
-    size = np.minimum(jobs.request, np.maximum(jobs.maximum, jobs.minimum)) if jobs.barred is not None else jobs.request
-    order = queues.order if jobs.barred is None else queues.order[~jobs.barred[queues.order]]
-    chosen = order[walk(snapshot.cost(size)[order], snapshot.units, snapshot.smallest_need)]
-    target = np.zeros(len(jobs), dtype=np.int64)
-    target[chosen] = size[chosen]
-    return target
+    size = (
+        jobs.request
+        if snapshot.is_rigid
+        else np.clip(jobs.request, jobs.minimum, np.maximum(jobs.maximum, jobs.minimum))
+    )
+    return served(snapshot, queues, size, gittins if gittins is not None and len(snapshot.finished_service) else None)

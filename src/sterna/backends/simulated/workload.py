@@ -34,10 +34,16 @@ class Workload:
         return len(self.name)
 
 
+_ROUNDING = 1e-6
+"""Thousandths that are an artefact of binary fractions."""
+
+
 def workload_of(trace: Trace, speedups: Mapping[str, tuple[float, ...]] | None = None) -> Workload:
     """The trace with its curves: from `speedups`, else the built-in profile of the model, else linear."""
     curve, curves, notices = _curves(trace, speedups or {})
-    needs, shape = np.unique(np.rint(trace.devices_per_worker * MILLI).astype(np.int64), return_inverse=True)
+    needs, shape = np.unique(
+        np.ceil(trace.devices_per_worker * MILLI - _ROUNDING).astype(np.int64), return_inverse=True
+    )
     shapes = Shapes(tuple(Shape(devices=int(need)) for need in needs))
     work = trace.duration_seconds * curves.speed(curve, trace.workers)
     return Workload(
@@ -61,13 +67,13 @@ def _curves(trace: Trace, speedups: Mapping[str, tuple[float, ...]]) -> tuple[In
     notices = []
     code_of: dict[str, int] = {}
     for model in dict.fromkeys(trace.model):
-        raw = speedups.get(model) or curve_of(model)
+        raw = curve_of(model, speedups)
         if raw is None:
             code_of[model] = LINEAR
             continue
         code_of[model] = len(rows)
         rows.append(concave(raw))
-        if isinstance(rows[-1], Repaired):
+        if isinstance(rows[-1], Repaired) and raw != curve_of(model):
             shown = ", ".join(f"{speed:.3g}" for speed in rows[-1][:8])
             notices.append(
                 f"The speed-up curve of '{model}' was not concave; it is used as {shown}{'..' if len(raw) > 8 else ''}."

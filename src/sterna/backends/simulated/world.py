@@ -67,6 +67,7 @@ class SimulatedBackend:
         self._nodes = self._with_room(nodes)
         self._rack = nodes.rack.tolist()
         self._faults = _fault_events(faults)
+        self._faults_of = [0] * len(nodes)
         self._submit: list[float] = workload.submit.tolist()
         self._keep_books(len(workload))
         self._lay_table(workload)
@@ -185,6 +186,7 @@ class SimulatedBackend:
             then = self._faults[-1][0]
         if then == NEVER:
             return False
+        then = max(then, self.now)
         self.tally.device_seconds += self._used / MILLI * (then - self.now)
         self.now = then
         self._happen()
@@ -225,15 +227,17 @@ class SimulatedBackend:
         self.table.remove(self.table.place_of(row))
 
     def _turn(self, node: int, is_up: bool) -> None:
-        """A node is lost, with all jobs that have a part on it, or comes back."""
+        """A node is lost, with all jobs that have a part on it, or one of its faults ends."""
+        self._faults_of[node] += -1 if is_up else 1
+        if is_up == bool(self._open[node]) or (is_up and self._faults_of[node]):
+            return
+        for key in [key for key, home in self._homes.items() if any(n == node for n, _ in (*home.workers, *home.ps))]:
+            self.tally.failures += 1
+            self._stop(key, self.table.place_of(key))
+        room = int(self._room.free[self._nodes.unit, node])
+        self._free += room if is_up else -room
         self._open[node] = is_up
-        if not is_up:
-            struck = [key for key, home in self._homes.items() if any(n == node for n, _ in (*home.workers, *home.ps))]
-            for key in struck:
-                self.tally.failures += 1
-                self._stop(key, self.table.place_of(key))
         self._nodes = self._with_room(self._nodes)
-        self._free = int(self._nodes.free[self._nodes.unit][self._open].sum())
 
     # What is done to jobs.
 

@@ -1,0 +1,87 @@
+"""Files that commands write: tried before the work begins, and there only when they are complete."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sterna.errors import UserError
+
+Write = Callable[[str | bytes], None]
+
+
+@contextmanager
+def output_file(path: str | None, option: str) -> Iterator[Write]:
+    """A function that takes the contents, once. Without a path it takes them nowhere."""
+    if path is None:
+        yield lambda _: None
+        return
+    if _is_device(path):
+        yield _device(path, option)
+        return
+    target = Path(os.path.realpath(path))
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
+    except OSError as error:
+        raise _refusal(path, option, error) from None
+    if target.exists() and not os.access(target, os.W_OK):
+        os.close(handle)
+        os.unlink(name)
+        raise UserError(f"{option} {path}: this file may not be written; change its permissions or choose another.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), _mode(target))
+            yield lambda contents: _put(file.write, contents)
+        os.replace(name, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _put(write: Callable[[bytes], object], contents: str | bytes) -> None:
+    write(contents.encode() if isinstance(contents, str) else contents)
+
+
+def _is_device(path: str) -> bool:
+    """Whether this is a pipe, a terminal, a folder or the like, which is never replaced."""
+    is_special = os.path.abspath(path).startswith(("/dev/", "/proc/"))
+    return is_special or (os.path.exists(path) and not os.path.isfile(path))
+
+
+def _device(path: str, option: str) -> Write:
+    if os.path.isdir(path):
+        raise UserError(f"{option} {path}: this is a folder; add the name of a file.")
+
+    def write(contents: str | bytes) -> None:
+        try:
+            with open(path, "ab", buffering=0) as file:
+                _put(file.write, contents)
+        except OSError as error:
+            raise _refusal(path, option, error) from None
+
+    return write
+
+
+def _mode(target: Path) -> int:
+    """What the file had, or what a new one would get."""
+    if target.exists():
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _refusal(path: str, option: str, error: OSError) -> UserError:
+    folder = os.path.dirname(path) or "."
+    if isinstance(error, FileNotFoundError):
+        return UserError(f"{option} {path}: there is no folder '{folder}'; create it or choose another place.")
+    if isinstance(error, NotADirectoryError):
+        return UserError(f"{option} {path}: '{folder}' is not a folder; choose another place.")
+    if isinstance(error, PermissionError):
+        return UserError(f"{option} {path}: you may not write to the folder '{folder}'; choose another place.")
+    return UserError(f"{option} {path}: this cannot be written ({error.strerror}); choose another place.")

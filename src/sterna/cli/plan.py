@@ -1,0 +1,59 @@
+"""`sterna plan`: one decision for a cluster that somebody describes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from sterna.cli.options import AsJson, Placement, PolicyOption
+
+File = Annotated[
+    str, typer.Option("--file", "-f", metavar="FILE", help="The description, YAML or JSON; - reads stdin.")
+]
+
+
+def command(file: File, policy: PolicyOption, placement: Placement = None, as_json: AsJson = False) -> None:
+    """Decide once for a described cluster, and say why.
+
+    The description holds `now`, `nodes` and `jobs`; times are seconds, `remaining` is seconds at one worker.
+
+    \b
+    Example of a description:
+      nodes:
+        - {name: n1, gpus: 4, cpus: 32, memory: 128Gi, labels: {rack: r1}}
+      jobs:
+        - {name: a, submit: 0, min: 1, max: 4, remaining: 600, speedup: [1, 1.9, 2.7], running: {n1: 2}}
+        - {name: b, submit: 5, workers: 2, remaining: 60}
+
+    \b
+    Examples:
+      sterna plan -f cluster.yaml --policy elastic-fifo
+      sterna plan -f cluster.yaml --policy afs-l --placement topology --json
+    """
+    from sterna.cli.documents import read_document
+    from sterna.cli.output import show_json, show_notices
+    from sterna.cli.tables import show_plan
+    from sterna.errors import UserError
+    from sterna.service import plan
+
+    document = read_document(file)
+    try:
+        answer = plan(document, policy, placement)
+    except UserError as error:
+        raise UserError(f"{file}: {error}" if _is_about(str(error)) else str(error)) from None
+    show_notices(answer.get("notices", ()))  # type: ignore[arg-type]
+    if as_json:
+        show_json(answer)
+    else:
+        show_plan(answer, _running(document))
+
+
+def _is_about(sentence: str) -> bool:
+    """Whether the description is at fault, and not the rules asked for."""
+    return sentence.startswith(("the description", "job ", "node "))
+
+
+def _running(document: Mapping[str, Any]) -> dict[str, int]:
+    return {str(job["name"]).strip(): sum((job.get("running") or {}).values()) for job in document.get("jobs") or ()}

@@ -1,0 +1,43 @@
+"""`sterna replay`: one recorded round, decided again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sterna.cli.options import AsJson
+
+Journal = Annotated[str, typer.Argument(metavar="JOURNAL", help="A file written with --journal.")]
+Number = Annotated[int, typer.Option("--round", metavar="N", min=0, help="Which round, counted from 0.")]
+Policy = Annotated[str | None, typer.Option("--policy", help="Decide it with this instead of the recorded policy.")]
+Placement = Annotated[str | None, typer.Option("--placement", help="And with this placement.")]
+
+
+def command(
+    journal: Journal, number: Number, policy: Policy = None, placement: Placement = None, as_json: AsJson = False
+) -> None:
+    """Decide a recorded round again, and compare with what was done then.
+
+    The same rules give the same plan, to the last worker; other rules show what they would have done.
+
+    \b
+    Examples:
+      sterna simulate --trace T --nodes 8x8 --policy srjf --journal run.jsonl
+      sterna replay run.jsonl --round 12
+      sterna replay run.jsonl --round 12 --policy afs-l --json
+    """
+    from sterna.cli.output import console, show_json
+    from sterna.cli.tables import show_plan
+    from sterna.service import replay
+
+    answer = replay(journal, number, policy, placement)
+    if as_json:
+        show_json(answer)
+        return
+    out = console()
+    out.print(
+        f"Round {number} at {answer['now']:g} s, decided again by {answer['policy']} / {answer['placement_rule']}"
+    )
+    show_plan(answer, answer["recorded"]["workers"])  # type: ignore[index]
+    out.print("The plan is the recorded one." if answer["same"] else "The plan differs from the recorded one.")

@@ -1,0 +1,164 @@
+"""Results as tables for people: compact, readable at 100 columns, the same words as the JSON keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sterna.cli.output import console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from sterna.experiments.comparison import Comparison
+    from sterna.experiments.result import Result
+
+_COLUMNS = (
+    ("avg_jct_s", "mean"),
+    ("p50_jct_s", "median"),
+    ("p95_jct_s", "p95"),
+    ("p99_jct_s", "p99"),
+    ("makespan_s", "makespan"),
+    ("avg_wait_s", "wait"),
+    ("utilization", "used"),
+    ("preemptions", "stops"),
+    ("migrations", "moves"),
+    ("resizes", "resizes"),
+)
+_MOST_LISTED = 10
+
+
+def show_result(result: Result, cluster: str) -> None:
+    out = console()
+    out.print(f"{result.policy} with placement {result.placement} on {cluster}")
+    table = _plain_table()
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    for name, value, note in _facts(result):
+        table.add_row(name, value, note)
+    out.print(table)
+    _show_left_out(out, "cannot run on this cluster, not even alone", result.unschedulable)
+    _show_left_out(out, "never finished", result.unfinished)
+
+
+def _facts(result: Result) -> Iterable[tuple[str, str, str]]:
+    def seconds(key: str) -> str:
+        return _number(key, result.number(key), decimals=2)
+
+    counts = result.counts
+    yield "jobs", f"{result.number('jobs'):,}", ""
+    yield "mean completion time", seconds("avg_jct_s"), "s"
+    yield (
+        "median, p95, p99",
+        " / ".join(_number(key, result.number(key)) for key in ("p50_jct_s", "p95_jct_s", "p99_jct_s")),
+        "s",
+    )
+    yield "mean wait", seconds("avg_wait_s"), "s"
+    yield "makespan", seconds("makespan_s"), "s"
+    yield "utilization", f"{result.utilization:.1%}", ""
+    yield "stops, moves, resizes", f"{counts.preemptions:,} / {counts.migrations:,} / {counts.resizes:,}", ""
+    if counts.failures:
+        yield "stopped by lost nodes", f"{counts.failures:,}", ""
+    if counts.lost_seconds:
+        yield "work lost", f"{counts.lost_seconds:,.0f}", "s at one worker"
+    yield "simulated in", f"{result.wall_seconds:.2f}", f"s, {counts.rounds:,} rounds"
+
+
+def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
+    out = console()
+    jobs = comparison.baseline.number("jobs")
+    out.print(f"{source}: {jobs:,} jobs on {cluster}; times in seconds", soft_wrap=True)
+    table = _plain_table()
+    table.show_header = True
+    table.padding = 0
+    table.add_column("policy", overflow="fold")
+    for key, title in _COLUMNS:
+        table.add_column(title, justify="right", no_wrap=True)
+        if key == "avg_jct_s":
+            table.add_column("ratio", justify="right", no_wrap=True)
+    for result in comparison.results:
+        cells = []
+        for key, _ in _COLUMNS:
+            mark = "*" if comparison.is_best(result, key) else ""
+            cells.append(_number(key, result.number(key)) + mark)
+        ratio = comparison.ratio(result, "avg_jct_s")
+        table.add_row(result.policy, cells[0], "-" if ratio is None else f"{ratio:.3f}", *cells[1:])
+    out.print(table)
+    out.print(
+        f"* best of its column. ratio: mean completion time over that of {comparison.baseline.policy}, what people "
+        "run today (first come, first served, gaps filled, nobody stopped); below 1 is better."
+    )
+    _show_left_out(out, "cannot run on this cluster, not even alone", comparison.baseline.unschedulable)
+    for result in comparison.results:
+        _show_left_out(out, f"never finished under {result.policy}", result.unfinished)
+
+
+def show_plan(answer: Mapping[str, Any], before: Mapping[str, int]) -> None:
+    """Every job with its workers before and after, its nodes, and why."""
+    out = console()
+    table = _plain_table()
+    table.show_header = True
+    for title in ("job", "workers", "nodes", "why"):
+        table.add_column(title, justify="right" if title == "workers" else "left", overflow="fold")
+    for job, workers in answer["allocation"].items():
+        was = before.get(job, 0)
+        change = str(workers) if was == workers else f"{was} -> {workers}"
+        nodes = ", ".join(f"{node}: {count}" for node, count in answer["placement"][job].items())
+        table.add_row(job, change, nodes, answer["reasons"].get(job, ""))
+    out.print(table)
+    changes = len(answer["actions"])
+    out.print("Nothing changes." if not changes else f"{changes} jobs change." if changes > 1 else "1 job changes.")
+
+
+def show_rules(kinds: Mapping[str, Any]) -> None:
+    out = console()
+    plurals = {"policy": "Policies", "placement": "Placements"}
+    for kind, infos in kinds.items():
+        out.print(f"{plurals.get(kind, kind)}, written name or name:key=value:key=value")
+        for info in infos:
+            aliases = f" ({', '.join(info['aliases'])})" if info["aliases"] else ""
+            out.print(f"\n  {info['name']}{aliases}: {info['summary']}", soft_wrap=True)
+            for parameter in info["parameters"]:
+                shown = str(parameter["default"]).lower() if parameter["type"] == "bool" else parameter["default"]
+                out.print(f"      {parameter['name']}={shown}  {parameter['help']}", soft_wrap=True)
+        out.print()
+
+
+def show_facts(facts: Mapping[str, Any]) -> None:
+    out = console()
+    table = _plain_table()
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, _worded(value))
+    out.print(table)
+
+
+def _worded(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_worded(each)}" for key, each in value.items())
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    return str(value)
+
+
+def _plain_table() -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    return Table(box=SIMPLE_HEAD, show_header=False, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+
+
+def _number(key: str, value: float | None, decimals: int = 0) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1%}" if key == "utilization" else f"{value:,.{decimals}f}"
+
+
+def _show_left_out(out: Console, what: str, names: Sequence[str]) -> None:
+    if names:
+        more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
+        jobs = "1 job" if len(names) == 1 else f"{len(names):,} jobs"
+        out.print(f"{jobs} {what}: {', '.join(names[:_MOST_LISTED])}{more}", soft_wrap=True)

@@ -121,6 +121,7 @@ def _columns(jobs: Sequence[_Job], shapes: Shapes, curves: Sequence[tuple[float,
         "workers": [sum(job.running.values()) for job in jobs],
         "shape": [shape_code[job.shape] for job in jobs],
         "curve": [curve_code[job.curve] if job.curve else LINEAR for job in jobs],
+        "promotions": [0 for _ in jobs],
     }
     real = ("submit", "remaining", "first_start", "waiting_since", "attained", "executed")
     columns: dict[str, npt.NDArray[Any]] = {name: np.array(values, dtype=np.int64) for name, values in whole.items()}

@@ -95,7 +95,7 @@ def simulated_nodes(spec: str, racks: int = 1) -> Nodes:
         match = re.fullmatch(r"\s*(\d{1,9})\s*x\s*(\d{1,9})\s*", part)
         if not match:
             raise UserError(
-                f"--nodes {spec}: '{part.strip()}' is not COUNTxDEVICES; write for example 80x8 or 10x8,5x4."
+                f"--nodes {spec}: '{part.strip()}' is not of the form COUNTxDEVICES; write 80x8 or 10x8,5x4."
             )
         sizes.append((int(match[1]), int(match[2])))
         if not all(sizes[-1]):

@@ -31,8 +31,8 @@ class Controller:
     def round(self) -> Decision:
         """Decide once and carry it out. Stale actions are dropped: the next round looks again."""
         snapshot = self._backend.observe()
-        decision = decide(snapshot, self._rules)
         try:
+            decision = decide(snapshot, self._rules)
             check(decision.plan, snapshot)
         except Bug as bug:
             raise Bug(f"round {self.rounds} at {snapshot.now:g} s: {bug}") from None

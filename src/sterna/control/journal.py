@@ -26,7 +26,7 @@ from sterna.model.speedup import Curves
 
 VERSION = 1
 
-_INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape", "curve")
+_INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape", "curve", "promotions")
 _FLOATS = ("submit", "remaining", "first_start", "waiting_since", "attained", "executed")
 _SUMS = ("free_units", "held_units", "least_units", "widest", "is_rigid", "restart_seconds")
 

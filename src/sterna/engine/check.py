@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from sterna.engine.room import Room
 from sterna.errors import Bug
-from sterna.model.cluster import ANYWHERE, NOWHERE, Resource
+from sterna.model.cluster import ANYWHERE, NOWHERE, Resource, Shape
 from sterna.model.plan import Action, Kind, Plan, kind_of
 from sterna.model.snapshot import Snapshot
 
@@ -25,7 +26,7 @@ def _check_jobs(actions: Sequence[Action], snapshot: Snapshot) -> None:
     seen: set[int] = set()
     latest = Kind.STOP
     for kind, key, row, before, after, _ in actions:
-        if key in seen or keys.item(row) != key:
+        if key in seen or not 0 <= row < len(keys) or keys.item(row) != key:
             raise Bug(f"{jobs.name_of(row)} appears twice in a plan, or under another's number")
         seen.add(key)
         if kind < latest:
@@ -42,37 +43,59 @@ def _check_jobs(actions: Sequence[Action], snapshot: Snapshot) -> None:
 
 def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
     """Carry the plan out on a copy: first all that frees, then all that takes."""
-    if len(snapshot.shapes) == 1 and snapshot.shapes[0].is_plain:
-        _check_devices(actions, snapshot)
-        return
-    if _sits_anywhere(actions[0]):
+    nodes, shapes = snapshot.nodes, snapshot.shapes
+    touched = {run[0] for action in actions for run in (*action.after.workers, *action.after.ps)}
+    if not touched <= nodes.rows:
+        if touched != {ANYWHERE} or _anywhere_and_somewhere(actions):
+            raise Bug("a worker would sit on a node that does not exist")
         _check_count(actions, snapshot)
         return
-    room = Room(snapshot.nodes)
-    shapes, codes = snapshot.shapes, snapshot.jobs.shape
-    touched: dict[int, None] = {}
+    if not (nodes.is_open_to_all and not any(shape.selector for shape in shapes.rows)):
+        _check_doors(actions, snapshot)
+    if len(shapes) == 1 and shapes[0].is_plain:
+        _check_devices(actions, snapshot)
+        return
+    room = Room(nodes)
+    codes = snapshot.jobs.shape
     for action in actions:
         if action.before.workers:
             room.give(shapes[codes.item(action.row)], action.before)
     for action in actions:
-        if not action.after.workers:
-            continue
-        shape = shapes[codes.item(action.row)]
-        if shape.ps and sum(count for _, count in action.after.ps) != shape.ps:
-            raise Bug(f"{snapshot.jobs.name_of(action.row)} does not have all its parameter servers")
-        room.occupy(shape, action.after)
-        for node, _ in action.after.workers:
-            touched[node] = None
-    free = room.free
+        if action.after.workers:
+            _check_gang(action, shapes[codes.item(action.row)], snapshot)
+            room.occupy(shapes[codes.item(action.row)], action.after)
     for node in touched:
-        if min(free.item(0, node), free.item(1, node), free.item(2, node)) < 0:
-            raise Bug(f"node {snapshot.nodes.name[node]} would be over-committed")
+        if min(room.free.item(0, node), room.free.item(1, node), room.free.item(2, node)) < 0:
+            raise Bug(f"node {nodes.name[node]} would be over-committed")
     if room.shared and any(part < 0 for devices in room.shared.values() for part in devices.values()):
         raise Bug("a shared device would be over-committed")
 
 
-def _sits_anywhere(action: Action) -> bool:
-    return (action.before.workers or action.after.workers)[0][0] == ANYWHERE
+def _anywhere_and_somewhere(actions: Sequence[Action]) -> bool:
+    return any(run[0] != ANYWHERE for action in actions for run in action.before.workers)
+
+
+def _check_gang(action: Action, shape: Shape, snapshot: Snapshot) -> None:
+    if sum(count for _, count in action.after.ps) != shape.ps:
+        raise Bug(f"{snapshot.jobs.name_of(action.row)} does not have all its parameter servers")
+    if len(action.after.slots) != (action.after.size if shape.is_fraction else 0):
+        raise Bug(f"{snapshot.jobs.name_of(action.row)} has a worker without a device to share")
+
+
+def _check_doors(actions: Sequence[Action], snapshot: Snapshot) -> None:
+    """Nobody comes to a node that does not take it; who is there already may stay."""
+    codes = snapshot.jobs.shape
+    accepting = [snapshot.nodes.accepting(shape) for shape in snapshot.shapes.rows]
+    for action in actions:
+        comes = Counter[int]()
+        for node, count in (*action.after.workers, *action.after.ps):
+            comes[node] += count
+        for node, count in (*action.before.workers, *action.before.ps):
+            comes[node] -= count
+        for node, count in comes.items():
+            if count > 0 and not accepting[codes.item(action.row)][node]:
+                job, host = snapshot.jobs.name_of(action.row), snapshot.nodes.name[node]
+                raise Bug(f"{job} would come to {host}, which does not take it")
 
 
 def _check_devices(actions: Sequence[Action], snapshot: Snapshot) -> None:
@@ -83,18 +106,21 @@ def _check_devices(actions: Sequence[Action], snapshot: Snapshot) -> None:
         for node, count in action.before.workers:
             taken[node] = taken.get(node, 0) - count
         for node, count in action.after.workers:
+            if count <= 0:
+                raise Bug(f"{snapshot.jobs.name_of(action.row)} would have {count} workers on a node")
             taken[node] = taken.get(node, 0) + count
-    if ANYWHERE in taken:
-        _check_count(actions, snapshot)
-        return
     free = snapshot.nodes.free[Resource.DEVICES]
     for node, count in taken.items():
-        if count * need > free.item(node):
+        if count > 0 and count * need > free.item(node):
             raise Bug(f"node {snapshot.nodes.name[node]} would be over-committed")
 
 
 def _check_count(actions: Sequence[Action], snapshot: Snapshot) -> None:
-    need = snapshot.need
-    grown = sum((action.after.size - action.before.size) * need.item(action.row) for action in actions)
+    need, base = snapshot.need, snapshot.base
+    grown = sum(
+        (action.after.size - action.before.size) * need.item(action.row)
+        + (bool(action.after.workers) - bool(action.before.workers)) * base.item(action.row)
+        for action in actions
+    )
     if grown > snapshot.free_units:
         raise Bug(f"{grown} units would be taken, {snapshot.free_units} are free")

@@ -54,15 +54,19 @@ def _asked(offered: Snapshot, rules: Rules) -> tuple[Target, Placed]:
 def _held(offered: Snapshot, wish: Target, misfits: list[Misfit]) -> Snapshot:
     """The same instant, with the shapes that did not fit held to what did."""
     jobs = offered.jobs
-    most = jobs.maximum.copy()
-    shape, minimum = jobs.shape, jobs.minimum
-    fitted = wish.workers.copy()
+    shape, minimum, workers = jobs.shape, jobs.minimum, jobs.workers
+    most, fitted = jobs.maximum.copy(), wish.workers.copy()
     for misfit in misfits:
         fitted[misfit.row] = misfit.fitted
-    for code in {int(shape[misfit.row]) for misfit in misfits}:
-        least = min(int(minimum[m.row]) if not m.fitted else 1 for m in misfits if shape[m.row] == code)
-        alike = (shape == code) & ((fitted > 0) | (minimum >= least))
-        most[alike] = np.minimum(most[alike], np.maximum(fitted, jobs.workers)[alike])
+        most[misfit.row] = min(most[misfit.row], max(misfit.fitted, workers[misfit.row]))
+    for code in {shape.item(misfit.row) for misfit in misfits}:
+        mine = [misfit for misfit in misfits if shape.item(misfit.row) == code]
+        if any(misfit.fitted for misfit in mine):  # not one more worker of this shape has room
+            alike = shape == code
+            most[alike] = np.minimum(most, np.maximum(fitted, workers))[alike]
+        else:  # the room is less than so many at once; who needs fewer may still fit
+            least = min(minimum.item(misfit.row) for misfit in mine)
+            most[(shape == code) & (fitted + workers == 0) & (minimum >= least)] = 0
     return replace(offered, jobs=jobs.capped(most))
 
 

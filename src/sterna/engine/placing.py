@@ -222,7 +222,7 @@ def best_fit(slots: Ints, count: int, jobs: int) -> Seats:
     most = int(slots.max(initial=0))
     if count <= most:
         order = slots.argsort(kind="stable")
-        return np.repeat(order, slots[order] // count)[:jobs, None], [count]
+        return np.repeat(order, np.minimum(slots[order] // count, jobs))[:jobs, None], [count]
     if not most:
         return np.zeros((0, 1), dtype=np.int64), [count]
     whole, rest = divmod(count, most)

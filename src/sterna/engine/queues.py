@@ -36,7 +36,7 @@ def queues_of(snapshot: Snapshot, threshold: float, promote: float) -> Queues:
     jobs = snapshot.jobs
     demoted = jobs.attained > threshold - CROSSED
     if jobs.has_priorities:
-        demoted |= jobs.priority > 0
+        demoted |= (jobs.priority > 0) & (jobs.promotions == 0)
     if not promote:
         return Queues(demoted, None, NEVER)
     promoted, next_return = _promotions(snapshot, demoted, promote)
@@ -130,26 +130,31 @@ def _make_way(snapshot: Snapshot, second: Bools, first: Ints, target: Ints) -> i
     return room
 
 
-def next_demotion(snapshot: Snapshot, is_second: Bools, target: Ints, threshold: float) -> float:
+def next_change(snapshot: Snapshot, queues: Queues, target: Ints, threshold: float, promote: float) -> float:
+    """When a job next changes queue, should nothing else happen, and that matters to anybody."""
+    until = min(queues.next_return, _next_demotion(snapshot, queues, target, threshold))
+    if promote:
+        stopped = (snapshot.jobs.workers * (target == 0)).nonzero()[0]
+        if len(stopped):
+            until = min(until, snapshot.now + promote * float(snapshot.jobs.executed.take(stopped).min()))
+    return until
+
+
+def _next_demotion(snapshot: Snapshot, queues: Queues, target: Ints, threshold: float) -> float:
     """When a job of the first queue next passes the threshold, if anybody of that queue waits for its devices."""
     jobs = snapshot.jobs
-    waits = target + is_second == 0
+    waits = target + queues.is_second == 0
     if jobs.barred is not None:
         waits &= ~jobs.barred
     if not waits.any():
         return NEVER
-    rows = (target > is_second * _MANY).nonzero()[0]
+    rows = (target > queues.is_second * _MANY).nonzero()[0]
     if not len(rows):
         return NEVER
-    left = threshold - jobs.attained.take(rows)
+    used = jobs.attained if queues.promoted is None else np.where(queues.promoted, 0.0, jobs.attained)
+    left = threshold - used.take(rows)
     left /= np.maximum(snapshot.cost(target).take(rows), 1)
     return snapshot.now + MILLI * float(left.min())
-
-
-def _worth(snapshot: Snapshot, rows: Ints, limit: float) -> Floats:
-    """Gittins index of these jobs until they have used `limit`."""
-    used = snapshot.jobs.attained.take(rows)
-    return gittins_index(snapshot.finished_service, used, np.maximum(limit - used, 0.0))
 
 
 def gittins_index(finished: Floats, used: Floats, quantum: Floats) -> Floats:

@@ -16,9 +16,9 @@ from sterna.model.snapshot import Snapshot
 def reasons_for(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action]) -> list[Reason]:
     """One reason for every job that changed or waits. `offered` is the snapshot that the policy was last asked
     about."""
-    units = "devices" if snapshot.nodes.unit is Resource.DEVICES else "CPUs"
+    unit = "device" if snapshot.nodes.unit is Resource.DEVICES else "CPU"
     changed = _changes(snapshot, actions)
-    return [reason._replace(units=units) for reason in changed + _waits(snapshot, offered, actions)]
+    return [reason._replace(unit=unit) for reason in changed + _waits(snapshot, offered, actions)]
 
 
 def _changes(snapshot: Snapshot, actions: Sequence[Action]) -> list[Reason]:
@@ -49,7 +49,7 @@ def _waits(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action]) -> 
         return []
     free = snapshot.free_units - _taken(snapshot, actions)
     least = np.maximum(jobs.minimum, 1)
-    cost = snapshot.cost(least)
+    cost, asked = snapshot.cost(least), snapshot.cost(np.minimum(jobs.request, jobs.maximum))
     most = most_by_shape(snapshot)[jobs.shape]
     held = offered.jobs.barred if offered.jobs.barred is not None else np.zeros(len(jobs), dtype=np.bool_)
     reasons = []
@@ -63,6 +63,8 @@ def _waits(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action]) -> 
             reasons.append(Reason(row, job, Code.NEEDS_DEVICES, (need - free) / MILLI, free / MILLI))
         elif held[row]:
             reasons.append(Reason(row, job, Code.NEEDS_ROOM, int(least[row]), free / MILLI))
+        elif asked[row] > free:
+            reasons.append(Reason(row, job, Code.NEEDS_DEVICES, (int(asked[row]) - free) / MILLI, free / MILLI))
         else:
             reasons.append(Reason(row, job, Code.BEHIND, need / MILLI))
     return reasons

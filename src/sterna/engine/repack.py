@@ -1,8 +1,8 @@
 """Re-packing: lay the jobs of the nodes in question out anew, then name the new layout so that most workers stay.
 
 The layout is best-fit-decreasing onto empty bins, one bin for each node in question and as large as that node; the
-naming is a maximum-overlap assignment among nodes of equal room. Only nodes with room to gain and the jobs that sit
-on them take part, and the assignment is solved for each connected group of them, never densely over the cluster.
+naming is a maximum-overlap assignment of bins to nodes that hold them. Only nodes with room to gain and the jobs that
+sit on them take part; where these are many, the assignment is solved group by group, never densely over the cluster.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ import numpy as np
 from sterna.engine.placing import Chooser
 from sterna.engine.registry import Misfit, Placed
 from sterna.engine.room import Room
-from sterna.model.cluster import Home, Ints, Resource, Shape, slots_in
+from sterna.model.cluster import Bools, Home, Ints, Resource, Shape, slots_in
 from sterna.model.plan import Action, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 
 Layout = dict[int, list[tuple[int, int]]]
-"""Row -> runs of (bin, workers)."""
+"""Row -> runs of (bin, workers), or of (node, workers) once the bins are named."""
+
+_DENSE = 256
+"""Up to so many nodes in question the naming is solved for all of them at once."""
 
 
 def repacked(chooser: Chooser, snapshot: Snapshot, target: Ints, placed: Placed) -> Placed:
@@ -34,10 +37,12 @@ def repacked(chooser: Chooser, snapshot: Snapshot, target: Ints, placed: Placed)
         row: size for row, size in wanted.items() if row not in homes and _is_plain(snapshot, row)
     }
     free = _free_without(snapshot, homes, movable)
-    layout = _best_fit_decreasing(snapshot, free[:, nodes], sizes)
+    left = free[:, nodes].copy()
+    layout = _best_fit_decreasing(snapshot, left, sizes)
     if layout is None:
         return placed
-    named = _named(layout, homes, nodes, free)
+    present = {row: snapshot.home_of(row) for row in layout}
+    named = _named(layout, present, nodes, free, free[:, nodes] - left)
     return _as_actions(snapshot, homes, named, placed, set(sizes))
 
 
@@ -91,10 +96,11 @@ def _free_without(snapshot: Snapshot, homes: dict[int, Home], movable: Iterable[
 
 
 def _best_fit_decreasing(snapshot: Snapshot, free: Ints, sizes: dict[int, int]) -> Layout | None:
-    """Bins for every job, or None if they do not all fit."""
+    """Bins for every job, taken from `free`, or None if they do not all fit."""
     codes = snapshot.jobs.shape
-    free = free.copy()
     layout: Layout = {}
+    if not free.shape[1]:
+        return None
     for row in sorted(sizes, key=lambda r: (-sizes[r] * snapshot.shapes[int(codes[r])].devices, r)):
         shape = snapshot.shapes[int(codes[row])]
         runs, left = [], sizes[row]
@@ -118,50 +124,64 @@ def _charge(free: Ints, node: int, shape: Shape, count: int) -> None:
     free[Resource.MEMORY, node] -= count * shape.memory_bytes
 
 
-def _named(layout: Layout, homes: dict[int, Home], nodes: list[int], free: Ints) -> dict[int, list[tuple[int, int]]]:
-    """The layout with nodes for bins. A bin may only take the name of a node with exactly its room."""
+def _named(layout: Layout, homes: dict[int, Home], nodes: list[int], free: Ints, used: Ints) -> Layout:
+    """The layout with nodes for bins, so that most workers stay where they are."""
     overlap: dict[tuple[int, int], int] = defaultdict(int)
     place_of = {node: index for index, node in enumerate(nodes)}
-    room = [tuple(free[:, node].tolist()) for node in nodes]
     for row, runs in layout.items():
         old: dict[int, int] = defaultdict(int)
-        for node, count in homes[row].workers if row in homes else ():
-            old[place_of[node]] += count
+        for node, count in homes[row].workers:
+            if node in place_of:
+                old[place_of[node]] += count
         for at, count in runs:
             for index, before in old.items():
-                if room[index] == room[at]:
-                    overlap[at, index] += min(count, before)
-    names = _assignment(overlap, room)
+                overlap[at, index] += min(count, before)
+    room = free[:, nodes]
+    names = _assigned(overlap, used, room) if len(nodes) <= _DENSE else _assigned_by_group(overlap, room)
     return {row: [(nodes[names[at]], count) for at, count in runs] for row, runs in layout.items()}
 
 
-def _assignment(overlap: dict[tuple[int, int], int], room: list[tuple[int, ...]]) -> list[int]:
-    """For each bin the place that keeps most workers, group by group; places left over go to bins left over."""
+def _assigned(overlap: dict[tuple[int, int], int], used: Ints, room: Ints) -> list[int]:
+    """For each bin a node that holds what is in it, such that most workers stay."""
+    from scipy.optimize import linear_sum_assignment
+
+    fits: Bools = np.asarray((used[:, :, None] <= room[:, None, :]).all(axis=0))
+    weight = np.where(fits, 0.0, -1e9)
+    for pair, workers in overlap.items():
+        if fits[pair]:
+            weight[pair] = workers
+    names: list[int] = linear_sum_assignment(weight, maximize=True)[1].tolist()
+    return names
+
+
+def _assigned_by_group(overlap: dict[tuple[int, int], int], room: Ints) -> list[int]:
+    """The same for many nodes: only among nodes of equal room, and solved for each connected group by itself."""
     from scipy.optimize import linear_sum_assignment
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    count = len(room)
+    size = [tuple(column) for column in room.T.tolist()]
+    overlap = {(at, place): workers for (at, place), workers in overlap.items() if size[at] == size[place]}
+    count = len(size)
     names = [-1] * count
     pairs = np.array(list(overlap), dtype=np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1] + count)), shape=(2 * count, 2 * count))
     group = connected_components(graph, directed=False)[1]
-    for label in np.unique(group[pairs[:, 0]]):
-        bins = [at for at in range(count) if group[at] == label]
-        places = [at for at in range(count) if group[at + count] == label]
-        weight = np.array([[overlap.get((at, place), 0) for place in places] for at in bins])
+    members: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for at in range(2 * count):
+        members[int(group[at])][at >= count].append(at % count)
+    for bins, places in members.values():
+        weight = np.array([[overlap.get((at, place), 0) for place in places] for at in bins]).reshape(len(bins), -1)
         for i, j in zip(*linear_sum_assignment(weight, maximize=True), strict=True):
             if weight[i, j]:
                 names[bins[i]] = places[j]
     unused: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for place in sorted(set(range(count)) - set(names), reverse=True):
-        unused[room[place]].append(place)
-    return [name if name >= 0 else unused[room[at]].pop() for at, name in enumerate(names)]
+        unused[size[place]].append(place)
+    return [name if name >= 0 else unused[size[at]].pop() for at, name in enumerate(names)]
 
 
-def _as_actions(
-    snapshot: Snapshot, homes: dict[int, Home], named: dict[int, list[tuple[int, int]]], placed: Placed, part: set[int]
-) -> Placed:
+def _as_actions(snapshot: Snapshot, homes: dict[int, Home], named: Layout, placed: Placed, part: set[int]) -> Placed:
     """Changes against the present; jobs that took no part keep the action they had."""
     actions = [action for action in placed.actions if action.row not in part]
     for row in part:

@@ -17,6 +17,8 @@ def shortest_first(snapshot: Snapshot, by: str) -> tuple[Ints, int]:
     jobs = snapshot.jobs
     minimum = jobs.minimum
     key = jobs.remaining
+    if snapshot.restart_seconds:  # whoever is stopped has to start again: it must be worth that
+        key = key - snapshot.restart_seconds * snapshot.curves.speed(jobs.curve, jobs.workers)
     if by == "time":
         key = key / snapshot.curves.speed(jobs.curve, minimum)
     size = snapshot.cost(minimum)

@@ -95,19 +95,24 @@ def by_priority(snapshot: Snapshot) -> Ints:
 
 
 def minimum_in_order(snapshot: Snapshot) -> Ints:
-    """The minimum for each job that fits when all are asked anew in submit order, higher priority first; 0 for the
-    others."""
+    """The minimum for each job that fits when all are asked anew in submit order, higher priority first; else 0."""
+    jobs, units, smallest = snapshot.jobs, snapshot.units, snapshot.smallest_need
     if snapshot.all_fit:
-        return snapshot.jobs.minimum
-    jobs = snapshot.jobs
-    cost = snapshot.cost(jobs.minimum)
-    if jobs.barred is None and not jobs.has_priorities:
-        return walk(cost, snapshot.units, snapshot.smallest_need) * jobs.minimum
-    order = by_priority(snapshot)
-    chosen = order[walk(cost[order], snapshot.units, snapshot.smallest_need)]
-    target = np.zeros(len(jobs), dtype=np.int64)
-    target[chosen] = jobs.minimum[chosen]
-    return target
+        return jobs.minimum
+    if jobs.barred is not None or jobs.has_priorities:
+        order = by_priority(snapshot)
+        chosen = order[walk(snapshot.cost(jobs.minimum)[order], units, smallest)]
+        target = np.zeros(len(jobs), dtype=np.int64)
+        target[chosen] = jobs.minimum[chosen]
+        return target
+    head = jobs.minimum[: _most(units, smallest, len(jobs))]
+    if snapshot.is_uniform and len(head) < len(jobs):
+        given = head * walk(head * smallest, units, smallest)
+        if units - smallest * int(given.sum()) < smallest:  # used up: nobody further back needs to be looked at
+            target = np.zeros(len(jobs), dtype=np.int64)
+            target[: len(head)] = given
+            return target
+    return walk(snapshot.cost(jobs.minimum), units, smallest) * jobs.minimum
 
 
 def deal(target: Ints, order: Ints, snapshot: Snapshot, free: int) -> None:

@@ -177,6 +177,10 @@ class Nodes:
         return Resource.DEVICES if self.capacity[Resource.DEVICES].any() else Resource.CPUS
 
     @once
+    def rows(self) -> frozenset[int]:
+        return frozenset(range(len(self.name)))
+
+    @once
     def is_open_to_all(self) -> bool:
         """Every node takes any job that does not ask for labels."""
         return bool(self.is_open.all()) and not any(self.taints)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 
 class Code(Enum):
-    """One code, one sentence. `{n}` is the number that the reason carries, `{m}` a second one, `{who}` another job."""
+    """One code, one sentence. `{n}` is the number that the reason carries, `{m}` a second one, `{who}` another job;
+    what is counted agrees with them."""
 
     STARTED = "started with {n} {workers}"
     GREW = "grew from {m} to {n} {workers}: devices were free"
@@ -16,11 +17,13 @@ class Code(Enum):
     STOPPED = "stopped with {n} {workers} to make room for {who}, which goes first under this policy"
     STOPPED_BY_RULE = "stopped with {n} {workers}: the policy gives it nothing now"
     MOVED = "moved {n} {workers} to sit on fewer nodes"
-    NEEDS_DEVICES = "waits: {n} more {units} needed ({m} free)"
-    NEEDS_ROOM = "waits: {m} {units} are free, but not where its {n} {workers} could be placed together"
-    BEHIND = "waits: jobs that go first under this policy hold or get the {n} {units} it needs"
+    NEEDS_DEVICES = "waits: {n} more {units_n} needed ({m} free)"
+    NEEDS_ROOM = "waits: {m} {units_m} free, but not where its {n} {workers} could be placed together"
+    BEHIND = "waits: jobs that go first under this policy hold or get the {n} {units_n} it needs"
     TOO_LARGE = "cannot run: it needs {n} {workers} at once and the whole cluster has room for {m}"
-    NO_NODE = "cannot run: no node can hold even one of its workers ({n} {units} each, with its CPU, memory and labels)"
+    NO_NODE = (
+        "cannot run: no node can hold even one of its workers ({n} {units_n} each, with its CPU, memory and labels)"
+    )
 
 
 class Reason(NamedTuple):
@@ -32,15 +35,20 @@ class Reason(NamedTuple):
     n: float = 0
     m: float = 0
     who: str = ""
-    units: str = "devices"
+    unit: str = "device"
 
     @property
     def sentence(self) -> str:
         text = self.code.value.format(
-            n=f"{self.n:g}", m=f"{self.m:g}", who=self.who or "another job", units=self.units, workers=_plural(self.n)
+            n=f"{self.n:g}",
+            m=f"{self.m:g}",
+            who=self.who or "another job",
+            workers=_counted(self.n, "worker"),
+            units_n=_counted(self.n, self.unit),
+            units_m=_counted(self.m, self.unit) + (" is" if self.m == 1 else " are"),
         )
         return f"{text}."
 
 
-def _plural(count: float) -> str:
-    return "worker" if count == 1 else "workers"
+def _counted(count: float, noun: str) -> str:
+    return noun if count == 1 else f"{noun}s"

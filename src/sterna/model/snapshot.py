@@ -84,7 +84,8 @@ class Jobs:
         "Since when it has had no workers; for a running job, when it last began to wait."
     )
     attained = Column[np.float64]("Device-seconds it has used since it was last promoted, or ever.")
-    executed = Column[np.float64]("Seconds it had run in all its life when it last stopped.")
+    executed = Column[np.float64]("Seconds it has run since it was last promoted, or ever.")
+    promotions = Column[np.int64]("Mark: how often it was promoted.")
 
     def __init__(
         self, source: JobSource, barred: Bools | None = None, at_hand: Mapping[str, npt.NDArray[Any]] | None = None
@@ -196,6 +197,11 @@ class Snapshot:
     @property
     def has_base(self) -> bool:
         return self.shapes.tally(self.nodes.unit).has_ps
+
+    @property
+    def is_uniform(self) -> bool:
+        """Every worker of every job needs the same."""
+        return self.shapes.tally(self.nodes.unit).is_uniform
 
     def cost(self, workers: Ints) -> Ints:
         """Units that each job holds with that many workers."""

@@ -42,6 +42,7 @@ class Pack:
         here: dict[int, int] = defaultdict(int)
         for node, workers in home.workers:
             here[node] += workers
+        here[home.workers[0][0]] -= 1  # the first worker never leaves
         order = sorted(here, key=lambda node: (node == main, here[node], node))
         leave: dict[int, int] = {}
         for node in order:

@@ -43,7 +43,7 @@ class Spread:
         """One worker each: nodes in turn, emptiest first. Larger jobs are spread one by one."""
         if count > 1:
             return np.zeros((0, 1), dtype=np.int64), [count]
-        slots = room.slots(shape)
+        slots = np.minimum(room.slots(shape), jobs)
         level = np.concatenate([np.arange(free, 0, -1) for free in slots.tolist()]) if slots.any() else np.arange(0)
         node = np.repeat(np.arange(len(slots)), slots)
         return node[np.lexsort((node, -level))][:jobs, None], [count]

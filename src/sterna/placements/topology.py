@@ -18,7 +18,7 @@ _LARGEST = np.iinfo(np.int64).max
 @placement("topology")
 @dataclass(frozen=True)
 class Topology:
-    """The tightest node that holds the job, else the tightest rack, else the emptiest racks; nodes fullest-first
+    """The tightest node that holds the job, else the tightest rack, else the emptiest racks; emptiest nodes first
     inside."""
 
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:

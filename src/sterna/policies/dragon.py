@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from sterna.engine.queues import CROSSED
 from sterna.engine.registry import Target, knob, policy
 from sterna.engine.walk import by_priority
-from sterna.model.cluster import Ints
 from sterna.model.snapshot import NEVER, Snapshot
+from sterna.model.speedup import Floats
 
 
 @policy("dragon", "DRAGON")
@@ -24,25 +25,26 @@ class Dragon:
 
     def __call__(self, snapshot: Snapshot) -> Target:
         plan = _Pass(snapshot)
-        starving, until = self._starving(snapshot, plan.waiting)
-        blocked = plan.start_starving(starving)
-        if not blocked:
-            plan.start_others(plan.waiting[len(starving) :])
-        if not plan.waiting_starves(starving) and not plan.changed:
-            rests_until = snapshot.last_action + self.quiet
-            if snapshot.now >= rests_until - CROSSED:
-                plan.grow()
-            else:
-                until = min(until, rests_until)
+        head = plan.serve(self.patience)
+        until = NEVER
+        if head is not None and head.waited < self.patience - CROSSED:
+            until = snapshot.now + self.patience - head.waited
+        starves = head is not None and until == NEVER
+        if starves or not plan.can_grow:
+            return Target(plan.target, until)
+        rests_until = (snapshot.now if plan.changed else snapshot.last_action) + self.quiet
+        if snapshot.now >= rests_until - CROSSED:
+            plan.grow()
+        else:
+            until = min(until, rests_until)
         return Target(plan.target, until)
 
-    def _starving(self, snapshot: Snapshot, waiting: Ints) -> tuple[Ints, float]:
-        """The head of the queue that has lost patience, in order, and when the next job will."""
-        waited = snapshot.now - snapshot.jobs.waiting_since[waiting]
-        patient = np.flatnonzero(waited < self.patience - CROSSED)
-        lost = int(patient[0]) if len(patient) else len(waiting)
-        until = snapshot.now + self.patience - float(waited[lost]) if lost < len(waiting) else NEVER
-        return waiting[:lost], until
+
+class _Head(NamedTuple):
+    """The first job in the queue that does not start now."""
+
+    row: int
+    waited: float
 
 
 class _Pass:
@@ -55,66 +57,78 @@ class _Pass:
         self.free = snapshot.free_units
         self.changed = False
         order = by_priority(snapshot)
-        self.waiting = order[jobs.workers[order] == 0]
-        running = np.flatnonzero(jobs.workers)
-        self.running = running[np.argsort(jobs.first_start[running], kind="stable")]
+        self._waiting = order[jobs.workers[order] == 0]
+        running = jobs.workers.nonzero()[0]
+        self._running: list[int] = running[jobs.first_start[running].argsort(kind="stable")].tolist()
+        """Oldest first; those that start now come last."""
 
-    def start_starving(self, rows: Ints) -> bool:
-        """Start these in order at their minimum, shrinking others where needed; true if one could not be helped."""
+    @property
+    def can_grow(self) -> bool:
         jobs = self.snapshot.jobs
-        cost = self.snapshot.cost(jobs.minimum)
-        for row in rows.tolist():
-            if not self._free_up(int(cost[row])):
-                return True
-            self._start(row, int(jobs.minimum[row]), int(cost[row]))
-        return False
+        return self.free >= self.snapshot.smallest_need and bool(
+            ((self.target > 0) & (self.target < jobs.maximum)).any()
+        )
 
-    def waiting_starves(self, rows: Ints) -> bool:
-        return bool((self.target[rows] == 0).any())
-
-    def start_others(self, rows: Ints) -> None:
-        """Start what fits, at the request or as near to it as there is room, never below the minimum."""
+    def serve(self, patience: float) -> _Head | None:
+        """Start jobs in order. The one that waits at the head may, once it has lost patience, have others shrunk; if
+        that does not help it, nobody behind it starts."""
         jobs, snapshot = self.snapshot.jobs, self.snapshot
-        least = snapshot.cost(jobs.minimum)[rows]
-        for row in rows[least <= self.free].tolist():
-            need, base = int(snapshot.need[row]), int(snapshot.base[row])
-            room = (self.free - base) // need if need else int(jobs.request[row])
-            workers = min(int(jobs.request[row]), int(jobs.maximum[row]), room)
-            if workers >= jobs.minimum[row]:
-                self._start(row, workers, base + workers * need)
-            if self.free < snapshot.smallest_need:
-                return
+        least = snapshot.cost(jobs.minimum)
+        head: _Head | None = None
+        for row, waited in zip(self._waiting.tolist(), self._waited().tolist(), strict=True):
+            if head is None and waited >= patience - CROSSED:
+                if not self._free_up(least.item(row)):
+                    return _Head(row, waited)
+                self._start(row, jobs.minimum.item(row), least.item(row))
+            elif least.item(row) <= self.free:
+                self._start_near_request(row)
+            elif head is None:
+                head = _Head(row, waited)
+            if head is not None and self.free < snapshot.smallest_need:
+                break
+        return head
 
-    def grow(self) -> None:
-        """Oldest first, each as far as its maximum and the room allow."""
-        jobs, need = self.snapshot.jobs, self.snapshot.need
-        hungry = self.running[self.target[self.running] < jobs.maximum[self.running]]
-        for row in hungry.tolist():
-            room = self.free // int(need[row]) if need[row] else NEVER
-            more = int(min(int(jobs.maximum[row]) - int(self.target[row]), room))
-            self.target[row] += more
-            self.free -= more * int(need[row])
-            if self.free < self.snapshot.smallest_need:
-                return
+    def _waited(self) -> Floats:
+        waited: Floats = self.snapshot.now - self.snapshot.jobs.waiting_since[self._waiting]
+        return waited
+
+    def _start_near_request(self, row: int) -> None:
+        jobs, need, base = self.snapshot.jobs, self.snapshot.need.item(row), self.snapshot.base.item(row)
+        room = (self.free - base) // need if need else jobs.request.item(row)
+        workers = max(jobs.minimum.item(row), min(jobs.request.item(row), jobs.maximum.item(row), room))
+        self._start(row, workers, base + workers * need)
 
     def _start(self, row: int, workers: int, cost: int) -> None:
         self.target[row] = workers
         self.free -= cost
         self.changed = True
+        self._running.append(row)
 
     def _free_up(self, cost: int) -> bool:
         """Shrink the oldest towards their minimum until so much is free; nobody, if all together cannot give it."""
         if cost <= self.free:
             return True
         jobs, need = self.snapshot.jobs, self.snapshot.need
-        spare = np.maximum(self.target[self.running] - jobs.minimum[self.running], 0) * need[self.running]
-        if self.free + int(spare.sum()) < cost:
+        spare = np.maximum(self.target[self._running] - jobs.minimum[self._running], 0)
+        if self.free + int(spare.dot(need[self._running])) < cost:
             return False
-        for row in self.running[spare > 0].tolist():
-            missing = -(-(cost - self.free) // int(need[row]))
-            given = min(missing, int(self.target[row] - jobs.minimum[row]))
-            self.target[row] -= given
-            self.free += given * int(need[row])
+        for row, most in zip(self._running, spare.tolist(), strict=True):
             if self.free >= cost:
-                return True
+                break
+            if most and need[row]:
+                given = min(most, -(-(cost - self.free) // need.item(row)))
+                self.target[row] -= given
+                self.free += given * need.item(row)
         return True
+
+    def grow(self) -> None:
+        """Oldest first, each as far as its maximum and the room allow."""
+        jobs, need = self.snapshot.jobs, self.snapshot.need
+        for row in self._running:
+            room = self.free // need.item(row) if need[row] else jobs.maximum.item(row)
+            more = min(jobs.maximum.item(row) - self.target.item(row), room)
+            if more > 0:
+                self.target[row] += more
+                self.free -= more * need.item(row)
+            if self.free < self.snapshot.smallest_need:
+                return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.engine.gains import steps_above
-from sterna.engine.queues import Queues, next_demotion, queues_of
+from sterna.engine.queues import Queues, next_change, queues_of
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.cluster import Bools, Ints
 from sterna.model.snapshot import Snapshot
@@ -38,7 +38,7 @@ class ElasticTiresias:
             low = queues.is_second & (target > 0)
             target[low] = jobs.minimum[low]
         _expand(target, snapshot, queues, able)
-        until = min(queues.next_return, next_demotion(snapshot, queues.is_second, target, self.threshold))
+        until = next_change(snapshot, queues, target, self.threshold, self.promote)
         return Target(target, until, queues.promoted)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.queues import Queues, next_demotion, queues_of, served
+from sterna.engine.queues import Queues, next_change, queues_of, served
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
@@ -26,7 +26,7 @@ class Tiresias:
             return Target(snapshot.jobs.minimum)
         queues = queues_of(snapshot, self.threshold, self.promote)
         target = admit(snapshot, queues, self.threshold if self.gittins else None)
-        until = min(queues.next_return, next_demotion(snapshot, queues.is_second, target, self.threshold))
+        until = next_change(snapshot, queues, target, self.threshold, self.promote)
         return Target(target, until, queues.promoted)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.model.cluster import Ints
 from sterna.model.speedup import Floats
 
 Array = npt.NDArray[Any]
@@ -25,70 +24,84 @@ class ActiveTable:
 
     def __init__(self, books: Mapping[str, Book]) -> None:
         self.books: dict[str, Book] = dict(books)
-        self._room = 64
         self.count = 0
-        self.key: Ints = np.empty(self._room, dtype=np.int64)
-        self.columns: dict[str, Array] = {}
-        """Those that somebody has read; the first `count` entries are the active jobs."""
-        self._seen: dict[str, Array] = {"key": _unwritable(self.key)}
+        self.first = 0
+        """Where the active jobs begin in each column: old jobs mostly end first, and then nobody behind has to move."""
+        self._room = 64
+        self.columns: dict[str, Array] = {"key": np.empty(self._room, dtype=np.int64)}
+        """Those that somebody has read."""
+        self._seen: dict[str, Array] = {"key": _unwritable(self.columns["key"])}
 
     def read(self, name: str) -> Array:
         """The column, read-only, for the jobs that are active now."""
         seen = self._seen.get(name)
         if seen is None:
             seen = self._keep(name)
-        return seen[: self.count]
+        return seen[self.first : self.first + self.count]
 
     def at_hand(self) -> dict[str, Array]:
         """All columns that somebody has read before."""
-        count = self.count
-        return {name: column[:count] for name, column in self._seen.items()}
+        first, end = self.first, self.first + self.count
+        return {name: column[first:end] for name, column in self._seen.items()}
 
     def write(self, name: str, place: int, value: float) -> None:
         """Keep a column in step with the books, if anybody has read it."""
         column = self.columns.get(name)
         if column is not None:
-            column[place] = value
+            column[self.first + place] = value
+
+    def holds(self, place: int, key: int) -> bool:
+        """Whether this job is in this place."""
+        return place < self.count and self.columns["key"].item(self.first + place) == key
 
     def place_of(self, key: int) -> int:
-        return int(self.key[: self.count].searchsorted(key))
+        return int(self.read("key").searchsorted(key))
 
     def append(self, first: int, last: int) -> None:
         """The jobs from `first` to before `last` of the workload, which come after all that are here."""
-        start, end = self.count, self.count + last - first
+        start = self.first + self.count
+        end = start + last - first
         if end > self._room:
-            self._grow(end)
-        self.count = end
+            self._make_room(last - first)
+            start, end = self.count, self.count + last - first
+        self.count += last - first
         if end == start + 1:
-            self.key[start] = first
             for name, column in self.columns.items():
-                column[start] = self.books[name][first]
+                column[start] = first if name == "key" else self.books[name][first]
             return
-        self.key[start:end] = np.arange(first, last)
         for name, column in self.columns.items():
-            column[start:end] = self.books[name][first:last]
+            column[start:end] = np.arange(first, last) if name == "key" else self.books[name][first:last]
 
     def remove(self, place: int) -> None:
-        end = self.count = self.count - 1
-        self.key[place:end] = self.key[place + 1 : end + 1]
-        for column in self.columns.values():
-            column[place:end] = column[place + 1 : end + 1]
+        """Close the gap from the shorter side."""
+        at, end = self.first + place, self.first + self.count
+        if place < self.count // 2:
+            first = self.first
+            for column in self.columns.values():
+                column[first + 1 : at + 1] = column[first:at]
+            self.first += 1
+        else:
+            for column in self.columns.values():
+                column[at : end - 1] = column[at + 1 : end]
+        self.count -= 1
 
     def _keep(self, name: str) -> Array:
         book = self.books[name]
-        values = [book[key] for key in self.key[: self.count].tolist()]
+        values = [book[key] for key in self.read("key").tolist()]
         column = np.empty(self._room, dtype=book.dtype if isinstance(book, np.ndarray) else np.float64)
-        column[: self.count] = values
+        column[self.first : self.first + self.count] = values
         self.columns[name] = column
         self._seen[name] = _unwritable(column)
         return self._seen[name]
 
-    def _grow(self, least: int) -> None:
-        self._room = max(least, 2 * self._room)
-        self.key = _stretched(self.key, self._room)
-        self.columns = {name: _stretched(column, self._room) for name, column in self.columns.items()}
+    def _make_room(self, more: int) -> None:
+        """Move everything to the front, into wider columns unless half of the room was free there."""
+        if 2 * (self.count + more) > self._room:
+            self._room = 2 * (self.count + more)
+        here = slice(self.first, self.first + self.count)
+        self.columns = {name: _moved(column[here], self._room) for name, column in self.columns.items()}
         self._seen = {name: _unwritable(column) for name, column in self.columns.items()}
-        self._seen["key"] = _unwritable(self.key)
+        self.first = 0
 
 
 def _unwritable(values: Array) -> Array:
@@ -97,7 +110,7 @@ def _unwritable(values: Array) -> Array:
     return view
 
 
-def _stretched(values: Array, room: int) -> Array:
+def _moved(values: Array, room: int) -> Array:
     wider = np.empty(room, dtype=values.dtype)
     wider[: len(values)] = values
     return wider
@@ -120,9 +133,9 @@ class Line:
         start = self._start[key] = value - slope * since
         self._slope[key] = slope
         if self._is_read:
-            columns = self._table.columns
-            columns[self._names[0]][place] = start
-            columns[self._names[1]][place] = slope
+            columns, at = self._table.columns, self._table.first + place
+            columns[self._names[0]][at] = start
+            columns[self._names[1]][at] = slope
         if self._most is not None:
             self._most[key] = value
             self._table.write(self._names[2], place, value)
@@ -132,4 +145,7 @@ class Line:
         start, slope, most = self._names
         value: Floats = self._table.read(slope) * now
         value += self._table.read(start)
-        return value if self._most is None else np.minimum(value, self._table.read(most))
+        if self._most is not None:
+            np.minimum(value, self._table.read(most), out=value)
+        value.flags.writeable = False
+        return value

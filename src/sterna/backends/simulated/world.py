@@ -114,6 +114,7 @@ class SimulatedBackend:
 
     def _lay_table(self, jobs: Workload) -> None:
         self._workers = np.zeros(len(jobs), dtype=np.int64)
+        self._promotions = np.zeros(len(jobs), dtype=np.int64)
         self.table = ActiveTable(
             {
                 "submit": jobs.submit,
@@ -126,18 +127,32 @@ class SimulatedBackend:
                 "workers": self._workers,
                 "first_start": self.first_start,
                 "waiting_since": self._waiting_since,
-                "executed": self._executed,
+                "promotions": self._promotions,
             }
         )
         has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
         self._remaining = Line(self.table, "remaining", self._left, has_pauses)
         self._used_up = Line(self.table, "attained", self._attained)
-        self.lines = {"remaining": self._remaining, "attained": self._used_up}
+        self._ran = Line(self.table, "executed", self._executed)
+        self.lines = {"remaining": self._remaining, "attained": self._used_up, "executed": self._ran}
 
     def _with_room(self, nodes: Nodes) -> Nodes:
-        free = self._room.free.view()
-        free.flags.writeable = False
-        return replace(nodes, free=free, shared=self._room.shared, is_open=self._open.copy())
+        capacity, free, is_open, rack = (
+            nodes.capacity.view(),
+            self._room.free.view(),
+            self._open.copy(),
+            nodes.rack.view(),
+        )
+        for column in (capacity, free, is_open, rack):
+            column.flags.writeable = False
+        return replace(
+            nodes,
+            capacity=capacity,
+            free=free,
+            is_open=is_open,
+            rack=rack,
+            shared=MappingProxyType(self._room.shared),
+        )
 
     # What the controller sees.
 
@@ -162,15 +177,24 @@ class SimulatedBackend:
     def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
         outcomes = []
         for action in actions:
-            if self._homes.get(action.key, NOWHERE) != action.before or self.finish[action.key] < NEVER:
+            if self._is_stale(action):
                 outcomes.append(Outcome.STALE)
                 continue
             self._carry_out(action)
             outcomes.append(Outcome.APPLIED)
-        self._last_action = self.now
+            self._last_action = self.now
         if self._timeline:
             self._note()
         return outcomes
+
+    def _is_stale(self, action: Action) -> bool:
+        """Whether the job or its nodes are no longer what the action assumes."""
+        if self._homes.get(action.key, NOWHERE) != action.before or self.finish[action.key] < NEVER:
+            return True
+        if self._nodes.is_open_to_all:
+            return False
+        new = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers} - {ANYWHERE}
+        return not all(self._open[node] for node in new)
 
     def wait(self, until: float) -> bool:
         """Jump to the next event."""
@@ -243,12 +267,16 @@ class SimulatedBackend:
 
     def _carry_out(self, action: Action) -> None:
         kind, key, place, before, after, mark = action
+        if not self.table.holds(place, key):  # jobs have come or gone since this was decided
+            place = self.table.place_of(key)
         if kind is Kind.STOP:
             self.tally.preemptions += 1
             self._stop(key, place)
         elif kind is Kind.START:
             if mark is Mark.PROMOTED:
-                self._attained[key] = 0.0
+                self._attained[key] = self._executed[key] = 0.0
+                self._promotions[key] += 1
+                self.table.write("promotions", place, self._promotions[key])
             if not self._version[key]:
                 self.first_start[key] = self.now
                 self.table.write("first_start", place, self.now)
@@ -269,10 +297,10 @@ class SimulatedBackend:
         self._waiting_since[row] = self.now
         table = self.table
         table.write("workers", place, 0)
-        table.write("executed", place, self._executed[row])
         table.write("waiting_since", place, self.now)
         self._remaining.set(row, place, self._left[row])
         self._used_up.set(row, place, self._attained[row])
+        self._ran.set(row, place, self._executed[row])
 
     def _settle(self, row: int, lost_seconds: float = 0.0) -> None:
         """Book what a job has done since it was last looked at."""
@@ -320,6 +348,7 @@ class SimulatedBackend:
         self._rate[key], self._since[key], self._held[key] = rate, since, now
         self._remaining.set(key, place, left, -rate, since)
         self._used_up.set(key, place, self._attained[key], self._devices[key], now)
+        self._ran.set(key, place, self._executed[key], 1.0, now)
         version = self._version[key] = self._version[key] + 1
         heapq.heappush(self._ends, (since + left / rate, version, key))
 
@@ -364,7 +393,7 @@ class _Active:
         return self._table.read(name) if line is None else line.at(self._world.now)
 
     def name_of(self, row: int) -> str:
-        return self._world.jobs.name[self._table.key.item(row)]
+        return self._world.jobs.name[int(self._table.read("key")[row])]
 
     def is_zero(self, name: str) -> bool:
         return self._world.is_zero(name)

@@ -1,0 +1,73 @@
+# Everything a newcomer needs, each target in an environment of its own making. `make` alone lists the targets.
+#
+# Set PYTHON to choose an interpreter, BENCH=full for the long benchmarks, BENCH_ARGS for more (--only decide).
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+BENCH ?= full
+BENCH_ARGS ?=
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made-for-pyproject
+OUT := out
+
+.PHONY: help demo test check format docs bench clean
+
+help: ## Show this list
+	@echo "Sterna: a scheduler for deep-learning training. Targets:"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Made anew only when pyproject.toml changes, so that a second `make test` starts at once.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Sterna needs Python 3.11 or later, but '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing);" \
+	    "install one and run make PYTHON=/path/to/python3.11." >&2; exit 2; }
+	@echo "==> making the environment $(VENV) (once, and when pyproject.toml changes)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## Compare all nine policies on a made-up trace; about half a minute
+	@mkdir -p $(OUT)
+	@echo "==> making a trace of 400 jobs: $(OUT)/demo.csv"
+	@$(BIN)/sterna trace make poisson --jobs 400 --seed 7 --output $(OUT)/demo.csv
+	@echo "==> running every policy on 8 nodes of 8 devices; a restart costs 30 s"
+	@$(BIN)/sterna compare --trace $(OUT)/demo.csv --nodes 8x8 --policies all --elastic 1x:4x --restart-cost 30 \
+	  --report $(OUT)/demo.html
+	@echo "==> open file://$(CURDIR)/$(OUT)/demo.html in a browser for the pictures"
+
+test: $(STAMP) ## Run the tests, two at a time
+	@echo "==> running the tests"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(TEST_ARGS)
+
+check: $(STAMP) ## Lint, formatting, types, import layers and the rules of the house
+	@echo "==> ruff: mistakes and style"
+	@$(BIN)/ruff check .
+	@echo "==> ruff: formatting"
+	@$(BIN)/ruff format --check .
+	@echo "==> mypy: types"
+	@$(BIN)/mypy
+	@echo "==> import-linter: imports go one way"
+	@$(BIN)/lint-imports
+	@echo "==> tests/style: purity, sizes, docs"
+	@$(BIN)/python -m pytest -q tests/style
+
+format: $(STAMP) ## Put the code into the form that check asks for
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: $(STAMP) ## Put the real output of every command into the docs
+	@echo "==> running the commands of the docs"
+	@$(BIN)/python -m tests.docs.console docs/policies/*.md docs/tutorial.md
+
+bench: $(STAMP) ## Measure; BENCH=quick takes a minute or two, BENCH=full some ten
+	@mkdir -p $(OUT)
+	@echo "==> measuring ($(BENCH)); results go to $(OUT)/bench.json"
+	@$(BIN)/python -m tests.bench.run $(BENCH) --out $(OUT)/bench.json $(BENCH_ARGS)
+
+clean: ## Remove the environment and everything that was made
+	@echo "==> removing $(VENV), $(OUT) and caches"
+	@rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,82 @@
+"""How long one decision takes: observe, decide with placement, check; on a cluster that is cold or changed a little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from statistics import median
+from time import perf_counter
+
+import msgspec
+
+from sterna.backends.simulated.workload import workload_of
+from sterna.backends.simulated.world import SimulatedBackend
+from sterna.engine.check import check
+from sterna.engine.decide import Rules, decide
+from sterna.engine.registry import RuleKind
+from sterna.model.plan import Plan
+from sterna.wiring import make_rules, rules_of, simulated_nodes
+from sterna.workloads.trace import Trace
+from tests.bench.inputs import crowd
+from tests.bench.measurement import Measurement
+
+Say = Callable[[str], None]
+
+COME_AT_SECONDS = 100.0
+"""Before any job has passed a threshold of Tiresias, so that newcomers are all that is new."""
+PLACEMENT = "stay"
+
+
+class DecideCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    jobs: int
+    nodes: int
+    cold_ms: dict[str, float] = {}
+    few_ms: dict[str, float] = {}
+    quick: bool = False
+
+    def budget(self, state: str, policy: str) -> float | None:
+        budgets = self.cold_ms if state == "cold" else self.few_ms
+        return budgets.get(policy, budgets.get("default"))
+
+
+def measure_decisions(case: DecideCase, repeat: int, say: Say) -> Iterator[Measurement]:
+    trace = crowd(case.jobs, case.jobs // 100, COME_AT_SECONDS)
+    for info in rules_of(RuleKind.POLICY):
+        say(f"decide {case.name}: {info.name}, {case.jobs:,} jobs on {case.nodes:,} nodes of 8")
+        rules = make_rules(info.name, PLACEMENT)
+        world = _world(trace, case.nodes)
+        yield _measured(case, world, rules, "cold", info.name, repeat)
+        _let_a_little_happen(world, rules)
+        yield _measured(case, world, rules, "few", info.name, repeat)
+
+
+def _measured(
+    case: DecideCase, world: SimulatedBackend, rules: Rules, state: str, policy: str, repeat: int
+) -> Measurement:
+    plan = _decided(world, rules)
+    taken = []
+    for _ in range(repeat):
+        begin = perf_counter()
+        plan = _decided(world, rules)
+        taken.append((perf_counter() - begin) * 1000)
+    budget = case.budget(state, policy)
+    note = f"{len(plan):,} actions, slowest {max(taken):.1f} ms"
+    return Measurement(f"decide {case.name} {state} {policy}", median(taken), "ms", budget, note=note)
+
+
+def _decided(world: SimulatedBackend, rules: Rules) -> Plan:
+    snapshot = world.observe()
+    plan = decide(snapshot, rules).plan
+    check(plan, snapshot)
+    return plan
+
+
+def _let_a_little_happen(world: SimulatedBackend, rules: Rules) -> None:
+    """Carry the cold plan out, then go to the moment when some jobs have ended and the newcomers have come."""
+    world.apply(_decided(world, rules).actions)
+    while world.now < COME_AT_SECONDS:
+        world.wait(COME_AT_SECONDS)
+
+
+def _world(trace: Trace, nodes: int) -> SimulatedBackend:
+    return SimulatedBackend(workload_of(trace), simulated_nodes(f"{nodes}x8"))

@@ -1,0 +1,234 @@
+"""One contract for every backend: what the controller relies on, whatever the world. A new backend joins by one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.world import SimulatedBackend
+from sterna.control.backend import Backend
+from sterna.engine.check import check
+from sterna.engine.decide import decide
+from sterna.model.plan import Action, Outcome
+from sterna.model.snapshot import NEVER, Jobs, Snapshot, take_stock
+from sterna.wiring import make_rules, simulated_nodes
+
+from tests.builders import a_job
+from tests.simulation.runs import a_workload
+
+COLUMNS = [name for name in vars(Jobs) if hasattr(getattr(Jobs, name), "__set_name__")]
+
+
+def simulated() -> Backend:
+    return SimulatedBackend(a_workload(_jobs()), simulated_nodes("3x4"))
+
+
+def simulated_with_costs_and_faults() -> Backend:
+    costs = Costs(restart_seconds=2, lost_work_seconds=1, cross_node_penalty=0.1)
+    faults = [Fault(0, 15, 20), Fault(1, 30, 10), Fault(2, 32, 10)]
+    return SimulatedBackend(a_workload(_jobs()), simulated_nodes("3x4"), costs, faults)
+
+
+def _jobs() -> list:  # type: ignore[type-arg]
+    """Elastic and rigid ones, whole devices and parts, more than fit at once."""
+    return [
+        a_job(
+            f"j{n:02d}",
+            (1, 1 + n % 4),
+            submit=float(3 * (n // 2)),
+            remaining=20.0 + 7 * n,
+            devices=(1, 1, 2, 0.5)[n % 4],
+            priority=n % 5 // 4,
+        )
+        for n in range(20)
+    ]
+
+
+@dataclass
+class Maker:
+    name: str
+    make: Callable[[], Backend]
+
+
+every_backend = pytest.mark.parametrize(
+    "maker",
+    [Maker("simulated", simulated), Maker("simulated with costs and faults", simulated_with_costs_and_faults)],
+    ids=lambda maker: maker.name,
+)
+RULES = [
+    ("elastic-fifo", "stay"),
+    ("srjf", "spread"),
+    ("elastic-tiresias", "pack"),
+    ("dragon", "topology"),
+    ("fifo", "none"),
+]
+some_rules = pytest.mark.parametrize(("policy", "placement"), RULES)
+
+
+def decided_on(snapshot: Snapshot, policy: str = "elastic-fifo", placement: str = "stay") -> list[Action]:
+    plan = decide(snapshot, make_rules(policy, placement)).plan
+    check(plan, snapshot)
+    return list(plan.actions)
+
+
+@every_backend
+@some_rules
+def test_what_is_observed_is_consistent_at_every_instant(maker: Maker, policy: str, placement: str) -> None:
+    """Rows in order, homes of as many workers as the column says, sums as taking stock anew gives them."""
+    if placement == "none" and maker.name != "simulated":
+        pytest.skip("a node that is lost takes nobody along where devices are only counted")
+    backend = maker.make()
+    rules = make_rules(policy, placement)
+    now, total = -NEVER, None
+    for _ in range(300):
+        snapshot = backend.observe()
+        assert snapshot.now >= now
+        now = snapshot.now
+        _is_consistent(snapshot, placement)
+        if not (snapshot.nodes.is_open).all():
+            total = None
+        elif total is None:
+            total = snapshot.units
+        assert total in (None, snapshot.units)
+        decision = decide(snapshot, rules)
+        check(decision.plan, snapshot)
+        assert set(backend.apply(decision.plan.actions)) <= {Outcome.APPLIED}
+        if not backend.wait(decision.until):
+            break
+    assert len(backend.observe().jobs) == 0
+
+
+def _is_consistent(snapshot: Snapshot, placement: str) -> None:
+    jobs, nodes = snapshot.jobs, snapshot.nodes
+    names = [jobs.name_of(row) for row in range(len(jobs))]
+    assert sorted(zip(jobs.submit.tolist(), names, strict=True)) == list(zip(jobs.submit.tolist(), names, strict=True))
+    assert len(set(jobs.key.tolist())) == len(jobs)
+    assert [snapshot.home_of(row).size for row in range(len(jobs))] == jobs.workers.tolist()
+    assert set(snapshot.homes) <= set(jobs.key.tolist())
+    running = jobs.workers > 0
+    assert (jobs.workers[running] >= jobs.minimum[running]).all()
+    assert (jobs.workers <= jobs.maximum).all()
+    assert (jobs.first_start[running] <= snapshot.now).all()
+    assert (jobs.waiting_since <= snapshot.now).all()
+    assert (jobs.submit <= snapshot.now).all()
+    assert (jobs.remaining > -1e-6).all()
+    assert (jobs.attained >= 0).all()
+    assert nodes.free.min(initial=0) >= 0
+    if placement == "none":
+        return
+    stock = take_stock(jobs, nodes, snapshot.shapes)
+    assert (snapshot.free_units, snapshot.held_units) == (stock.free_units, stock.held_units)
+    assert snapshot.least_units == stock.least_units
+    assert snapshot.widest >= stock.widest
+    assert stock.is_rigid or not snapshot.is_rigid
+
+
+@every_backend
+def test_columns_are_read_only(maker: Maker) -> None:
+    snapshot = maker.make().observe()
+    for name in COLUMNS:
+        values = getattr(snapshot.jobs, name)
+        assert len(values) == len(snapshot.jobs)
+        with pytest.raises(ValueError, match="read-only"):
+            values[0] = 0
+    for values in (snapshot.nodes.free, snapshot.nodes.capacity, snapshot.nodes.is_open, snapshot.nodes.rack):
+        with pytest.raises(ValueError, match="read-only"):
+            values.flat[0] = 0
+    with pytest.raises(TypeError):
+        snapshot.homes[0] = None  # type: ignore[index]
+
+
+@every_backend
+def test_looking_changes_nothing(maker: Maker) -> None:
+    backend = maker.make()
+    backend.apply(decided_on(backend.observe()))
+    one, other = backend.observe(), backend.observe()
+    for name in COLUMNS:
+        assert np.array_equal(getattr(one.jobs, name), getattr(other.jobs, name))
+    assert (one.now, one.free_units, dict(one.homes)) == (other.now, other.free_units, dict(other.homes))
+
+
+@every_backend
+def test_a_plan_applied_is_seen(maker: Maker) -> None:
+    backend = maker.make()
+    actions = decided_on(backend.observe())
+    assert actions
+    assert list(backend.apply(actions)) == [Outcome.APPLIED] * len(actions)
+    snapshot = backend.observe()
+    assert {action.key: action.after for action in actions} == dict(snapshot.homes)
+    assert snapshot.last_action == snapshot.now
+    assert decided_on(snapshot) == []
+
+
+@every_backend
+def test_applying_a_plan_twice_is_applying_it_once(maker: Maker) -> None:
+    backend = maker.make()
+    actions = decided_on(backend.observe())
+    backend.apply(actions)
+    homes, free = dict(backend.observe().homes), backend.observe().free_units
+    assert list(backend.apply(actions)) == [Outcome.STALE] * len(actions)
+    assert (dict(backend.observe().homes), backend.observe().free_units) == (homes, free)
+
+
+@every_backend
+def test_what_was_all_stale_was_no_action(maker: Maker) -> None:
+    """A rule that waits for quiet must not be kept waiting by plans that changed nothing."""
+    backend = maker.make()
+    actions = decided_on(backend.observe())
+    backend.apply(actions)
+    applied_at = backend.observe().now
+    assert backend.wait(NEVER)
+    backend.apply([action for action in actions if action.key in backend.observe().homes])
+    assert backend.observe().last_action == applied_at
+    backend.apply([])
+    assert backend.observe().last_action == applied_at
+
+
+@every_backend
+def test_an_action_decided_before_the_world_moved_is_refused_or_done_right(maker: Maker) -> None:
+    """Rows shift as jobs end; an action names its job by its key, and must never strike another."""
+    backend = maker.make()
+    backend.apply(decided_on(backend.observe(), "fifo:preempt=false", "spread"))
+    for _ in range(6):
+        backend.wait(NEVER)
+    late: list[Action] = []
+    for _ in range(40):
+        late = decided_on(backend.observe(), "elastic-fifo", "spread")
+        ended = len(backend.observe().jobs)
+        if not backend.wait(NEVER):
+            break
+        if late and len(backend.observe().jobs) < ended:
+            break
+        backend.apply(decided_on(backend.observe(), "fifo:preempt=false", "spread"))
+    before = dict(backend.observe().homes)
+    outcomes = backend.apply(late)
+    expected = before | {
+        action.key: action.after for action, outcome in zip(late, outcomes, strict=True) if outcome is Outcome.APPLIED
+    }
+    snapshot = backend.observe()
+    assert dict(snapshot.homes) == {key: home for key, home in expected.items() if home.workers}
+    _is_consistent(snapshot, "spread")
+
+
+@every_backend
+def test_waiting_never_goes_back_in_time_nor_beyond_what_was_asked(maker: Maker) -> None:
+    backend = maker.make()
+    now = backend.observe().now
+    for step in (0.5, 0.0, -5.0, 1.0, 1e-9, NEVER):
+        assert backend.wait(now + step)
+        then = backend.observe().now
+        assert now <= then <= max(now + step, now + 1e-5)
+        now = then
+
+
+@every_backend
+def test_when_nothing_will_ever_happen_waiting_says_so(maker: Maker) -> None:
+    backend = maker.make()
+    while backend.wait(NEVER):
+        pass
+    now = backend.observe().now
+    assert not backend.wait(NEVER)
+    assert backend.observe().now == now

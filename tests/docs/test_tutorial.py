@@ -1,0 +1,57 @@
+"""Every command that the docs tell a reader to type works, and where its output is shown, that is what it prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.console import ROOT, commands, lay_out, run
+
+RUN = [ROOT / "docs" / "tutorial.md", ROOT / "docs" / "traces.md", ROOT / "CONTRIBUTING.md"]
+"""Their commands must succeed; times in their output differ from run to run."""
+
+COMPARED = sorted((ROOT / "docs" / "policies").glob("*.md"))
+"""Their commands print what the page says."""
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_what_the_page_tells_a_reader_to_type_works(page: Path, tmp_path: Path) -> None:
+    lay_out(page, tmp_path)
+    listed = commands(page.read_text(encoding="utf-8"))
+    assert listed
+    for command in listed:
+        outcome = run(command, tmp_path)
+        assert outcome.exit_code == 0, f"$ {command.line}\n{outcome.printed}\n{outcome.complaint}"
+
+
+@pytest.mark.parametrize("page", COMPARED, ids=lambda page: page.stem)
+def test_a_policy_s_page_shows_what_the_command_prints(page: Path, tmp_path: Path) -> None:
+    lay_out(page, tmp_path)
+    for command in commands(page.read_text(encoding="utf-8")):
+        outcome = run(command, tmp_path)
+        assert outcome.exit_code == 0, outcome.complaint
+        assert outcome.printed == command.printed, "run make docs"
+
+
+def test_the_page_of_each_policy_has_a_command() -> None:
+    silent = [
+        page.name for page in COMPARED if page.stem != "README" and not commands(page.read_text(encoding="utf-8"))
+    ]
+    assert silent == []
+
+
+def test_a_command_s_output_ends_where_the_next_begins() -> None:
+    page = "```console\n$ sterna a\none\n\ntwo\n$ sterna b\n```\n"
+    assert [(command.line, command.printed) for command in commands(page)] == [
+        ("sterna a", "one\n\ntwo"),
+        ("sterna b", ""),
+    ]
+
+
+def test_pages_that_promise_tested_commands_are_tested() -> None:
+    pages = [
+        page for page in (ROOT / "docs").rglob("*.md") if re.search(r"^```console$", page.read_text(), re.MULTILINE)
+    ]
+    assert [page.name for page in pages if page not in RUN + COMPARED] == []

@@ -1,0 +1,68 @@
+"""What every policy makes of one small trace, in numbers that are committed: a diff of them is read like code.
+
+`python -m tests.golden.metrics` writes them anew. The trace is a day of a small lab, made once and kept as a file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.workload import workload_of
+from sterna.backends.simulated.world import SimulatedBackend
+from sterna.control.controller import Controller
+from sterna.engine.registry import RuleKind
+from sterna.wiring import make_rules, rules_of, simulated_nodes
+from sterna.workloads.formats import load_trace
+
+HERE = Path(__file__).resolve().parent
+TRACE = HERE / "lab.csv"
+COMMITTED = HERE / "lab.json"
+
+Metrics = dict[str, float]
+
+
+def settings() -> list[tuple[str, str, float]]:
+    """Policy, placement and restart cost: every policy on counted devices, and on nodes where changes cost 30 s."""
+    policies = [info.name for info in rules_of(RuleKind.POLICY)]
+    placements = [info.name for info in rules_of(RuleKind.PLACEMENT) if info.name != "none"]
+    found = [(policy, "none", 0.0) for policy in policies]
+    found += [(policy, "stay", 30.0) for policy in policies]
+    return found + [("elastic-fifo", placement, 30.0) for placement in placements if placement != "stay"]
+
+
+def measured(policy: str, placement: str, restart_seconds: float) -> Metrics:
+    workload = workload_of(load_trace(TRACE))
+    world = SimulatedBackend(workload, simulated_nodes("3x4,2x2", racks=2), Costs(restart_seconds))
+    Controller(world, make_rules(policy, placement)).run()
+    took = np.array(world.finish) - workload.submit
+    return {
+        "mean_jct_s": round(float(took.mean()), 3),
+        "longest_jct_s": round(float(took.max()), 3),
+        "makespan_s": round(max(world.finish) - float(workload.submit[0]), 3),
+        "mean_wait_s": round(float(np.mean(world.waited)), 3),
+        "device_hours": round(world.tally.device_seconds / 3600, 4),
+        "preemptions": world.tally.preemptions,
+        "resizes": world.tally.resizes,
+        "migrations": world.tally.migrations,
+    }
+
+
+def label(policy: str, placement: str, restart_seconds: float) -> str:
+    return f"{policy}, {placement}, restart {restart_seconds:g} s"
+
+
+def committed() -> dict[str, Metrics]:
+    found: dict[str, Metrics] = json.loads(COMMITTED.read_text())
+    return found
+
+
+def main() -> None:
+    found = {label(*each): measured(*each) for each in settings()}
+    COMMITTED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()

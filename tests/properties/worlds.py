@@ -1,0 +1,93 @@
+"""Small worlds for properties: a few nodes, a few jobs, some of which sit somewhere legal already.
+
+A world follows from a seed and two sizes, so a failure names what to build again, and fewer jobs are tried by themselves.
+Values are drawn from short lists on purpose: ties, exact fits and jobs that almost fit are where rules go wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from sterna.model.snapshot import NEVER, Snapshot
+
+from tests.builders import AJob, ANode, World, a_job, a_node, a_snapshot, after, decided, world_of
+
+NOW = 10_000.0
+
+CURVES = (None, (1, 1.9, 2.7, 3.4, 4.0), (1, 1.5, 1.75, 1.875), (1, 1), (1, 2, 3), (1, 1.8, 2.6, 3.2, 3.2))
+
+PLAIN: tuple[dict[str, Any], ...] = ({}, {"devices": 2})
+"""What workers need where only whole devices count."""
+
+NEEDS: tuple[dict[str, Any], ...] = (
+    *PLAIN,
+    {"devices": 0.5},
+    {"devices": 0.6},
+    {"devices": 0.25, "cpus": 1},
+    {"cpus": 2, "memory_bytes": 1},
+    {"ps": 1, "ps_cpus": 1},
+    {"ps": 2, "ps_cpus": 2, "cpus": 1},
+    {"selector": {"zone": "a"}},
+    {"tolerates": ("burst",)},
+    {"devices": 0, "cpus": 1},
+)
+
+
+def a_world(seed: int, jobs: int, nodes: int, placement: str) -> World:
+    """An instant in which the first few jobs run where some rule once put them."""
+    random = Random(seed)
+    is_counted = placement == "none"
+    variety = PLAIN if is_counted or random.random() < 0.3 else NEEDS
+    needs = random.sample(variety, min(len(variety), random.choice((1, 2, 5))))
+    cluster = [_some_node(random, f"n{number}") for number in range(nodes)]
+    crowd = [_some_job(random, f"j{number}", random.choice(needs)) for number in range(jobs)]
+    running = random.randint(0, jobs)
+    seated = a_snapshot(crowd[:running], cluster, now=NOW)
+    if running:
+        past = random.choice(("fifo", "elastic-fifo", "elastic-srjf"))
+        where = "none" if is_counted else random.choice(("spread", "pack"))
+        seated = after(seated, decided(seated, past, where).decision)
+    if nodes > 1 and not is_counted and random.random() < 0.2:
+        cluster[0] = replace(cluster[0], is_open=False)
+    last_action = random.choice((-NEVER, NOW - 61, NOW - 59))
+    finished = tuple(float(random.randint(1, 5000)) for _ in range(random.randint(0, 4)))
+    return World((*world_of(seated).jobs, *crowd[running:]), tuple(cluster), NOW, last_action, finished)
+
+
+def snapshot_of(world: World) -> Snapshot:
+    return a_snapshot(world.jobs, world.nodes, now=world.now, last_action=world.last_action, finished=world.finished)
+
+
+def _some_job(random: Random, name: str, needs: dict[str, Any]) -> AJob:
+    minimum = random.choice((1, 1, 2, 3))
+    maximum = minimum + random.choice((0, 0, 1, 2, 4))
+    submit = float(random.randint(0, 3))
+    executed = float(random.choice((0, 10, 1000)))
+    return a_job(
+        name,
+        (minimum, maximum),
+        workers=random.randint(minimum, maximum),
+        submit=submit,
+        remaining=float(random.choice((50, 100, 100, 700))),
+        priority=random.choice((0, 0, 0, 0, 0, 1, 2)),
+        speedup=random.choice(CURVES),
+        waiting_since=random.choice((submit, NOW - 31, NOW - 29, NOW)),
+        attained=executed * random.choice((1, 4)),
+        executed=executed,
+        first_start=random.choice((submit, 4.0, 5.0)) if executed else NEVER,
+        **needs,
+    )
+
+
+def _some_node(random: Random, name: str) -> ANode:
+    return a_node(
+        name,
+        random.choice((1, 2, 3, 4, 4)),
+        cpus=random.choice((2, 4, 8)),
+        memory_bytes=random.choice((0, 2, 8)),
+        labels={"zone": random.choice("ab")},
+        taints=random.choice(((), (), (), ("burst",))),
+        rack=random.randint(0, 1),
+    )

@@ -1,0 +1,82 @@
+"""Runs of the real controller in the simulated world, told by names, for tests that judge what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.workload import Workload
+from sterna.backends.simulated.world import SimulatedBackend
+from sterna.control.controller import Controller
+from sterna.model.cluster import Nodes, Shapes
+from sterna.model.plan import Decision
+from sterna.model.snapshot import Snapshot
+from sterna.model.speedup import Curves, concave
+from sterna.wiring import make_rules, simulated_nodes
+
+from tests.builders import AJob
+
+
+@dataclass
+class Log:
+    """What was decided when: a recorder that keeps names only."""
+
+    actions: list[tuple[float, str, str]] = field(default_factory=list)
+
+    def record(self, snapshot: Snapshot, decision: Decision) -> None:
+        names = snapshot.jobs.name_of
+        self.actions += [(snapshot.now, action.kind.name, names(action.row)) for action in decision.plan]
+
+    def times(self, kind: str) -> list[float]:
+        return [when for when, what, _ in self.actions if what == kind]
+
+
+@dataclass
+class Run:
+    finish: dict[str, float]
+    world: SimulatedBackend
+    log: Log
+
+
+def a_workload(jobs: Sequence[AJob]) -> Workload:
+    """Jobs as the simulated world wants them; `remaining` is their work."""
+    rows = sorted(jobs, key=lambda job: (job.submit, job.name))
+    shapes = tuple(dict.fromkeys(job.shape for job in rows))
+    curves = ((1.0,), *dict.fromkeys(concave(job.speedup) for job in rows if job.speedup))
+    codes = [curves.index(concave(job.speedup), 1) if job.speedup else 0 for job in rows]
+
+    def whole(name: str) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        return np.array([getattr(job, name) for job in rows], dtype=np.int64)
+
+    return Workload(
+        tuple(job.name for job in rows),
+        np.array([job.submit for job in rows]),
+        whole("request"),
+        whole("minimum"),
+        whole("maximum"),
+        np.array([shapes.index(job.shape) for job in rows], dtype=np.int64),
+        np.array(codes, dtype=np.int64),
+        whole("priority"),
+        np.array([job.remaining for job in rows]),
+        Shapes(shapes),
+        Curves(curves),
+    )
+
+
+def a_run(
+    jobs: Sequence[AJob],
+    nodes: str | Nodes = "1x4",
+    policy: str = "fifo",
+    placement: str = "stay",
+    *,
+    costs: Costs | None = None,
+    faults: Sequence[Fault] = (),
+) -> Run:
+    """Let all of it happen."""
+    cluster = simulated_nodes(nodes) if isinstance(nodes, str) else nodes
+    world = SimulatedBackend(a_workload(jobs), cluster, costs, faults)
+    log = Log()
+    Controller(world, make_rules(policy, placement), log).run()
+    return Run(dict(zip(world.jobs.name, world.finish, strict=True)), world, log)

@@ -1,0 +1,79 @@
+"""The simulator and a brute-force one, written apart, agree on when every job ends."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.builders import AJob, a_job
+from tests.simulation.brute import RULES, BruteJob, finish_times
+from tests.simulation.runs import a_run
+
+
+def some_jobs(random: Random, count: int, devices: int) -> list[AJob]:
+    jobs, now = [], 0.0
+    for number in range(count):
+        now += random.choice((0.0, random.expovariate(0.2)))
+        minimum = random.randint(1, min(4, devices))
+        gains = sorted((random.random() for _ in range(6)), reverse=True)
+        speeds = [1.0]
+        for gain in gains:
+            speeds.append(speeds[-1] + gain)
+        jobs.append(
+            a_job(
+                f"j{number:03d}",
+                (minimum, minimum + random.randint(0, 4)),
+                submit=now,
+                remaining=random.uniform(1, 60),
+                speedup=random.choice((None, tuple(speeds))),
+            )
+        )
+    return jobs
+
+
+def as_brute(job: AJob) -> BruteJob:
+    curve = job.speedup
+
+    def speed(workers: int) -> float:
+        if curve is None or not workers:
+            return float(workers)
+        return curve[min(workers, len(curve)) - 1]
+
+    speeds = [speed(workers) for workers in range(job.maximum + 1)]
+    return BruteJob(job.name, job.submit, job.minimum, job.maximum, job.remaining, speeds)
+
+
+@pytest.mark.parametrize("policy", RULES)
+@pytest.mark.parametrize("seed", range(6))
+def test_every_job_ends_when_brute_force_says(policy: str, seed: int) -> None:
+    random = Random(seed)
+    devices = random.choice((3, 5, 8, 13))
+    jobs = some_jobs(random, random.randint(20, 60), devices)
+    expected = finish_times([as_brute(job) for job in jobs], devices, RULES[policy])
+    found = a_run(jobs, f"1x{devices}", policy, "none").finish
+    assert found == pytest.approx(expected, abs=1e-6, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "policy", ["fifo", "srjf", "elastic-fifo", "elastic-srjf", "ffdl", "afs-l", "tiresias", "dragon"]
+)
+def test_devices_on_one_node_are_devices_that_are_only_counted(policy: str) -> None:
+    """Where every placement fits, placing changes nothing."""
+    random = Random(7)
+    jobs = some_jobs(random, 40, 8)
+    counted = a_run(jobs, "1x8", policy, "none")
+    for placement in ("stay", "pack", "spread", "topology"):
+        placed = a_run(jobs, "1x8", policy, placement)
+        assert placed.finish == counted.finish
+        assert placed.log.actions == counted.log.actions
+
+
+@pytest.mark.parametrize("policy", ["fifo", "elastic-srjf", "elastic-tiresias", "afs-l", "dragon"])
+def test_work_is_neither_made_nor_lost(policy: str) -> None:
+    """With linear curves and no costs the devices in use, added up over time, are all the work there is."""
+    random = Random(11)
+    jobs = [a_job(f"j{n:02d}", (1, 4), submit=float(n), remaining=random.uniform(5, 50)) for n in range(40)]
+    run = a_run(jobs, "2x4", policy, "spread")
+    assert run.world.tally.device_seconds == pytest.approx(sum(job.remaining for job in jobs))
+    assert all(finish < float("inf") for finish in run.finish.values())

@@ -1,0 +1,118 @@
+"""What changes cost: every number here is worked out by hand, in the docstring or beside the assertion."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sterna.backends.simulated.costs import Costs
+from sterna.wiring import simulated_nodes
+
+from tests.builders import AJob, a_job
+from tests.simulation.runs import a_run
+
+LONG = a_job("long", remaining=100)
+SHORT = a_job("short", submit=20, remaining=10)
+
+
+def test_without_costs_changes_are_free() -> None:
+    assert a_run([LONG, SHORT], "1x1", "srjf").finish == {"short": 30, "long": 110}
+
+
+def test_a_start_costs_a_restart() -> None:
+    run = a_run([LONG], "1x1", costs=Costs(restart_seconds=10))
+    assert run.finish == {"long": 110}
+
+
+def test_every_start_costs_a_restart_and_work_done_is_kept() -> None:
+    """long: 5 s start, 15 s of work until 20; short: 20 to 25 start, until 35; long: start until 40, 85 s left."""
+    run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=5))
+    assert run.finish == {"short": 35, "long": 125}
+    assert run.world.tally.preemptions == 1
+
+
+@pytest.mark.parametrize(("lost", "thrown_away"), [(4, 4), (15, 15), (30, 15)])
+def test_a_stop_throws_away_at_most_what_was_done_since_the_start(lost: float, thrown_away: float) -> None:
+    run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=5, lost_work_seconds=lost))
+    assert run.finish == {"short": 35, "long": 125 + thrown_away}
+    assert run.world.tally.lost_seconds == thrown_away
+
+
+def elastic_pair() -> list[AJob]:
+    return [a_job("a", (1, 2), remaining=100), a_job("b", (1, 2), submit=20, remaining=10)]
+
+
+def test_a_resize_is_a_restart() -> None:
+    """a: from 5 on two workers, 70 left at 20; from 25 on one, 60 left at 35, when b ends; from 40 on two: 70."""
+    run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=Costs(restart_seconds=5))
+    assert run.finish == {"b": 35, "a": 70}
+    assert run.world.tally.resizes == 2
+
+
+def test_a_resize_without_restart_costs_its_own_time_and_loses_nothing() -> None:
+    """a: 70 left at 20; from 21 on one worker, 56 left at 35; from 36 on two: 64."""
+    costs = Costs(restart_seconds=5, rescale_seconds=1, lost_work_seconds=3)
+    run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=costs)
+    assert run.finish == {"b": 35, "a": 64}
+    assert run.world.tally.lost_seconds == 0
+
+
+def test_a_resize_by_restart_loses_work_like_a_stop() -> None:
+    """a: at 20 it loses 3 s on two workers, 76 left; at 35 3 s on one, 76 - 10 + 3 = 69 left: 40 + 34.5."""
+    run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=Costs(restart_seconds=5, lost_work_seconds=3))
+    assert run.finish == {"b": 35, "a": 74.5}
+    assert run.world.tally.lost_seconds == 9
+
+
+def test_a_move_is_a_restart_for_who_moves_alone() -> None:
+    """p and q leave a and b on a node each; at 20 one of them makes way for a worker of a whole node."""
+    jobs = [
+        a_job("p", 3, remaining=30),
+        a_job("q", 3, remaining=30),
+        a_job("r", 1, remaining=100),
+        a_job("s", 1, remaining=100),
+        a_job("whole", 1, devices=4, submit=20, remaining=50),
+    ]
+    run = a_run(jobs, "2x4", "fifo", "stay:repack=stuck", costs=Costs(restart_seconds=5))
+    assert run.world.tally.migrations == 1
+    assert sorted((run.finish["r"], run.finish["s"])) == [105, 110]
+    assert run.finish["whole"] == 75
+
+
+def test_workers_on_several_nodes_are_slower() -> None:
+    """Two workers of 100 s: 50 s together, 100 s apart at half the speed, 200 s in two racks."""
+    together, apart, racks = (simulated_nodes(spec, racks) for spec, racks in (("1x2", 1), ("2x1", 1), ("2x1", 2)))
+    costs = Costs(cross_node_penalty=0.5)
+    job = a_job("a", 2, remaining=100)
+    assert [a_run([job], nodes, costs=costs).finish["a"] for nodes in (together, apart, racks)] == [50, 100, 200]
+    assert a_run([job], apart).finish == {"a": 50}
+
+
+def test_restart_time_counts_as_use_of_devices_but_not_as_progress() -> None:
+    run = a_run([a_job("a", 2, remaining=100)], "1x2", costs=Costs(restart_seconds=10))
+    assert run.finish == {"a": 60}
+    assert run.world.tally.device_seconds == 120
+
+
+def test_a_job_stopped_while_it_starts_has_lost_nothing_but_time() -> None:
+    """long starts at 0 and would be ready at 50; at 20 it is stopped, at 80 it starts anew: 80 + 50 + 100."""
+    run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=50, lost_work_seconds=9))
+    assert run.finish == {"short": 80, "long": 230}
+    assert run.world.tally.lost_seconds == 0
+
+
+def test_a_job_that_ends_at_the_instant_of_a_change_has_ended() -> None:
+    """At 100 the first ends and the second arrives: nothing is resized, nothing goes back in time."""
+    jobs = [a_job("a", (1, 2), remaining=200), a_job("b", (1, 2), submit=100, remaining=50)]
+    run = a_run(jobs, "1x2", "elastic-fifo", costs=Costs(restart_seconds=0))
+    assert run.finish == {"a": 100, "b": 125}
+    assert run.world.tally.resizes == 0
+
+
+def test_remaining_work_stands_still_while_a_job_starts() -> None:
+    """Shortest first must not think that a job in its start has done more than it has."""
+    jobs = [a_job("a", remaining=30), replace(SHORT, submit=20.0, remaining=25.0)]
+    run = a_run(jobs, "1x1", "srjf", costs=Costs(restart_seconds=10))
+    assert run.finish == {"a": 40, "short": 75}
+    assert np.isfinite(list(run.finish.values())).all()

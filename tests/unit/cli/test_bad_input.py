@@ -1,0 +1,146 @@
+"""Bad input: one sentence, exit code 2, never a stack trace, and nothing on stdout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Sterna
+
+OPTIONS = [
+    (["--policy", "fiffo"], "There is no policy 'fiffo': did you mean 'fifo'?"),
+    (["--policy", "fifo:prempt=1"], "no parameter 'prempt': did you mean 'preempt'?"),
+    (["--policy", "fifo:preempt=maybe"], "the value must be true or false"),
+    (["--policy", "tiresias:threshold=-1"], "at least 0"),
+    (["--policy", "tiresias:threshold=nan"], "at least 0"),
+    (["--placement", "stey"], "There is no placement 'stey': did you mean 'stay'?"),
+    (["--nodes", "8x"], "'8x' is not of the form COUNTxDEVICES"),
+    (["--nodes", "0x8"], "at least one node"),
+    (["--nodes", "-1x8"], "not of the form"),
+    (["--trace", "missing.csv"], "missing.csv: there is no such file"),
+    (["--format", "phily-csv"], "'phily-csv' is not a format of traces"),
+    (["--restart-cost", "-1"], "--restart-cost -1"),
+    (["--restart-cost", "nan"], "--restart-cost nan"),
+    (["--restart-cost", "inf"], "--restart-cost inf"),
+    (["--rescale-cost", "-1"], "--rescale-cost -1"),
+    (["--lost-work", "inf"], "--lost-work inf"),
+    (["--cross-node-penalty", "1"], "--cross-node-penalty 1"),
+    (["--cross-node-penalty", "nan"], "--cross-node-penalty nan"),
+    (["--racks", "0"], "--racks 0"),
+    (["--seed", "-1"], "--seed -1"),
+    (["--limit", "0"], "--limit 0"),
+    (["--limit", "few"], "Invalid value for '--limit'"),
+    (["--elastic", "4x"], "--elastic 4x"),
+    (["--elastic", "2x:4x"], "--elastic 2x:4x"),
+    (["--speedups", "missing.yaml"], "missing.yaml: there is no such file"),
+    (["--vc", "rad"], "has no such virtual cluster; did you mean 'red'? It has blue, red."),
+    (["--fail", "node5@1"], "there is no node 'node5'"),
+    (["--fail", "node0"], "write NODE@SECONDS+SECONDS"),
+    (["--fail", "node0@-1"], "'-1' is not a number of seconds"),
+    (["--fail", "node0@1+0"], "lasts longer than 0"),
+    (["--fail", "node0@1+2", "--placement", "none"], "--placement none only counts devices"),
+    (["--mtbf", "0"], "--mtbf 0"),
+    (["--mtbf", "1e-9"], "faults are to be expected"),
+    (["--mttr", "5"], "add --mtbf"),
+    (["--report", "missing/out.html"], "there is no folder 'missing'"),
+    (["--jobs-csv", "."], "this is a folder"),
+    (["--journal", "missing/j"], "missing/j"),
+    (["--nonsense"], "No such option"),
+]
+
+
+@pytest.mark.parametrize(("options", "sentence"), OPTIONS, ids=[" ".join(options) for options, _ in OPTIONS])
+def test_a_wrong_option_is_one_sentence(
+    sterna: Sterna, trace: Path, options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trace.parent)
+    run = sterna("simulate", "--trace", trace, "--nodes", "2x8", "--policy", "fifo", *options)
+    assert run.code == 2
+    assert sentence in run.err
+    assert_one_sentence(run.err)
+    assert run.out == ""
+    assert [path.name for path in trace.parent.iterdir()] == [trace.name]
+
+
+HEAD = "job,submit_s,workers,duration_s,min_workers,max_workers\n"
+TRACES = [
+    ("", "jobs.csv"),
+    (HEAD, "the trace has no jobs"),
+    ("job,submit_s,workers\na,0,1\n", "'duration_s'"),
+    (f"{HEAD}a,0,1,x,,\n", "line 2, column 'duration_s'"),
+    (f"{HEAD}a,0,1,-5,,\n", "line 2, column 'duration_s'"),
+    (f"{HEAD}a,0,1,nan,,\n", "line 2, column 'duration_s'"),
+    (f"{HEAD}a,inf,1,5,,\n", "line 2, column 'submit_s'"),
+    (f"{HEAD}a,0,1,5,3,2\n", "line 2: min_workers 3 is above max_workers 2"),
+    (f"{HEAD}a,0,1,5,,\na,1,1,5,,\n", "line 3: the name 'a' is taken by line 2"),
+    (f"{HEAD}a,0,1\n", "line 2"),
+]
+
+
+@pytest.mark.parametrize(("contents", "sentence"), TRACES, ids=[sentence for _, sentence in TRACES])
+def test_a_wrong_trace_is_one_sentence(sterna: Sterna, tmp_path: Path, contents: str, sentence: str) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(contents)
+    for asked in (["simulate", "--policy", "fifo"], ["compare", "--cores", "1"]):
+        run = sterna(*asked, "--trace", path, "--nodes", "2x8")
+        assert run.code == 2
+        assert sentence in run.err
+        assert_one_sentence(run.err)
+    assert sterna("trace", "info", path).code == 2
+
+
+DESCRIPTIONS = [
+    ("", "found nothing, expected a description with nodes and jobs"),
+    ("[1, 2]", "expected a description with nodes and jobs"),
+    ("nodes: [", ": this is not YAML (did not find expected node content)"),
+    ("nodes: []\nnodes: []", "line 2, column 1: this is not YAML (the key 'nodes' appears twice)"),
+    ("nodes: [{name: n, gpus: 1}]\njobs: [{name: a, submit: -1}]", "job 'a', key 'submit': found -1"),
+    ("nodes: [{name: n, gpus: .inf}]", "node 'n', key 'gpus': found inf"),
+]
+
+
+@pytest.mark.parametrize(("contents", "sentence"), DESCRIPTIONS, ids=[sentence for _, sentence in DESCRIPTIONS])
+def test_a_wrong_description_is_one_sentence(sterna: Sterna, tmp_path: Path, contents: str, sentence: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(contents)
+    run = sterna("plan", "-f", path, "--policy", "fifo", "--json")
+    assert run.code == 2
+    assert run.err.startswith(f"sterna: {path}")
+    assert sentence in run.err
+    assert_one_sentence(run.err)
+
+
+COMMANDS = [
+    (["simulat"], "No such command 'simulat'."),
+    (["simulate", "--policy", "fifo"], "Missing option '--trace'"),
+    (["trace", "make", "poison"], "There is no generator 'poison': did you mean 'poisson'?"),
+    (["trace", "make", "fixed", "--window", "3"], "--window does not apply to fixed traces"),
+    (["trace", "make", "fixed", "--jobs", "0"], "jobs: found 0"),
+    (["trace", "make", "fixed", "--workers", "two"], "'two' is not a number of workers"),
+    (["trace", "make", "fixed", "--models", "vgg17"], "there is no profile of 'vgg17'"),
+    (["trace", "make", "fixed", "--workers", "1=x"], "'x' is not a weight"),
+    (["trace", "make", "fixed", "--elastic", "x"], "--elastic x"),
+    (["trace", "info", "missing.csv"], "there is no such file"),
+    (["plan", "-f", "missing.yaml", "--policy", "fifo"], "there is no such file"),
+    (["compare", "--trace", "x", "--nodes", "1x1", "--policies", ","], "--policies is empty"),
+    (["compare", "--trace", "x", "--nodes", "1x1", "--policies", "fifo,srfj"], "did you mean 'srjf'?"),
+    (["compare", "--trace", "x", "--nodes", "1x1", "--cores", "0"], "--cores 0"),
+]
+
+
+@pytest.mark.parametrize(("asked", "sentence"), COMMANDS, ids=[" ".join(asked) for asked, _ in COMMANDS])
+def test_a_wrong_command_is_one_sentence(sterna: Sterna, asked: list[str], sentence: str) -> None:
+    run = sterna(*asked)
+    assert run.code == 2
+    assert sentence in run.err
+    assert_one_sentence(run.err)
+    assert run.out == ""
+
+
+def assert_one_sentence(text: str) -> None:
+    assert text.startswith("sterna: ")
+    assert text.endswith("\n")
+    assert text.count("\n") == 1
+    assert text.rstrip().endswith((".", "?"))
+    assert "Traceback" not in text

@@ -1,0 +1,73 @@
+"""Policies side by side: the baseline is always there, ratios and marks are relative to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.errors import UserError
+from sterna.experiments import figures
+from sterna.experiments.comparison import Comparison, compare, policies_of
+from sterna.experiments.report import comparison_page, simulation_page
+from sterna.experiments.scenario import Scenario
+from sterna.settings import BASELINE_POLICY
+from sterna.wiring import simulated_nodes
+from sterna.workloads.generate import poisson
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return Scenario(poisson(jobs=80, seed=5, mean_gap_seconds=30), simulated_nodes("1x8"))
+
+
+@pytest.fixture(scope="module")
+def comparison(scenario: Scenario) -> Comparison:
+    return compare(scenario, ["fifo", "srjf"], cores=1, detailed=True)
+
+
+def test_the_baseline_comes_first_and_its_ratios_are_one(comparison: Comparison) -> None:
+    assert [result.policy for result in comparison.results] == [BASELINE_POLICY, "fifo", "srjf"]
+    assert comparison.ratio(comparison.baseline, "avg_jct_s") == 1.0
+
+
+def test_the_shortest_jobs_first_are_the_best_on_average(comparison: Comparison) -> None:
+    srjf = comparison.results[2]
+    assert comparison.best["avg_jct_s"] == "srjf"
+    assert comparison.is_best(srjf, "avg_jct_s")
+    ratio = comparison.ratio(srjf, "avg_jct_s")
+    assert ratio is not None
+    assert ratio < 1
+
+
+def test_a_list_of_policies_is_checked_and_each_is_taken_once() -> None:
+    assert policies_of(" fifo, srjf:by=time ,fifo") == ["fifo", "srjf:by=time"]
+    assert len(policies_of("all")) == 9
+    with pytest.raises(UserError, match="There is no policy 'sjf'"):
+        policies_of("fifo,sjf")
+
+
+def test_progress_is_told_in_policies(scenario: Scenario) -> None:
+    told: list[tuple[int, int]] = []
+    compare(scenario, ["srjf"], cores=1, progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_every_figure_has_a_line_for_every_policy(comparison: Comparison) -> None:
+    policies = [result.policy for result in comparison.results]
+    drawn = (figures.completion_figure, figures.utilization_figure, figures.queue_figure)
+    for figure in (draw(comparison.results) for draw in drawn):
+        assert [line.name for line in figure.data] == policies
+    bars = figures.mean_figure(comparison)
+    assert list(bars.data[0].x) == policies
+    assert bars.data[0].text[0] == "1.00x"
+
+
+def test_names_cannot_break_out_of_a_page(scenario: Scenario, comparison: Comparison) -> None:
+    page = comparison_page(comparison, scenario, "sterna compare --trace '<script>alert(1)</script>'")
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+
+
+def test_the_page_of_one_policy_shows_who_held_devices(scenario: Scenario, comparison: Comparison) -> None:
+    page = simulation_page(comparison.results[2], scenario, "")
+    assert "Allocation" in page
+    assert "job-00001" in page

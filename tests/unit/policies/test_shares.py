@@ -1,0 +1,160 @@
+"""`ffdl` against brute force, `afs-l` against a literal reading of its rule; both on many random small cases. VODA-42 to 45."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from random import Random
+
+import pytest
+
+from tests.builders import AJob, a_job, a_snapshot, decided
+
+
+def some_curve(random: Random) -> tuple[float, ...] | None:
+    """A random concave curve; every third is linear, some are flat at the end."""
+    if random.random() < 1 / 3:
+        return None
+    gains = sorted((random.random() for _ in range(random.randint(1, 6))), reverse=True)
+    speeds = [1.0]
+    for gain in gains:
+        speeds.append(speeds[-1] + gain)
+    return tuple(speeds + speeds[-1:] * random.randint(0, 2))
+
+
+def some_jobs(random: Random, count: int) -> list[AJob]:
+    jobs = []
+    for number in range(count):
+        least = random.choice((1, 1, 2, 3))
+        jobs.append(
+            a_job(
+                f"j{number:03d}",
+                (least, least + random.randint(0, 4)),
+                submit=float(random.randint(0, 2)),
+                remaining=float(random.choice((10, 10, 25, 60, random.randint(1, 99)))),
+                speedup=some_curve(random),
+            )
+        )
+    return sorted(jobs, key=lambda job: (job.submit, job.name))
+
+
+def speed(job: AJob, workers: int) -> float:
+    if job.speedup is None:
+        return float(workers)
+    return job.speedup[min(workers, len(job.speedup)) - 1] if workers else 0.0
+
+
+# ffdl
+
+
+def admitted(jobs: Sequence[AJob], devices: int) -> list[AJob]:
+    """Those that get their minimum when asked in submit order."""
+    chosen = []
+    for job in jobs:
+        if job.minimum <= devices:
+            chosen.append(job)
+            devices -= job.minimum
+    return chosen
+
+
+def best_total(jobs: Sequence[AJob], devices: int) -> float:
+    sizes = product(*[range(job.minimum, job.maximum + 1) for job in jobs])
+    totals = [sum(map(speed, jobs, size)) for size in sizes if sum(size) <= devices]
+    return max(totals, default=0.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ffdl_is_as_good_as_trying_everything(seed: int) -> None:
+    """VODA-42: among the jobs admitted in submit order no allocation has more speed-up in all."""
+    random = Random(seed)
+    for _ in range(40):
+        jobs, devices = some_jobs(random, random.randint(1, 5)), random.randint(1, 10)
+        allocation = decided(a_snapshot(jobs, devices), "ffdl", "none").allocation
+        chosen = admitted(jobs, devices)
+        assert {name for name, workers in allocation.items() if workers} == {job.name for job in chosen}
+        assert sum(allocation.values()) <= devices
+        total = sum(speed(job, allocation[job.name]) for job in chosen)
+        assert total == pytest.approx(best_total(chosen, devices), abs=1e-9)
+
+
+# afs-l
+
+
+def literal_shares(jobs: Sequence[AJob], devices: int) -> dict[str, int]:
+    """One device at a time to the winner of a scan in order, until nobody can have more."""
+    workers = {job.name: 0 for job in jobs}
+    asking = list(jobs)
+    while asking:
+        asking = [job for job in asking if workers[job.name] < job.minimum or gains_more(job, workers[job.name])]
+        if not asking:
+            break
+        winner = asking[0]
+        for other in asking[1:]:
+            if takes_over(other, workers[other.name], winner, workers[winner.name]):
+                winner = other
+        step = 1 if workers[winner.name] else winner.minimum
+        if step > devices:
+            asking = [job for job in asking if job is not winner]
+            continue
+        workers[winner.name] += step
+        devices -= step
+    return workers
+
+
+def gains_more(job: AJob, workers: int) -> bool:
+    return workers < job.maximum and speed(job, workers + 1) > speed(job, workers)
+
+
+def takes_over(later: AJob, later_workers: int, holder: AJob, holder_workers: int) -> bool:
+    """Whether the later of two jobs gets the device: the longer one must gain relatively more than the shorter forgoes."""
+    if not later_workers and not holder_workers:
+        return later.remaining < holder.remaining
+    later_length = later.remaining / speed(later, later_workers) if later_workers else float("inf")
+    holder_length = holder.remaining / speed(holder, holder_workers) if holder_workers else float("inf")
+    if later_length < holder_length:
+        return not offers(holder, holder_workers) > forgoes(later, later_workers)
+    return offers(later, later_workers) > forgoes(holder, holder_workers)
+
+
+def offers(job: AJob, workers: int) -> float:
+    if not workers:
+        return 1.0
+    return (speed(job, workers + 1) - speed(job, workers)) / speed(job, workers + 1)
+
+
+def forgoes(job: AJob, workers: int) -> float:
+    return (speed(job, workers + 1) - speed(job, workers)) / speed(job, workers)
+
+
+def crowds(seed: int, cases: int, sizes: tuple[int, int]) -> Iterator[tuple[list[AJob], int]]:
+    random = Random(seed)
+    for _ in range(cases):
+        jobs = some_jobs(random, random.randint(*sizes))
+        yield jobs, random.randint(1, 2 * len(jobs) + 6)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_afs_l_is_the_literal_scan(seed: int) -> None:
+    """VODA-44, 45."""
+    for jobs, devices in crowds(seed, 200, (1, 7)):
+        assert decided(a_snapshot(jobs, devices), "afs-l", "none").allocation == literal_shares(jobs, devices)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_afs_l_is_the_literal_scan_in_a_crowd(seed: int) -> None:
+    """VODA-44: so many jobs that opponents are met all at once."""
+    for jobs, devices in crowds(seed, 2, (100, 130)):
+        assert decided(a_snapshot(jobs, devices), "afs-l", "none").allocation == literal_shares(jobs, devices)
+
+
+def test_with_fewer_devices_than_jobs_the_shortest_get_them() -> None:
+    """VODA-45, whatever the curves."""
+    random = Random(1)
+    for _ in range(50):
+        jobs = [
+            a_job(f"j{number}", (1, 4), remaining=float(length), speedup=(1, 1.5, 1.8))
+            for number, length in enumerate(random.sample(range(1, 100), 6))
+        ]
+        shortest = sorted(jobs, key=lambda job: job.remaining)[:3]
+        allocation = decided(a_snapshot(jobs, 3), "afs-l", "none").allocation
+        assert {name for name, workers in allocation.items() if workers} == {job.name for job in shortest}

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sterna.engine.room import Room
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import ANYWHERE, MILLI, Home, Nodes, Resource, Shape, Shapes
-from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, take_stock
+from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
 from sterna.model.speedup import LINEAR, Curves, Repaired, concave
 
 _MOST = 1_000_000
@@ -59,7 +59,7 @@ def described(document: Mapping[str, object], places_nowhere: bool) -> Described
     nodes = replace(nodes, free=room.free, shared=room.shared)
     if places_nowhere:
         homes = {key: Home(((ANYWHERE, home.size),)) for key, home in homes.items()}
-    table = Jobs(_Rows(jobs, _columns(jobs, shapes, curves)))
+    table = Jobs(WrittenJobs([job.name for job in jobs], _columns(jobs, shapes, curves)))
     stock = take_stock(table, nodes, shapes)
     last_action = top.number("last_action", 0.0) if "last_action" in top else -NEVER
     snapshot = Snapshot(now, table, nodes, shapes, Curves(tuple(curves)), homes, *stock, last_action=last_action)
@@ -88,25 +88,6 @@ class _Job:
     shape: Shape
     running: Mapping[str, int]
     ps_running: Mapping[str, int]
-
-
-class _Rows:
-    """The jobs of a description as columns."""
-
-    def __init__(self, jobs: Sequence[_Job], columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        self._jobs, self._columns = jobs, columns
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def column(self, name: str) -> npt.NDArray[Any]:
-        return self._columns[name]
-
-    def name_of(self, row: int) -> str:
-        return self._jobs[row].name
-
-    def is_zero(self, name: str) -> bool:
-        return not self._columns[name].any()
 
 
 def _columns(jobs: Sequence[_Job], shapes: Shapes, curves: Sequence[tuple[float, ...]]) -> dict[str, npt.NDArray[Any]]:

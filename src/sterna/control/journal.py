@@ -21,7 +21,7 @@ import numpy.typing as npt
 from sterna.errors import UserError
 from sterna.model.cluster import Home, Nodes, Shape, Shapes
 from sterna.model.plan import Action, Decision, Kind, Mark
-from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
+from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs
 from sterna.model.speedup import Curves
 
 VERSION = 1
@@ -224,29 +224,12 @@ def _lines(path: Path) -> Iterator[tuple[int, Opening | World | RoundLine]]:
                 ) from None
 
 
-class _Recorded:
-    """Columns of a recorded round."""
-
-    def __init__(self, line: RoundLine) -> None:
-        self._name = line.name
-        self._columns: dict[str, npt.NDArray[Any]] = {
-            **{name: np.array(values, dtype=np.int64) for name, values in line.ints.items()},
-            **{name: np.array([NEVER if v is None else v for v in values]) for name, values in line.floats.items()},
-        }
-        for column in self._columns.values():
-            column.flags.writeable = False
-
-    def __len__(self) -> int:
-        return len(self._name)
-
-    def column(self, name: str) -> npt.NDArray[Any]:
-        return self._columns[name]
-
-    def name_of(self, row: int) -> str:
-        return self._name[row]
-
-    def is_zero(self, name: str) -> bool:
-        return not self._columns[name].any()
+def _columns(line: RoundLine) -> dict[str, npt.NDArray[Any]]:
+    whole = {name: np.array(values, dtype=np.int64) for name, values in line.ints.items()}
+    return {
+        **whole,
+        **{name: np.array([NEVER if v is None else v for v in values]) for name, values in line.floats.items()},
+    }
 
 
 def _as_round(line: RoundLine, world: World) -> Round:
@@ -267,7 +250,7 @@ def _as_round(line: RoundLine, world: World) -> Round:
     sums = line.sums
     snapshot = Snapshot(
         line.now,
-        Jobs(_Recorded(line)),
+        Jobs(WrittenJobs(line.name, _columns(line))),
         nodes,
         Shapes(tuple(_shape_of(fields) for fields in world.shapes)),
         Curves(tuple(tuple(row) for row in world.curves)),

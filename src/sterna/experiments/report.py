@@ -28,7 +28,7 @@ _COLUMNS = (
 )
 
 _STYLE = """
-  body { margin: 0 auto; max-width: 1060px; padding: 32px 20px 64px; background: #fff; color: #1f2933;
+  body { margin: 0 auto; max-width: 1320px; padding: 32px 20px 64px; background: #fff; color: #1f2933;
          font: 15px/1.5 system-ui, sans-serif; }
   h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 2px; }
   p { margin: 4px 0; color: #52606d; }

@@ -7,7 +7,7 @@ want to run: neither those that ended nor, in a simulation, those that have not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, NewType, Protocol, TypeVar, overload
 
@@ -111,6 +111,27 @@ class Jobs:
     @once
     def has_priorities(self) -> bool:
         return not self.source.is_zero("priority") and bool(self.priority.any())
+
+
+class WrittenJobs:
+    """Jobs that somebody wrote down, each column whole: a source for a described or a recorded cluster."""
+
+    def __init__(self, names: Sequence[str], columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._names, self._columns = names, columns
+        for column in columns.values():
+            column.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        return self._columns[name]
+
+    def name_of(self, row: int) -> str:
+        return self._names[row]
+
+    def is_zero(self, name: str) -> bool:
+        return not self._columns[name].any()
 
 
 class _Capped:

@@ -1,4 +1,4 @@
-"""One contract for every backend: what the controller relies on, whatever the world. A new backend joins by one line."""
+"""One contract for every backend: what the controller relies on, whatever the world. A new one joins by one line."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.backend import Backend
 from sterna.engine.check import check
 from sterna.engine.decide import decide
+from sterna.model.cluster import MILLI
 from sterna.model.plan import Action, Outcome
 from sterna.model.snapshot import NEVER, Jobs, Snapshot, take_stock
 from sterna.wiring import make_rules, simulated_nodes
-
-from tests.builders import a_job
+from tests.builders import AJob, a_job
 from tests.simulation.runs import a_workload
 
 COLUMNS = [name for name in vars(Jobs) if hasattr(getattr(Jobs, name), "__set_name__")]
@@ -32,7 +33,7 @@ def simulated_with_costs_and_faults() -> Backend:
     return SimulatedBackend(a_workload(_jobs()), simulated_nodes("3x4"), costs, faults)
 
 
-def _jobs() -> list:  # type: ignore[type-arg]
+def _jobs() -> list[AJob]:
     """Elastic and rigid ones, whole devices and parts, more than fit at once."""
     return [
         a_job(
@@ -161,6 +162,17 @@ def test_a_plan_applied_is_seen(maker: Maker) -> None:
     assert {action.key: action.after for action in actions} == dict(snapshot.homes)
     assert snapshot.last_action == snapshot.now
     assert decided_on(snapshot) == []
+
+
+@every_backend
+def test_time_run_and_devices_used_are_up_to_date_while_a_job_runs(maker: Maker) -> None:
+    backend = maker.make()
+    backend.apply(decided_on(backend.observe(), "fifo"))
+    assert backend.wait(backend.observe().now + 2)
+    snapshot = backend.observe()
+    runs = snapshot.jobs.workers > 0
+    assert snapshot.jobs.executed[runs].tolist() == [2] * int(runs.sum())
+    assert (snapshot.jobs.attained[runs] == 2 * snapshot.cost(snapshot.jobs.workers)[runs] / MILLI).all()
 
 
 @every_backend

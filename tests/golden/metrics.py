@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import workload_of
 from sterna.backends.simulated.world import SimulatedBackend
@@ -25,7 +26,7 @@ Metrics = dict[str, float]
 
 
 def settings() -> list[tuple[str, str, float]]:
-    """Policy, placement and restart cost: every policy on counted devices, and on nodes where changes cost 30 s."""
+    """Policy, placement, restart cost: each policy on counted devices, and on nodes where changes and distance cost."""
     policies = [info.name for info in rules_of(RuleKind.POLICY)]
     placements = [info.name for info in rules_of(RuleKind.PLACEMENT) if info.name != "none"]
     found = [(policy, "none", 0.0) for policy in policies]
@@ -35,7 +36,8 @@ def settings() -> list[tuple[str, str, float]]:
 
 def measured(policy: str, placement: str, restart_seconds: float) -> Metrics:
     workload = workload_of(load_trace(TRACE))
-    world = SimulatedBackend(workload, simulated_nodes("3x4,2x2", racks=2), Costs(restart_seconds))
+    costs = Costs(restart_seconds, cross_node_penalty=0.1 if restart_seconds else 0.0)
+    world = SimulatedBackend(workload, simulated_nodes("3x4,2x2", racks=2), costs)
     Controller(world, make_rules(policy, placement)).run()
     took = np.array(world.finish) - workload.submit
     return {

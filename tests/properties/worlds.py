@@ -1,6 +1,6 @@
 """Small worlds for properties: a few nodes, a few jobs, some of which sit somewhere legal already.
 
-A world follows from a seed and two sizes, so a failure names what to build again, and fewer jobs are tried by themselves.
+A world follows from a seed and two sizes, so a failure names what to build again, and smaller ones are tried first.
 Values are drawn from short lists on purpose: ties, exact fits and jobs that almost fit are where rules go wrong.
 """
 
@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 from sterna.model.snapshot import NEVER, Snapshot
-
 from tests.builders import AJob, ANode, World, a_job, a_node, a_snapshot, after, decided, world_of
 
 NOW = 10_000.0
@@ -36,12 +35,14 @@ NEEDS: tuple[dict[str, Any], ...] = (
 
 
 def a_world(seed: int, jobs: int, nodes: int, placement: str) -> World:
-    """An instant in which the first few jobs run where some rule once put them."""
+    """An instant in which the first few jobs run where some rule put them; one node if devices are only counted."""
     random = Random(seed)
     is_counted = placement == "none"
     variety = PLAIN if is_counted or random.random() < 0.3 else NEEDS
     needs = random.sample(variety, min(len(variety), random.choice((1, 2, 5))))
     cluster = [_some_node(random, f"n{number}") for number in range(nodes)]
+    if is_counted:
+        cluster = [a_node("n0", sum(node.devices for node in cluster))]
     crowd = [_some_job(random, f"j{number}", random.choice(needs)) for number in range(jobs)]
     running = random.randint(0, jobs)
     seated = a_snapshot(crowd[:running], cluster, now=NOW)
@@ -49,7 +50,7 @@ def a_world(seed: int, jobs: int, nodes: int, placement: str) -> World:
         past = random.choice(("fifo", "elastic-fifo", "elastic-srjf"))
         where = "none" if is_counted else random.choice(("spread", "pack"))
         seated = after(seated, decided(seated, past, where).decision)
-    if nodes > 1 and not is_counted and random.random() < 0.2:
+    if len(cluster) > 1 and random.random() < 0.2:
         cluster[0] = replace(cluster[0], is_open=False)
     last_action = random.choice((-NEVER, NOW - 61, NOW - 59))
     finished = tuple(float(random.randint(1, 5000)) for _ in range(random.randint(0, 4)))

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.workload import Workload
 from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
-from sterna.model.cluster import Nodes, Shapes
+from sterna.model.cluster import Ints, Nodes, Shapes
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
 from sterna.model.speedup import Curves, concave
 from sterna.wiring import make_rules, simulated_nodes
-
 from tests.builders import AJob
 
 
@@ -47,7 +47,7 @@ def a_workload(jobs: Sequence[AJob]) -> Workload:
     curves = ((1.0,), *dict.fromkeys(concave(job.speedup) for job in rows if job.speedup))
     codes = [curves.index(concave(job.speedup), 1) if job.speedup else 0 for job in rows]
 
-    def whole(name: str) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    def whole(name: str) -> Ints:
         return np.array([getattr(job, name) for job in rows], dtype=np.int64)
 
     return Workload(
@@ -73,10 +73,11 @@ def a_run(
     *,
     costs: Costs | None = None,
     faults: Sequence[Fault] = (),
+    is_recorded: bool = True,
 ) -> Run:
-    """Let all of it happen."""
+    """Let all of it happen. What nobody records may be skipped where it cannot change anything."""
     cluster = simulated_nodes(nodes) if isinstance(nodes, str) else nodes
     world = SimulatedBackend(a_workload(jobs), cluster, costs, faults)
     log = Log()
-    Controller(world, make_rules(policy, placement), log).run()
+    Controller(world, make_rules(policy, placement), log if is_recorded else None).run()
     return Run(dict(zip(world.jobs.name, world.finish, strict=True)), world, log)

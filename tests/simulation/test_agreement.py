@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from sterna.backends.simulated.costs import Fault
 from tests.builders import AJob, a_job
 from tests.simulation.brute import RULES, BruteJob, finish_times
 from tests.simulation.runs import a_run
@@ -51,8 +52,33 @@ def test_every_job_ends_when_brute_force_says(policy: str, seed: int) -> None:
     devices = random.choice((3, 5, 8, 13))
     jobs = some_jobs(random, random.randint(20, 60), devices)
     expected = finish_times([as_brute(job) for job in jobs], devices, RULES[policy])
-    found = a_run(jobs, f"1x{devices}", policy, "none").finish
-    assert found == pytest.approx(expected, abs=1e-6, rel=1e-9)
+    for is_recorded in (True, False):
+        found = a_run(jobs, f"1x{devices}", policy, "none", is_recorded=is_recorded).finish
+        assert found == pytest.approx(expected, abs=1e-6, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "policy", ["fifo", "fifo:preempt=false", "fifo:preempt=false:backfill=false", "srjf", "tiresias"]
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_rounds_that_are_skipped_would_have_changed_nothing(policy: str, seed: int) -> None:
+    """With priorities, parts of devices and a node that is lost: recorded or not, every job ends when it did."""
+    random = Random(seed)
+    parts = (1,) if seed % 2 else (1, 2, 0.5)
+    jobs = [
+        a_job(
+            f"j{n:02d}",
+            random.randint(1, 3),
+            submit=float(random.randint(0, 60)),
+            remaining=random.uniform(1, 30),
+            devices=random.choice(parts),
+            priority=random.randint(0, 1) if seed > 1 else 0,
+        )
+        for n in range(40)
+    ]
+    faults = [Fault(1, 20.5, 15)]
+    told, untold = (a_run(jobs, "2x3", policy, faults=faults, is_recorded=each).finish for each in (True, False))
+    assert told == untold
 
 
 @pytest.mark.parametrize(

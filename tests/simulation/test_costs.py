@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from sterna.backends.simulated.costs import Costs
 from sterna.wiring import simulated_nodes
-
 from tests.builders import AJob, a_job
 from tests.simulation.runs import a_run
 

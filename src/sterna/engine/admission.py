@@ -19,9 +19,18 @@ def admitted(snapshot: Snapshot) -> Snapshot:
     """The same instant, with every maximum held to what the cluster can hold; below its minimum a job does not run."""
     if snapshot.widest <= min(snapshot.nodes.most_workers(snapshot.shapes)):
         return snapshot
-    most = most_by_shape(snapshot)
     jobs = snapshot.jobs
-    held = np.maximum(most[jobs.shape], jobs.workers)
+    held = np.maximum(most_by_shape(snapshot)[jobs.shape] + _on_closed_nodes(snapshot), jobs.workers)
     if bool((jobs.maximum <= held).all()):
         return snapshot
     return replace(snapshot, jobs=jobs.capped(held))
+
+
+def _on_closed_nodes(snapshot: Snapshot) -> Ints:
+    """Workers that sit where nobody new may come: they do not take from what the open nodes hold."""
+    count = np.zeros(len(snapshot.jobs), dtype=np.int64)
+    is_open = snapshot.nodes.is_open
+    if not is_open.all():
+        for row in snapshot.jobs.workers.nonzero()[0].tolist():
+            count[row] = sum(workers for node, workers in snapshot.home_of(row).workers if not is_open[node])
+    return count

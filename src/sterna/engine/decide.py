@@ -14,10 +14,15 @@ import numpy as np
 from sterna.engine.admission import admitted
 from sterna.engine.reasons import reasons_for
 from sterna.engine.registry import Misfit, Placed, Placement, Policy, Target
+from sterna.engine.room import Room
 from sterna.errors import Bug
+from sterna.model.cluster import Ints
 from sterna.model.plan import Action, Decision, Kind, Mark, Plan
 from sterna.model.reason import Reason
 from sterna.model.snapshot import Snapshot
+
+_TRIES = 8
+"""So many jobs that were held in vain are asked for one by one."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +37,59 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decision:
     """What to do now, why, and until when that stands."""
     offered = admitted(snapshot)
     wish, placed = _asked(offered, rules)
-    rounds = 0
-    while placed.misfits:
-        offered = _held(offered, wish, placed.misfits)
-        wish, placed = _asked(offered, rules)
-        rounds += 1
-        if rounds > len(snapshot.jobs) + 1:
-            raise Bug("the policy and the placement do not come to terms")
+    if placed.misfits:
+        offered, wish, placed = _settled(offered, wish, placed, rules)
 
     def explain() -> Sequence[Reason]:
         return reasons_for(snapshot, offered, placed.actions)
 
     return Decision(Plan(_marked(placed, wish)), wish.until, explain)
+
+
+def _settled(offered: Snapshot, wish: Target, placed: Placed, rules: Rules) -> tuple[Snapshot, Target, Placed]:
+    """Ask again until everything that is wished for can be placed; then once more for those who were held on the way
+    but for whom there is room in the end."""
+    first = offered
+    for _ in range(len(offered.jobs) + 2):
+        if not placed.misfits:
+            break
+        offered = _held(offered, wish, placed.misfits)
+        wish, placed = _asked(offered, rules)
+    else:
+        raise Bug("the policy and the placement do not come to terms")
+    return _eased(first, offered, wish, placed, rules)
+
+
+def _eased(
+    first: Snapshot, offered: Snapshot, wish: Target, placed: Placed, rules: Rules
+) -> tuple[Snapshot, Target, Placed]:
+    """Let those go who are held though there is room for them once the plan is carried out: all at once, or else the
+    first few of them one by one, as far as everything can still be placed."""
+    held = _held_in_vain(first, offered, wish, placed)
+    for rows in (held, *held[:_TRIES, None]) if len(held) else ():
+        most = offered.jobs.maximum.copy()
+        most[rows] = first.jobs.maximum[rows]
+        eased = replace(first, jobs=first.jobs.capped(most))
+        wish_then, placed_then = _asked(eased, rules)
+        if not placed_then.misfits:
+            offered, wish, placed = eased, wish_then, placed_then
+            if len(rows) == len(held):
+                break
+    return offered, wish, placed
+
+
+def _held_in_vain(first: Snapshot, offered: Snapshot, wish: Target, placed: Placed) -> Ints:
+    room = Room(first.nodes)
+    codes, shapes = first.jobs.shape, first.shapes
+    for action in placed.actions:
+        if action.before.workers:
+            room.give(shapes[codes.item(action.row)], action.before)
+    for action in placed.actions:
+        if action.after.workers:
+            room.occupy(shapes[codes.item(action.row)], action.after)
+    slots = np.array([int(room.slots(shape).sum()) for shape in shapes.rows])[codes]
+    is_held = offered.jobs.maximum < first.jobs.maximum
+    return (is_held & (slots >= np.where(wish.workers > 0, 1, first.jobs.minimum))).nonzero()[0]
 
 
 def _asked(offered: Snapshot, rules: Rules) -> tuple[Target, Placed]:

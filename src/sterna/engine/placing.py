@@ -15,7 +15,7 @@ import numpy as np
 from sterna.engine.registry import Misfit, Placed
 from sterna.engine.room import Room
 from sterna.model.cluster import NOWHERE, Home, Ints, Shape
-from sterna.model.plan import Action, Kind
+from sterna.model.plan import Action, Kind, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 
 Runs = Sequence[tuple[int, int]]
@@ -24,9 +24,9 @@ Runs = Sequence[tuple[int, int]]
 Seats = tuple[Ints, list[int]]
 """Job by part: the node of each part, and how many workers each part has."""
 
-Wish = tuple[int, int, int, int, int, int]
-"""Nodes that could host it, less the devices wanted, shape, row, workers now, workers wanted: in the order of serving,
-so that those with little choice come first, then the largest."""
+Wish = tuple[int, int, int, int, int, int, int]
+"""Nodes that could host it, less the devices of one worker, less the workers wanted, shape, row, workers now, workers
+wanted: in the order of serving, so that those with little choice come first, then the largest pieces."""
 
 _MANY = 12
 """From so many new jobs of one size on, nodes are chosen for all of them in one step."""
@@ -56,60 +56,100 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     changed = (target != workers).nonzero()[0]
     if not len(changed):
         return Placed([], [])
-    room = Room(snapshot.nodes)
-    key_of, shapes, homes = jobs.key, snapshot.shapes.rows, snapshot.homes
+    shapes = snapshot.shapes.rows
     code_of = jobs.shape if len(shapes) > 1 else None
     hosts = snapshot.nodes.hosts(snapshot.shapes)
-    stops: list[Action] = []
-    shrinks: list[Action] = []
+    falling: list[tuple[int, int, int]] = []
     rising: list[Wish] = []
     for row in changed.tolist():
         old, new = workers.item(row), target.item(row)
         code = code_of.item(row) if code_of is not None else 0
         if new > old:
-            rising.append((hosts[code], -new * shapes[code].devices, code, row, old, new))
-            continue
-        key, shape = JobKey(key_of.item(row)), shapes[code]
-        home = homes[key]
+            rising.append((hosts[code], -shapes[code].devices, -new, code, row, old, new))
+        else:
+            falling.append((new, row, code))
+    room = Room(snapshot.nodes)
+    released = _release(chooser, snapshot, room, falling)
+    if not rising:
+        return Placed(released, [])
+    raised = _raise_all(chooser, snapshot, room, rising)
+    if raised.misfits and len(rising) > 1:
+        room = Room(snapshot.nodes)
+        _release(chooser, snapshot, room, falling)
+        raised = _minimum_first(chooser, snapshot, room, rising)
+    return Placed(released + raised.actions, raised.misfits)
+
+
+def _release(chooser: Chooser, snapshot: Snapshot, room: Room, falling: list[tuple[int, int, int]]) -> list[Action]:
+    """Give room back: stops first, then shrinks, each in submit order."""
+    stops, shrinks = [], []
+    for new, row, code in falling:
+        key, shape = JobKey(snapshot.jobs.key.item(row)), snapshot.shapes[code]
+        home = snapshot.homes[key]
         room.give(shape, home)
         if new:
-            smaller = chooser.shed(home, old - new)
+            smaller = chooser.shed(home, home.size - new)
             room.occupy(shape, smaller)
             shrinks.append(Action(Kind.SHRINK, key, row, home, smaller))
         else:
             stops.append(Action(Kind.STOP, key, row, home, NOWHERE))
-    if not rising:
-        return Placed(stops + shrinks, [])
-    raised = _raise_all(chooser, snapshot, room, rising)
-    return Placed(stops + shrinks + raised.actions, raised.misfits)
+    return stops + shrinks
 
 
 def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish]) -> Placed:
-    """Largest first; equal new jobs in one step where that is worth it."""
-    if len(rising) == 1:
-        _, _, code, row, old, new = rising[0]
-        return _raised(chooser, snapshot, room, row, old, new, snapshot.shapes[code])
+    """Pickiest and largest first; equal new jobs in one step where that is worth it."""
     rising.sort()
     if len(rising) >= _MANY:
         room.expect_many()
     actions: list[Action] = []
     misfits: list[Misfit] = []
-    for (_, _, code), group in groupby(rising, key=_size_and_shape):
+    for (_, _, _, code), group in groupby(rising, key=_size_and_shape):
         alike, shape = list(group), snapshot.shapes[code]
-        fresh = [wish[3] for wish in alike if not wish[4]]
+        fresh = [wish[4] for wish in alike if not wish[5]]
         if len(fresh) >= _MANY and not shape.ps and not shape.is_fraction:
-            started = set(_start_many(chooser, snapshot, room, fresh, alike[0][5], shape, actions))
-            alike = [wish for wish in alike if wish[3] not in started]
-        for _, _, _, row, old, new in alike:
-            one = _raised(chooser, snapshot, room, row, old, new, shape)
-            actions += one.actions
-            misfits += one.misfits
+            started = set(_start_many(chooser, snapshot, room, fresh, alike[0][6], shape, actions))
+            alike = [wish for wish in alike if wish[4] not in started]
+        for _, _, _, _, row, old, new in alike:
+            home = snapshot.home_of(row) if old else NOWHERE
+            after, fitted = _raised(chooser, room, shape, home, new, snapshot.jobs.minimum.item(row))
+            if fitted > old:
+                actions.append(_action(snapshot, row, home, after))
+            if fitted < new:
+                misfits.append(Misfit(row, fitted))
     actions.sort(key=_carrying_out)
     return Placed(actions, misfits)
 
 
-def _size_and_shape(wish: Wish) -> tuple[int, int, int]:
-    return wish[:3]
+def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish]) -> Placed:
+    """The same where not everything fits: nobody grows into the room that another needs to run at all."""
+    seats: dict[int, Home] = {}
+    misfits: list[Misfit] = []
+    jobs, shapes = snapshot.jobs, snapshot.shapes
+    entries = [(*wish[:2], -jobs.minimum.item(wish[4]), *wish[3:5]) for wish in rising if not wish[5]]
+    for _, _, _, code, row in sorted(entries):
+        least = jobs.minimum.item(row)
+        home, fitted = _raised(chooser, room, shapes[code], NOWHERE, least, least)
+        if fitted:
+            seats[row] = home
+        else:
+            misfits.append(Misfit(row, 0))
+    for _, _, _, code, row, old, new in rising:
+        if not old and row not in seats:
+            continue
+        home = seats.get(row) or snapshot.home_of(row)
+        seats[row], fitted = _raised(chooser, room, shapes[code], home, new, 0)
+        if fitted < new:
+            misfits.append(Misfit(row, fitted))
+    actions = [_action(snapshot, row, snapshot.home_of(row), home) for row, home in seats.items()]
+    return Placed(sorted((a for a in actions if a.before != a.after), key=_carrying_out), misfits)
+
+
+def _action(snapshot: Snapshot, row: int, before: Home, after: Home) -> Action:
+    return Action(kind_of(before, after), JobKey(snapshot.jobs.key.item(row)), row, before, after)
+
+
+def _size_and_shape(wish: Wish) -> tuple[int, int, int, int]:
+    return wish[:4]
 
 
 def _carrying_out(action: Action) -> tuple[int, int]:
@@ -132,27 +172,24 @@ def _start_many(
     return started
 
 
-def _raised(chooser: Chooser, snapshot: Snapshot, room: Room, row: int, old: int, new: int, shape: Shape) -> Placed:
-    """One job with more workers than it has, or with any."""
-    key = JobKey(snapshot.jobs.key.item(row))
-    home = seat = snapshot.homes[key] if old else NOWHERE
+def _raised(chooser: Chooser, room: Room, shape: Shape, home: Home, new: int, least: int) -> tuple[Home, int]:
+    """A job with more workers than it has, as many of `new` as fit but not fewer than `least`, and how many it has
+    then."""
+    old, seat = home.size, home
     if shape.ps and not old:
-        ps = seat_ps(room, shape, new)
-        if not ps:
-            return Placed([], [Misfit(row, 0)])
-        seat = Home((), ps)
+        seat = Home((), seat_ps(room, shape, new))
+        if not seat.ps:
+            return home, 0
     runs = chooser.choose(room, shape, new - old, seat)
     fitted = old + (runs[0][1] if len(runs) == 1 else sum([count for _, count in runs]))
-    if fitted == old or (fitted < new and fitted < snapshot.jobs.minimum.item(row)):
+    if fitted == old or fitted < min(least, new):
         if not old:
             room.give(shape, seat)
-        return Placed([], [Misfit(row, old)])
+        return home, old
     slots = home.slots
     for node, count in runs:
         slots += room.take(shape, node, count)
-    after = Home(_joined(home.workers, runs), seat.ps, slots)
-    action = Action(Kind.GROW if old else Kind.START, key, row, home, after)
-    return Placed([action], [] if fitted == new else [Misfit(row, fitted)])
+    return Home(_joined(home.workers, runs), seat.ps, slots), fitted
 
 
 def seat_ps(room: Room, shape: Shape, workers: int) -> tuple[tuple[int, int], ...]:

@@ -64,14 +64,14 @@ def _promotions(snapshot: Snapshot, demoted: Bools, promote: float) -> tuple[Boo
     return promoted, float(due[~returns].min(initial=NEVER))
 
 
-def served(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None) -> Ints:
-    """Each job's size if it fits, else 0. First queue first; inside a queue those that run, then by first start; or,
-    given the threshold between the queues, by falling Gittins index."""
+def served(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None, keeps_running: bool) -> Ints:
+    """Each job's size if it fits, else 0. First queue first; inside a queue by first start, if asked those that run
+    before those that wait; or, given the threshold between the queues, by falling Gittins index."""
     if snapshot.is_rigid and gittins is None:
         return _exchanged(snapshot, queues.is_second)
     jobs, second = snapshot.jobs, queues.is_second
     if gittins is None:
-        order = np.lexsort((jobs.first_start, jobs.workers == 0, second))
+        order = np.lexsort((jobs.first_start, (jobs.workers == 0) & keeps_running, second))
     else:
         quantum = np.where(second, NEVER, np.maximum(gittins - jobs.attained, 0.0))
         worth = gittins_index(snapshot.finished_service, jobs.attained, quantum)
@@ -135,8 +135,8 @@ def next_change(snapshot: Snapshot, queues: Queues, target: Ints, threshold: flo
     until = min(queues.next_return, _next_demotion(snapshot, queues, target, threshold))
     if promote:
         stopped = (snapshot.jobs.workers * (target == 0)).nonzero()[0]
-        if len(stopped):
-            until = min(until, snapshot.now + promote * float(snapshot.jobs.executed.take(stopped).min()))
+        ran = snapshot.jobs.executed.take(stopped)
+        until = min(until, snapshot.now + promote * float(ran.min(initial=NEVER, where=ran > 0)))
     return until
 
 

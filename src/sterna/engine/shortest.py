@@ -13,15 +13,11 @@ KEYS = ("service", "time")
 
 
 def shortest_first(snapshot: Snapshot, by: str) -> tuple[Ints, int]:
-    """Rows that get their minimum, shortest first, and the units that are left."""
+    """Rows that get their minimum, shortest first, and the units that are left. Equal jobs do not swap: those that run
+    go first, and a job that has to start again counts as longer by what that costs."""
     jobs = snapshot.jobs
-    minimum = jobs.minimum
-    key = jobs.remaining
-    if snapshot.restart_seconds:  # whoever is stopped has to start again: it must be worth that
-        key = key - snapshot.restart_seconds * snapshot.curves.speed(jobs.curve, jobs.workers)
-    if by == "time":
-        key = key / snapshot.curves.speed(jobs.curve, minimum)
-    size = snapshot.cost(minimum)
+    key = _length(snapshot, by, credit_seconds=snapshot.restart_seconds)
+    size = snapshot.cost(jobs.minimum)
     units = snapshot.units
     if jobs.barred is not None:
         size = np.where(jobs.barred, units + 1, size)
@@ -33,6 +29,20 @@ def shortest_first(snapshot: Snapshot, by: str) -> tuple[Ints, int]:
         rows, units = walk_by(key, mine, jobs.workers, units, snapshot.smallest_need)
         chosen.append(rows)
     return np.concatenate(chosen), units
+
+
+def in_turn(snapshot: Snapshot, rows: Ints, by: str) -> Ints:
+    """These rows by priority, length and submission, whoever runs now."""
+    return rows[np.lexsort((rows, _length(snapshot, by)[rows], snapshot.jobs.priority[rows]))]
+
+
+def _length(snapshot: Snapshot, by: str, credit_seconds: float = 0.0) -> Floats:
+    """Work left, or time left at the minimum; less, for those that run, what they do in `credit_seconds`."""
+    jobs = snapshot.jobs
+    key = jobs.remaining
+    if credit_seconds:
+        key = key - credit_seconds * snapshot.curves.speed(jobs.curve, jobs.workers)
+    return key if by == "service" else key / snapshot.curves.speed(jobs.curve, jobs.minimum)
 
 
 def _from_the_present(key: Floats, size: Ints, workers: Ints, units: int, smallest: int) -> tuple[Ints, int]:

@@ -166,7 +166,8 @@ class Snapshot:
     homes: Mapping[JobKey, Home]
     """Where each running job sits; a job that waits is absent."""
     free_units: int
-    """What open nodes have free, in units: thousandths of a device, or of a CPU on a cluster without devices."""
+    """What is free on nodes that take any of these jobs, in units: thousandths of a device, or of a CPU on a cluster
+    without devices."""
     held_units: int
     """What our jobs hold."""
     least_units: int
@@ -244,9 +245,10 @@ class Stock(NamedTuple):
 
 
 def take_stock(jobs: Jobs, nodes: Nodes, shapes: Shapes) -> Stock:
-    free = int(nodes.free[nodes.unit][nodes.is_open].sum())
+    takes_any = np.logical_or.reduce([nodes.accepting(shape) for shape in shapes.rows])
+    free = int(nodes.free[nodes.unit][takes_any].sum())
     if nodes.unit is Resource.DEVICES:
-        free += sum(sum(devices.values()) for node, devices in nodes.shared.items() if nodes.is_open[node])
+        free += sum(sum(devices.values()) for node, devices in nodes.shared.items() if takes_any[node])
     tally = shapes.tally(nodes.unit)
     worker, ps = tally.worker[jobs.shape], tally.ps[jobs.shape]
     held = int((jobs.workers * worker + (jobs.workers > 0) * ps).sum())

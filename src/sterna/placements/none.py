@@ -23,5 +23,5 @@ class Anywhere:
             before = snapshot.homes.get(JobKey(key), NOWHERE)
             after = Home(((ANYWHERE, new),)) if new else NOWHERE
             actions.append(Action(kind_of(before, after), JobKey(key), row, before, after))
-        actions.sort()
+        actions.sort(key=lambda action: (action.kind, action.row))
         return Placed(actions, [])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.engine.registry import Target, knob, policy
-from sterna.engine.shortest import KEYS, shortest_first
+from sterna.engine.shortest import KEYS, in_turn, shortest_first
 from sterna.engine.walk import deal
 from sterna.model.snapshot import Snapshot
 
@@ -28,5 +28,5 @@ class ElasticSrjf:
         chosen, left = shortest_first(snapshot, self.by)
         target = np.zeros(len(snapshot.jobs), dtype=np.int64)
         target[chosen] = snapshot.jobs.minimum[chosen]
-        deal(target, chosen, snapshot, left)
+        deal(target, in_turn(snapshot, chosen, self.by), snapshot, left)
         return Target(target)

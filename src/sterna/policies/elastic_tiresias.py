@@ -32,7 +32,7 @@ class ElasticTiresias:
             return Target(snapshot.jobs.minimum)
         jobs = snapshot.jobs
         queues = queues_of(snapshot, self.threshold, self.promote)
-        target = admit(snapshot, queues, self.threshold if self.gittins else None)
+        target = admit(snapshot, queues, self.threshold if self.gittins else None, keeps_running=False)
         able = np.ones(len(jobs), dtype=np.bool_) if jobs.barred is None else ~jobs.barred
         if int((able & (target == 0)).sum()) > self.compact:
             low = queues.is_second & (target > 0)

@@ -30,12 +30,12 @@ class Tiresias:
         return Target(target, until, queues.promoted)
 
 
-def admit(snapshot: Snapshot, queues: Queues, gittins: float | None) -> Ints:
+def admit(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_running: bool = True) -> Ints:
     """The request, or as much of it as the cluster holds, for each job that fits, queue by queue."""
     jobs = snapshot.jobs
-    size = (
-        jobs.request
-        if snapshot.is_rigid
-        else np.clip(jobs.request, jobs.minimum, np.maximum(jobs.maximum, jobs.minimum))
-    )
-    return served(snapshot, queues, size, gittins if gittins is not None and len(snapshot.finished_service) else None)
+    size = jobs.request
+    if not snapshot.is_rigid:
+        size = np.clip(size, jobs.minimum, np.maximum(jobs.maximum, jobs.minimum))
+    if gittins is not None and not len(snapshot.finished_service):
+        gittins = None
+    return served(snapshot, queues, size, gittins, keeps_running)

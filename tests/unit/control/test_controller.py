@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+
 from sterna.control.controller import Controller
 from sterna.engine.decide import Rules
 from sterna.engine.registry import Placed, Target
 from sterna.errors import Bug
 from sterna.model.cluster import Home, Ints
-from sterna.model.plan import Action, Decision, Kind, Outcome
+from sterna.model.plan import Action, Decision, Kind, Outcome, Plan
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 from sterna.wiring import make_placement, make_policy, make_rules
-
 from tests.builders import World, a_job, a_snapshot, after, world_of
 
 
@@ -35,13 +35,11 @@ class FakeWorld:
     def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
         names = [self.snapshot.jobs.name_of(action.row) for action in actions]
         self.asked.append(names)
-        from sterna.model.plan import Plan
-
         done = [action for action, name in zip(actions, names, strict=True) if name not in self.refuses]
         self.snapshot = after(self.snapshot, Decision(Plan(done)))
         return [Outcome.STALE if name in self.refuses else Outcome.APPLIED for name in names]
 
-    def wait(self, until: float) -> bool:
+    def wait(self, until: float, is_full: bool = False) -> bool:
         self.waited.append(until)
         self.waits -= 1
         world = world_of(self.snapshot)
@@ -49,8 +47,8 @@ class FakeWorld:
         return self.waits >= 0
 
 
-def a_world(**more: int) -> FakeWorld:
-    return FakeWorld(a_snapshot([a_job("a", 2), a_job("b", 2, submit=1)], 4, now=5), **more)
+def a_world(waits: int = 3) -> FakeWorld:
+    return FakeWorld(a_snapshot([a_job("a", 2), a_job("b", 2, submit=1)], 4, now=5), waits=waits)
 
 
 @dataclass

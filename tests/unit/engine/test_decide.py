@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from sterna.engine.decide import Rules, decide
 from sterna.engine.registry import RuleKind, Target
 from sterna.errors import Bug
 from sterna.model.snapshot import Snapshot
 from sterna.wiring import make_placement, make_policy, rules_of
-
 from tests.builders import a_job, a_node, a_snapshot, decided, some_nodes
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from sterna.model.reason import Code, Reason
 
+from sterna.model.reason import Code, Reason
 from tests.builders import a_job, a_node, a_snapshot, decided, some_nodes
 
 

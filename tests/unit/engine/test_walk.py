@@ -6,11 +6,12 @@ from random import Random
 
 import numpy as np
 import pytest
+
 from sterna.engine.walk import walk, walk_by
 
 
 def plain_walk(sizes: list[int], free: int, skip: bool) -> list[bool]:
-    taken = []
+    taken: list[bool] = []
     for size in sizes:
         fits = size <= free
         if not fits and not skip:

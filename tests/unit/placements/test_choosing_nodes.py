@@ -1,4 +1,4 @@
-"""Which nodes a job gets: packing, unequal nodes, labels, taints, CPU, memory. VODA-82 to 84, 91, DRAGON-15 to 18, 31."""
+"""Which nodes a job gets: packing, labels, taints, CPU, memory. VODA-82 to 84, 91, DRAGON-15 to 18, 31, 36, 41."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_workers_of_several_devices_do_not_straddle_nodes(placement: str) -> Non
 
 @ALL
 def test_devices_held_on_a_closed_node_do_not_come_back_when_a_job_leaves_it(placement: str) -> None:
-    """VODA-91: the policy counts them, the placement cannot use them; it ends normally and nobody is stopped for them."""
+    """VODA-91: the policy counts them, the placement cannot use them; it ends well and nobody is stopped for them."""
     nodes = [a_node("n0", 4, is_open=False), a_node("n1", 4)]
     jobs = [a_job("older", 6), a_job("younger", 4, submit=1, on={"n0": 4})]
     assert decided(a_snapshot(jobs, nodes), "fifo", placement).actions == []

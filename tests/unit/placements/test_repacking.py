@@ -1,4 +1,4 @@
-"""What happens when devices are free but in the wrong places: the way back to the policy, and `stay:repack=`. VODA-85."""
+"""What happens when devices are free in the wrong places: the way back to the policy, and `stay:repack=`. VODA-85."""
 
 from __future__ import annotations
 
@@ -87,6 +87,46 @@ def test_a_small_shape_that_does_not_fit_leaves_room_for_others_in_one_decision(
     snapshot = a_snapshot(jobs, some_nodes(4, 1))
     first = decided(snapshot, "afs-l", "spread")
     assert decided(after(snapshot, first.decision), "afs-l", "spread").actions == []
+
+
+@ALL
+@pytest.mark.parametrize("policy", ["elastic-fifo", "elastic-srjf", "ffdl", "afs-l", "elastic-tiresias"])
+def test_nobody_grows_into_the_room_of_anothers_minimum(policy: str, placement: str) -> None:
+    """Devices that nobody may use are counted, so growth is promised that is not there: growth must give way."""
+    tainted = [a_node("n0", 2), a_node("n1", 4, cpus=2), a_node("n2", 4, taints=("lab",))]
+    jobs = [a_job("a", (1, 5), ps=1, ps_cpus=1), a_job("b", (1, 2)), a_job("c", (2, 4))]
+    assert min(decided(a_snapshot(jobs, tainted), policy, placement).allocation.values()) >= 1
+    odd = [a_node("n0", 1, taints=("lab",)), a_node("n1", 4), a_node("n2", 3)]
+    jobs = [a_job("a", 1), a_job("b", (1, 4)), a_job("c", (1, 2), devices=2)]
+    assert min(decided(a_snapshot(jobs, odd), policy, placement).allocation.values()) >= 1
+
+
+@ALL
+def test_a_minimum_goes_before_growth_though_it_needs_two_devices_of_one_node(placement: str) -> None:
+    jobs = [a_job("a", (1, 2), on={"n0": 1}), a_job("b", (1, 3), on={"n0": 1}), a_job("c", 1, devices=2)]
+    assert decided(a_snapshot(jobs, some_nodes(3, 3)), "elastic-fifo", placement).allocation["c"] == 1
+
+
+@ALL
+def test_a_small_job_is_not_forgotten_because_a_large_one_was_refused(placement: str) -> None:
+    """`big` finds no CPUs for its servers; two devices and two CPUs are left on n1, and `small` needs one of each."""
+    nodes = [a_node("n0", 4, cpus=4), a_node("n1", 2, cpus=2), a_node("n2", 4, cpus=8)]
+    jobs = [
+        a_job("wide", (1, 5), ps=1, ps_cpus=1, priority=2, on={"n0": 3, "n1": 2}, ps_on={"n0": 1}),
+        a_job("one", 3, ps=2, ps_cpus=2),
+        a_job("big", 3, cpus=1, ps=2, ps_cpus=2),
+        a_job("two", 3, ps=1, ps_cpus=1),
+        a_job("small", 1, cpus=1, submit=1),
+    ]
+    result = decided(a_snapshot(jobs, nodes), "fifo", placement)
+    assert result.allocation["small"] == 1 or result.allocation["big"] == 3
+
+
+@ALL
+def test_a_job_with_a_worker_on_a_closed_node_still_grows_on_open_ones(placement: str) -> None:
+    nodes = [a_node("n0", 1, is_open=False), a_node("n1", 3)]
+    job = a_job("a", (1, 4), on={"n1": 2, "n0": 1})
+    assert decided(a_snapshot([job], nodes), "elastic-fifo", placement).homes == {"a": {"n1": 3, "n0": 1}}
 
 
 # Re-packing.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from sterna.model.cluster import Home
 from sterna.placements.pack import Pack
-
 from tests.builders import Seats, a_job, a_node, a_snapshot, decided, some_nodes
 
 ALL = pytest.mark.parametrize("placement", ["stay", "pack", "topology", "spread"])

@@ -77,7 +77,7 @@ def test_a_starving_job_starts_at_its_minimum() -> None:
 
 
 def test_a_job_behind_a_head_that_starts_now_has_waited_just_as_long() -> None:
-    """The head was struck by a lost node a moment ago; the last in the queue has waited 100 s and need not wait more."""
+    """The head was struck by a lost node a moment ago; the last in the queue has waited 98 s and need not wait more."""
     jobs = [
         a_job("head", 1, waiting_since=100),
         a_job("mid", (1, 2), workers=2, submit=1),

@@ -1,4 +1,4 @@
-"""`ffdl` against brute force, `afs-l` against a literal reading of its rule; both on many random small cases. VODA-42 to 45."""
+"""`ffdl` against brute force, `afs-l` against its rule read literally, on many random small cases. VODA-42 to 45."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def gains_more(job: AJob, workers: int) -> bool:
 
 
 def takes_over(later: AJob, later_workers: int, holder: AJob, holder_workers: int) -> bool:
-    """Whether the later of two jobs gets the device: the longer one must gain relatively more than the shorter forgoes."""
+    """Whether the later of two jobs gets the device: the longer must gain relatively more than the shorter forgoes."""
     if not later_workers and not holder_workers:
         return later.remaining < holder.remaining
     later_length = later.remaining / speed(later, later_workers) if later_workers else float("inf")

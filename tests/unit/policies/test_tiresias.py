@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from sterna.engine.queues import gittins_index
 from sterna.model.plan import Mark
 from sterna.model.snapshot import NEVER
-
 from tests.builders import AJob, a_job, a_snapshot, after, decided
 
 BOTH = pytest.mark.parametrize("policy", ["tiresias", "elastic-tiresias"])
 
 
-def ran(name: str, seconds: float, *, since: float, size: int | tuple[int, int] = 4, **more: int) -> AJob:
+def ran(name: str, seconds: float, *, since: float, priority: int = 0) -> AJob:
     """A job that ran so long on 4 devices and has waited since then."""
     return a_job(
-        name, size, attained=4 * seconds, executed=seconds, first_start=0.0, waiting_since=since, submit=0.0, **more
+        name, 4, attained=4 * seconds, executed=seconds, first_start=0.0, waiting_since=since, priority=priority
     )
 
 
@@ -121,7 +121,7 @@ def test_priorities_beyond_one_are_in_the_second_queue_too() -> None:
 
 
 def test_first_starts_order_a_queue() -> None:
-    """VODA-34, 35: both wait; the one that started earlier once goes first, then those that never did, by submission."""
+    """VODA-34, 35: all wait; the one that started earliest goes first, then those that never did, by submission."""
     late = a_job("late", 4, submit=0, first_start=50, executed=10, attained=40)
     early = a_job("early", 4, submit=1, first_start=20, executed=10, attained=40)
     never = a_job("never", 4, submit=0)
@@ -223,3 +223,20 @@ def test_nobody_is_given_what_is_not_there_when_gains_differ_by_rounding_only() 
     runs = a_job("runs", 1, on={"n0": 1})
     jobs = [a_job(name, (2, 3), workers=3, speedup=curve, submit=1) for name in "ab"]
     assert decided(a_snapshot([runs, *jobs], 3), "elastic-tiresias").allocation == {"runs": 1, "a": 2, "b": 0}
+
+
+def test_a_job_let_in_by_what_was_left_does_not_push_its_elders_aside_a_moment_later() -> None:
+    """`back` started long ago, waits, and is let in with one worker; that it runs now must not put it before `runs`."""
+    runs = a_job("runs", (1, 4), workers=2, on={"n0": 4}, first_start=50)
+    back = a_job("back", (1, 3), workers=3, first_start=5, executed=10, attained=30)
+    snapshot = a_snapshot([runs, back], 4, now=60)
+    first = decided(snapshot, "elastic-tiresias")
+    assert decided(after(snapshot, first.decision), "elastic-tiresias").actions == []
+
+
+@BOTH
+def test_stopping_a_job_that_has_just_started_does_not_ask_for_another_decision_now(policy: str) -> None:
+    low, high = a_job("low", 4, priority=1, on={"n0": 4}, first_start=100), a_job("high", 4, submit=1)
+    result = decided(a_snapshot([low, high], 4, now=100), policy)
+    assert result.actions == [("STOP", "low"), ("START", "high")]
+    assert result.decision.until > 100

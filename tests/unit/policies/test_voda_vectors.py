@@ -5,6 +5,7 @@ Jobs are listed in submit order; what each must get stands beside them. Numbers 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -27,8 +28,6 @@ class Vector(NamedTuple):
 
 def in_turn(*jobs: AJob) -> list[AJob]:
     """The jobs, submitted one second after the other."""
-    from dataclasses import replace
-
     return [replace(job, submit=float(second), name=f"{second:02d}") for second, job in enumerate(jobs)]
 
 
@@ -37,8 +36,6 @@ def alike(count: int, job: AJob) -> list[AJob]:
 
 
 def started(job: AJob, workers: int, at: float) -> AJob:
-    from dataclasses import replace
-
     return replace(job, on=(("anywhere", workers),), first_start=at)
 
 

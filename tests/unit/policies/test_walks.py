@@ -1,12 +1,12 @@
-"""The policies that walk the queue: `fifo`, `srjf` and their elastic forms, with their parameters. VODA-29 to 33, 46."""
+"""The policies that walk the queue: `fifo`, `srjf`, their elastic forms, and their parameters. VODA-29 to 33, 46."""
 
 from __future__ import annotations
 
 import pytest
+
 from sterna.errors import UserError
 from sterna.wiring import make_policy
-
-from tests.builders import a_job, a_snapshot, decided
+from tests.builders import a_job, a_snapshot, after, decided
 
 
 def test_an_arrival_never_takes_an_older_jobs_minimum() -> None:
@@ -73,6 +73,15 @@ def test_equal_jobs_do_not_swap() -> None:
     jobs = [a_job("waits", 4), a_job("runs", 4, submit=1, on={"n0": 4})]
     for policy in ("srjf", "elastic-srjf"):
         assert decided(a_snapshot(jobs, 4), policy).actions == []
+
+
+def test_growth_among_equal_jobs_does_not_depend_on_who_ran_before() -> None:
+    """All are equally short: once all run, deciding again must not shift a worker from one to the other."""
+    jobs = [a_job("a", (1, 2)), a_job("b", (2, 4)), a_job("c", (1, 3), submit=2, on={"n0": 2})]
+    snapshot = a_snapshot(jobs, 8)
+    first = decided(snapshot, "elastic-srjf")
+    assert sum(first.allocation.values()) == 8
+    assert decided(after(snapshot, first.decision), "elastic-srjf").actions == []
 
 
 def test_growth_goes_round_in_submit_order() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sterna.engine.room import Room
 from sterna.errors import Bug
@@ -44,17 +44,14 @@ def _check_jobs(actions: Sequence[Action], snapshot: Snapshot) -> None:
 def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
     """Carry the plan out on a copy: first all that frees, then all that takes."""
     nodes, shapes = snapshot.nodes, snapshot.shapes
-    touched = {run[0] for action in actions for run in (*action.after.workers, *action.after.ps)}
-    if not touched <= nodes.rows:
-        if touched != {ANYWHERE} or _anywhere_and_somewhere(actions):
-            raise Bug("a worker would sit on a node that does not exist")
-        _check_count(actions, snapshot)
-        return
-    if not (nodes.is_open_to_all and not any(shape.selector for shape in shapes.rows)):
-        _check_doors(actions, snapshot)
-    if len(shapes) == 1 and shapes[0].is_plain:
+    if len(shapes) == 1 and shapes[0].is_plain and nodes.is_open_to_all:
         _check_devices(actions, snapshot)
         return
+    touched = {run[0] for action in actions for run in (*action.after.workers, *action.after.ps)}
+    if not touched <= nodes.rows:
+        _check_afloat(actions, snapshot, touched)
+        return
+    _check_doors(actions, snapshot)
     room = Room(nodes)
     codes = snapshot.jobs.shape
     for action in actions:
@@ -71,8 +68,12 @@ def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
         raise Bug("a shared device would be over-committed")
 
 
-def _anywhere_and_somewhere(actions: Sequence[Action]) -> bool:
-    return any(run[0] != ANYWHERE for action in actions for run in action.before.workers)
+def _check_afloat(actions: Sequence[Action], snapshot: Snapshot, touched: Collection[int]) -> None:
+    """Devices are only counted: then everybody sits nowhere in particular."""
+    sits = any(run[0] != ANYWHERE for action in actions for run in action.before.workers)
+    if sits or any(node != ANYWHERE for node in touched):
+        raise Bug("a worker would sit on a node that does not exist")
+    _check_count(actions, snapshot)
 
 
 def _check_gang(action: Action, shape: Shape, snapshot: Snapshot) -> None:
@@ -110,6 +111,9 @@ def _check_devices(actions: Sequence[Action], snapshot: Snapshot) -> None:
                 raise Bug(f"{snapshot.jobs.name_of(action.row)} would have {count} workers on a node")
             taken[node] = taken.get(node, 0) + count
     free = snapshot.nodes.free[Resource.DEVICES]
+    if taken and (min(taken) < 0 or max(taken) >= len(free)):
+        _check_afloat(actions, snapshot, taken)
+        return
     for node, count in taken.items():
         if count > 0 and count * need > free.item(node):
             raise Bug(f"node {snapshot.nodes.name[node]} would be over-committed")

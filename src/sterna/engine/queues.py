@@ -96,10 +96,12 @@ def _exchanged(snapshot: Snapshot, second: Bools) -> Ints:
     if len(first):
         free = _make_way(snapshot, second, first, target)
     if free >= smallest:
-        rows = (waits & second).nonzero()[0]
-        sizes = snapshot.cost(jobs.minimum).take(rows)
-        places, _ = walk_by(jobs.first_start.take(rows), sizes, sizes, free, smallest)
-        target[rows[places]] = jobs.minimum[rows[places]]
+        cost = snapshot.cost(jobs.minimum)
+        rows = ((cost <= free) & waits & second).nonzero()[0]
+        if len(rows):
+            sizes = cost.take(rows)
+            places, _ = walk_by(jobs.first_start.take(rows), sizes, sizes, free, smallest)
+            target[rows[places]] = jobs.minimum[rows[places]]
     return target
 
 
@@ -134,9 +136,10 @@ def next_change(snapshot: Snapshot, queues: Queues, target: Ints, threshold: flo
     """When a job next changes queue, should nothing else happen, and that matters to anybody."""
     until = min(queues.next_return, _next_demotion(snapshot, queues, target, threshold))
     if promote:
-        stopped = (snapshot.jobs.workers * (target == 0)).nonzero()[0]
-        ran = snapshot.jobs.executed.take(stopped)
-        until = min(until, snapshot.now + promote * float(ran.min(initial=NEVER, where=ran > 0)))
+        stopped = ((target == 0) & (snapshot.jobs.workers > 0)).nonzero()[0]
+        if len(stopped):
+            ran = snapshot.jobs.executed.take(stopped)
+            until = min(until, snapshot.now + promote * float(ran.min(initial=NEVER, where=ran > 0)))
     return until
 
 

@@ -30,19 +30,15 @@ class ActiveTable:
         self._room = 64
         self.columns: dict[str, Array] = {"key": np.empty(self._room, dtype=np.int64)}
         """Those that somebody has read."""
-        self._seen: dict[str, Array] = {"key": _unwritable(self.columns["key"])}
+        self.seen: dict[str, Array] = {"key": _unwritable(self.columns["key"])}
+        """The same, read-only."""
 
     def read(self, name: str) -> Array:
         """The column, read-only, for the jobs that are active now."""
-        seen = self._seen.get(name)
+        seen = self.seen.get(name)
         if seen is None:
             seen = self._keep(name)
         return seen[self.first : self.first + self.count]
-
-    def at_hand(self) -> dict[str, Array]:
-        """All columns that somebody has read before."""
-        first, end = self.first, self.first + self.count
-        return {name: column[first:end] for name, column in self._seen.items()}
 
     def write(self, name: str, place: int, value: float) -> None:
         """Keep a column in step with the books, if anybody has read it."""
@@ -91,8 +87,8 @@ class ActiveTable:
         column = np.empty(self._room, dtype=book.dtype if isinstance(book, np.ndarray) else np.float64)
         column[self.first : self.first + self.count] = values
         self.columns[name] = column
-        self._seen[name] = _unwritable(column)
-        return self._seen[name]
+        self.seen[name] = _unwritable(column)
+        return self.seen[name]
 
     def _make_room(self, more: int) -> None:
         """Move everything to the front, into wider columns unless half of the room was free there."""
@@ -100,7 +96,7 @@ class ActiveTable:
             self._room = 2 * (self.count + more)
         here = slice(self.first, self.first + self.count)
         self.columns = {name: _moved(column[here], self._room) for name, column in self.columns.items()}
-        self._seen = {name: _unwritable(column) for name, column in self.columns.items()}
+        self.seen = {name: _unwritable(column) for name, column in self.columns.items()}
         self.first = 0
 
 

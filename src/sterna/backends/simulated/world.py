@@ -1,8 +1,8 @@
 """The simulated world: exact events on a virtual clock, no time step.
 
 Progress is stored as (work left at an instant, rate since then), so a job that nothing happens to costs nothing; ends
-are in one heap whose stale entries are recognised by their version. Columns are gathered for the active jobs when a
-rule reads them.
+are in one heap whose stale entries are recognised by their version. What rules read of the active jobs lies dense in a
+table (`table.py`); what happens to a job changes its entries and nobody else's.
 """
 
 from __future__ import annotations
@@ -157,21 +157,21 @@ class SimulatedBackend:
     # What the controller sees.
 
     def observe(self) -> Snapshot:
-        return Snapshot(
-            self.now,
-            Jobs(_Active(self), None, self.table.at_hand()),
-            self._nodes,
-            self.jobs.shapes,
-            self.jobs.curves,
-            self._seen_homes,
-            self._free,
-            self._used,
-            self._least,
-            self._widest,
-            self._is_rigid,
-            self._last_action,
-            self._sorted_history,
-            self.costs.restart_seconds,
+        return Snapshot.quick(
+            now=self.now,
+            jobs=Jobs(_Active(self)),
+            nodes=self._nodes,
+            shapes=self.jobs.shapes,
+            curves=self.jobs.curves,
+            homes=self._seen_homes,
+            free_units=self._free,
+            held_units=self._used,
+            least_units=self._least,
+            widest=self._widest,
+            is_rigid=self._is_rigid,
+            last_action=self._last_action,
+            history=self._sorted_history,
+            restart_seconds=self.costs.restart_seconds,
         )
 
     def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
@@ -379,21 +379,25 @@ class SimulatedBackend:
 class _Active:
     """The active jobs of a simulated world, as a source of columns."""
 
-    __slots__ = ("_count", "_table", "_world")
+    __slots__ = ("_end", "_first", "_seen", "_world")
 
     def __init__(self, world: SimulatedBackend) -> None:
-        self._world, self._table = world, world.table
-        self._count = world.table.count
+        table = world.table
+        self._world, self._seen = world, table.seen
+        self._first, self._end = table.first, table.first + table.count
 
     def __len__(self) -> int:
-        return self._count
+        return self._end - self._first
 
     def column(self, name: str) -> npt.NDArray[Any]:
+        seen = self._seen.get(name)
+        if seen is not None:
+            return seen[self._first : self._end]
         line = self._world.lines.get(name)
-        return self._table.read(name) if line is None else line.at(self._world.now)
+        return self._world.table.read(name) if line is None else line.at(self._world.now)
 
     def name_of(self, row: int) -> str:
-        return self._world.jobs.name[int(self._table.read("key")[row])]
+        return self._world.jobs.name[int(self._seen["key"][self._first + row])]
 
     def is_zero(self, name: str) -> bool:
         return self._world.is_zero(name)

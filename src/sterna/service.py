@@ -14,6 +14,7 @@ from sterna.description import described
 from sterna.engine.check import check
 from sterna.engine.decide import decide
 from sterna.engine.registry import RuleKind
+from sterna.errors import UserError
 from sterna.model.cluster import ANYWHERE, Home
 from sterna.model.plan import Action, Decision
 from sterna.model.snapshot import Snapshot
@@ -39,6 +40,11 @@ def replay(journal: str | Path, number: int, policy: str | None = None, placemen
     """A recorded round decided again, with the rules that decided it then or with others, beside what was done then."""
     opening = read_opening(journal)
     policy, placement = policy or opening.policy, placement or opening.placement
+    if (placement.partition(":")[0] == "none") != (opening.placement.partition(":")[0] == "none"):
+        raise UserError(
+            f"'{journal}' was recorded with placement '{opening.placement}': devices that were only counted cannot be "
+            f"placed, nor the other way round; leave --placement out."
+        )
     recorded = read_round(journal, number)
     snapshot = recorded.snapshot
     decision = decide(snapshot, make_rules(policy, placement))

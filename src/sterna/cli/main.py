@@ -21,7 +21,7 @@ from typing import Any
 import click
 import typer
 
-from sterna.cli import compare, plan, policies, replay, simulate, trace, version
+from sterna.cli import compare, explain, plan, policies, replay, simulate, trace, version, whatif
 from sterna.errors import Bug, Retry, UserError
 
 _COMMANDS: dict[str, Callable[..., None]] = {
@@ -30,6 +30,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "plan": plan.command,
     "policies": policies.command,
     "replay": replay.command,
+    "explain": explain.command,
+    "whatif": whatif.command,
     "version": version.command,
 }
 _GROUPS = {"trace": trace.app}

@@ -194,7 +194,11 @@ def read_rounds(path: str | Path) -> Iterator[Round]:
                 raise UserError(
                     f"'{path}', line {number}: a round comes before the nodes it was decided on; the file is damaged."
                 )
-            yield _as_round(line, world)
+            try:
+                yield _as_round(line, world)
+            except (KeyError, ValueError, TypeError, IndexError) as error:
+                what = f"{type(error).__name__}: {error}"
+                raise UserError(f"'{path}', line {number}: this round is damaged ({what}); write it anew.") from None
 
 
 def read_round(path: str | Path, number: int) -> Round:
@@ -247,10 +251,12 @@ def _as_round(line: RoundLine, world: World) -> Round:
         shared,
     )
     finished = np.array(line.finished_service, dtype=np.float64)
+    columns = _columns(line)
+    barred = columns["maximum"] < columns["minimum"]
     sums = line.sums
     snapshot = Snapshot(
         line.now,
-        Jobs(WrittenJobs(line.name, _columns(line))),
+        Jobs(WrittenJobs(line.name, columns), barred if barred.any() else None),
         nodes,
         Shapes(tuple(_shape_of(fields) for fields in world.shapes)),
         Curves(tuple(tuple(row) for row in world.curves)),

@@ -26,7 +26,7 @@ class Stay:
 
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
         placed = place(self, snapshot, target)
-        if (self.repack == "always" and placed.actions) or (self.repack == "stuck" and placed.misfits):
+        if (self.repack == "always" and placed.actions) or (self.repack != "never" and placed.misfits):
             return repacked(self, snapshot, target, placed)
         return placed
 

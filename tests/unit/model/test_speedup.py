@@ -1,4 +1,4 @@
-"""Speed-up curves: concave ones are kept, others are repaired with a notice, and nothing is promised beyond the known."""
+"""Speed-up curves: concave ones are kept, others repaired with a notice, and nothing is promised beyond the known."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+
 from sterna.model.speedup import LINEAR, Curves, Repaired, concave
 
 

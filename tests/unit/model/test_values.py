@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from sterna.model.cluster import NOWHERE, Home, Resource, Shape, slots_in
 from sterna.model.plan import Kind, kind_of
 from sterna.model.snapshot import take_stock
-
 from tests.builders import a_job, a_node, a_snapshot, some_nodes
 
 

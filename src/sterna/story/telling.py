@@ -1,50 +1,33 @@
-"""Stories: what a journal tells of one job, what would have started it, and what other rules would have done.
+"""`explain`: the story of one job, from a journal, as sentences in the order of time.
 
-`explain` reads rounds one after the other and turns those that touched a job into sentences; for a job that waits it
-changes the recorded snapshot and asks `decide` again, until the smallest change that starts the job is found. `whatif`
-asks another policy about every recorded round, then simulates the recorded jobs under it. For every way in; nothing is
-carried out, and no journal is written or changed.
+Rounds are read one after the other and those that touched the job become sentences; waits that follow one another for
+the same kind of reason are told as one. What would have started a job that waits is asked of `counterfactual`.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from sterna.backends.simulated.costs import Costs, Fault
-from sterna.backends.simulated.workload import Workload
-from sterna.backends.simulated.world import SimulatedBackend
-from sterna.control.controller import Controller
 from sterna.control.journal import Round, read_opening, read_round, read_rounds
-from sterna.engine.check import check
-from sterna.engine.decide import Rules, decide
-from sterna.engine.registry import RuleKind
-from sterna.engine.room import Room
 from sterna.errors import UserError, did_you_mean
-from sterna.model.cluster import ANYWHERE, MILLI, Bools, Home, Nodes, Resource, Shape, Shapes
-from sterna.model.plan import Action, Decision, Kind
-from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, take_stock
-from sterna.model.speedup import LINEAR, Curves
-from sterna.wiring import make_policy, make_rules, rules_of
+from sterna.model.plan import Action, Kind
+from sterna.model.snapshot import JobKey, Snapshot
+from sterna.story.counterfactual import changes_that_start
+from sterna.story.rounds import Progress, rounds_of
+from sterna.story.words import by_node, counted, duration, places, workers_on
+from sterna.wiring import make_rules
 
 Document = dict[str, object]
-Progress = Callable[[int, int], None]
-"""Told how many lines of the journal are read, and of how many."""
 
-_ROUNDS_BETWEEN_REPORTS = 50
 _MOST_NAMES = 20
-_MOST_DIFFERENCES = 3
-_PLENTY = 1 << 40
-"""CPUs and memory of a node that is imagined for its devices."""
+"""Jobs that an error lists."""
 _ROUNDING = 1e-6
+_NUMBERED = re.compile(r"[\d.]+|s\b|\b(?:is|are)\b")
+"""What varies in a reason with its number: the number, and the endings that agree with it."""
 
 
 def explain(
@@ -67,7 +50,9 @@ def explain(
     changes: list[Document] = []
     if story.state == "waits":
         rules = make_rules(opening.policy, opening.placement)
-        changes = [change for change in _changes(last.snapshot, story.key, rules, opening.placement) if change]
+        row = _row_of(last.snapshot, story.key)
+        assert row is not None, "a job that waits is in the last round"
+        changes = [change.document for change in changes_that_start(last.snapshot, row, rules)]
     return {
         "job": job,
         "policy": opening.policy,
@@ -80,40 +65,12 @@ def explain(
     }
 
 
-def duration(seconds: float) -> str:
-    """A span as people say it, in at most two units."""
-    if seconds < 600:
-        return f"{seconds:.1f}".removesuffix(".0") + " s"
-    whole = round(seconds)
-    for unit, size, lesser, small in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= size:
-            rest = whole % size // small
-            return f"{whole // size} {unit}" + (f" {rest} {lesser}" if rest else "")
-    return f"{whole} s"
-
-
-# Reading.
-
-
-def _rounds(journal: str | Path, progress: Progress | None) -> Iterator[Round]:
-    total = _line_count(journal) if progress else 0
-    for done, recorded in enumerate(read_rounds(journal), 1):
-        if progress and done % _ROUNDS_BETWEEN_REPORTS == 0:
-            progress(done, total)
-        yield recorded
-
-
-def _line_count(journal: str | Path) -> int:
-    with Path(journal).open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-
-
 def _heard(
     journal: str | Path, story: _Story, at_seconds: float | None, number: int | None, progress: Progress | None
 ) -> Round:
     """Let the story hear every round up to the chosen one, which is returned."""
     last: Round | None = None
-    for recorded in _rounds(journal, progress):
+    for recorded in rounds_of(journal, progress):
         if last and at_seconds is not None and recorded.snapshot.now - story.start > at_seconds + _ROUNDING:
             break
         story.hear(recorded)
@@ -145,9 +102,6 @@ def _unheard(journal: str | Path, story: _Story) -> UserError:
     if len(names) > _MOST_NAMES and not hint.startswith("did"):
         hint = f"it tells of {len(names):,} jobs, such as {', '.join(sorted(names)[:3])}."
     return UserError(f"'{journal}' tells of no job '{story.job}': {hint}")
-
-
-# Telling.
 
 
 class _Story:
@@ -190,7 +144,9 @@ class _Story:
             self.state = "ended"
         elif self._home:
             self.state = "runs"
-            self._tell(last, "runs", f"runs with {_workers(self._home)}.")
+            self._tell(last, "runs", f"runs with {workers_on(self._home)}.")
+        elif self._wait is None:
+            self.state = "stopped"  # in this very round: it does not wait yet
         else:
             self.state = "waits"
             self._close_wait(last, is_over=False)
@@ -206,35 +162,38 @@ class _Story:
         low, high, asked = jobs.minimum.item(row), jobs.maximum.item(row), jobs.request.item(row)
         sizes = "" if low == high else f" ({low} to {high} possible)"
         rank = f", priority {jobs.priority.item(row)}" if jobs.priority.item(row) else ""
-        sentence = f"submitted: asks for {_counted(asked, 'worker')}{sizes}{rank}."
+        sentence = f"submitted: asks for {counted(asked, 'worker')}{sizes}{rank}."
         self._tell(recorded, "submitted", sentence, self._submit)
-        self._home = _named(recorded.snapshot, recorded.snapshot.home_of(row))
+        self._home = by_node(recorded.snapshot, recorded.snapshot.home_of(row))
         if self._home:
-            self._tell(recorded, "found", f"ran already with {_workers(self._home)} when first seen.")
+            self._tell(recorded, "found", f"ran already with {workers_on(self._home)} when first seen.")
 
     def _notice_drift(self, recorded: Round, row: int) -> None:
         """What happened to its workers though nobody decided it."""
         snapshot = recorded.snapshot
-        home = _named(snapshot, snapshot.home_of(row))
+        home = by_node(snapshot, snapshot.home_of(row))
         had, has = sum(self._home.values()), sum(home.values())
         if had and not has:
             up = {name for name, is_open in zip(snapshot.nodes.name, snapshot.nodes.is_open, strict=True) if is_open}
             gone = [name for name in self._home if name and name not in up]
             why = f"{', '.join(gone)} went away" if gone else "nobody decided so"
-            self._tell(recorded, "lost", f"lost its {_counted(had, 'worker')}: {why}.")
+            self._tell(recorded, "lost", f"lost its {counted(had, 'worker')}: {why}.")
         elif had != has:
             self._close_wait(recorded)
-            self._tell(recorded, "found", f"has {_workers(home)} instead of {had}; nobody decided so.")
+            self._tell(recorded, "found", f"has {workers_on(home)} instead of {had}; nobody decided so.")
         self._home = home
 
     def _change(self, recorded: Round, action: Action) -> None:
+        if action.kind is Kind.START and self._wait is None:  # stopped or lost, and back in the very next round
+            since = recorded.snapshot.jobs.waiting_since.item(action.row)
+            self._wait = _Wait(recorded, since, "", "")
         self._close_wait(recorded)
-        self._home = _named(recorded.snapshot, action.after)
+        self._home = by_node(recorded.snapshot, action.after)
         said = dict(recorded.reasons).get(self.job, f"{action.kind.name.lower()}.").removesuffix(".")
-        places = _places(self._home)
+        where = places(self._home)
         joint = " on " if action.kind is Kind.START else "; now on "
         event = {Kind.START: "started", Kind.GROW: "grew", Kind.SHRINK: "shrank", Kind.STOP: "stopped"}
-        self._tell(recorded, event.get(action.kind, "moved"), said + (joint + places if places else "") + ".")
+        self._tell(recorded, event.get(action.kind, "moved"), said + (joint + where if where else "") + ".")
 
     def _keep_waiting(self, recorded: Round, row: int) -> None:
         because = _because(dict(recorded.reasons).get(self.job, "no reason was recorded."))
@@ -254,7 +213,7 @@ class _Story:
         self._waited += seconds
         verb, event = ("waited", "waited") if is_over else ("has waited", "waits")
         if seconds > 0 or not is_over:
-            sentence = f"{verb} {duration(seconds)}: {wait.why}."
+            sentence = f"{verb} {duration(seconds)}{wait.why}."
             self._tell(wait.began, event, sentence, wait.since, wait_s=seconds)
 
     def _end(self, recorded: Round) -> None:
@@ -276,11 +235,12 @@ class _Wait:
 
     def is_like(self, because: str) -> bool:
         """The same words; a number that changes from round to round makes no new wait."""
-        return re.sub(r"[\d.]+", "#", because) == re.sub(r"[\d.]+", "#", self.last)
+        return _NUMBERED.sub("", because) == _NUMBERED.sub("", self.last)
 
     @property
     def why(self) -> str:
-        return self.first if self.first == self.last else f"{self.first}; at last {self.last}"
+        told = self.first if self.first == self.last else f"{self.first}; at last {self.last}"
+        return f": {told}" if told else ""
 
 
 def _because(sentence: str) -> str:
@@ -288,28 +248,7 @@ def _because(sentence: str) -> str:
 
 
 def _row_of(snapshot: Snapshot, key: JobKey | None) -> int | None:
-    found = np.flatnonzero(snapshot.jobs.key == key) if key is not None else ()
+    if key is None:
+        return None
+    found = np.flatnonzero(snapshot.jobs.key == key)
     return int(found[0]) if len(found) else None
-
-
-def _named(snapshot: Snapshot, home: Home) -> dict[str, int]:
-    """Workers by the name of their node; by the empty name where they are only counted."""
-    counts = Counter[str]()
-    for node, count in home.workers:
-        counts["" if node == ANYWHERE else snapshot.nodes.name[node]] += count
-    return dict(counts)
-
-
-def _places(home: Mapping[str, int]) -> str:
-    if len(home) == 1:
-        return next(iter(home))
-    return ", ".join(f"{node} ({count})" for node, count in home.items())
-
-
-def _workers(home: Mapping[str, int]) -> str:
-    places = _places(home)
-    return _counted(sum(home.values()), "worker") + (f" on {places}" if places else "")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

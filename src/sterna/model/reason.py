@@ -16,7 +16,7 @@ class Code(Enum):
     SHRANK_BY_RULE = "shrank from {m} to {n} {workers}, the share that the policy gives it now"
     STOPPED = "stopped with {n} {workers} to make room for {who}, which goes first under this policy"
     STOPPED_BY_RULE = "stopped with {n} {workers}: the policy gives it nothing now"
-    MOVED = "moved: its {n} {workers} sit on other nodes now"
+    MOVED = "moved {n} {workers} to other nodes"
     NEEDS_DEVICES = "waits: {n} more {units_n} needed ({m} free)"
     NEEDS_ROOM = "waits: {m} {units_m} free, but not where its {n} {workers} could be placed together"
     BEHIND = "waits: jobs that go first under this policy hold or get the {n} {units_n} it needs"

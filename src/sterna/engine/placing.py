@@ -98,26 +98,35 @@ def _release(chooser: Chooser, snapshot: Snapshot, room: Room, falling: list[tup
 
 def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish]) -> Placed:
     """Pickiest and largest first; equal new jobs in one step where that is worth it."""
-    rising.sort()
+    actions: list[Action] = []
     if len(rising) >= _MANY:
         room.expect_many()
-    actions: list[Action] = []
+        rising = _without_many(chooser, snapshot, room, rising, actions)
     misfits: list[Misfit] = []
-    for (_, _, _, code), group in groupby(rising, key=_size_and_shape):
+    for _, _, _, code, row, old, new in sorted(rising):
+        home = snapshot.home_of(row) if old else NOWHERE
+        after, fitted = _raised(chooser, room, snapshot.shapes[code], home, new, snapshot.jobs.minimum.item(row))
+        if fitted > old:
+            actions.append(_action(snapshot, row, home, after))
+        if fitted < new:
+            misfits.append(Misfit(row, fitted))
+    actions.sort(key=_carrying_out)
+    return Placed(actions, misfits)
+
+
+def _without_many(
+    chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish], actions: list[Action]
+) -> list[Wish]:
+    """Start equal new jobs in one step where there are many of them; the wishes that are left."""
+    left: list[Wish] = []
+    for (_, _, _, code), group in groupby(sorted(rising), key=_size_and_shape):
         alike, shape = list(group), snapshot.shapes[code]
         fresh = [wish[4] for wish in alike if not wish[5]]
         if len(fresh) >= _MANY and not shape.ps and not shape.is_fraction:
             started = set(_start_many(chooser, snapshot, room, fresh, alike[0][6], shape, actions))
             alike = [wish for wish in alike if wish[4] not in started]
-        for _, _, _, _, row, old, new in alike:
-            home = snapshot.home_of(row) if old else NOWHERE
-            after, fitted = _raised(chooser, room, shape, home, new, snapshot.jobs.minimum.item(row))
-            if fitted > old:
-                actions.append(_action(snapshot, row, home, after))
-            if fitted < new:
-                misfits.append(Misfit(row, fitted))
-    actions.sort(key=_carrying_out)
-    return Placed(actions, misfits)
+        left += alike
+    return left
 
 
 def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish]) -> Placed:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import traceback
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from sterna.engine.decide import Rules
-from sterna.engine.registry import Placement, Policy, RuleInfo, RuleKind, known, make_rule
+from sterna.engine.registry import Placement, Policy, RuleInfo, RuleKind, Target, known, make_rule
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI, Nodes
+from sterna.model.snapshot import Snapshot
 
 _PACKAGES = {RuleKind.POLICY: "sterna.policies", RuleKind.PLACEMENT: "sterna.placements"}
 
@@ -38,8 +40,36 @@ def rules_of(kind: RuleKind) -> list[RuleInfo]:
 
 def make_policy(spec: str) -> Policy:
     discover()
-    made: Policy = make_rule(RuleKind.POLICY, _loaded(spec))
-    return made
+    name = _loaded(spec)
+    made: Policy = make_rule(RuleKind.POLICY, name)
+    return made if name == spec else Guarded(made, spec)
+
+
+class Guarded:
+    """A user's own policy: what goes wrong in it is said to be its own, with the line."""
+
+    def __init__(self, policy: Policy, spec: str) -> None:
+        self.policy, self._spec = policy, spec
+
+    def __call__(self, snapshot: Snapshot) -> Target:
+        try:
+            wish = self.policy(snapshot)
+            workers = np.asarray(wish.workers)
+            least, most = snapshot.jobs.minimum, snapshot.jobs.maximum
+            wrong = ((workers != 0) & ((workers < least) | (workers > most))).nonzero()[0]
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {error}"
+            raise UserError(
+                f"The policy '{self._spec}' failed ({what}, {where.filename}, line {where.lineno})."
+            ) from None
+        if len(wrong):
+            row = wrong.item(0)
+            raise UserError(
+                f"The policy '{self._spec}' gives {snapshot.jobs.name_of(row)} {workers[row]} workers; it must be 0 or "
+                f"from {least[row]} to {most[row]}."
+            )
+        return wish
 
 
 def make_placement(spec: str) -> Placement:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.console import ROOT, lay_out
 
 TRIAL = """
@@ -28,7 +30,7 @@ for spec in ("./smallest.py", "./smallest.py:by=request"):
     assert not controller.round().plan.actions, "deciding again on its own result changes something"
     controller.run()
     assert max(world.finish) < NEVER
-    print(type(rules.policy).__name__)
+    print(type(rules.policy.policy).__name__)
 """
 
 
@@ -39,3 +41,22 @@ def test_the_example_of_contributing_runs_by_its_file_name(tmp_path: Path) -> No
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["Smallest", "Smallest"]
+
+
+@pytest.mark.parametrize(
+    ("last_line", "sentence"),
+    [
+        pytest.param('raise ValueError("boom")', "ValueError: boom", id="it raises"),
+        pytest.param("return 5", "AttributeError", id="it answers with something else"),
+        pytest.param("return Target(target + 99)", "100 workers; it must be 0 or from", id="it gives too much"),
+    ],
+)
+def test_a_mistake_in_a_user_s_own_policy_is_said_to_be_theirs(tmp_path: Path, last_line: str, sentence: str) -> None:
+    lay_out(ROOT / "CONTRIBUTING.md", tmp_path)
+    file = tmp_path / "smallest.py"
+    file.write_text(file.read_text().replace("        return Target(target)", f"        {last_line}"))
+    code = TRIAL.format(src=str(ROOT / "src"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "sterna.errors.UserError: The policy './smallest.py" in done.stderr
+    assert sentence in done.stderr

@@ -23,7 +23,8 @@ def reasons_for(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action]
 
 def _changes(snapshot: Snapshot, actions: Sequence[Action]) -> list[Reason]:
     gainers = [action for action in actions if action.kind in (Kind.START, Kind.GROW)]
-    who = snapshot.jobs.name_of(gainers[0].row) if gainers else ""
+    makes_room = _taken(snapshot, gainers) > snapshot.free_units
+    who = snapshot.jobs.name_of(gainers[0].row) if gainers and makes_room else ""
     return [_change(action, snapshot.jobs.name_of(action.row), who) for action in actions]
 
 

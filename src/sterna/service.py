@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sterna.control.journal import Round, read_opening, read_round
 from sterna.description import described
@@ -21,7 +22,7 @@ from sterna.model.snapshot import Snapshot
 from sterna.settings import placement_for
 from sterna.wiring import make_rules, rules_of
 
-Document = dict[str, object]
+Document = dict[str, Any]
 
 
 def plan(document: Mapping[str, object], policy: str, placement: str | None = None) -> Document:

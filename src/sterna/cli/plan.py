@@ -43,7 +43,7 @@ def command(file: File, policy: PolicyOption, placement: Placement = None, as_js
         answer = plan(document, policy, placement)
     except UserError as error:
         raise UserError(f"{file}: {error}" if _is_about(str(error)) else str(error)) from None
-    show_notices(answer.get("notices", ()))  # type: ignore[arg-type]
+    show_notices(answer.get("notices", ()))
     if as_json:
         show_json(answer)
     else:

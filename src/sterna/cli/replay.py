@@ -39,5 +39,5 @@ def command(
     out.print(
         f"Round {number} at {answer['now']:g} s, decided again by {answer['policy']} / {answer['placement_rule']}"
     )
-    show_plan(answer, answer["recorded"]["workers"])  # type: ignore[index]
+    show_plan(answer, answer["recorded"]["workers"])
     out.print("The plan is the recorded one." if answer["same"] else "The plan differs from the recorded one.")

@@ -33,7 +33,7 @@ def command(journal: Journal, policy: PolicyOption, placement: Placement = None,
 
     with progress_bar("lines read") as progress:
         answer = whatif(journal, policy, placement, progress)
-    show_notices(answer["notices"])  # type: ignore[arg-type]
+    show_notices(answer["notices"])
     if as_json:
         show_json(answer)
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from sterna.control.journal import Round, read_opening
 from sterna.engine.check import check
@@ -22,7 +23,7 @@ from sterna.story.rounds import Progress, rounds_of
 from sterna.story.words import by_node, counted, places, workers_on
 from sterna.wiring import make_rules
 
-Document = dict[str, object]
+Document = dict[str, Any]
 
 _MOST_DIFFERENCES = 3
 _COUNTED = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from sterna.model.speedup import Curves, Floats
 from sterna.story.history import History, PastJob
 from sterna.story.words import counted
 
-Document = dict[str, object]
+Document = dict[str, Any]
 
 _AGREEMENT = 1e-6
 """Relative difference of means that is mere rounding."""

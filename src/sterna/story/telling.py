@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from sterna.story.rounds import Progress, rounds_of
 from sterna.story.words import by_node, counted, duration, places, workers_on
 from sterna.wiring import make_rules
 
-Document = dict[str, object]
+Document = dict[str, Any]
 
 _MOST_NAMES = 20
 """Jobs that an error lists."""

@@ -302,11 +302,15 @@ class _Entry:
         name = self._values.get("name")
         if isinstance(name, bool) or not isinstance(name, str | int) or not str(name).strip():
             raise self.refusal("name", name, "a name")
+        if not str(name).strip().isprintable():
+            raise self.refusal("name", name, "a name without line breaks or control characters")
         return str(name).strip()
 
     def number(self, key: str, default: float, *, above: bool = False, most: float = _LARGEST) -> float:
         value = self._values.get(key, default)
-        if not _is_number(value) or not 0 <= value <= most or (above and not value):
+        if _is_number(value) and value > most:
+            raise self.refusal(key, value, f"a number of at most {most:,.0f}")
+        if not _is_number(value) or value < 0 or (above and not value):
             raise self.refusal(key, value, "a number above 0" if above else "a number of at least 0")
         return float(value)
 

@@ -6,6 +6,7 @@ decides a recorded round again. Nothing is stored and nothing is carried out her
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from sterna.engine.check import check
 from sterna.engine.decide import decide
 from sterna.engine.registry import RuleKind
 from sterna.errors import UserError
-from sterna.model.cluster import ANYWHERE, Home
+from sterna.model.cluster import ANYWHERE
 from sterna.model.plan import Action, Decision
 from sterna.model.snapshot import Snapshot
 from sterna.settings import placement_for
@@ -48,7 +49,7 @@ def replay(journal: str | Path, number: int, policy: str | None = None, placemen
         )
     recorded = read_round(journal, number)
     snapshot = recorded.snapshot
-    decision = decide(snapshot, make_rules(policy, placement))
+    decision = decide(snapshot, make_rules(policy, placement, opening.migration, opening.share))
     check(decision.plan, snapshot)
     return {
         "round": recorded.number,
@@ -73,7 +74,7 @@ def rules() -> Document:
                     {
                         "name": parameter.name,
                         "type": parameter.kind.__name__,
-                        "default": parameter.default,
+                        "default": _as_json(parameter.default),
                         "choices": list(parameter.choices),
                         "help": parameter.help,
                     }
@@ -86,20 +87,28 @@ def rules() -> Document:
     }
 
 
+def _as_json(value: object) -> object:
+    """JSON has no infinity; as a text it can be given back as it is."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _answer(snapshot: Snapshot, decision: Decision) -> Document:
     """The state after the plan for every job, what changes, and why."""
     changed = {action.row: action for action in decision.plan.actions}
-    allocation, placed = {}, {}
+    allocation, placed, servers = {}, {}, {}
     for row in range(len(snapshot.jobs)):
         home = changed[row].after if row in changed else snapshot.home_of(row)
         name = snapshot.jobs.name_of(row)
         allocation[name] = home.size
-        placed[name] = _by_node(snapshot, home)
+        placed[name] = _by_node(snapshot, home.workers)
+        if home.ps:
+            servers[name] = _by_node(snapshot, home.ps)
     return {
         "allocation": allocation,
         "placement": placed,
         "actions": _actions(snapshot, decision.plan.actions),
         "reasons": {reason.job: reason.sentence for reason in decision.reasons},
+        "parameter_servers": servers,
     }
 
 
@@ -121,14 +130,14 @@ def _action(snapshot: Snapshot, action: Action) -> Document:
     return {
         "action": action.kind.name.lower(),
         "job": snapshot.jobs.name_of(action.row),
-        "from": _by_node(snapshot, action.before),
-        "to": _by_node(snapshot, action.after),
+        "from": _by_node(snapshot, action.before.workers),
+        "to": _by_node(snapshot, action.after.workers),
     }
 
 
-def _by_node(snapshot: Snapshot, home: Home) -> dict[str, int]:
+def _by_node(snapshot: Snapshot, runs: Sequence[tuple[int, int]]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for node, count in home.workers:
+    for node, count in runs:
         if node != ANYWHERE:
             counts[snapshot.nodes.name[node]] = counts.get(snapshot.nodes.name[node], 0) + count
     return counts

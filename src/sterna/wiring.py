@@ -15,14 +15,33 @@ from pathlib import Path
 import numpy as np
 
 from sterna.engine.decide import Rules
-from sterna.engine.registry import Placement, Policy, RuleInfo, RuleKind, Target, known, make_rule
+from sterna.engine.registry import (
+    Claim,
+    Migration,
+    Placement,
+    Policy,
+    RuleInfo,
+    RuleKind,
+    Share,
+    Target,
+    known,
+    make_rule,
+)
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI, Nodes
+from sterna.model.growth import GrowthRule
 from sterna.model.snapshot import Snapshot
 
-_PACKAGES = {RuleKind.POLICY: "sterna.policies", RuleKind.PLACEMENT: "sterna.placements"}
+_PACKAGES = {
+    RuleKind.POLICY: "sterna.policies",
+    RuleKind.PLACEMENT: "sterna.placements",
+    RuleKind.MIGRATION: "sterna.migrations",
+    RuleKind.SHARE: "sterna.shares",
+    RuleKind.CLAIM: "sterna.claims",
+}
 
 _MOST_NODES = 1_000_000
+_MOST_DEVICES = 100_000
 
 
 @cache
@@ -78,8 +97,45 @@ def make_placement(spec: str) -> Placement:
     return made
 
 
-def make_rules(policy: str, placement: str) -> Rules:
-    return Rules(make_policy(policy), make_placement(placement))
+def make_migration(spec: str) -> Migration | None:
+    """None for `none`: then no round spends anything on moves."""
+    discover()
+    made: Migration = make_rule(RuleKind.MIGRATION, _loaded(spec))
+    return None if spec.strip() == "none" else made
+
+
+def make_share(spec: str) -> Share | None:
+    """None for `equal`: shares are looked at only where some job does not have an equal one."""
+    discover()
+    made: Share = make_rule(RuleKind.SHARE, _loaded(spec))
+    return None if spec.strip() == "equal" else made
+
+
+def growth_rule_of(rules: Rules) -> GrowthRule:
+    """How a world should find growth categories, so that the migration sees those that it was made for."""
+    rule: GrowthRule = getattr(rules.migration, "growth_rule", GrowthRule())
+    return rule
+
+
+def make_claim(spec: str) -> Claim | None:
+    """None for `none`: then serving pods are left to themselves."""
+    discover()
+    if spec.strip() == "none":
+        return None
+    made: Claim = make_rule(RuleKind.CLAIM, _loaded(spec))
+    return made
+
+
+def make_rules(
+    policy: str, placement: str, migration: str = "none", share: str = "equal", claim: str = "serving"
+) -> Rules:
+    return Rules(
+        make_policy(policy),
+        make_placement(placement),
+        make_migration(migration),
+        make_share(share),
+        make_claim(claim),
+    )
 
 
 def _loaded(spec: str) -> str:
@@ -128,11 +184,18 @@ def simulated_nodes(spec: str, racks: int = 1) -> Nodes:
                 f"--nodes {spec}: '{part.strip()}' is not of the form COUNTxDEVICES; write 80x8 or 10x8,5x4."
             )
         sizes.append((int(match[1]), int(match[2])))
+        if sizes[-1][1] > _MOST_DEVICES:
+            raise UserError(
+                f"--nodes {spec}: {sizes[-1][1]:,} devices on one node are more than any has; write at most "
+                f"{_MOST_DEVICES:,}."
+            )
         if not all(sizes[-1]):
             raise UserError(f"--nodes {spec}: a cluster needs at least one node with at least one device.")
     total_nodes = sum(count for count, _ in sizes)
     if total_nodes > _MOST_NODES:
-        raise UserError(f"--nodes {spec}: {total_nodes:,} nodes are more than the simulator takes ({_MOST_NODES:,}).")
+        raise UserError(
+            f"--nodes {spec}: {total_nodes:,} nodes are more than the simulator takes; write at most {_MOST_NODES:,}."
+        )
     devices = [each for count, each in sizes for _ in range(count)]
     width = len(str(len(devices) - 1))
     total = np.zeros((3, len(devices)), dtype=np.int64)

@@ -148,7 +148,7 @@ def test_looking_changes_nothing(maker: Maker) -> None:
     backend.apply(decided_on(backend.observe()))
     one, other = backend.observe(), backend.observe()
     for name in COLUMNS:
-        assert np.array_equal(getattr(one.jobs, name), getattr(other.jobs, name))
+        assert np.array_equal(getattr(one.jobs, name), getattr(other.jobs, name), equal_nan=True)
     assert (one.now, one.free_units, dict(one.homes)) == (other.now, other.free_units, dict(other.homes))
 
 

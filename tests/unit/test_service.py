@@ -120,6 +120,20 @@ def test_golden_vectors_come_out_of_a_plan(policy: str, gpus: int, jobs: list[Jo
     assert allocation(policy, gpus, *jobs) == expected
 
 
+def test_a_plan_says_where_parameter_servers_go() -> None:
+    description = {
+        "nodes": [{"name": "n1", "gpus": 2, "cpus": 4}, {"name": "n2", "gpus": 2, "cpus": 4}],
+        "jobs": [
+            a_job("new", 2, submit=1, ps={"replicas": 2, "cpus": 1}),
+            a_job("old", 1, running={"n2": 1}, ps={"replicas": 1, "cpus": 1}),
+            a_job("plain", 1, submit=2),
+        ],
+    }
+    answer: Any = plan(description, "fifo")
+    assert answer["allocation"] == {"old": 1, "new": 2, "plain": 1}
+    assert answer["parameter_servers"] == {"old": {"n2": 1}, "new": {"n1": 2}}
+
+
 def test_the_answer_holds_the_state_after_the_plan_for_every_job() -> None:
     description = {
         "nodes": [{"name": "n1", "gpus": 4}, {"name": "n2", "gpus": 4}],
@@ -130,7 +144,8 @@ def test_the_answer_holds_the_state_after_the_plan_for_every_job() -> None:
         ],
     }
     answer: Any = plan(description, "fifo")
-    assert list(answer) == ["allocation", "placement", "actions", "reasons"]
+    assert list(answer) == ["allocation", "placement", "actions", "reasons", "parameter_servers"]
+    assert answer["parameter_servers"] == {}
     assert answer["allocation"] == {"a": 2, "b": 4, "c": 0}
     assert answer["placement"] == {"a": {"n1": 2}, "b": {"n2": 4}, "c": {}}
     assert answer["actions"] == [{"action": "start", "job": "b", "from": {}, "to": {"n2": 4}}]
@@ -233,6 +248,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"jobs": [{"name": "a", "workers": 0}]}, "key 'workers': found 0, expected a whole number from 1"),
     ({"jobs": [{"name": "a", "workers": True}]}, "key 'workers': found 'True'"),
     ({"jobs": [{"name": "a", "remaining": 0}]}, "key 'remaining': found 0, expected a number above 0"),
+    ({"jobs": [{"name": "a", "remaining": 1e300}]}, "found 1e+300, expected a number of at most 1,000,000,000,000,000"),
+    ({"jobs": [{"name": "a\nb"}]}, "expected a name without line breaks"),
     ({"jobs": [{"name": "a", "remaining": -5}]}, "found -5, expected a number above 0"),
     ({"jobs": [{"name": "a", "submit": "now"}]}, "key 'submit': found 'now'"),
     ({"jobs": [{"name": "a", "speedup": []}]}, "key 'speedup': found '[]'"),

@@ -44,7 +44,7 @@ def record(journal: Path) -> Record:
         faults: Sequence[Fault] = (),
     ) -> SimulatedBackend:
         world = SimulatedBackend(a_workload(jobs), simulated_nodes(nodes), costs, faults)
-        with JournalWriter(journal, policy=policy, placement=placement) as writer:
+        with JournalWriter(journal, policy=policy, placement=placement, overwrite=True) as writer:
             Controller(world, make_rules(policy, placement), writer).run()
         return world
 
@@ -140,7 +140,7 @@ def test_another_kind_of_reason_begins_another_wait(record: Record, journal: Pat
     record(scattered(), "2x4")
     assert told(journal, "wide")[1:4] == [
         (1, "waited 9 s: 4 more devices needed."),
-        (10, "waited 190 s: 4 devices are free, but not where its 1 worker could be placed together."),
+        (10, "waited 190 s: 4 devices are free, but not where its 1 worker could be placed."),
         (200, "started with 1 worker on node0."),
     ]
 

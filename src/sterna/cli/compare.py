@@ -34,14 +34,18 @@ def command(
       sterna compare --trace jobs.csv --nodes 16x8 --elastic 1x:4x --report policies.html --json
     """
     from sterna.cli.commandline import typed
-    from sterna.cli.files import output_file
+    from sterna.cli.files import output_file, refuse_clashes
     from sterna.cli.output import progress_bar, show_json, show_notices
     from sterna.cli.tables import show_comparison
     from sterna.errors import UserError
     from sterna.experiments.comparison import compare, policies_of
+    from sterna.experiments.faults import late_faults
     from sterna.experiments.figures import plotly_objects
 
+    if any(part.strip() for part in policies.split(",")) and not all(part.strip() for part in policies.split(",")):
+        raise UserError(f"--policies {policies}: there is nothing between two commas or at an end; remove a comma.")
     specs = policies_of(policies)
+    refuse_clashes({"--trace": options.trace, "--speedups": options.speedups}, {"--report": report})
     if cores is not None and cores < 1:
         raise UserError(f"--cores {cores}: use at least one.")
     if report is not None:
@@ -54,7 +58,9 @@ def command(
             from sterna.experiments.report import comparison_page
 
             write_report(comparison_page(comparison, scenario, typed()))
-    show_notices(comparison.baseline.notices)
+    ends = [float(result.times.finish.max(initial=0.0)) for result in comparison.results]
+    late = late_faults(options.fail or (), scenario.nodes, max(ends))
+    show_notices([*comparison.baseline.notices, *late])
     if as_json:
         show_json(comparison.summary)
     else:

@@ -15,7 +15,7 @@ _WANTED = "expected a description with nodes and jobs"
 
 def read_document(path: str) -> Mapping[str, Any]:
     """The mapping in a file, or in stdin for `-`."""
-    text = sys.stdin.read() if path == "-" else read_text(path)
+    text = sys.stdin.read() if path == "-" else read_text(path, "a YAML or JSON file")
     found = _parsed(path, text)
     if not isinstance(found, Mapping):
         raise UserError(f"{path}: found {'nothing' if found is None else repr(str(found)[:40])}, {_WANTED}.")
@@ -43,11 +43,13 @@ def _loader() -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             seen = set()
             for key, _ in node.value:
+                if not isinstance(key.value, str):
+                    continue  # no key of a description; refused below or by whoever reads it
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"the key '{key.value}' appears twice", key.start_mark
                     )
-                seen.add(key.value if isinstance(key.value, str) else id(key))
+                seen.add(key.value)
             return super().construct_mapping(node, deep)
 
     exponent = re.compile(r"[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$")

@@ -30,11 +30,12 @@ def command(journal: Journal, job: Job, at: At = None, number: Number = None, as
       sterna explain run.jsonl job-7 --at 3600
       sterna explain run.jsonl job-7 --round 12 --json
     """
-    from sterna.cli.output import progress_bar, show_json
+    from sterna.cli.output import progress_bar, show_json, show_notices
     from sterna.story.telling import explain
 
     with progress_bar("lines read") as progress:
         answer = explain(journal, job, at_seconds=at, number=number, progress=progress)
+    show_notices(answer.get("notices", ()))
     if as_json:
         show_json(answer)
     else:

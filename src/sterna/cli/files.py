@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -43,6 +43,17 @@ def output_file(path: str | None, option: str) -> Iterator[Write]:
         raise
 
 
+def refuse_clashes(read: Mapping[str, str | None], written: Mapping[str, str | None]) -> None:
+    """No file may be written that is read by the same command, nor one by two options; both map options to paths."""
+    taken = {os.path.realpath(path): option for option, path in read.items() if path is not None}
+    for option, path in written.items():
+        if path is None or _is_device(path):
+            continue
+        other = taken.setdefault(os.path.realpath(path), option)
+        if other != option:
+            raise UserError(f"{option} {path}: this is the file of {other}, which would be lost; choose another file.")
+
+
 def _put(write: Callable[[bytes], object], contents: str | bytes) -> None:
     write(contents.encode() if isinstance(contents, str) else contents)
 
@@ -56,6 +67,8 @@ def _is_device(path: str) -> bool:
 def _device(path: str, option: str) -> Write:
     if os.path.isdir(path):
         raise UserError(f"{option} {path}: this is a folder; add the name of a file.")
+    if not os.path.exists(path):
+        raise UserError(f"{option} {path}: no new files can be made there; choose another place.")
 
     def write(contents: str | bytes) -> None:
         try:

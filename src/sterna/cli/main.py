@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +20,8 @@ from typing import Any
 import click
 import typer
 
-from sterna.cli import compare, explain, plan, policies, replay, simulate, trace, version, whatif
+from sterna.cli import compare, explain, plan, policies, replay, reproduce, simulate, trace, version, whatif
+from sterna.cli.usage import usage_sentence
 from sterna.errors import Bug, Retry, UserError
 
 _COMMANDS: dict[str, Callable[..., None]] = {
@@ -32,6 +32,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "replay": replay.command,
     "explain": explain.command,
     "whatif": whatif.command,
+    "reproduce": reproduce.command,
     "version": version.command,
 }
 _GROUPS = {"trace": trace.app}
@@ -92,9 +93,9 @@ def _explained(error: Exception) -> int:
     if isinstance(error, _NEEDS_HELP):
         return _said(error.format_message(), 2, prefix="")
     if isinstance(error, click.UsageError):
-        return _said(f"{_sentence(error.format_message())} See '{_command_path(error)} --help'.", 2)
+        return _said(usage_sentence(error), 2)
     if isinstance(error, click.ClickException):
-        return _said(_sentence(error.format_message()), 2)
+        return _said(" ".join(error.format_message().split()), 2)
     if isinstance(error, click.Abort):
         return 130
     if isinstance(error, UserError | Retry):
@@ -118,16 +119,6 @@ _NEEDS_HELP: tuple[type[click.UsageError], ...] = tuple(
 def _said(sentence: str, code: int, prefix: str = "sterna: ") -> int:
     print(f"{prefix}{sentence}", file=sys.stderr)
     return code
-
-
-def _sentence(text: str) -> str:
-    # Both click and typer suggest the nearest command.
-    text = re.sub(r"(Did you mean .+\?) \1", r"\1", " ".join(text.split()))
-    return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _command_path(error: click.UsageError) -> str:
-    return error.ctx.command_path if error.ctx else "sterna"
 
 
 def _forget_stdout() -> None:

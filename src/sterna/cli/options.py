@@ -22,11 +22,29 @@ if TYPE_CHECKING:
     from sterna.model.cluster import Nodes
     from sterna.workloads.trace import Trace
 
+_LONGEST = 1e15
+"""Seconds; as in traces, more cannot be added up."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Placement = Annotated[
     str | None, typer.Option("--placement", help="Which node for each worker.  [default: stay; with dragon: pack]")
 ]
-PolicyOption = Annotated[str, typer.Option("--policy", help="name or name:key=value:key=value; see `sterna policies`.")]
+
+
+def one_policy(text: str | None) -> str | None:
+    """Where one policy is asked for, a list is a mistake that has a command of its own."""
+    if text is not None and ("," in text or text.strip() == "all") and not text.endswith(".py"):
+        raise UserError(
+            f"--policy {text}: one policy is run at a time; to see several side by side use sterna compare --policies "
+            f"{text}."
+        )
+    return text
+
+
+PolicyOption = Annotated[
+    str,
+    typer.Option("--policy", callback=one_policy, help="name or name:key=value:key=value; see `sterna policies`."),
+]
 ReportFile = Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write a self-contained HTML page.")]
 Elastic = Annotated[
     str | None,
@@ -61,7 +79,9 @@ class ScenarioOptions:
     racks: Annotated[int, typer.Option("--racks", metavar="N", help="Racks that the nodes are spread over.")] = 1
     fail: Annotated[
         list[str] | None,
-        typer.Option("--fail", metavar="NODE@SECONDS+SECONDS", help="Lose a node, and for how long; may be repeated."),
+        typer.Option(
+            "--fail", metavar="NODE@SECONDS+SECONDS", help="Lose a node, and for how long; without + for ever."
+        ),
     ] = None
     mtbf: Annotated[
         float | None, typer.Option("--mtbf", metavar="SECONDS", help="Mean time between random faults of each node.")
@@ -69,7 +89,15 @@ class ScenarioOptions:
     mttr: Annotated[float | None, typer.Option("--mttr", metavar="SECONDS", help="Their length.  [default: 600]")] = (
         None
     )
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random faults.")] = 0
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of random faults and of noisy knowledge.")] = 0
+    knowledge: Annotated[
+        str,
+        typer.Option(
+            "--knowledge",
+            metavar="true|learned|noisy:SIGMA",
+            help="What policies know of jobs: all, what was learned so far, or wrong by about SIGMA (0.3: 30 %).",
+        ),
+    ] = "true"
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
@@ -101,12 +129,19 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
 def scenario_of(options: ScenarioOptions) -> Scenario:
     """What the options describe; cheap checks come before the trace is read."""
+    from sterna.backends.simulated.knowledge import knowledge_of
     from sterna.experiments.scenario import Scenario
     from sterna.wiring import make_placement, simulated_nodes
 
+    knowledge = knowledge_of(options.knowledge)
     if options.racks < 1:
-        raise UserError(f"--racks {options.racks}: there is at least one rack.")
+        raise UserError(f"--racks {options.racks}: give at least one rack.")
     nodes = simulated_nodes(options.nodes, options.racks)
+    if options.racks > len(nodes):
+        raise UserError(
+            f"--racks {options.racks}: --nodes {options.nodes} has too few nodes for so many racks; give at most "
+            f"{len(nodes)}."
+        )
     if options.placement is not None:
         make_placement(options.placement)
         if options.placement.partition(":")[0] == "none" and (options.fail or options.mtbf is not None):
@@ -125,6 +160,7 @@ def scenario_of(options: ScenarioOptions) -> Scenario:
         _faults(options, trace, nodes),
         _speedups(options.speedups),
         options.seed,
+        knowledge,
     )
 
 
@@ -165,8 +201,10 @@ def _faults(options: ScenarioOptions, trace: Trace, nodes: Nodes) -> tuple[Fault
 
 
 def _seconds(option: str, value: float, *, above: bool = False) -> float:
-    if not math.isfinite(value) or value < 0 or (above and not value):
-        raise UserError(f"{option} {value:g}: give seconds, a number {'above' if above else 'of at least'} 0.")
+    if math.isnan(value) or not 0 <= value <= _LONGEST or (above and not value):
+        raise UserError(
+            f"{option} {value:g}: give seconds, a number {'above' if above else 'of at least'} 0 and at most 1e15."
+        )
     return value
 
 

@@ -6,11 +6,14 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli.options import AsJson
+from sterna.cli.options import AsJson, one_policy
 
 Journal = Annotated[str, typer.Argument(metavar="JOURNAL", help="A file written with --journal.")]
 Number = Annotated[int, typer.Option("--round", metavar="N", min=0, help="Which round, counted from 0.")]
-Policy = Annotated[str | None, typer.Option("--policy", help="Decide it with this instead of the recorded policy.")]
+Policy = Annotated[
+    str | None,
+    typer.Option("--policy", callback=one_policy, help="Decide it with this instead of the recorded policy."),
+]
 Placement = Annotated[str | None, typer.Option("--placement", help="And with this placement.")]
 
 

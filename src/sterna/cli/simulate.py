@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sterna.cli.options import AsJson, PolicyOption, ReportFile, ScenarioOptions, expanded, scenario_of
+from sterna.errors import UserError
 
 if TYPE_CHECKING:
     from sterna.control.journal import JournalWriter
-    from sterna.experiments.scenario import Scenario
 
 JobsFile = Annotated[str | None, typer.Option("--jobs-csv", metavar="FILE", help="Write one row per job.")]
 JournalFile = Annotated[
     str | None, typer.Option("--journal", metavar="FILE", help="Keep every round, for `sterna replay`; slow and large.")
 ]
+
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the journal if there is one already.")]
 
 
 @expanded
@@ -26,6 +29,7 @@ def command(
     report: ReportFile = None,
     jobs_csv: JobsFile = None,
     journal: JournalFile = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Replay a trace under one policy.
@@ -38,21 +42,24 @@ def command(
       sterna simulate --trace jobs.csv --nodes 4x8 --policy fifo --fail node2@3600+600 --jobs-csv jobs-out.csv
     """
     from sterna.cli.commandline import typed
-    from sterna.cli.files import output_file
+    from sterna.cli.files import output_file, refuse_clashes
     from sterna.cli.output import progress_bar, show_json, show_notices
     from sterna.cli.tables import show_result
+    from sterna.experiments.faults import late_faults
     from sterna.experiments.figures import plotly_objects
     from sterna.experiments.simulation import simulate
     from sterna.wiring import make_policy
 
     make_policy(policy)
+    outputs = {"--report": report, "--jobs-csv": jobs_csv, "--journal": journal}
+    refuse_clashes({"--trace": options.trace, "--speedups": options.speedups}, outputs)
     if report is not None:
         plotly_objects()
     scenario = scenario_of(options)
     with ExitStack() as files:
         write_report = files.enter_context(output_file(report, "--report"))
         write_jobs = files.enter_context(output_file(jobs_csv, "--jobs-csv"))
-        recorder = _journal(files, journal, scenario, policy)
+        recorder = _journal(files, journal, overwrite, scenario.placement_of(policy), policy)
         detailed = report is not None or jobs_csv is not None
         with progress_bar("jobs finished") as progress:
             result = simulate(scenario, policy, journal=recorder, progress=progress, detailed=detailed)
@@ -64,16 +71,20 @@ def command(
             from sterna.experiments.jobs_table import jobs_table
 
             write_jobs(jobs_table(result, scenario.trace))
+        late = late_faults(options.fail or (), scenario.nodes, float(result.times.finish.max(initial=0.0)))
+        result = replace(result, notices=(*result.notices, *late))
     show_notices(result.notices)
     if as_json:
         show_json(result.summary)
     else:
-        show_result(result, scenario.cluster)
+        show_result(result, scenario.cluster, bool(scenario.faults))
 
 
-def _journal(files: ExitStack, path: str | None, scenario: Scenario, policy: str) -> JournalWriter | None:
+def _journal(files: ExitStack, path: str | None, overwrite: bool, placement: str, policy: str) -> JournalWriter | None:
     if path is None:
+        if overwrite:
+            raise UserError("--overwrite replaces a journal, but none is written: add --journal FILE.")
         return None
     from sterna.control.journal import JournalWriter
 
-    return files.enter_context(JournalWriter(path, policy=policy, placement=scenario.placement_of(policy)))
+    return files.enter_context(JournalWriter(path, policy=policy, placement=placement, overwrite=overwrite))

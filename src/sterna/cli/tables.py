@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sterna.cli.output import console
+from sterna.cli.output import console, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,21 +29,21 @@ _COLUMNS = (
 _MOST_LISTED = 10
 
 
-def show_result(result: Result, cluster: str) -> None:
+def show_result(result: Result, cluster: str, has_faults: bool = False) -> None:
     out = console()
     out.print(f"{result.policy} with placement {result.placement} on {cluster}")
     table = _plain_table()
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
-    for name, value, note in _facts(result):
+    for name, value, note in _facts(result, has_faults):
         table.add_row(name, value, note)
     out.print(table)
     _show_left_out(out, "cannot run on this cluster, not even alone", result.unschedulable)
     _show_left_out(out, "never finished", result.unfinished)
 
 
-def _facts(result: Result) -> Iterable[tuple[str, str, str]]:
+def _facts(result: Result, has_faults: bool) -> Iterable[tuple[str, str, str]]:
     def seconds(key: str) -> str:
         return _number(key, result.number(key), decimals=2)
 
@@ -59,7 +59,7 @@ def _facts(result: Result) -> Iterable[tuple[str, str, str]]:
     yield "makespan", seconds("makespan_s"), "s"
     yield "utilization", f"{result.utilization:.1%}", ""
     yield "stops, moves, resizes", f"{counts.preemptions:,} / {counts.migrations:,} / {counts.resizes:,}", ""
-    if counts.failures:
+    if counts.failures or has_faults:
         yield "stopped by lost nodes", f"{counts.failures:,}", ""
     if counts.lost_seconds:
         yield "work lost", f"{counts.lost_seconds:,.0f}", "s at one worker"
@@ -68,8 +68,8 @@ def _facts(result: Result) -> Iterable[tuple[str, str, str]]:
 
 def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
     out = console()
-    jobs = comparison.baseline.number("jobs")
-    out.print(f"{source}: {jobs:,} jobs on {cluster}; times in seconds", soft_wrap=True)
+    jobs = int(comparison.baseline.number("jobs") or 0)
+    out.print(f"{source}: {counted(jobs, 'job')} on {cluster}; times in seconds", soft_wrap=True)
     table = _plain_table()
     table.show_header = True
     table.padding = 0
@@ -78,16 +78,21 @@ def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
         table.add_column(title, justify="right", no_wrap=True)
         if key == "avg_jct_s":
             table.add_column("ratio", justify="right", no_wrap=True)
+    told_apart = {key for key, _ in _COLUMNS if len({result.number(key) for result in comparison.results}) > 1}
     for result in comparison.results:
         cells = []
         for key, _ in _COLUMNS:
-            mark = "*" if comparison.is_best(result, key) else ""
+            mark = "*" if key in told_apart and comparison.is_best(result, key) else ""
             cells.append(_number(key, result.number(key)) + mark)
         ratio = comparison.ratio(result, "avg_jct_s")
         table.add_row(result.policy, cells[0], "-" if ratio is None else f"{ratio:.3f}", *cells[1:])
+    width = out.width
+    out.width = max(width, _natural_width(out, table))  # rather than break names where numbers are large
     out.print(table)
+    out.width = width
+    legend = "* best of its column. " if told_apart & comparison.best.keys() else ""
     out.print(
-        f"* best of its column. ratio: mean completion time over that of {comparison.baseline.policy}, what people "
+        f"{legend}ratio: mean completion time over that of {comparison.baseline.policy}, what people "
         "run today (first come, first served, gaps filled, nobody stopped); below 1 is better."
     )
     _show_left_out(out, "cannot run on this cluster, not even alone", comparison.baseline.unschedulable)
@@ -100,21 +105,32 @@ def show_plan(answer: Mapping[str, Any], before: Mapping[str, int]) -> None:
     out = console()
     table = _plain_table()
     table.show_header = True
-    for title in ("job", "workers", "nodes", "why"):
+    servers = answer["parameter_servers"]
+    for title in ("job", "workers", "nodes", *(["parameter servers"] if servers else []), "why"):
         table.add_column(title, justify="right" if title == "workers" else "left", overflow="fold")
     for job, workers in answer["allocation"].items():
         was = before.get(job, 0)
         change = str(workers) if was == workers else f"{was} -> {workers}"
-        nodes = ", ".join(f"{node}: {count}" for node, count in answer["placement"][job].items())
-        table.add_row(job, change, nodes, answer["reasons"].get(job, ""))
+        nodes = [_by_node(answer["placement"][job]), *([_by_node(servers.get(job, {}))] if servers else [])]
+        table.add_row(job, change, *nodes, answer["reasons"].get(job, ""))
     out.print(table)
     changes = len(answer["actions"])
     out.print("Nothing changes." if not changes else f"{changes} jobs change." if changes > 1 else "1 job changes.")
 
 
+def _by_node(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{node}: {count}" for node, count in counts.items())
+
+
 def show_rules(kinds: Mapping[str, Any]) -> None:
     out = console()
-    plurals = {"policy": "Policies", "placement": "Placements"}
+    plurals = {
+        "policy": "Policies",
+        "placement": "Placements",
+        "migration": "Migrations",
+        "share": "Shares",
+        "claim": "Claims",
+    }
     for kind, infos in kinds.items():
         out.print(f"{plurals.get(kind, kind)}, written name or name:key=value:key=value")
         for info in infos:
@@ -144,6 +160,10 @@ def _worded(value: Any) -> str:
     return str(value)
 
 
+def _natural_width(out: Console, table: Table) -> int:
+    return table.__rich_measure__(out, out.options.update(max_width=1000)).maximum
+
+
 def _plain_table() -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -160,5 +180,4 @@ def _number(key: str, value: float | None, decimals: int = 0) -> str:
 def _show_left_out(out: Console, what: str, names: Sequence[str]) -> None:
     if names:
         more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
-        jobs = "1 job" if len(names) == 1 else f"{len(names):,} jobs"
-        out.print(f"{jobs} {what}: {', '.join(names[:_MOST_LISTED])}{more}", soft_wrap=True)
+        out.print(f"{counted(len(names), 'job')} {what}: {', '.join(names[:_MOST_LISTED])}{more}", soft_wrap=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,6 +15,8 @@ from sterna.errors import UserError, did_you_mean
 if TYPE_CHECKING:
     from sterna.workloads.generate import Mix
     from sterna.workloads.trace import Trace
+
+Name = TypeVar("Name", int, str)
 
 app = typer.Typer(help="Look at a trace, or make one up.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -30,6 +33,18 @@ _FLAGS = {
     "gap_seconds": "--gap",
     "window_seconds": "--window",
 }
+_ALL_FLAGS = _FLAGS | {
+    "jobs": "--jobs",
+    "seed": "--seed",
+    "mean_duration_seconds": "--mean-duration",
+    "duration_spread": "--duration-spread",
+    "workers": "--workers",
+    "weights of workers": "--workers",
+    "models": "--models",
+    "weights of models": "--models",
+}
+_WORKERS_FORM = "write NUMBER=WEIGHT with commas between them, e.g. 1=5,2=2,4=1"
+_MODELS_FORM = "write NAME or NAME=WEIGHT with commas between them, e.g. vgg16,resnet50=2"
 
 
 @app.command("info")
@@ -118,8 +133,22 @@ def make(
         if name not in _OPTIONS_OF[kind]:
             flags = ", ".join(_FLAGS[each] for each in _OPTIONS_OF[kind])
             raise UserError(f"{_FLAGS[name]} does not apply to {kind} traces, which take {flags}; leave it out.")
-    mix = _mix(mean_duration, duration_spread, workers, models, elastic)
-    _deliver(GENERATORS[kind](jobs=jobs, seed=seed, mix=mix, **own), output, as_json)
+    try:
+        mix = _mix(mean_duration, duration_spread, workers, models, elastic)
+        made = GENERATORS[kind](jobs=jobs, seed=seed, mix=mix, **own)
+    except UserError as error:
+        raise _by_flag(error) from None
+    _deliver(made, output, as_json)
+
+
+def _by_flag(error: UserError) -> UserError:
+    """The same refusal, with the option that was typed instead of the parameter behind it."""
+    parameter, colon, rest = str(error).partition(": ")
+    if not colon or parameter not in _ALL_FLAGS:
+        return error
+    if parameter.startswith("weights"):
+        rest = rest.replace("found", "found the weight", 1).replace("all are 0", "all weights are 0", 1)
+    return UserError(f"{_ALL_FLAGS[parameter]}: {rest}")
 
 
 def _mix(mean_duration: float, spread: float, workers: str, models: str, elastic: str | None) -> Mix:
@@ -128,36 +157,42 @@ def _mix(mean_duration: float, spread: float, workers: str, models: str, elastic
     least, most = elastic_of(elastic) if elastic is not None else (1.0, 1.0)
     parts: dict[str, Any] = {}
     if models.strip() != "all":
-        parts["models"] = {} if models.strip() == "none" else _weights("--models", models)
-    counts = {_count(name): weight for name, weight in _weights("--workers", workers).items()}
+        parts["models"] = {} if models.strip() == "none" else _weights("--models", models, str, _MODELS_FORM)
+    counts = _weights("--workers", workers, _count, _WORKERS_FORM)
     return Mix(
         mean_duration_seconds=mean_duration, duration_spread=spread, workers=counts, least=least, most=most, **parts
     )
 
 
-def _weights(option: str, text: str) -> dict[str, float]:
+def _weights(option: str, text: str, read: Callable[[str], Name], form: str) -> dict[Name, float]:
     """`a=2,b` is a twice as often as b."""
-    weights: dict[str, float] = {}
+    weights: dict[Name, float] = {}
     for part in text.split(","):
-        name, equals, weight = part.strip().partition("=")
+        word, equals, weight = (each.strip() for each in part.partition("="))
+        if not word:
+            raise UserError(f"{option} {text}: there is nothing before a comma, an = or the end; {form}.")
         try:
-            weights[name.strip()] = float(weight) if equals else 1.0
+            name = read(word)
         except ValueError:
-            raise UserError(f"{option} {text}: '{weight}' is not a weight; write NAME=NUMBER, e.g. {name}=2.") from None
-        if not name.strip():
-            raise UserError(f"{option} {text}: '{part}' names nothing; write names with commas between them.")
+            raise UserError(f"{option} {text}: '{word}' is not a number of workers; {form}.") from None
+        if name in weights:
+            raise UserError(f"{option} {text}: '{word}' is there twice; keep one of them.")
+        try:
+            weights[name] = float(weight) if equals else 1.0
+        except ValueError:
+            raise UserError(f"{option} {text}: '{weight}' is not a weight; {form}.") from None
     return weights
 
 
-def _count(name: str) -> int:
-    if not name.isdecimal():
-        raise UserError(f"--workers: '{name}' is not a number of workers; write for example 1=5,2=2,4=1.")
-    return int(name)
+def _count(word: str) -> int:
+    if not word.isdecimal():
+        raise ValueError(word)
+    return int(word)
 
 
 def _deliver(trace: Trace, output: str | None, as_json: bool) -> None:
     from sterna.cli.files import output_file
-    from sterna.cli.output import show_json
+    from sterna.cli.output import counted, show_json
     from sterna.experiments.trace_facts import trace_facts, trace_rows
     from sterna.workloads.native import write_native
 
@@ -171,4 +206,4 @@ def _deliver(trace: Trace, output: str | None, as_json: bool) -> None:
     elif output is None:
         print(text.getvalue(), end="")
     else:
-        print(f"{output}: {len(trace):,} jobs")
+        print(f"{output}: {counted(len(trace), 'job')}")

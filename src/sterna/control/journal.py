@@ -2,25 +2,27 @@
 
 One JSON document a line. The first line says what wrote it and which rules decided; a `world` line holds what seldom
 changes (nodes, shapes, curves) and is repeated only when that does; every other line is a round: what was known, what
-was decided and why. Reading is lazy, so a journal may be larger than memory.
+was decided and why. Reading is lazy, so a journal may be larger than memory. Rounds are numbered, so a line that was
+cut out is noticed; a last line that a crash cut short is left out with a notice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from sterna.control.extras import Told, laid_over, told_of
 from sterna.errors import UserError
-from sterna.model.cluster import Home, Nodes, Shape, Shapes
-from sterna.model.plan import Action, Decision, Kind, Mark
+from sterna.model.cluster import Home, Nodes, Resource, Shape, Shapes
+from sterna.model.plan import NOBODY, Action, Decision, Kind, Mark
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs
 from sterna.model.speedup import Curves
 
@@ -35,6 +37,8 @@ class Opening(msgspec.Struct, tag="journal", tag_field="line"):
     version: int
     policy: str
     placement: str
+    migration: str = "none"
+    share: str = "equal"
 
 
 class World(msgspec.Struct, tag="world", tag_field="line"):
@@ -67,6 +71,12 @@ class RoundLine(msgspec.Struct, tag="round", tag_field="line"):
     until: float | None
     reasons: list[tuple[str, str]]
     """Job and sentence."""
+    world: int = 0
+    """How many `world` lines came before it, so that one that is missing is noticed; 0: not told."""
+    extras: Told = {}
+    terms: list[tuple[int, float | None, int]] = []
+    """Of actions that have any: which, its share, its evictor."""
+    last_event: float | None = None
 
 
 _decoder = msgspec.json.Decoder(Opening | World | RoundLine)
@@ -84,17 +94,31 @@ class Round:
 
 
 class JournalWriter:
-    """Writes rounds to a new file. Use it as a context manager."""
+    """Writes rounds to a new file, or over an old one if told so. Use it as a context manager."""
 
-    def __init__(self, path: str | Path, *, policy: str, placement: str) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        policy: str,
+        placement: str,
+        migration: str = "none",
+        share: str = "equal",
+        overwrite: bool = False,
+    ) -> None:
         try:
-            self._file: BinaryIO = Path(path).open("wb")  # noqa: SIM115 (closed by __exit__)
+            self._file: BinaryIO = Path(path).open(_mode(Path(path), overwrite))  # noqa: SIM115 (closed by __exit__)
+        except FileExistsError:
+            raise UserError(
+                f"The journal '{path}' exists already; choose another file, or add --overwrite to replace it."
+            ) from None
         except OSError as error:
             raise UserError(f"The journal '{path}' cannot be written: {error.strerror}; choose another file.") from None
         self._encoder = msgspec.json.Encoder()
         self._world: World | None = None
+        self._worlds = 0
         self._rounds = 0
-        self._put(Opening(VERSION, policy, placement))
+        self._put(Opening(VERSION, policy, placement, migration, share))
 
     def __enter__(self) -> JournalWriter:
         return self
@@ -109,11 +133,19 @@ class JournalWriter:
         if world != self._world:
             self._put(world)
             self._world = world
-        self._put(_round_of(self._rounds, snapshot, decision))
+            self._worlds += 1
+        line = _round_of(self._rounds, snapshot, decision)
+        line.world = self._worlds
+        self._put(line)
         self._rounds += 1
 
     def _put(self, line: Opening | World | RoundLine) -> None:
         self._file.write(self._encoder.encode(line) + b"\n")
+
+
+def _mode(path: Path, overwrite: bool) -> Literal["wb", "xb"]:
+    """Only what can be lost is protected: a pipe or a terminal may always be written to."""
+    return "wb" if overwrite or (path.exists() and not path.is_file()) else "xb"
 
 
 def _world_of(snapshot: Snapshot) -> World:
@@ -166,6 +198,13 @@ def _round_of(number: int, snapshot: Snapshot, decision: Decision) -> RoundLine:
         [(a.kind.name, a.key, a.row, a.before, a.after, a.mark.value) for a in decision.plan],
         _finite(decision.until),
         [(reason.job, reason.sentence) for reason in decision.reasons],
+        extras=told_of(jobs),
+        terms=[
+            (place, action.share, action.evictor)
+            for place, action in enumerate(decision.plan)
+            if action.share is not None or action.evictor != NOBODY
+        ],
+        last_event=_finite(snapshot.last_event),
     )
 
 
@@ -173,67 +212,139 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+Notice = Callable[[str], None]
+"""Told what a reader should know of a journal that is read all the same."""
+
+
 def read_opening(path: str | Path) -> Opening:
     """Which rules wrote this journal."""
     for _, line in _lines(Path(path)):
-        if isinstance(line, Opening):
-            return line
-        break
+        if not isinstance(line, Opening):
+            break
+        if line.version != VERSION:
+            raise UserError(
+                f"'{path}' was written by another version of Sterna: its form is {line.version}, this one reads "
+                f"{VERSION}; read it with that version, or write it anew with --journal."
+            )
+        return line
     raise UserError(f"'{path}' is not a journal: its first line does not say so; write one with --journal.")
 
 
-def read_rounds(path: str | Path) -> Iterator[Round]:
+def read_rounds(path: str | Path, notice: Notice | None = None) -> Iterator[Round]:
     """All rounds, one after the other."""
     read_opening(path)
     world: World | None = None
-    for number, line in _lines(Path(path)):
+    worlds, last = 0, -1
+    for number, line in _lines(Path(path), notice):
+        where = f"'{path}', line {number}"
         if isinstance(line, World):
-            world = line
+            world, worlds = line, worlds + 1
         elif isinstance(line, RoundLine):
-            if world is None:
+            if world is None or line.world > worlds:
                 raise UserError(
-                    f"'{path}', line {number}: a round comes before the nodes it was decided on; the file is damaged."
+                    f"{where}: the line with the nodes that this round was decided on is missing; {_WHOLE_COPY}."
                 )
-            try:
-                yield _as_round(line, world)
-            except (KeyError, ValueError, TypeError, IndexError) as error:
-                what = f"{type(error).__name__}: {error}"
-                raise UserError(f"'{path}', line {number}: this round is damaged ({what}); write it anew.") from None
+            if last >= 0 and line.round != last + 1:
+                raise UserError(
+                    f"{where}: found round {line.round}, expected round {last + 1}, so lines are missing, repeated or "
+                    f"out of order; {_WHOLE_COPY}."
+                )
+            last = line.round
+            yield _whole_round(where, line, world)
+        elif number > 1:
+            raise UserError(f"{where}: another journal begins here; put each into a file of its own.")
+
+
+_GZIP = b"\x1f\x8b"
+_WHOLE_COPY = "get a whole copy of the file, or write it anew with --journal"
+
+
+def _whole_round(where: str, line: RoundLine, world: World) -> Round:
+    try:
+        _check(line, world)
+        return _as_round(line, world)
+    except KeyError as error:
+        raise UserError(f"{where}: this round is damaged ({error} is missing); {_WHOLE_COPY}.") from None
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
+        raise UserError(f"{where}: this round is damaged ({error}); {_WHOLE_COPY}.") from None
+
+
+def _check(line: RoundLine, world: World) -> None:
+    """Refuse what would only be noticed in the middle of a decision."""
+    jobs, nodes = len(line.name), len(world.node)
+    columns: dict[str, Sequence[object]] = {**line.ints, **line.floats}
+    for name, values in columns.items():
+        if len(values) != jobs:
+            raise ValueError(f"{name} has {len(values)} entries for {jobs} jobs")
+    for name, rows in (("free", line.free), ("capacity", world.capacity)):
+        if [len(row) for row in rows] != [nodes] * len(Resource):
+            raise ValueError(f"{name} is not told for all {nodes} nodes")
+    if not nodes == len(line.is_open) == len(world.rack):
+        raise ValueError(f"{len(line.is_open)} of {nodes} nodes are told to be open or closed")
+    for name, most in (("shape", len(world.shapes)), ("curve", len(world.curves))):
+        if any(not 0 <= code < most for code in line.ints[name]):
+            raise ValueError(f"a job has a {name} that is not described")
+    homes = [home for _, home in line.homes] + [home for action in line.actions for home in action[3:5]]
+    if any(not -1 <= node < nodes for home in homes for runs in home[:2] for node, _ in runs):
+        raise ValueError("a job sits on a node that is not described")
+    for kind, _, row, *_ in line.actions:
+        if kind not in Kind.__members__:
+            raise ValueError(f"no action is called {kind}")
+        if not 0 <= row < jobs:
+            raise ValueError("an action is about a job that is not described")
 
 
 def read_round(path: str | Path, number: int) -> Round:
-    last = -1
-    for round_ in read_rounds(path):
+    first = last = -1
+    cut: list[str] = []
+    for round_ in read_rounds(path, cut.append):
         last = round_.number
+        first = last if first < 0 else first
         if last == number:
             return round_
-    known = f"it has rounds 0 to {last}" if last >= 0 else "it has none"
-    raise UserError(f"'{path}' has no round {number}: {known}.")
+    known = f"it has rounds {first} to {last}" if last >= 0 else "it has none"
+    advice = "choose one of these" if last >= 0 else "run longer, or choose another journal"
+    raise UserError(f"'{path}' has no round {number}: {known}{', its last line is cut off' * bool(cut)}; {advice}.")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Opening | World | RoundLine]]:
+def _lines(path: Path, notice: Notice | None = None) -> Iterator[tuple[int, Opening | World | RoundLine]]:
     try:
         file = path.open("rb")
-    except OSError as error:
-        raise UserError(f"The journal '{path}' cannot be read: {error.strerror}.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"The journal '{path}' cannot be read: {_unreadable(error)}.") from None
     with file:
         for number, text in enumerate(file, start=1):
             try:
-                yield number, _decoder.decode(text)
+                line = _decoder.decode(text)
             except (msgspec.DecodeError, msgspec.ValidationError) as error:
                 if number > 1 and not text.endswith(b"\n"):
-                    return  # the writer was killed in the middle of its last line: what came before stands
+                    # The writer was killed in the middle of its last line: what came before stands.
+                    if notice is not None:
+                        notice(f"'{path}' ends in the middle of line {number}; what came before was read.")
+                    return
+                advice = _WHOLE_COPY if number > 1 else "give a file that was written with --journal"
+                if text.startswith(_GZIP):
+                    advice = "it is gzipped: unpack it with gunzip first"
                 raise UserError(
-                    f"'{path}', line {number}: this is not a line of a journal ({error}); write it anew with --journal."
+                    f"'{path}', line {number}: this is not a line of a journal ({error}); {advice}."
                 ) from None
+            yield number, line
+
+
+def _unreadable(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file; check the path, or write one with sterna simulate .. --journal FILE"
+    if isinstance(error, IsADirectoryError):
+        return "this is a folder; give one of the files in it"
+    if isinstance(error, PermissionError):
+        return "you may not read this file; change its permissions or choose another"
+    return f"{getattr(error, 'strerror', None) or error}; choose another file"
 
 
 def _columns(line: RoundLine) -> dict[str, npt.NDArray[Any]]:
     whole = {name: np.array(values, dtype=np.int64) for name, values in line.ints.items()}
-    return {
-        **whole,
-        **{name: np.array([NEVER if v is None else v for v in values]) for name, values in line.floats.items()},
-    }
+    floats = {name: np.array([NEVER if v is None else v for v in values]) for name, values in line.floats.items()}
+    return laid_over({**whole, **floats}, line.extras, len(line.name))
 
 
 def _as_round(line: RoundLine, world: World) -> Round:
@@ -269,10 +380,13 @@ def _as_round(line: RoundLine, world: World) -> Round:
         -NEVER if line.last_action is None else line.last_action,
         lambda: finished,
         sums["restart_seconds"],
+        last_event=-NEVER if line.last_event is None else line.last_event,
+        has_shares="share" in line.extras,
     )
+    terms = {place: (share, JobKey(evictor)) for place, share, evictor in line.terms}
     actions = tuple(
-        Action(Kind[kind], JobKey(key), row, _home_of(before), _home_of(after), Mark(mark))
-        for kind, key, row, before, after, mark in line.actions
+        Action(Kind[kind], JobKey(key), row, _home_of(before), _home_of(after), Mark(mark), *terms.get(place, ()))
+        for place, (kind, key, row, before, after, mark) in enumerate(line.actions)
     )
     until = NEVER if line.until is None else line.until
     return Round(line.round, snapshot, actions, until, tuple((job, sentence) for job, sentence in line.reasons))

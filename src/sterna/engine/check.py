@@ -25,19 +25,23 @@ def _check_jobs(actions: Sequence[Action], snapshot: Snapshot) -> None:
     minimum, maximum, keys = jobs.minimum, jobs.maximum, jobs.key
     seen: set[int] = set()
     latest = Kind.STOP
-    for kind, key, row, before, after, _ in actions:
+    for kind, key, row, before, after, _, share, _ in actions:
         if key in seen or not 0 <= row < len(keys) or keys.item(row) != key:
             raise Bug(f"{jobs.name_of(row)} appears twice in a plan, or under another's number")
         seen.add(key)
         if kind < latest:
             raise Bug(f"{jobs.name_of(row)}: {kind.name} comes after {latest.name}")
         latest = kind
-        if homes.get(key, NOWHERE) != before:
+        home = homes.get(key, NOWHERE)
+        if home is not before and home != before:
             raise Bug(f"{jobs.name_of(row)} does not sit where the plan assumes")
-        size = after.size
+        size = after.size if after.workers else 0
         if size and not minimum.item(row) <= size <= maximum.item(row):
             raise Bug(f"{jobs.name_of(row)} would get {size} workers, outside {minimum[row]} to {maximum[row]}")
-        if kind is not kind_of(before, after):
+        if kind is Kind.SHARE:
+            if before != after or not before.workers or share is None or not share > 0:
+                raise Bug(f"{jobs.name_of(row)}: a share of {share} for {before.size} workers")
+        elif kind is not kind_of(before, after):
             raise Bug(f"{jobs.name_of(row)}: {kind.name} from {before.size} to {size} workers")
 
 

@@ -1,7 +1,8 @@
 """The decision: a function from what is known to what is to be done.
 
 The policy counts, the placement finds nodes. What cannot be placed comes back: jobs of that shape are held to what
-could be placed, and the policy is asked again, so nobody is stopped for a job that then does not start.
+could be placed, and the policy is asked again, so nobody is stopped for a job that then does not start. A migration and
+a share, where there are any, are asked last, about the instant as it will be (`engine/outlook.py`).
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sterna.engine.admission import admitted
+from sterna.engine.outlook import with_moves, with_shares
 from sterna.engine.reasons import reasons_for
-from sterna.engine.registry import Misfit, Placed, Placement, Policy, Target
+from sterna.engine.registry import Claim, Claimed, Migration, Misfit, Placed, Placement, Policy, Share, Target
 from sterna.engine.room import Room
 from sterna.errors import Bug
 from sterna.model.cluster import Ints
 from sterna.model.plan import Action, Decision, Kind, Mark, Plan
 from sterna.model.reason import Reason
-from sterna.model.snapshot import Snapshot
+from sterna.model.snapshot import NEVER, Snapshot
 
 _TRIES = 8
 """So many jobs that were held in vain are asked for one by one."""
@@ -31,19 +33,46 @@ class Rules:
 
     policy: Policy
     placement: Placement
+    migration: Migration | None = None
+    """None: what runs is not moved."""
+    share: Share | None = None
+    """None: everybody on a shared node has an equal share."""
+    claim: Claim | None = None
+    """None: nobody goes before training."""
 
 
 def decide(snapshot: Snapshot, rules: Rules) -> Decision:
     """What to do now, why, and until when that stands."""
+    claim_until = NEVER
+    if snapshot.serving and rules.claim is not None:
+        claimed = rules.claim(snapshot)
+        if claimed.actions:
+            return _for_claimants(snapshot, claimed)
+        snapshot, claim_until = claimed.offered, claimed.until
     offered = admitted(snapshot)
     wish, placed = _asked(offered, rules)
     if placed.misfits:
         offered, wish, placed = _settled(offered, wish, placed, rules)
 
-    def explain() -> Sequence[Reason]:
-        return reasons_for(snapshot, offered, placed.actions)
+    actions, until = _marked(placed, wish), min(wish.until, claim_until)
+    if rules.migration is not None:
+        actions, until = with_moves(snapshot, actions, until, rules.migration)
+    if rules.share is not None or snapshot.has_shares:
+        actions, until = with_shares(snapshot, actions, until, rules.share)
 
-    return Decision(Plan(_marked(placed, wish)), wish.until, explain)
+    def explain() -> Sequence[Reason]:
+        return reasons_for(snapshot, offered, actions)
+
+    return Decision(Plan(actions), until, explain)
+
+
+def _for_claimants(snapshot: Snapshot, claimed: Claimed) -> Decision:
+    """Room is made and nothing else is done: nobody starts or grows into it (DRAGON-57). Then look again at once."""
+
+    def explain() -> Sequence[Reason]:
+        return reasons_for(snapshot, snapshot, claimed.actions, claimed.claimants)
+
+    return Decision(Plan(claimed.actions), snapshot.now, explain)
 
 
 def _settled(offered: Snapshot, wish: Target, placed: Placed, rules: Rules) -> tuple[Snapshot, Target, Placed]:

@@ -58,7 +58,7 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
         return Placed([], [])
     shapes = snapshot.shapes.rows
     code_of = jobs.shape if len(shapes) > 1 else None
-    hosts = snapshot.nodes.hosts(snapshot.shapes)
+    hosts = snapshot.nodes.hosts(snapshot.shapes) if len(changed) > 1 else (0,) * len(shapes)
     falling: list[tuple[int, int, int]] = []
     rising: list[Wish] = []
     for row in changed.tolist():
@@ -82,10 +82,13 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
 
 def _release(chooser: Chooser, snapshot: Snapshot, room: Room, falling: list[tuple[int, int, int]]) -> list[Action]:
     """Give room back: stops first, then shrinks, each in submit order."""
-    stops, shrinks = [], []
+    stops, shrinks = list[Action](), list[Action]()
+    if not falling:
+        return stops
+    keys, homes, shapes = snapshot.jobs.key, snapshot.homes, snapshot.shapes.rows
     for new, row, code in falling:
-        key, shape = JobKey(snapshot.jobs.key.item(row)), snapshot.shapes[code]
-        home = snapshot.homes[key]
+        key, shape = JobKey(keys.item(row)), shapes[code]
+        home = homes[key]
         room.give(shape, home)
         if new:
             smaller = chooser.shed(home, home.size - new)
@@ -103,14 +106,18 @@ def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wi
         room.expect_many()
         rising = _without_many(chooser, snapshot, room, rising, actions)
     misfits: list[Misfit] = []
-    for _, _, _, code, row, old, new in sorted(rising):
+    jobs, shapes = snapshot.jobs, snapshot.shapes.rows
+    if len(rising) > 1:
+        rising.sort()
+    for _, _, _, code, row, old, new in rising:
         home = snapshot.home_of(row) if old else NOWHERE
-        after, fitted = _raised(chooser, room, snapshot.shapes[code], home, new, snapshot.jobs.minimum.item(row))
+        after, fitted = _raised(chooser, room, shapes[code], home, new, jobs.minimum.item(row))
         if fitted > old:
-            actions.append(_action(snapshot, row, home, after))
+            actions.append(Action(Kind.GROW if old else Kind.START, JobKey(jobs.key.item(row)), row, home, after))
         if fitted < new:
             misfits.append(Misfit(row, fitted))
-    actions.sort(key=_carrying_out)
+    if len(actions) > 1:
+        actions.sort(key=_carrying_out)
     return Placed(actions, misfits)
 
 
@@ -184,21 +191,21 @@ def _start_many(
 def _raised(chooser: Chooser, room: Room, shape: Shape, home: Home, new: int, least: int) -> tuple[Home, int]:
     """A job with more workers than it has, as many of `new` as fit but not fewer than `least`, and how many it has
     then."""
-    old, seat = home.size, home
+    old, seat = home.size if home.workers else 0, home
     if shape.ps and not old:
         seat = Home((), seat_ps(room, shape, new))
         if not seat.ps:
             return home, 0
     runs = chooser.choose(room, shape, new - old, seat)
     fitted = old + (runs[0][1] if len(runs) == 1 else sum([count for _, count in runs]))
-    if fitted == old or fitted < min(least, new):
+    if fitted < new and (fitted == old or fitted < least):
         if not old:
             room.give(shape, seat)
         return home, old
     slots = home.slots
     for node, count in runs:
         slots += room.take(shape, node, count)
-    return Home(_joined(home.workers, runs), seat.ps, slots), fitted
+    return Home(_joined(home.workers, runs) if old else tuple(runs), seat.ps, slots), fitted
 
 
 def seat_ps(room: Room, shape: Shape, workers: int) -> tuple[tuple[int, int], ...]:

@@ -1,8 +1,10 @@
 """Tiresias' two queues: who is in which, in what order they are served, and when that changes by itself.
 
 A job leaves the first queue when what it used passes a threshold, and returns when it has waited a multiple of the time
-it ran; what it used before is then forgiven, so it is not demoted again at once. User priority is the queue a job
-starts in. Inside a queue a job that runs is never stopped for one that waits: only a better queue can do that.
+it ran; what it used before is then forgiven, so it is not demoted again at once. The time it ran counts over its whole
+life, or, if asked, since it last returned: then long jobs take turns for ever, at three times as many stops. User
+priority is the queue a job starts in. Inside a queue a job that runs is never stopped for one that waits: only a better
+queue can do that.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sterna.engine.walk import walk, walk_by
+from sterna.engine.exchange import best_that_fit, refused, total
+from sterna.engine.walk import walk
 from sterna.model.cluster import MILLI, Bools, Ints
-from sterna.model.snapshot import NEVER, Snapshot
+from sterna.model.snapshot import NEVER, Jobs, Snapshot
 from sterna.model.speedup import Floats
 
 CROSSED = 1e-6
@@ -26,121 +29,147 @@ _MANY = 1 << 62
 class Queues(NamedTuple):
     is_second: Bools
     """In the second queue, by row."""
+    waits: Bools
+    """Has no workers now, by row."""
     promoted: Bools | None
     """Who returns to the first queue now; None if nobody does."""
     next_return: float
     """When the next one will."""
 
 
-def queues_of(snapshot: Snapshot, threshold: float, promote: float) -> Queues:
+class Served(NamedTuple):
+    """Who is given how many workers."""
+
+    workers: Ints
+    stopped: list[int] | None
+    """Rows that lose their workers; None: not worked out."""
+    is_wanted: bool
+    """Somebody of the first queue may wait for devices that others of that queue hold."""
+
+
+def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) -> Queues:
     jobs = snapshot.jobs
-    demoted = jobs.attained > threshold - CROSSED
+    second = jobs.attained > threshold - CROSSED
     if jobs.has_priorities:
-        demoted |= (jobs.priority > 0) & (jobs.promotions == 0)
+        second |= (jobs.priority > 0) & (jobs.promotions == 0)
+    waits = jobs.workers == 0
     if not promote:
-        return Queues(demoted, None, NEVER)
-    promoted, next_return = _promotions(snapshot, demoted, promote)
-    if promoted is not None:
-        demoted &= ~promoted
-    return Queues(demoted, promoted, next_return)
-
-
-def _promotions(snapshot: Snapshot, demoted: Bools, promote: float) -> tuple[Bools | None, float]:
-    jobs = snapshot.jobs
-    rows = (demoted > jobs.workers).nonzero()[0]
+        return Queues(second, waits, None, NEVER)
+    rows = (second & waits).nonzero()[0]
     if jobs.has_priorities:
         rows = rows[jobs.executed[rows] > 0]
     if not len(rows):
-        return None, NEVER
-    due = jobs.executed.take(rows)
+        return Queues(second, waits, None, NEVER)
+    due = _ran(jobs, rows, anew)
     due *= promote
     due += jobs.waiting_since.take(rows)
-    first = float(due.min())
+    first = due.item(due.argmin())
     if first > snapshot.now + CROSSED:
-        return None, first
+        return Queues(second, waits, None, first)
     returns = due <= snapshot.now + CROSSED
     promoted = np.zeros(len(jobs), dtype=np.bool_)
     promoted[rows[returns]] = True
-    return promoted, float(due[~returns].min(initial=NEVER))
+    second ^= promoted
+    return Queues(second, waits, promoted, float(due[~returns].min(initial=NEVER)))
 
 
-def served(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None, keeps_running: bool) -> Ints:
+def _ran(jobs: Jobs, rows: Ints | list[int], anew: bool) -> Floats:
+    """Seconds that these have run, in all or since they last returned to the first queue."""
+    ran = jobs.executed.take(rows)
+    if anew:
+        ran -= jobs.executed_before.take(rows)
+    return ran
+
+
+def served(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None, keeps_running: bool) -> Served:
     """Each job's size if it fits, else 0. First queue first; inside a queue by first start, if asked those that run
     before those that wait; or, given the threshold between the queues, by falling Gittins index."""
     if snapshot.is_rigid and gittins is None:
-        return _exchanged(snapshot, queues.is_second)
+        return _exchanged(snapshot, queues)
     jobs, second = snapshot.jobs, queues.is_second
     if gittins is None:
-        order = np.lexsort((jobs.first_start, (jobs.workers == 0) & keeps_running, second))
+        order = np.lexsort((jobs.first_start, queues.waits & keeps_running, second))
     else:
         quantum = np.where(second, NEVER, np.maximum(gittins - jobs.attained, 0.0))
         worth = gittins_index(snapshot.finished_service, jobs.attained, quantum)
-        order = np.lexsort((jobs.first_start, jobs.workers == 0, -worth, second))
+        order = np.lexsort((jobs.first_start, queues.waits, -worth, second))
     if jobs.barred is not None:
         order = order[~jobs.barred[order]]
     chosen = order[walk(snapshot.cost(size)[order], snapshot.units, snapshot.smallest_need)]
     target = np.zeros(len(jobs), dtype=np.int64)
     target[chosen] = size[chosen]
-    return target
+    return Served(target, None, True)
 
 
-def _exchanged(snapshot: Snapshot, second: Bools) -> Ints:
+def _exchanged(snapshot: Snapshot, queues: Queues) -> Served:
     """The same for jobs of one size, without looking at those that run undisturbed."""
-    jobs = snapshot.jobs
-    waits = jobs.workers == 0
-    if jobs.barred is not None:
-        waits &= ~jobs.barred
-    target = jobs.workers.copy()
-    free, smallest = snapshot.free_units, snapshot.smallest_need
+    jobs, second = snapshot.jobs, queues.is_second
+    waits = queues.waits if jobs.barred is None else queues.waits & ~jobs.barred
+    target, stopped = jobs.workers.copy(), list[int]()
+    free, smallest, is_wanted = snapshot.free_units, snapshot.smallest_need, False
     first = (waits > second).nonzero()[0]
     if len(first):
-        free = _make_way(snapshot, second, first, target)
+        started, stopped, free = _make_way(snapshot, queues, first)
+        is_wanted = len(started) < len(first)
+        target[started] = jobs.minimum[started]
+        target[stopped] = 0
     if free >= smallest:
-        cost = snapshot.cost(jobs.minimum)
+        cost = snapshot.least_cost
         rows = ((cost <= free) & waits & second).nonzero()[0]
         if len(rows):
-            sizes = cost.take(rows)
-            places, _ = walk_by(jobs.first_start.take(rows), sizes, sizes, free, smallest)
-            target[rows[places]] = jobs.minimum[rows[places]]
-    return target
+            chosen, _ = best_that_fit(rows, jobs.first_start.take(rows), cost.take(rows), free, smallest)
+            target[chosen] = jobs.minimum[chosen]
+    return Served(target, stopped, is_wanted)
 
 
-def _make_way(snapshot: Snapshot, second: Bools, first: Ints, target: Ints) -> int:
-    """Start jobs of the first queue, on free devices and on those of the second queue (changes `target`); what is
-    left."""
-    jobs, smallest = snapshot.jobs, snapshot.smallest_need
-    cost = snapshot.cost(jobs.minimum)
-    low = (jobs.workers * second).nonzero()[0]
-    held = cost.take(low)
-    room = snapshot.free_units + int(held.sum())
-    if room < smallest:
-        return snapshot.free_units
-    started = jobs.first_start.take(first)
-    ran = (started < NEVER).nonzero()[0]
-    if len(ran):
-        first = np.concatenate([first[ran[started[ran].argsort(kind="stable")]], np.delete(first, ran)])
+def _make_way(snapshot: Snapshot, queues: Queues, first: Ints) -> tuple[Ints, list[int], int]:
+    """Who starts of those that wait in the first queue, on free devices and on those of the second queue; who of the
+    second queue is stopped for that; and what is left."""
+    jobs, smallest, free = snapshot.jobs, snapshot.smallest_need, snapshot.free_units
+    cost = snapshot.least_cost
     sizes = cost.take(first)
-    fits = walk(sizes, room, smallest)
-    chosen = first[fits]
-    target[chosen] = jobs.minimum[chosen]
-    room -= int(sizes.dot(fits))
-    if room >= int(held.sum()):
-        return room - int(held.sum())
-    stay, room = walk_by(jobs.first_start.take(low), held, held, room, smallest)
-    target[low] = 0
-    target[low[stay]] = jobs.workers[low[stay]]
-    return room
+    need = total(sizes)
+    if need <= free:
+        return first, [], free - need
+    low = (queues.is_second > queues.waits).nonzero()[0]
+    held = cost.take(low)
+    room = free + int(held.sum())
+    if need > room:
+        if room < smallest:
+            return first[:0], [], free
+        started = jobs.first_start.take(first)
+        ran = (started < NEVER).nonzero()[0]
+        if len(ran):
+            first = np.concatenate([first[ran[started[ran].argsort(kind="stable")]], np.delete(first, ran)])
+            sizes = cost.take(first)
+        fits = walk(sizes, room, smallest)
+        first, need = first[fits], int(sizes.dot(fits))
+        if need <= free:
+            return first, [], free - need
+    losers, left = refused(jobs.first_start.take(low), held, None, need - free, smallest)
+    return first, low[losers].tolist(), left
 
 
-def next_change(snapshot: Snapshot, queues: Queues, target: Ints, threshold: float, promote: float) -> float:
+def next_change(
+    snapshot: Snapshot, queues: Queues, serving: Served, threshold: float, promote: float, anew: bool
+) -> float:
     """When a job next changes queue, should nothing else happen, and that matters to anybody."""
-    until = min(queues.next_return, _next_demotion(snapshot, queues, target, threshold))
+    until = queues.next_return
+    if serving.is_wanted:
+        until = min(until, _next_demotion(snapshot, queues, serving.workers, threshold))
     if promote:
-        stopped = ((target == 0) & (snapshot.jobs.workers > 0)).nonzero()[0]
+        stopped = _stopped(snapshot, serving)
         if len(stopped):
-            ran = snapshot.jobs.executed.take(stopped)
-            until = min(until, snapshot.now + promote * float(ran.min(initial=NEVER, where=ran > 0)))
+            ran = _ran(snapshot.jobs, stopped, anew).tolist()
+            until = min(until, snapshot.now + promote * min((time for time in ran if time > 0), default=NEVER))
     return until
+
+
+def _stopped(snapshot: Snapshot, serving: Served) -> Ints | list[int]:
+    if serving.stopped is not None:
+        return serving.stopped
+    stopped: Ints = ((serving.workers == 0) & (snapshot.jobs.workers > 0)).nonzero()[0]
+    return stopped
 
 
 def _next_demotion(snapshot: Snapshot, queues: Queues, target: Ints, threshold: float) -> float:

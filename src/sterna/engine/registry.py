@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sterna.errors import UserError, did_you_mean
-from sterna.model.cluster import Bools, Ints
-from sterna.model.plan import Action
-from sterna.model.snapshot import NEVER, Snapshot
+from sterna.model.cluster import Bools, Home, Ints
+from sterna.model.plan import NOBODY, Action
+from sterna.model.snapshot import NEVER, JobKey, Snapshot
+from sterna.model.speedup import Floats
 
 
 class Target(NamedTuple):
@@ -52,9 +53,62 @@ class Placement(Protocol):
     def __call__(self, snapshot: Snapshot, target: Ints, /) -> Placed: ...
 
 
+class Move(NamedTuple):
+    """A running job that is to sit elsewhere, with as many workers, and the job that gains most by it."""
+
+    row: int
+    after: Home
+    evictor: JobKey = NOBODY
+
+
+class Moves(NamedTuple):
+    """What a migration wants, and when it wants to be asked again though nothing happened."""
+
+    moves: Sequence[Move] = ()
+    until: float = NEVER
+
+
+class Migration(Protocol):
+    """Which running workers move. It sees the instant as it will be once the plan is carried out."""
+
+    def __call__(self, snapshot: Snapshot, /) -> Moves: ...
+
+
+class Shares(NamedTuple):
+    """What a share rule wants: a weight for each row, 1 for an equal share, and until when that stands."""
+
+    weight: Floats
+    until: float = NEVER
+
+
+class Share(Protocol):
+    """How the CPUs of a shared node are divided, in place. It sees the instant as it will be."""
+
+    def __call__(self, snapshot: Snapshot, /) -> Shares: ...
+
+
+class Claimed(NamedTuple):
+    """What a claim wants: room to be made at once, and for whom, by row; or else the instant without the room that is
+    kept free; and until when that stands."""
+
+    actions: list[Action]
+    claimants: Mapping[int, str]
+    offered: Snapshot
+    until: float = NEVER
+
+
+class Claim(Protocol):
+    """Who goes before all training."""
+
+    def __call__(self, snapshot: Snapshot, /) -> Claimed: ...
+
+
 class RuleKind(Enum):
     POLICY = "policy"
     PLACEMENT = "placement"
+    MIGRATION = "migration"
+    SHARE = "share"
+    CLAIM = "claim"
 
 
 @dataclass(frozen=True)
@@ -97,6 +151,18 @@ def placement(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
     return _entering(RuleKind.PLACEMENT, name, aliases)
 
 
+def migration(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
+    return _entering(RuleKind.MIGRATION, name, aliases)
+
+
+def share(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
+    return _entering(RuleKind.SHARE, name, aliases)
+
+
+def claim(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
+    return _entering(RuleKind.CLAIM, name, aliases)
+
+
 def _entering(kind: RuleKind, name: str, aliases: tuple[str, ...]) -> Callable[[type[Rule]], type[Rule]]:
     def enter(made: type[Rule]) -> type[Rule]:
         summary = " ".join((made.__doc__ or "").partition("\n\n")[0].split())
@@ -130,6 +196,8 @@ def make_rule(kind: RuleKind, spec: str) -> Any:
     info = find(kind, name.strip())
     values: dict[str, object] = {}
     for setting in settings:
+        if not setting.strip():
+            raise UserError(f"In '{spec}' nothing follows a colon: write {info.name} or {info.name}:key=value.")
         key, equals, text = setting.partition("=")
         parameter = next((p for p in info.parameters if p.name == key.strip()), None)
         if parameter is None:
@@ -137,6 +205,8 @@ def make_rule(kind: RuleKind, spec: str) -> Any:
             raise UserError(f"The {kind.value} '{info.name}' has no parameter '{key.strip()}': {hint}")
         if not equals:
             raise UserError(f"In '{spec}' the parameter '{key}' has no value: write {key}={_shown(parameter.default)}.")
+        if parameter.name in values:
+            raise UserError(f"In '{spec}' the parameter '{parameter.name}' is given twice: keep one of them.")
         values[parameter.name] = _parsed(info, parameter, text.strip())
     return info.make(**values)
 

@@ -10,24 +10,37 @@ import numpy as np
 from sterna.engine.bins import Bins
 from sterna.model.cluster import MILLI, Home, Ints, Nodes, Resource, Shape, slots_in
 
+_DEVICES = int(Resource.DEVICES)
+_UNSIGNED = np.dtype(np.uint64)
+
 
 class Room:
     """Free resources, changing as a plan grows. Lives for one placement."""
 
+    __slots__ = ("_bins", "_devices", "_expects_many", "_takes_any", "free", "nodes", "shared")
+
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
-        self.free = nodes.free.copy()
-        self._devices = self.free[Resource.DEVICES]
+        self.free = free = nodes.free.copy()
+        self._devices: Ints = free[_DEVICES]
+        self._takes_any = nodes.is_open_to_all
         self._expects_many = False
         self._bins: Bins | None = None
         self.shared = {node: dict(devices) for node, devices in nodes.shared.items()} if nodes.shared else {}
+
+    def clone(self) -> Room:
+        """Another one in the same state."""
+        other = Room(self.nodes)
+        other.free[:] = self.free
+        other.shared = {node: dict(devices) for node, devices in self.shared.items()}
+        return other
 
     def slots(self, shape: Shape) -> Ints:
         """How many more workers of this shape each node can take."""
         slots = slots_in(self.free, shape)
         if shape.is_fraction and self.shared:
             slots = self._with_shared(slots, shape)
-        if self.nodes.is_open_to_all and not shape.selector:
+        if self._takes_any and not shape.selector:
             return slots
         return slots * self.nodes.accepting(shape)
 
@@ -57,34 +70,27 @@ class Room:
 
     def slots_at(self, shape: Shape, node: int) -> int:
         """How many more workers of this shape one node can take."""
-        if shape.is_plain and self.nodes.is_open_to_all:
+        if shape.is_plain and self._takes_any:
             return int(self._devices.item(node)) // shape.devices
         return int(self.slots(shape).item(node))
 
     def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> list[tuple[int, int]]:
         """Runs of (node, workers) for so many workers, or for as many as there is room for: the node with least room
         that holds them all; if none does, the one with most room, and so on with the rest."""
-        is_simple = shape.is_plain and self.nodes.is_open_to_all
-        need = shape.devices if is_simple else 1
-        if is_simple and self._expects_many:
-            return self._tightest_by_bins(count, need, avoid)
-        free = self._devices if is_simple else self.slots(shape)
+        if shape.is_plain and self._takes_any:
+            need, free = shape.devices, self._devices
+            if self._expects_many:
+                return self._tightest_by_bins(count, need, avoid)
+        else:
+            need, free = 1, self.slots(shape)
         if avoid:
             free = free.copy()
             free[list(avoid)] = 0
-        node = _least_above(free, count * need)
-        if free.item(node) >= count * need:
+        wanted = count * need
+        node = int((free - wanted).view(_UNSIGNED).argmin())  # what is too small turns into a huge number
+        if free.item(node) >= wanted:
             return [(node, count)]
-        free, runs = free.copy(), []
-        while count:
-            here = min(count, free.item(node) // need)
-            if not here:
-                break
-            runs.append((node, here))
-            free[node] = 0
-            count -= here
-            node = _least_above(free, count * need)
-        return runs
+        return _emptiest_first(free.copy(), count, need)
 
     def _tightest_by_bins(self, count: int, need: int, avoid: Collection[int]) -> list[tuple[int, int]]:
         if self._bins is None:
@@ -111,6 +117,12 @@ class Room:
             self._devices[node] -= count * shape.devices
             return ()
         return tuple(self._take_part(shape.devices, node) for _ in range(count))
+
+    def lend(self, shape: Shape, node: int, count: int) -> None:
+        """Take whole devices, CPUs and memory of so many workers off a node without remembering whose they are; give
+        them back if below 0."""
+        self._move(shape.cpus, shape.memory_bytes, node, -count)
+        self._devices[node] -= count * shape.devices
 
     def take_ps(self, shape: Shape, node: int, count: int) -> None:
         self._move(shape.ps_cpus, shape.ps_memory_bytes, node, -count)
@@ -182,7 +194,18 @@ class Room:
             del self.shared[node]
 
 
-def _least_above(free: Ints, wanted: int) -> int:
-    """The entry that is least above what is wanted, else the largest; lowest row first."""
-    node = int((free - wanted).view(np.uint64).argmin())  # what is too small turns into a huge number
-    return node if free.item(node) >= wanted else int(free.argmax())
+def _emptiest_first(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
+    """Whole nodes as long as none holds what is left, then the one with least room that does (changes `free`)."""
+    runs: list[tuple[int, int]] = []
+    while count:
+        wanted = count * need
+        node = int((free - wanted).view(_UNSIGNED).argmin())
+        if free.item(node) < wanted:
+            node = int(free.argmax())
+        here = min(count, free.item(node) // need)
+        if not here:
+            break
+        runs.append((node, here))
+        free[node] = 0
+        count -= here
+    return runs

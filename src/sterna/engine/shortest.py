@@ -1,9 +1,10 @@
-"""Shortest first: the walk that `srjf` and `elastic-srjf` share."""
+"""Shortest first: the walk that `srjf` and `elastic-srjf` share, and its short form for jobs of one size."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from sterna.engine.exchange import best_that_fit, can_enter, refused, total
 from sterna.engine.walk import walk_by
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
@@ -22,13 +23,56 @@ def shortest_first(snapshot: Snapshot, by: str) -> tuple[Ints, int]:
     if jobs.barred is not None:
         size = np.where(jobs.barred, units + 1, size)
     if not jobs.has_priorities:
-        return _from_the_present(key, size, jobs.workers, units, snapshot.smallest_need)
+        return walk_by(key, size, jobs.workers, units, snapshot.smallest_need)
     chosen = []
     for level in np.unique(jobs.priority):
         mine = np.where(jobs.priority == level, size, units + 1)
         rows, units = walk_by(key, mine, jobs.workers, units, snapshot.smallest_need)
         chosen.append(rows)
     return np.concatenate(chosen), units
+
+
+def exchanged(snapshot: Snapshot, by: str) -> Ints:
+    """Workers for each row when every job has one size: the same, without looking at those that run undisturbed."""
+    jobs, smallest = snapshot.jobs, snapshot.smallest_need
+    key = _length(snapshot, by, credit_seconds=snapshot.restart_seconds)
+    target, waits = jobs.workers.copy(), jobs.workers == 0
+    able = waits if jobs.barred is None else waits & ~jobs.barred
+    left = snapshot.free_units
+    running = (~waits).nonzero()[0]
+    if len(running):
+        keys = key.take(running)
+        ahead = ((key < keys.item(keys.argmax())) & able).nonzero()[0]
+        if len(ahead):
+            left = _make_way(snapshot, key, running, keys, ahead, target)
+    if left >= smallest:
+        cost = snapshot.least_cost
+        rows = ((cost <= left) & able & (target == 0)).nonzero()[0]
+        if len(rows):
+            chosen, _ = best_that_fit(rows, key.take(rows), cost.take(rows), left, smallest)
+            target[chosen] = jobs.minimum[chosen]
+    return target
+
+
+def _make_way(snapshot: Snapshot, key: Floats, running: Ints, keys: Floats, ahead: Ints, target: Ints) -> int:
+    """Start those that are shorter than the longest that runs, in its place if need be (changes `target`); what is
+    left. Who does not fit here does not fit into what is left either."""
+    jobs, cost, free = snapshot.jobs, snapshot.least_cost, snapshot.free_units
+    sizes, held = cost.take(ahead), cost.take(running)
+    need = total(sizes)
+    if need <= free:
+        target[ahead] = jobs.minimum[ahead]
+        return free - need
+    wanted = key.take(ahead)
+    if not can_enter(wanted, sizes, keys, held, free):
+        return free
+    waits = np.arange(len(keys) + len(wanted)) >= len(keys)
+    losers, left = refused(
+        np.concatenate([keys, wanted]), np.concatenate([held, sizes]), waits, need - free, snapshot.smallest_need
+    )
+    target[ahead] = jobs.minimum[ahead]
+    target[np.concatenate([running, ahead])[losers]] = 0
+    return left
 
 
 def in_turn(snapshot: Snapshot, rows: Ints, by: str) -> Ints:
@@ -43,28 +87,3 @@ def _length(snapshot: Snapshot, by: str, credit_seconds: float = 0.0) -> Floats:
     if credit_seconds:
         key = key - credit_seconds * snapshot.curves.speed(jobs.curve, jobs.workers)
     return key if by == "service" else key / snapshot.curves.speed(jobs.curve, jobs.minimum)
-
-
-def _from_the_present(key: Floats, size: Ints, workers: Ints, units: int, smallest: int) -> tuple[Ints, int]:
-    """The same as walking over all, but only those ahead of the longest that runs need to be put in order with those
-    that run; everybody behind it gets what these leave."""
-    running = workers.nonzero()[0]
-    if not len(running):
-        return walk_by(key, size, workers, units, smallest)
-    keys = key.take(running)
-    longest = float(keys.max())
-    in_play = ((key < longest) | (workers > 0)).nonzero()[0]
-    if len(in_play) == len(running):
-        chosen, left = running[keys.argsort(kind="stable")], units - int(size.take(running).sum())
-    else:
-        sizes = size.take(in_play)
-        places, left = walk_by(key.take(in_play), sizes, workers.take(in_play), units, smallest)
-        chosen = in_play[places]
-    if left < smallest:
-        return chosen, left
-    behind = ((key >= longest) & (workers == 0) & (size <= left)).nonzero()[0]
-    if not len(behind):
-        return chosen, left
-    sizes = size.take(behind)
-    places, left = walk_by(key.take(behind), sizes, sizes, left, smallest)
-    return np.concatenate([chosen, behind[places]]), left

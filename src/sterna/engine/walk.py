@@ -105,14 +105,31 @@ def minimum_in_order(snapshot: Snapshot) -> Ints:
         target = np.zeros(len(jobs), dtype=np.int64)
         target[chosen] = jobs.minimum[chosen]
         return target
-    head = jobs.minimum[: _most(units, smallest, len(jobs))]
-    if snapshot.is_uniform and len(head) < len(jobs):
-        given = head * walk(head * smallest, units, smallest)
-        if units - smallest * int(given.sum()) < smallest:  # used up: nobody further back needs to be looked at
+    if snapshot.is_uniform and smallest:
+        most = units // smallest
+        if most + 1 < len(jobs):
             target = np.zeros(len(jobs), dtype=np.int64)
-            target[: len(head)] = given
-            return target
+            if _used_up(jobs.minimum[: most + 1], most, target):  # then nobody further back needs to be looked at
+                return target
     return walk(snapshot.cost(jobs.minimum), units, smallest) * jobs.minimum
+
+
+def _used_up(size: Ints, free: int, target: Ints) -> bool:
+    """Give each of these its size if it fits, in order (changes `target`); whether nothing is left then."""
+    total = size.cumsum()
+    cut = int(total.searchsorted(free, "right"))
+    target[:cut] = size[:cut]
+    if cut:
+        free -= total.item(cut - 1)
+    rest = (size[cut:] <= free).nonzero()[0]
+    rest += cut
+    while free and len(rest):
+        row = rest.item(0)
+        target[row] = given = size.item(row)
+        free -= given
+        rest = rest[1:]
+        rest = rest[size.take(rest) <= free]
+    return not free
 
 
 def deal(target: Ints, order: Ints, snapshot: Snapshot, free: int) -> None:

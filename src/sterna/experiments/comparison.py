@@ -56,8 +56,10 @@ class Comparison:
         return best
 
     def is_best(self, result: Result, key: str) -> bool:
-        """Whether nobody has a better value; several may have the same."""
-        return key in self.best and result.number(key) == self._by_policy[self.best[key]].number(key)
+        """Whether nobody has a better value; several may have the same, but not all."""
+        if key not in self.best or len({each.number(key) for each in self.results}) == 1:
+            return False
+        return result.number(key) == self._by_policy[self.best[key]].number(key)
 
     @cached_property
     def _by_policy(self) -> dict[str, Result]:

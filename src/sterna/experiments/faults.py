@@ -13,8 +13,9 @@ from itertools import groupby
 import numpy as np
 
 from sterna.backends.simulated.costs import Fault, random_faults
-from sterna.errors import UserError, did_you_mean
+from sterna.errors import UserError
 from sterna.model.cluster import MILLI, Nodes, Resource
+from sterna.workloads.domain import LARGEST
 from sterna.workloads.trace import Trace
 
 _MOST_FAULTS = 1_000_000
@@ -32,6 +33,15 @@ def named_fault(text: str, nodes: Nodes) -> Fault:
     if not length:
         raise UserError(f"--fail {text}: a fault lasts longer than 0 seconds.")
     return Fault(_node(text, match[1], nodes), at, length)
+
+
+def late_faults(texts: Sequence[str], nodes: Nodes, end_seconds: float) -> list[str]:
+    """A notice for each named fault that comes when every job has ended and so changes nothing."""
+    return [
+        f"--fail {text}: every job had ended by then, at {end_seconds:,.0f} s, so nothing was lost."
+        for text in texts
+        if named_fault(text, nodes).at_seconds >= end_seconds
+    ]
 
 
 def drawn_faults(trace: Trace, nodes: Nodes, mtbf_seconds: float, repair_seconds: float, seed: int) -> list[Fault]:
@@ -81,8 +91,10 @@ def _seconds(text: str, number: str) -> float:
         value = float(number)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or value < 0:
-        raise UserError(f"--fail {text}: '{number}' is not a number of seconds of at least 0.")
+    if not 0 <= value <= LARGEST:
+        raise UserError(
+            f"--fail {text}: '{number.strip()}' is not a number of seconds from 0 to 1e15; write NODE@SECONDS+SECONDS."
+        )
     return value
 
 
@@ -91,5 +103,6 @@ def _node(text: str, name: str, nodes: Nodes) -> int:
         return nodes.name.index(name)
     if name.isdecimal() and int(name) < len(nodes):
         return int(name)
-    known = did_you_mean(name, nodes.name) if len(nodes) <= 20 else f"they are {nodes.name[0]} to {nodes.name[-1]}."
-    raise UserError(f"--fail {text}: there is no node '{name}'; {known}")
+    first, last = nodes.name[0], nodes.name[-1]
+    known = f"the nodes are {first} to {last}" if len(nodes) > 1 else f"the only node is {first}"
+    raise UserError(f"--fail {text}: there is no node '{name}'; {known}, so write for example {last}@3600+600.")

@@ -85,6 +85,8 @@ class Result:
     notices: tuple[str, ...] = ()
     timeline: Timeline | None = None
     spans: Sequence[Span] = ()
+    knowledge: str = "true"
+    """What the policy knew of the jobs, as the user wrote it."""
 
     @property
     def utilization(self) -> float:
@@ -121,6 +123,7 @@ class Result:
             "lost_work_s": _seconds(counts.lost_seconds),
             "rounds": counts.rounds,
             "seed": self.seed,
+            "knowledge": self.knowledge,
             "notices": list(self.notices),
         }
 

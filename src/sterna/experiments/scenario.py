@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.knowledge import TRUE, Knowledge
 from sterna.model.cluster import MILLI, Nodes, Resource
 from sterna.settings import placement_for
 from sterna.workloads.trace import Trace
@@ -25,7 +26,9 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     speedups: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seed: int = 0
-    """Already spent on `faults`; kept so that a result can name it."""
+    """Already spent on `faults`; noisy knowledge is drawn from it, and a result can name it."""
+    knowledge: Knowledge = TRUE
+    """What policies may know of the jobs."""
 
     @property
     def devices(self) -> int:
@@ -35,7 +38,7 @@ class Scenario:
     def cluster(self) -> str:
         """The nodes in words: `80 nodes, 640 devices`."""
         each = np.unique(self.nodes.capacity[Resource.DEVICES] // MILLI)
-        alike = f" of {each[0]} devices" if len(each) == 1 else ""
+        alike = f" of {_counted(int(each[0]), 'device')}" if len(each) == 1 else ""
         return f"{_counted(len(self.nodes), 'node')}{alike}, {_counted(self.devices, 'device')} in all"
 
     def placement_of(self, policy: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from sterna.backends.simulated.knowledge import world_of
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller, Recorder
@@ -45,7 +46,15 @@ def simulate(
         if not fits:
             return _nothing(scenario, policy, placement, unschedulable)
         workload = workload_of(trace.take(rows), scenario.speedups)
-    world = SimulatedBackend(workload, nodes, scenario.costs, scenario.faults, timeline=detailed)
+    world = world_of(
+        scenario.knowledge,
+        workload,
+        nodes,
+        scenario.costs,
+        scenario.faults,
+        seed=scenario.seed,
+        timeline=detailed,
+    )
     log = AllocationLog(len(workload), journal) if detailed else None
     controller = Controller(world, rules, log or journal)
     began = time.perf_counter()
@@ -66,6 +75,7 @@ def simulate(
         tuple(dict.fromkeys((*trace.notices, *workload.notices))),
         timeline_of(world.tally.times, world.tally.devices_used, world.tally.jobs_waiting) if log else None,
         log.closed(world.finish, world.observe()) if log else (),
+        str(scenario.knowledge),
     )
 
 
@@ -90,6 +100,7 @@ def _nothing(scenario: Scenario, policy: str, placement: str, unschedulable: tup
         unschedulable,
         notices=scenario.trace.notices,
         timeline=timeline_of([], [], []),
+        knowledge=str(scenario.knowledge),
     )
 
 

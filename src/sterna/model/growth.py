@@ -233,6 +233,16 @@ class GrowthTable:
         known = c.attempt != _UNSTARTED
         return np.where(known, np.where(_signs(c) > 0, c.lowest, c.highest), np.nan)
 
+    @property
+    def last_step(self) -> Floats:
+        """The farthest step of each row; negative before the first report."""
+        return self._columns.high_step.copy()
+
+    @property
+    def windows(self) -> tuple[Ints, Floats, Floats]:
+        """How many windows each row has, and their middles in steps and in worked seconds, a column a row."""
+        return self._columns.filled, self._columns.step, self._columns.seconds
+
     def declare(self, rows: Sequence[int] | Ints, direction: Direction) -> None:
         """Say which way the metric of these jobs improves, rather than have it detected."""
         self._columns.direction[rows] = direction

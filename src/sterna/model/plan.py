@@ -35,6 +35,10 @@ class Mark(Enum):
     PROMOTED = "promoted"
 
 
+NOBODY = JobKey(-1)
+"""Where a job is named, but there is none."""
+
+
 class Action(NamedTuple):
     """One change to one job."""
 
@@ -46,6 +50,10 @@ class Action(NamedTuple):
     """Where it was assumed to sit."""
     after: Home
     mark: Mark = Mark.NONE
+    share: float | None = None
+    """Its weight on the CPUs of a shared node from now on: 1 is an equal share. None: as it is."""
+    evictor: JobKey = NOBODY
+    """Whom it makes room for. Kept, like a mark, so that the two do not change places again."""
 
 
 class Outcome(Enum):

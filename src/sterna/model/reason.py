@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class Code(Enum):
     """One code, one sentence. `{n}` is the number that the reason carries, `{m}` a second one, `{who}` another job;
-    what is counted agrees with them."""
+    what is counted agrees with them. `{because}` is what rules the nodes out."""
 
     STARTED = "started with {n} {workers}"
     GREW = "grew from {m} to {n} {workers}: devices were free"
     SHRANK = "shrank from {m} to {n} {workers} to make room for {who}"
     SHRANK_BY_RULE = "shrank from {m} to {n} {workers}, the share that the policy gives it now"
-    STOPPED = "stopped with {n} {workers} to make room for {who}, which goes first under this policy"
+    STOPPED = "stopped with {n} {workers} to make room for {who}, which {goes} first under this policy"
     STOPPED_BY_RULE = "stopped with {n} {workers}: the policy gives it nothing now"
     MOVED = "moved {n} {workers} to other nodes"
+    MOVED_FOR = "moved {n} {workers} to other nodes, which helps {who} most"
+    SHARED = "gets {n} times an equal share of the CPU of its node"
     NEEDS_DEVICES = "waits: {n} more {units_n} needed ({m} free)"
-    NEEDS_ROOM = "waits: {m} {units_m} free, but not where its {n} {workers} could be placed together"
+    NEEDS_ROOM = "waits: {m} {units_m} free, but not where its {n} {workers} could be placed{together}"
     BEHIND = "waits: jobs that go first under this policy hold or get the {n} {units_n} it needs"
     TOO_LARGE = "cannot run: it needs {n} {workers} at once and the whole cluster has room for {m}"
-    NO_NODE = (
-        "cannot run: no node can hold even one of its workers ({n} {units_n} each, with its CPU, memory and labels)"
+    NO_NODE = "cannot run: no node can hold even one of its workers ({n} {units_n} each){because}"
+    NO_SERVERS = "cannot run: no nodes can hold its {n} parameter {servers}{because}"
+    NOT_BESIDE_SERVERS = (
+        "cannot run: it needs {n} {workers} at once and the whole cluster has room for {m} beside its parameter servers"
     )
+
+
+class Bar(Enum):
+    """What keeps a worker off a node, in the order of asking. `{have}` and `{need}` are worded amounts, `{what}` names
+    a label or a taint; verbs agree with the number of nodes."""
+
+    LABEL = "{lack} the label {what}"
+    TAINT = "{carry} the taint {what}, which it does not tolerate"
+    DEVICES = "{have_verb} {have} of the {need} devices it needs"
+    CPUS = "{have_verb} {have} of the {need} CPUs it needs"
+    MEMORY = "{have_verb} {have} of the {need} of memory it needs"
+    CLOSED = "{take} no new workers"
+
+
+class Obstacle(NamedTuple):
+    """One thing that rules out so many of the nodes."""
+
+    bar: Bar
+    nodes: int
+    what: str = ""
+    have: float = 0
+    """The most that any of them has: devices, CPUs or bytes."""
+    need: float = 0
 
 
 class Reason(NamedTuple):
@@ -34,21 +64,74 @@ class Reason(NamedTuple):
     code: Code
     n: float = 0
     m: float = 0
-    who: str = ""
+    who: tuple[str, ...] = ()
+    """Other jobs, the most important first."""
     unit: str = "device"
+    obstacles: tuple[Obstacle, ...] = ()
 
     @property
     def sentence(self) -> str:
         text = self.code.value.format(
             n=f"{self.n:g}",
             m=f"{self.m:g}",
-            who=self.who or "another job",
+            who=_listed(self.who),
+            goes="go" if len(self.who) > 1 else "goes",
             workers=_counted(self.n, "worker"),
+            servers=_counted(self.n, "server"),
             units_n=_counted(self.n, self.unit),
             units_m=_counted(self.m, self.unit) + (" is" if self.m == 1 else " are"),
+            together="" if self.n == 1 else " together",
+            because=f": {_ruled_out(self.obstacles)}" if self.obstacles else "",
         )
         return f"{text}."
 
 
 def _counted(count: float, noun: str) -> str:
     return noun if count == 1 else f"{noun}s"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a and 2 others`."""
+    if len(names) > 2:
+        return f"{names[0]} and {len(names) - 1} others"
+    return " and ".join(names) or "another job"
+
+
+def _ruled_out(obstacles: Sequence[Obstacle]) -> str:
+    """`3 of 4 nodes lack the label gpu=h100; the other has 2 of the 4 devices it needs`."""
+    total = sum(obstacle.nodes for obstacle in obstacles)
+    left, parts = total, []
+    for obstacle in obstacles:
+        count, is_first, is_last = obstacle.nodes, left == total, left == obstacle.nodes
+        if is_first and is_last:
+            whom = "the only node" if count == 1 else "both nodes" if count == 2 else f"all {count:,} nodes"
+        elif is_first:
+            whom = f"{count:,} of {total:,} nodes"
+        elif is_last:
+            whom = "the other" if count == 1 else f"the other {count:,}"
+        else:
+            whom = f"{count:,} more"
+        parts.append(f"{whom} {_barred(obstacle)}")
+        left -= count
+    return "; ".join(parts)
+
+
+def _barred(obstacle: Obstacle) -> str:
+    is_one, is_memory = obstacle.nodes == 1, obstacle.bar is Bar.MEMORY
+    have, need = (_bytes(each) if is_memory else f"{each:g}" for each in (obstacle.have, obstacle.need))
+    return obstacle.bar.value.format(
+        take="takes" if is_one else "take",
+        lack="lacks" if is_one else "lack",
+        carry="carries" if is_one else "carry",
+        have_verb="has" if is_one else "have at most",
+        what=obstacle.what,
+        have=have,
+        need=need,
+    )
+
+
+def _bytes(count: float) -> str:
+    step = 0
+    while count >= 1024 and step < len(_UNITS) - 1:
+        count, step = count / 1024, step + 1
+    return f"{count:.4g} {_UNITS[step]}"

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from sterna.model.cluster import NOWHERE, Bools, Home, Ints, Nodes, Resource, Shapes
 from sterna.model.lazy import once
+from sterna.model.serving import ServingPod
 from sterna.model.speedup import Curves, Floats
 
 JobKey = NewType("JobKey", int)
@@ -66,6 +67,33 @@ class Column(Generic[Scalar]):
         return values
 
 
+class Extra(Column[Scalar]):
+    """A column that not every source knows; where it does not, every job has the default."""
+
+    def __init__(self, doc: str, default: float) -> None:
+        super().__init__(doc)
+        self.default = default
+
+    @overload
+    def __get__(self, jobs: None, owner: type) -> Extra[Scalar]: ...
+
+    @overload
+    def __get__(self, jobs: Jobs, owner: type) -> npt.NDArray[Scalar]: ...
+
+    def __get__(self, jobs: Jobs | None, owner: type) -> npt.NDArray[Scalar] | Extra[Scalar]:
+        if jobs is None:
+            return self
+        values: npt.NDArray[Any]
+        try:
+            values = jobs.source.column(self.name)
+        except KeyError:
+            kind = np.int64 if isinstance(self.default, int) else np.float64
+            values = np.full(len(jobs), self.default, dtype=kind)
+            values.flags.writeable = False
+        jobs.__dict__[self.name] = values
+        return values
+
+
 class Jobs:
     """The jobs that want to run, one row each."""
 
@@ -78,14 +106,30 @@ class Jobs:
     workers = Column[np.int64]("Workers it has now; 0 while it waits.")
     shape = Column[np.int64]("Index into `Snapshot.shapes`.")
     curve = Column[np.int64]("Row of `Snapshot.curves`.")
-    remaining = Column[np.float64]("Work left, in seconds at one worker.")
+    remaining = Column[np.float64]("Work left, in seconds at one worker; no number where the total is unknown.")
     first_start = Column[np.float64]("When it first started; `NEVER` if it has not.")
     waiting_since = Column[np.float64](
         "Since when it has had no workers; for a running job, when it last began to wait."
     )
     attained = Column[np.float64]("Device-seconds it has used since it was last promoted, or ever.")
-    executed = Column[np.float64]("Seconds it has run since it was last promoted, or ever.")
+    executed = Column[np.float64]("Seconds it has run in all.")
     promotions = Column[np.int64]("Mark: how often it was promoted.")
+    executed_before = Extra[np.float64]("Mark: seconds it had run when it was last promoted.", 0.0)
+    most_cores = Extra[np.float64]("Cores that one worker can use; no number where nodes are not shared.", np.nan)
+    share = Extra[np.float64]("Its weight on the CPUs of a shared node; 1 is an equal share.", 1.0)
+    growth = Extra[np.int64]("Growth category, as a number of `Growth`.", 0)
+    growth_rate = Extra[np.float64](
+        "Part of its whole improvement so far that it gained a second lately; no number if unknown.", np.nan
+    )
+    growth_since = Extra[np.float64]("When its growth category last changed.", -NEVER)
+    unsaved = Extra[np.float64]("Seconds of work since its last checkpoint.", 0.0)
+    moves = Extra[np.int64]("Mark: how often it was moved.", 0)
+    moved_at = Extra[np.float64]("Mark: when it was last moved.", -NEVER)
+    moved_from = Extra[np.int64]("Mark: the node that it last left for another; -1 if none.", -1)
+    evictor = Extra[np.int64]("Mark: the number of the job that it was last moved for; -1 if none.", -1)
+    default_finish = Extra[np.float64](
+        "When it ends or has ended in the shadow run of the default scheduler, as far as can be told now.", np.nan
+    )
 
     def __init__(self, source: JobSource, barred: Bools | None = None) -> None:
         self.source = source
@@ -178,6 +222,12 @@ class Snapshot:
     """Makes `finished_service`, which few rules read."""
     restart_seconds: float = 0.0
     """What a start, a move or a resize by restart costs a job, as far as known."""
+    last_event: float = -NEVER
+    """When a job last arrived or ended, as far as the backend tells."""
+    serving: Sequence[ServingPod] = ()
+    """Serving pods that are not bound yet."""
+    has_shares: bool = False
+    """Some job's share is not an equal one."""
 
     @classmethod
     def quick(cls, **fields: Any) -> Snapshot:
@@ -227,6 +277,11 @@ class Snapshot:
     def is_uniform(self) -> bool:
         """Every worker of every job needs the same."""
         return self.shapes.tally(self.nodes.unit).is_uniform
+
+    @once
+    def least_cost(self) -> Ints:
+        """Units of each job at its minimum."""
+        return self.cost(self.jobs.minimum)
 
     def cost(self, workers: Ints) -> Ints:
         """Units that each job holds with that many workers."""

@@ -31,7 +31,7 @@ class Stay:
         return placed
 
     def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
-        return tightest(room, shape, count, home)
+        return tightest(room, shape, count, home) if home.workers or home.ps else room.tightest(shape, count)
 
     def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Seats:
         return best_fit(room.slots(shape), count, jobs)
@@ -42,8 +42,6 @@ class Stay:
 
 def tightest(room: Room, shape: Shape, count: int, home: Home) -> Runs:
     """Own nodes first, then the node with least room that holds the rest; if none does, the emptiest nodes first."""
-    if not home.workers and not home.ps:
-        return room.tightest(shape, count)
     own = dict.fromkeys(node for node, _ in (*home.workers, *home.ps))
     runs: list[tuple[int, int]] = []
     for node in own:

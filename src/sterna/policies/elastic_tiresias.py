@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.engine.gains import steps_above
-from sterna.engine.queues import Queues, next_change, queues_of
+from sterna.engine.queues import Queues, Served, next_change, queues_of
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.cluster import Bools, Ints
 from sterna.model.snapshot import Snapshot
@@ -25,20 +25,22 @@ class ElasticTiresias:
     threshold: float = knob(3600.0, "Device-seconds after which a job leaves the first queue.")
     promote: float = knob(8.0, "A waiting job returns to the first queue after this many times its time run; 0: never.")
     compact: int = knob(10, "With more waiting jobs than this, jobs of the second queue shrink to their minimum.")
+    anew: bool = knob(False, "Count the time run anew after each return, as the paper does.")
     gittins: bool = knob(False, "Order each queue by the Gittins index of finished jobs instead of by first start.")
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.jobs.minimum)
         jobs = snapshot.jobs
-        queues = queues_of(snapshot, self.threshold, self.promote)
-        target = admit(snapshot, queues, self.threshold if self.gittins else None, keeps_running=False)
+        queues = queues_of(snapshot, self.threshold, self.promote, self.anew)
+        target = admit(snapshot, queues, self.threshold if self.gittins else None, keeps_running=False).workers
         able = np.ones(len(jobs), dtype=np.bool_) if jobs.barred is None else ~jobs.barred
         if int((able & (target == 0)).sum()) > self.compact:
             low = queues.is_second & (target > 0)
             target[low] = jobs.minimum[low]
         _expand(target, snapshot, queues, able)
-        until = next_change(snapshot, queues, target, self.threshold, self.promote)
+        serving = Served(target, None, is_wanted=True)
+        until = next_change(snapshot, queues, serving, self.threshold, self.promote, self.anew)
         return Target(target, until, queues.promoted)
 
 

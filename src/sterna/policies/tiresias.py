@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.queues import Queues, next_change, queues_of, served
+from sterna.engine.queues import Queues, Served, next_change, queues_of, served
 from sterna.engine.registry import Target, knob, policy
-from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
 
 
@@ -19,18 +18,19 @@ class Tiresias:
 
     threshold: float = knob(3600.0, "Device-seconds after which a job leaves the first queue.")
     promote: float = knob(8.0, "A waiting job returns to the first queue after this many times its time run; 0: never.")
+    anew: bool = knob(False, "Count the time run anew after each return, as the paper does.")
     gittins: bool = knob(False, "Order each queue by the Gittins index of finished jobs instead of by first start.")
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.jobs.minimum)
-        queues = queues_of(snapshot, self.threshold, self.promote)
-        target = admit(snapshot, queues, self.threshold if self.gittins else None)
-        until = next_change(snapshot, queues, target, self.threshold, self.promote)
-        return Target(target, until, queues.promoted)
+        queues = queues_of(snapshot, self.threshold, self.promote, self.anew)
+        serving = admit(snapshot, queues, self.threshold if self.gittins else None)
+        until = next_change(snapshot, queues, serving, self.threshold, self.promote, self.anew)
+        return Target(serving.workers, until, queues.promoted)
 
 
-def admit(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_running: bool = True) -> Ints:
+def admit(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_running: bool = True) -> Served:
     """The request, or as much of it as the cluster holds, for each job that fits, queue by queue."""
     jobs = snapshot.jobs
     size = jobs.request

@@ -46,9 +46,14 @@ def whatif(
             f"'{journal}' was decided with placement {opening.placement}, which cannot be compared with {placement}: "
             "only one of them puts workers on nodes; choose another --placement."
         )
-    rules, recorded_rules = make_rules(policy, placement), make_rules(opening.policy, opening.placement)
+    others = opening.migration, opening.share
+    rules, recorded_rules = (
+        make_rules(policy, placement, *others),
+        make_rules(opening.policy, opening.placement, *others),
+    )
     history, comparison = History(), _Comparison(rules)
-    for recorded in rounds_of(journal, progress):
+    notices: list[str] = []
+    for recorded in rounds_of(journal, progress, notices.append):
         history.hear(recorded)
         comparison.hear(recorded)
     if not history.rounds:
@@ -65,7 +70,7 @@ def whatif(
         "actions": _counts(comparison.would),
         "differences": comparison.differences,
         "rerun": again.document,
-        "notices": again.notices,
+        "notices": notices + again.notices,
     }
 
 
@@ -130,4 +135,6 @@ def _treated(recorded: Round, row: int, action: Action | None) -> str:
     words = {Kind.START: "started with", Kind.SHRINK: "shrunk to", Kind.GROW: "grown to"}
     if action.kind is Kind.STOP:
         return "stopped"
+    if action.kind is Kind.SHARE:
+        return f"given {1.0 if action.share is None else action.share:.2g} times an equal share"
     return f"{words[action.kind]} {workers_on(home)}" if action.kind in words else f"moved to {places(home)}"

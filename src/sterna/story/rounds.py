@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from sterna.control.journal import Round, read_rounds
+from sterna.control.journal import Notice, Round, read_rounds
 
 Progress = Callable[[int, int], None]
 """Told how many lines of the journal are read, and of how many."""
@@ -13,10 +13,10 @@ Progress = Callable[[int, int], None]
 _ROUNDS_BETWEEN_REPORTS = 50
 
 
-def rounds_of(journal: str | Path, progress: Progress | None) -> Iterator[Round]:
+def rounds_of(journal: str | Path, progress: Progress | None = None, notice: Notice | None = None) -> Iterator[Round]:
     """Every round; lines are counted first, which is cheap beside reading them, if anybody wants to know."""
     total = _line_count(journal) if progress else 0
-    for done, recorded in enumerate(read_rounds(journal), 1):
+    for done, recorded in enumerate(read_rounds(journal, notice), 1):
         if progress and done % _ROUNDS_BETWEEN_REPORTS == 0:
             progress(done, total)
         yield recorded

@@ -7,6 +7,7 @@ the same kind of reason are told as one. What would have started a job that wait
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,14 @@ Document = dict[str, Any]
 _MOST_NAMES = 20
 """Jobs that an error lists."""
 _ROUNDING = 1e-6
+_EVENTS = {
+    Kind.START: "started",
+    Kind.GROW: "grew",
+    Kind.SHRINK: "shrank",
+    Kind.STOP: "stopped",
+    Kind.MIGRATE: "moved",
+    Kind.SHARE: "shared",
+}
 _NUMBERED = re.compile(r"[\d.]+|s\b|\b(?:is|are)\b")
 """What varies in a reason with its number: the number, and the endings that agree with it."""
 
@@ -46,11 +55,12 @@ def explain(
         raise UserError(f"--at {at_seconds:g}: give seconds since the journal's start, a number of at least 0.")
     opening = read_opening(journal)
     story = _Story(job)
-    last = _heard(journal, story, at_seconds, number, progress)
+    notices: list[str] = []
+    last = _heard(journal, story, at_seconds, number, rounds_of(journal, progress, notices.append))
     story.close(last)
     changes: list[Document] = []
     if story.state == "waits":
-        rules = make_rules(opening.policy, opening.placement)
+        rules = make_rules(opening.policy, opening.placement, opening.migration, opening.share)
         row = _row_of(last.snapshot, story.key)
         assert row is not None, "a job that waits is in the last round"
         changes = [change.document for change in changes_that_start(last.snapshot, row, rules)]
@@ -63,15 +73,15 @@ def explain(
         "state": story.state,
         "story": story.events,
         "changes": changes,
-    }
+    } | ({"notices": notices} if notices else {})
 
 
 def _heard(
-    journal: str | Path, story: _Story, at_seconds: float | None, number: int | None, progress: Progress | None
+    journal: str | Path, story: _Story, at_seconds: float | None, number: int | None, rounds: Iterator[Round]
 ) -> Round:
     """Let the story hear every round up to the chosen one, which is returned."""
     last: Round | None = None
-    for recorded in rounds_of(journal, progress):
+    for recorded in rounds:
         if last and at_seconds is not None and recorded.snapshot.now - story.start > at_seconds + _ROUNDING:
             break
         story.hear(recorded)
@@ -191,10 +201,9 @@ class _Story:
         self._close_wait(recorded)
         self._home = by_node(recorded.snapshot, action.after)
         said = dict(recorded.reasons).get(self.job, f"{action.kind.name.lower()}.").removesuffix(".")
-        where = places(self._home)
+        where = "" if action.kind is Kind.SHARE else places(self._home)
         joint = " on " if action.kind is Kind.START else "; now on "
-        event = {Kind.START: "started", Kind.GROW: "grew", Kind.SHRINK: "shrank", Kind.STOP: "stopped"}
-        self._tell(recorded, event.get(action.kind, "moved"), said + (joint + where if where else "") + ".")
+        self._tell(recorded, _EVENTS[action.kind], said + (joint + where if where else "") + ".")
 
     def _keep_waiting(self, recorded: Round, row: int) -> None:
         because = _because(dict(recorded.reasons).get(self.job, "no reason was recorded."))

@@ -39,7 +39,7 @@ def load_speedups(path: str | Path) -> dict[str, tuple[float, ...]]:
 def _parsed(path: str | Path) -> object:
     import yaml  # costs more to import than the commands that do without it have in all
 
-    text = read_text(path)
+    text = read_text(path, "a YAML file")
     try:
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
@@ -56,7 +56,8 @@ def _normalised(path: str | Path, model: str, values: object) -> tuple[float, ..
     for workers, value in enumerate(values, 1):
         if not _is_speedup(value):
             raise UserError(
-                f"{path}, model '{model}': found {_described(value)} at {workers} workers, expected a number above 0."
+                f"{path}, model '{model}': found {_described(value)} at {workers} "
+                f"{'worker' if workers == 1 else 'workers'}, expected a number above 0."
             )
     return tuple(value / values[0] for value in values)
 

@@ -6,6 +6,7 @@ A domain judges one column by itself; what two columns owe each other (`min_work
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,11 +28,20 @@ class Domain:
     holds: Callable[[Floats], Bools]
     is_whole: bool = False
     """Its numbers are kept as integers."""
+    most: float = np.inf
+    """What is above it is a slip of the pen, and would overflow where it is added up."""
 
     def first_outside(self, values: Floats) -> int | None:
         """The first row that is not a finite number of this domain."""
-        outside = ~(np.isfinite(values) & self.holds(values))
+        outside = ~(np.isfinite(values) & (values <= self.most) & self.holds(values))
         return int(np.argmax(outside)) if outside.any() else None
+
+    def expected(self, value: float) -> str:
+        """What should have been found instead of this value."""
+        if not self.most < value < np.inf:
+            return self.words
+        most = re.sub(r"e\+0?", "e", f"{self.most:g}")
+        return f"{'a whole number' if self.is_whole else 'a number'} of at most {most}"
 
 
 def _is_whole(values: Floats) -> Bools:
@@ -39,13 +49,18 @@ def _is_whole(values: Floats) -> Bools:
     return whole & (np.abs(values) < EXACT_LIMIT)
 
 
-NOT_NEGATIVE = Domain("a number of at least 0", lambda values: values >= 0)
-POSITIVE = Domain("a number above 0", lambda values: values > 0)
+LARGEST = 1e15
+"""Of times and amounts: thirty million years in seconds."""
+MOST_COUNTED = 1e9
+
+NOT_NEGATIVE = Domain("a number of at least 0", lambda values: values >= 0, most=LARGEST)
+POSITIVE = Domain("a number above 0", lambda values: values > 0, most=LARGEST)
 WHOLE = Domain("a whole number of at least 0", lambda values: _is_whole(values) & (values >= 0), is_whole=True)
-COUNT = Domain("a whole number of at least 1", lambda values: _is_whole(values) & (values >= 1), is_whole=True)
+COUNT = Domain("a whole number of at least 1", lambda values: _is_whole(values) & (values >= 1), True, MOST_COUNTED)
 DEVICES = Domain(
     "a whole number of at least 1, or a fraction between 0 and 1",
     lambda values: (values > 0) & ((values < 1) | _is_whole(values)),
+    most=1e6,
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +21,12 @@ from sterna.workloads.trace import Trace, make_trace, numbered_names
 
 _MILLISECONDS = 3
 """Decimals of generated times: enough to keep order, few enough to read."""
+
+_JOBS = replace(COUNT, most=1e7)
+"""More than anybody has memory for."""
+
+_SPREAD = replace(NOT_NEGATIVE, most=10.0)
+"""Beyond it most jobs last a second and one lasts for ever."""
 
 Choice = TypeVar("Choice", int, str)
 
@@ -52,7 +58,7 @@ class Mix:
 
     def __post_init__(self) -> None:
         _check("mean_duration_seconds", self.mean_duration_seconds, POSITIVE)
-        _check("duration_spread", self.duration_spread, NOT_NEGATIVE)
+        _check("duration_spread", self.duration_spread, _SPREAD)
         for workers in self.workers:
             _check("workers", workers, COUNT)
         for model in self.models:
@@ -108,7 +114,7 @@ GENERATORS: dict[str, Callable[..., Trace]] = {"poisson": poisson, "bursty": bur
 
 
 def _streams(jobs: int, seed: int) -> list[np.random.Generator]:
-    _check("jobs", jobs, COUNT)
+    _check("jobs", jobs, _JOBS)
     _check("seed", seed, WHOLE)
     return [np.random.default_rng(sequence) for sequence in np.random.SeedSequence(int(seed)).spawn(4)]
 
@@ -147,7 +153,7 @@ def _drawn(stream: np.random.Generator, weights: Mapping[Choice, float], jobs: i
 def _check(parameter: str, value: float, domain: Domain) -> None:
     if domain.first_outside(np.array([value], dtype=np.float64)) is not None:
         found = plain(value) if math.isfinite(value) else str(value)
-        raise UserError(f"{parameter}: found {found}, expected {domain.words}.")
+        raise UserError(f"{parameter}: found {found}, expected {domain.expected(value)}.")
 
 
 def _check_weights(parameter: str, weights: list[float]) -> None:

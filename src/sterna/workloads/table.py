@@ -115,7 +115,8 @@ class Table:
             present = np.flatnonzero(~missing)
         outside = domain.first_outside(values[present])
         if outside is not None:
-            raise self.refusal(int(present[outside]), column, domain.words)
+            row = int(present[outside])
+            raise self.refusal(row, column, domain.expected(float(values[row])))
         return values
 
     def seconds(self, column: str) -> Floats:

@@ -16,15 +16,16 @@ _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def read_text(path: str | Path) -> str:
-    """All of a file, decompressed if it is gzipped (whatever its name), without a byte-order mark."""
+def read_text(path: str | Path, wanted: str = "a CSV or JSON file") -> str:
+    """All of a file, decompressed if it is gzipped (whatever its name), without a byte-order mark. `wanted` is what to
+    give instead of a file that is not text."""
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
     if data.startswith(_GZIP):
         data = _decompressed(path, data)
-    return _decoded(path, data)
+    return _decoded(path, data, wanted)
 
 
 def unreadable(path: str | Path, error: Exception) -> UserError:
@@ -45,14 +46,14 @@ def _decompressed(path: str | Path, data: bytes) -> bytes:
         raise UserError(f"{path}: the gzip data is damaged or cut off; fetch the file again.") from error
 
 
-def _decoded(path: str | Path, data: bytes) -> str:
+def _decoded(path: str | Path, data: bytes, wanted: str) -> str:
     if data[257:262] == b"ustar":
         raise UserError(f"{path}: this is a tar archive; unpack it (tar -xf) and give one of its files.")
     if data.startswith(_UTF16):
         raise UserError(f"{path}: the text is UTF-16; save it as UTF-8.")
     if b"\0" in data:
         line = data.count(b"\n", 0, data.index(b"\0")) + 1
-        raise UserError(f"{path}, line {line}: found binary data, expected text in UTF-8; give a CSV or JSON file.")
+        raise UserError(f"{path}, line {line}: found binary data, expected text in UTF-8; give {wanted}.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

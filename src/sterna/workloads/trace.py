@@ -14,7 +14,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sterna.errors import Bug, UserError
-from sterna.workloads.domain import COUNT, DEVICES, NOT_NEGATIVE, POSITIVE, WHOLE, Bools, Domain, Floats, Ints, plain
+from sterna.workloads.domain import (
+    COUNT,
+    DEVICES,
+    MOST_COUNTED,
+    NOT_NEGATIVE,
+    POSITIVE,
+    WHOLE,
+    Bools,
+    Domain,
+    Floats,
+    Ints,
+    plain,
+)
 
 Numbers = Sequence[float] | Floats | Ints
 Array = TypeVar("Array", Floats, Ints)
@@ -88,6 +100,11 @@ class Trace:
         if not (0 < least <= 1 <= most and math.isfinite(most)):
             raise UserError(
                 f"--elastic {least:g}x:{most:g}x: give a multiple of at most 1 and one of at least 1, e.g. 1x:4x."
+            )
+        if float(self.workers.max()) * most > MOST_COUNTED:
+            raise UserError(
+                f"--elastic {least:g}x:{most:g}x: a job may have at most {MOST_COUNTED:,.0f} workers; give a smaller "
+                "multiple."
             )
         low = np.maximum(1, _times(self.workers, least))
         return replace(self, minimum=_frozen(low), maximum=_frozen(_times(self.workers, most)))
@@ -172,7 +189,9 @@ def _checked(field: str, values: Numbers, where: _Where) -> Floats:
     outside = domain.first_outside(numbers)
     if outside is not None:
         found = plain(numbers[outside]) if np.isfinite(numbers[outside]) else str(numbers[outside])
-        raise UserError(f"{where(outside)}, column '{column}': found {found}, expected {domain.words}.")
+        raise UserError(
+            f"{where(outside)}, column '{column}': found {found}, expected {domain.expected(float(numbers[outside]))}."
+        )
     return numbers
 
 

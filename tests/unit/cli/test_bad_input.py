@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ OPTIONS = [
     (["--restart-cost", "-1"], "--restart-cost -1"),
     (["--restart-cost", "nan"], "--restart-cost nan"),
     (["--restart-cost", "inf"], "--restart-cost inf"),
+    (["--restart-cost", "1e308"], "--restart-cost 1e+308: give seconds, a number of at least 0 and at most 1e15."),
+    (["--fail", "node0@1e300"], "'1e300' is not a number of seconds from 0 to 1e15"),
     (["--rescale-cost", "-1"], "--rescale-cost -1"),
     (["--lost-work", "inf"], "--lost-work inf"),
     (["--cross-node-penalty", "1"], "--cross-node-penalty 1"),
@@ -30,12 +33,22 @@ OPTIONS = [
     (["--racks", "0"], "--racks 0"),
     (["--seed", "-1"], "--seed -1"),
     (["--limit", "0"], "--limit 0"),
-    (["--limit", "few"], "Invalid value for '--limit'"),
+    (["--limit", "few"], "--limit few: give a whole number. See 'sterna simulate --help'."),
+    (["--restart-cost", "much"], "--restart-cost much: give a number."),
+    (["--racks", "99"], "--nodes 2x8 has too few nodes for so many racks; give at most 2."),
+    (["--policy", "fifo:"], "In 'fifo:' nothing follows a colon"),
+    (["--policy", "fifo,srjf"], "to see several side by side use sterna compare --policies fifo,srjf."),
+    (["--policy", "all"], "use sterna compare --policies all."),
+    (["--policy", "fifo:preempt=true:preempt=false"], "the parameter 'preempt' is given twice"),
     (["--elastic", "4x"], "--elastic 4x"),
     (["--elastic", "2x:4x"], "--elastic 2x:4x"),
     (["--speedups", "missing.yaml"], "missing.yaml: there is no such file"),
     (["--vc", "rad"], "has no such virtual cluster; did you mean 'red'? It has blue, red."),
-    (["--fail", "node5@1"], "there is no node 'node5'"),
+    (
+        ["--fail", "node5@1"],
+        "there is no node 'node5'; the nodes are node0 to node1, so write for example node1@3600+600.",
+    ),
+    (["--fail", "node0@1+"], "write NODE@SECONDS+SECONDS"),
     (["--fail", "node0"], "write NODE@SECONDS+SECONDS"),
     (["--fail", "node0@-1"], "'-1' is not a number of seconds"),
     (["--fail", "node0@1+0"], "lasts longer than 0"),
@@ -44,9 +57,15 @@ OPTIONS = [
     (["--mtbf", "1e-9"], "faults are to be expected"),
     (["--mttr", "5"], "add --mtbf"),
     (["--report", "missing/out.html"], "there is no folder 'missing'"),
+    (["--report", "/proc/x.html"], "--report /proc/x.html: no new files can be made there; choose another place."),
     (["--jobs-csv", "."], "this is a folder"),
+    (["--report", "jobs.csv"], "--report jobs.csv: this is the file of --trace, which would be lost"),
+    (["--jobs-csv", "./x", "--journal", "x"], "--journal x: this is the file of --jobs-csv"),
+    (["--elastic", "1x:999999999x"], "--elastic 1x:1e+09x: a job may have at most 1,000,000,000 workers"),
     (["--journal", "missing/j"], "missing/j"),
     (["--nonsense"], "No such option"),
+    (["--polcy", "fifo"], "No such option '--polcy'; did you mean '--policy'? See 'sterna simulate --help'."),
+    (["--overwrite"], "--overwrite replaces a journal, but none is written: add --journal FILE."),
 ]
 
 
@@ -96,6 +115,7 @@ DESCRIPTIONS = [
     ("nodes: [", ": this is not YAML (did not find expected node content)"),
     ("nodes: []\nnodes: []", "line 2, column 1: this is not YAML (the key 'nodes' appears twice)"),
     ("nodes: [{name: n, gpus: 1}]\njobs: [{name: a, submit: -1}]", "job 'a', key 'submit': found -1"),
+    ("? {a: 1}\n: 2", "this is not YAML (found unhashable key)"),
     ("nodes: [{name: n, gpus: .inf}]", "node 'n', key 'gpus': found inf"),
 ]
 
@@ -112,11 +132,21 @@ def test_a_wrong_description_is_one_sentence(sterna: Sterna, tmp_path: Path, con
 
 
 COMMANDS = [
-    (["simulat"], "No such command 'simulat'."),
+    (["simulat"], "No such command 'simulat'; did you mean 'simulate'? See 'sterna --help'."),
+    (["plann"], "No such command 'plann'; did you mean 'plan'? See 'sterna --help'."),
+    (["trace", "mke"], "No such command 'mke'; did you mean 'make'? See 'sterna trace --help'."),
     (["simulate", "--policy", "fifo"], "Missing option '--trace'"),
     (["trace", "make", "poison"], "There is no generator 'poison': did you mean 'poisson'?"),
     (["trace", "make", "fixed", "--window", "3"], "--window does not apply to fixed traces"),
-    (["trace", "make", "fixed", "--jobs", "0"], "jobs: found 0"),
+    (["trace", "make", "fixed", "--jobs", "0"], "--jobs: found 0"),
+    (["trace", "make", "poisson", "--mean-gap", "-1"], "--mean-gap: found -1, expected a number above 0."),
+    (["trace", "make", "fixed", "--workers", "a=b"], "--workers a=b: 'a' is not a number of workers; write NUMBER="),
+    (["trace", "make", "fixed", "--workers", "1=2,1=3"], "'1' is there twice"),
+    (
+        ["trace", "make", "fixed", "--workers", "1=-1"],
+        "--workers: found the weight -1, expected a number of at least 0.",
+    ),
+    (["trace", "make", "fixed", "--models", "bert,"], "there is nothing before a comma, an = or the end"),
     (["trace", "make", "fixed", "--workers", "two"], "'two' is not a number of workers"),
     (["trace", "make", "fixed", "--models", "vgg17"], "there is no profile of 'vgg17'"),
     (["trace", "make", "fixed", "--workers", "1=x"], "'x' is not a weight"),
@@ -124,6 +154,8 @@ COMMANDS = [
     (["trace", "info", "missing.csv"], "there is no such file"),
     (["plan", "-f", "missing.yaml", "--policy", "fifo"], "there is no such file"),
     (["compare", "--trace", "x", "--nodes", "1x1", "--policies", ","], "--policies is empty"),
+    (["compare", "--trace", "x", "--nodes", "1x1", "--policies", "fifo,,srjf"], "remove a comma"),
+    (["plan", "-f", sys.executable, "--policy", "fifo"], "give a YAML or JSON file."),
     (["compare", "--trace", "x", "--nodes", "1x1", "--policies", "fifo,srfj"], "did you mean 'srjf'?"),
     (["compare", "--trace", "x", "--nodes", "1x1", "--cores", "0"], "--cores 0"),
 ]

@@ -73,6 +73,16 @@ def test_a_plan_is_told_to_people_and_to_programs(sterna: Sterna, tmp_path: Path
     assert "started with 2 workers." in table
 
 
+def test_a_plan_shows_parameter_servers_where_there_are_any(sterna: Sterna, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes: [{name: n1, gpus: 4}]\njobs: [{name: a, workers: 2}]\n")
+    assert "parameter servers" not in sterna("plan", "-f", path, "--policy", "fifo").out
+    path.write_text("nodes: [{name: n1, gpus: 4}]\njobs: [{name: a, workers: 2, ps: {replicas: 3}}, {name: b}]\n")
+    lines = sterna("plan", "-f", path, "--policy", "fifo").out.splitlines()
+    assert lines[0].split() == ["job", "workers", "nodes", "parameter", "servers", "why"]
+    assert "n1: 2  n1: 3" in lines[2]
+
+
 def test_a_made_trace_can_be_looked_at_and_replayed(sterna: Sterna, tmp_path: Path) -> None:
     path = tmp_path / "made.csv.gz"
     made = sterna("trace", "make", "bursty", "--jobs", "30", "--seed", "3", "--elastic", "1x:2x", "-o", path)

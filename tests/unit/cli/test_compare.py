@@ -58,6 +58,22 @@ def test_the_table_marks_the_best_and_names_the_baseline(sterna: Sterna, trace: 
     assert "\x1b" not in run.out
 
 
+def test_a_tie_of_all_is_not_marked_and_a_tie_of_some_is(sterna: Sterna, trace: Path) -> None:
+    asked = ("compare", "--trace", trace, "--cores", "1", "--policies")
+    equal = sterna(*asked, "fifo", "--nodes", "4x8")
+    assert "*" not in equal.out
+    some = sterna(*asked, "fifo,srjf", "--nodes", "2x4").out.splitlines()
+    makespans = [line.split()[6] for line in some if "%" in line]
+    assert [cell.endswith("*") for cell in makespans] == [True, True, False]
+
+
+def test_one_job_is_singular(sterna: Sterna, trace: Path) -> None:
+    out = sterna(
+        "compare", "--trace", trace, "--nodes", "1x8", "--cores", "1", "--policies", "fifo", "--limit", "1"
+    ).out
+    assert f"{trace}: 1 job on 1 node" in out
+
+
 def test_the_page_shows_every_policy_and_needs_no_network(sterna: Sterna, trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "policies.html"
     asked = ("compare", "--trace", trace, "--nodes", "1x8", "--cores", "1", "--policies", "srjf,ffdl", "--report", out)

@@ -79,6 +79,16 @@ def test_notices_go_to_stderr(sterna: Sterna, journal: Path) -> None:
     assert run.document["notices"]
 
 
+@pytest.mark.parametrize("asked", [("explain", "a"), ("whatif", "--policy", "srjf")])
+def test_a_journal_that_was_cut_off_is_read_up_to_there(sterna: Sterna, journal: Path, asked: tuple[str, ...]) -> None:
+    journal.write_bytes(journal.read_bytes()[:-100])
+    run = sterna(asked[0], journal, *asked[1:], "--json")
+    assert run.code == 0
+    notice = f"'{journal}' ends in the middle of line 10; what came before was read."
+    assert run.err.startswith(f"note: {notice}\n")
+    assert run.document["notices"][0] == notice
+
+
 def test_a_terminal_sees_how_far_the_reading_is(sterna: Sterna, journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sterna.story.rounds._ROUNDS_BETWEEN_REPORTS", 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -90,7 +100,12 @@ REFUSED = [
     (["explain", "{journal}", "d", "--at", "1"], "first tells of job 'd' in round 3, at 3 s"),
     (["explain", "{journal}", "d", "--at", "1", "--round", "2"], "give one of them"),
     (["explain", "{journal}", "d", "--round", "99"], "it has rounds 0 to 7"),
-    (["explain", "{journal}", "d", "--round", "-1"], "-1 is not in the range"),
+    (["explain", "{journal}", "d", "--round", "-1"], "--round -1: give a whole number of at least 0."),
+    (["explain", "{journal}", "d", "--round", "x"], "--round x: give a whole number of at least 0."),
+    (["replay", "{journal}", "--round", "x"], "--round x: give a whole number of at least 0."),
+    (["replay", "{journal}", "--round", "1", "--policy", "fifo,srjf"], "sterna compare --policies fifo,srjf"),
+    (["replay", "missing.jsonl", "--round", "0"], "there is no such file; check the path, or write one with"),
+    (["replay", ".", "--round", "0"], "this is a folder; give one of the files in it"),
     (["explain", "missing.jsonl", "d"], "cannot be read"),
     (["explain", "{trace}", "d"], "line 1: this is not a line of a journal"),
     (["whatif", "{trace}", "--policy", "srjf"], "line 1: this is not a line of a journal"),
@@ -98,6 +113,7 @@ REFUSED = [
     (["whatif", "{journal}", "--policy", "srjf", "--placement", "pakc"], "did you mean 'pack'?"),
     (["whatif", "{journal}", "--policy", "srjf", "--placement", "none"], "choose another --placement"),
     (["whatif", "{journal}"], "--policy"),
+    (["replay", "{journal}"], "Missing option '--round'"),
 ]
 
 

@@ -57,6 +57,16 @@ def test_a_node_lost_for_ever_leaves_jobs_unfinished(sterna: Sterna, trace: Path
     assert run.document["failures"] == 1
 
 
+def test_a_fault_that_stops_nobody_is_told_as_such(sterna: Sterna, trace: Path) -> None:
+    asked = ("simulate", "--trace", trace, "--nodes", "2x4", "--policy", "fifo", "--limit", "1")
+    run = sterna(*asked, "--fail", "node1@10")
+    assert "stopped by lost nodes" in run.out
+    assert run.err == ""
+    late = sterna(*asked, "--fail", "node1@500", "--json")
+    assert late.err == "note: --fail node1@500: every job had ended by then, at 100 s, so nothing was lost.\n"
+    assert late.document["notices"] == ["--fail node1@500: every job had ended by then, at 100 s, so nothing was lost."]
+
+
 def test_a_lost_node_comes_back(sterna: Sterna, trace: Path) -> None:
     run = sterna("simulate", "--trace", trace, "--nodes", "2x4", "--policy", "fifo", "--fail", "1@10+5", "--json")
     assert run.document["unfinished"] == []
@@ -137,6 +147,21 @@ def test_the_journal_is_one_that_can_be_read(sterna: Sterna, trace: Path, tmp_pa
     run = sterna(*asked)
     assert read_opening(out).placement == "pack"
     assert len(list(read_rounds(out))) == run.document["rounds"]
+
+
+def test_an_old_journal_is_replaced_only_when_asked(sterna: Sterna, trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rounds.jsonl"
+    asked = ("simulate", "--trace", trace, "--nodes", "1x8", "--policy", "fifo", "--journal", out)
+    assert sterna(*asked).code == 0
+    before = out.read_bytes()
+    again = sterna(*asked)
+    assert again.code == 2
+    assert again.err == (
+        f"sterna: The journal '{out}' exists already; choose another file, or add --overwrite to replace it.\n"
+    )
+    assert out.read_bytes() == before
+    assert sterna(*asked, "--limit", "2", "--overwrite").code == 0
+    assert out.read_bytes() != before
 
 
 def test_people_get_a_table(sterna: Sterna, trace: Path) -> None:

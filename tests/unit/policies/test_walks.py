@@ -102,6 +102,12 @@ def test_workers_of_several_devices_are_dealt_while_they_fit() -> None:
         ("fifo:premept=false", "The policy 'fifo' has no parameter 'premept': did you mean 'preempt'?"),
         ("fifo:preempt=maybe", "In 'fifo:preempt=maybe' the value must be true or false."),
         ("fifo:preempt", "In 'fifo:preempt' the parameter 'preempt' has no value: write preempt=true."),
+        ("fifo:", "In 'fifo:' nothing follows a colon: write fifo or fifo:key=value."),
+        ("fifo::preempt=no", "In 'fifo::preempt=no' nothing follows a colon: write fifo or fifo:key=value."),
+        (
+            "fifo:preempt=true:preempt=false",
+            "In 'fifo:preempt=true:preempt=false' the parameter 'preempt' is given twice: keep one of them.",
+        ),
         ("srjf:by=size", "In 'srjf:by=size' the value is unknown: choose one of: service, time."),
         ("tiresias:threshold=-1", "In 'tiresias:threshold=-1' the value must be a number of at least 0."),
         ("tiresias:threshold=nan", "In 'tiresias:threshold=nan' the value must be a number of at least 0."),

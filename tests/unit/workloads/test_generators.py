@@ -106,6 +106,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "window_seconds: found inf, expected a number above",
     ),
     "empty bursts": ("bursty", {"burst_jobs": 0}, "burst_jobs: found 0, expected a whole number of at least 1."),
+    "jobs beyond memory": ("fixed", {"jobs": 10**12}, "jobs: found 1000000000000, expected a whole number of at most"),
+    "a gap of ages": ("fixed", {"gap_seconds": 1e308}, "gap_seconds: found 1e+308, expected a number of at most 1e15"),
     "no pause": ("bursty", {"mean_pause_seconds": 0}, "mean_pause_seconds: found 0, expected a number above 0."),
 }
 
@@ -121,6 +123,7 @@ def test_a_generator_refuses(case: str) -> None:
 MIX_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no duration": ({"mean_duration_seconds": 0}, "mean_duration_seconds: found 0, expected a number above 0."),
     "negative spread": ({"duration_spread": -1}, "duration_spread: found -1, expected a number of at least 0."),
+    "boundless spread": ({"duration_spread": 1e3}, "duration_spread: found 1000, expected a number of at most 10."),
     "no workers": ({"workers": {0: 1}}, "workers: found 0, expected a whole number of at least 1."),
     "no choice of workers": ({"workers": {}}, "weights of workers: all are 0 or there is none"),
     "no weight": ({"models": {"bert": 0}}, "weights of models: all are 0 or there is none"),

@@ -93,7 +93,7 @@ CURVES_REFUSED = {
     "a number": ("a: 3\n", ", model 'a': found '3', expected speed-ups like [1, 1.9, 2.7]."),
     "word": ("a: [1, fast]\n", ", model 'a': found 'fast' at 2 workers, expected a number above 0."),
     "boolean": ("a: [1, yes]\n", ", model 'a': found 'True' at 2 workers, expected a number above 0."),
-    "zero": ("b: [1]\na: [0, 1]\n", ", model 'a': found '0' at 1 workers, expected a number above 0."),
+    "zero": ("b: [1]\na: [0, 1]\n", ", model 'a': found '0' at 1 worker, expected a number above 0."),
     "NaN": ("a: [1, .nan]\n", ", model 'a': found 'nan' at 2 workers, expected a number above 0."),
     "infinity": ("a: [1, .inf]\n", ", model 'a': found 'inf' at 2 workers, expected a number above 0."),
     "beyond floats": (f"a: [1, 1{'0' * 400}]\n", ", model 'a': found '1000"),

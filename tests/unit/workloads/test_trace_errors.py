@@ -88,7 +88,19 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "absurdly many workers": (
         native("b,0,1e300,9"),
-        ", line 3, column 'workers': found '1e300', expected a whole number of at least 1.",
+        ", line 3, column 'workers': found '1e300', expected a whole number of at most 1e9.",
+    ),
+    "a duration that cannot be added up": (
+        native("b,0,1,1e308"),
+        ", line 3, column 'duration_s': found '1e308', expected a number of at most 1e15.",
+    ),
+    "a submission after the end of time": (
+        native("b,1e300,1,9"),
+        ", line 3, column 'submit_s': found '1e300', expected a number of at most 1e15.",
+    ),
+    "a worker of a whole city": (
+        native("b,0,1,9,1,1,1e12", header=BOUNDED),
+        ", line 3, column 'gpus_per_worker': found '1e12', expected a number of at most 1e6.",
     ),
     "zero duration": (native("b,0,1,0"), ", line 3, column 'duration_s': found '0', expected a number above 0."),
     "negative duration": (native("b,0,1,-9"), ", line 3, column 'duration_s': found '-9', expected a number above 0."),
@@ -133,6 +145,10 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "foreign: infinite duration": (
         "submission_time,num_gpu,duration\n0,1,inf\n",
         ", line 2, column 'duration': found 'inf', expected a number of at least 0.",
+    ),
+    "foreign: a duration that cannot be added up": (
+        "submission_time,num_gpu,duration\n0,1,1e308\n",
+        ", line 2, column 'duration': found '1e308', expected a number of at most 1e15.",
     ),
     "foreign: date out of the calendar": (
         "timestamp,duration,num_gpus,cluster\n2017-13-09 07:01:55,66.0,1,x\n",

@@ -8,7 +8,7 @@ in the trace. What changes evenly with time is a line, so that nobody has to tou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +20,26 @@ Book = Sequence[float] | Array
 
 
 class ActiveTable:
-    """Dense columns over the active jobs. `books` holds, by name, the present value for every job of the workload."""
+    """Dense columns over the active jobs. `books` holds, by name, the present value for every job of the workload.
+
+    All columns lie under one another in one block, floats as their bit patterns, so that a job that ended is closed
+    over in all of them at once.
+    """
 
     def __init__(self, books: Mapping[str, Book]) -> None:
         self.books: dict[str, Book] = dict(books)
         self.count = 0
         self.first = 0
         """Where the active jobs begin in each column: old jobs mostly end first, and then nobody behind has to move."""
-        self._room = 64
-        self.columns: dict[str, Array] = {"key": np.empty(self._room, dtype=np.int64)}
+        self._block = np.empty((1, 64), dtype=np.int64)
+        self._names = ["key"]
+        self.columns: dict[str, Array] = {}
         """Those that somebody has read."""
-        self.seen: dict[str, Array] = {"key": _unwritable(self.columns["key"])}
+        self.seen: dict[str, Array] = {}
         """The same, read-only."""
+        self._others: list[tuple[Array, Book]] = []
+        """Every column but the keys, with its book."""
+        self._look_again()
 
     def read(self, name: str) -> Array:
         """The column, read-only, for the jobs that are active now."""
@@ -57,59 +65,66 @@ class ActiveTable:
         """The jobs from `first` to before `last` of the workload, which come after all that are here."""
         start = self.first + self.count
         end = start + last - first
-        if end > self._room:
+        if end > self._block.shape[1]:
             self._make_room(last - first)
             start, end = self.count, self.count + last - first
         self.count += last - first
         if end == start + 1:
-            for name, column in self.columns.items():
-                column[start] = first if name == "key" else self.books[name][first]
+            self._block[0, start] = first
+            for column, book in self._others:
+                column[start] = book[first]
             return
-        for name, column in self.columns.items():
-            column[start:end] = np.arange(first, last) if name == "key" else self.books[name][first:last]
+        self._block[0, start:end] = np.arange(first, last)
+        for column, book in self._others:
+            column[start:end] = book[first:last]
 
     def remove(self, place: int) -> None:
         """Close the gap from the shorter side."""
-        at, end = self.first + place, self.first + self.count
+        block, first = self._block, self.first
+        at = first + place
         if place < self.count // 2:
-            first = self.first
-            for column in self.columns.values():
-                column[first + 1 : at + 1] = column[first:at]
+            block[:, first + 1 : at + 1] = block[:, first:at]
             self.first += 1
         else:
-            for column in self.columns.values():
-                column[at : end - 1] = column[at + 1 : end]
+            end = first + self.count
+            block[:, at : end - 1] = block[:, at + 1 : end]
         self.count -= 1
 
     def _keep(self, name: str) -> Array:
         book = self.books[name]
         values = [book[key] for key in self.read("key").tolist()]
-        column = np.empty(self._room, dtype=book.dtype if isinstance(book, np.ndarray) else np.float64)
-        column[self.first : self.first + self.count] = values
-        self.columns[name] = column
-        self.seen[name] = _unwritable(column)
+        self._block = np.vstack([self._block, np.zeros((1, self._block.shape[1]), dtype=np.int64)])
+        self._names.append(name)
+        self._look_again()
+        self.columns[name][self.first : self.first + self.count] = values
         return self.seen[name]
 
     def _make_room(self, more: int) -> None:
         """Move everything to the front, into wider columns unless half of the room was free there."""
-        if 2 * (self.count + more) > self._room:
-            self._room = 2 * (self.count + more)
-        here = slice(self.first, self.first + self.count)
-        self.columns = {name: _moved(column[here], self._room) for name, column in self.columns.items()}
-        self.seen = {name: _unwritable(column) for name, column in self.columns.items()}
+        old, here = self._block, slice(self.first, self.first + self.count)
+        self._block = np.empty((len(old), max(old.shape[1], 2 * (self.count + more))), dtype=np.int64)
+        self._block[:, : self.count] = old[:, here]
         self.first = 0
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """The block is another one now: point every column to its line of it."""
+        for line, name in enumerate(self._names):
+            book = self.books.get(name)
+            is_whole = name == "key" or (isinstance(book, np.ndarray) and book.dtype == np.int64)
+            column: Array = self._block[line] if is_whole else self._block[line].view(np.float64)
+            self.columns[name] = column
+            self.seen[name] = column.view()
+            self.seen[name].flags.writeable = False
+        self._others = [(self.columns[name], self.books[name]) for name in self._names[1:]]
 
 
-def _unwritable(values: Array) -> Array:
-    view = values.view()
-    view.flags.writeable = False
-    return view
+class Reading(Protocol):
+    """A column that is made when it is asked for."""
 
-
-def _moved(values: Array, room: int) -> Array:
-    wider = np.empty(room, dtype=values.dtype)
-    wider[: len(values)] = values
-    return wider
+    def at(self, now: float) -> Array:
+        """One entry for each active job, read-only."""
+        ...
 
 
 class Line:
@@ -137,11 +152,16 @@ class Line:
             self._table.write(self._names[2], place, value)
 
     def at(self, now: float) -> Floats:
-        self._is_read = True
+        table = self._table
         start, slope, most = self._names
-        value: Floats = self._table.read(slope) * now
-        value += self._table.read(start)
+        if not self._is_read:
+            self._is_read = True
+            for name in self._names[: 2 + (self._most is not None)]:
+                table.read(name)
+        seen, here = table.seen, slice(table.first, table.first + table.count)
+        value: Floats = seen[slope][here] * now
+        value += seen[start][here]
         if self._most is not None:
-            np.minimum(value, self._table.read(most), out=value)
+            np.minimum(value, seen[most][here], out=value)
         value.flags.writeable = False
         return value

@@ -29,6 +29,11 @@ class Workload:
     shapes: Shapes
     curves: Curves
     notices: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+    """Jobs assumed alike; empty: all of them are."""
+    steps: Floats | None = None
+    """In how many steps each job does its work, which its user says. A trace does not tell: then jobs of a category
+    have as many as their share of its work, a hundred on average."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -59,6 +64,7 @@ def workload_of(trace: Trace, speedups: Mapping[str, tuple[float, ...]] | None =
         shapes,
         curves,
         notices,
+        trace.category,
     )
 
 

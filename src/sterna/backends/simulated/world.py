@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.backends.simulated.table import ActiveTable, Line
+from sterna.backends.simulated.table import ActiveTable, Line, Reading
 from sterna.backends.simulated.workload import Workload
 from sterna.engine.room import Room
-from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Home, Nodes, Shape
+from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Home, Nodes, Resource, Shape
 from sterna.model.plan import Action, Kind, Mark, Outcome
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Floats
@@ -105,6 +105,7 @@ class SimulatedBackend:
         self._service = [0.0] * count
         """Device-seconds in all its life; `_attained` starts anew when it is promoted."""
         self._executed = [0.0] * count
+        self._executed_before = [0.0] * count
         self._curve: list[int] = self.jobs.curve.tolist()
         self._shape = [self.jobs.shapes[code] for code in self.jobs.shape.tolist()]
         self._waiting_since = self._submit.copy()
@@ -128,13 +129,18 @@ class SimulatedBackend:
                 "first_start": self.first_start,
                 "waiting_since": self._waiting_since,
                 "promotions": self._promotions,
+                "executed_before": self._executed_before,
             }
         )
         has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
         self._remaining = Line(self.table, "remaining", self._left, has_pauses)
         self._used_up = Line(self.table, "attained", self._attained)
         self._ran = Line(self.table, "executed", self._executed)
-        self.lines = {"remaining": self._remaining, "attained": self._used_up, "executed": self._ran}
+        self.lines: dict[str, Reading] = {
+            "remaining": self._remaining,
+            "attained": self._used_up,
+            "executed": self._ran,
+        }
 
     def _with_room(self, nodes: Nodes) -> Nodes:
         capacity, free, is_open, rack = (
@@ -153,6 +159,11 @@ class SimulatedBackend:
             rack=rack,
             shared=MappingProxyType(self._room.shared),
         )
+
+    @property
+    def reach(self) -> int:
+        """One more worker than any job can have here: rules look that far ahead."""
+        return min(self._widest, max(self._nodes.most_workers(self.jobs.shapes), default=0)) + 1
 
     # What the controller sees.
 
@@ -189,7 +200,8 @@ class SimulatedBackend:
 
     def _is_stale(self, action: Action) -> bool:
         """Whether the job or its nodes are no longer what the action assumes."""
-        if self._homes.get(action.key, NOWHERE) != action.before or self.finish[action.key] < NEVER:
+        home = self._homes.get(action.key, NOWHERE)
+        if (home is not action.before and home != action.before) or self.finish[action.key] < NEVER:
             return True
         if self._nodes.is_open_to_all:
             return False
@@ -215,6 +227,11 @@ class SimulatedBackend:
         self.now = then
         self._happen()
         return True
+
+    def lend(self, shape: Shape, node: int, count: int) -> None:
+        """Let somebody who is no job of ours use so much of a node, or, if below 0, have it back."""
+        self._room.lend(shape, node, count)
+        self._free -= count * (shape.devices if self._nodes.unit is Resource.DEVICES else shape.cpus)
 
     # What happens by itself.
 
@@ -266,7 +283,7 @@ class SimulatedBackend:
     # What is done to jobs.
 
     def _carry_out(self, action: Action) -> None:
-        kind, key, place, before, after, mark = action
+        kind, key, place, before, after, mark, _, _ = action
         if not self.table.holds(place, key):  # jobs have come or gone since this was decided
             place = self.table.place_of(key)
         if kind is Kind.STOP:
@@ -274,7 +291,9 @@ class SimulatedBackend:
             self._stop(key, place)
         elif kind is Kind.START:
             if mark is Mark.PROMOTED:
-                self._attained[key] = self._executed[key] = 0.0
+                self._attained[key] = 0.0
+                self._executed_before[key] = self._executed[key]
+                self.table.write("executed_before", place, self._executed[key])
                 self._promotions[key] += 1
                 self.table.write("promotions", place, self._promotions[key])
             if not self._version[key]:
@@ -322,17 +341,23 @@ class SimulatedBackend:
             self._since[row] = now
 
     def _release(self, row: int) -> None:
-        home = self._homes.pop(JobKey(row))
-        self._count(row, -home.size, self._shape[row])
+        home, shape = self._homes.pop(JobKey(row)), self._shape[row]
+        units = home.size * shape.devices
+        self._used -= units
+        self._free += units
+        self._devices[row] = 0.0
         if home.workers[0][0] != ANYWHERE:
-            self._room.give(self._shape[row], home)
+            self._room.give(shape, home)
         self._workers[row] = 0
         self._version[row] += 1
 
     def _seat(self, key: JobKey, place: int, before: Home, after: Home, pause_seconds: float) -> None:
         """Let a job sit somewhere and tell when it will end."""
         shape, size = self._shape[key], after.size
-        self._count(key, size - before.size, shape)
+        units = (size - before.size if before.workers else size) * shape.devices
+        self._used += units
+        self._free -= units
+        self._devices[key] = size * shape.devices / MILLI
         if after.workers[0][0] != ANYWHERE:
             if before.workers:
                 self._room.give(shape, before)
@@ -351,13 +376,6 @@ class SimulatedBackend:
         self._ran.set(key, place, self._executed[key], 1.0, now)
         version = self._version[key] = self._version[key] + 1
         heapq.heappush(self._ends, (since + left / rate, version, key))
-
-    def _count(self, row: int, workers: int, shape: Shape) -> None:
-        """Keep the sums: so many more workers of this job, or fewer."""
-        units = workers * shape.devices
-        self._used += units
-        self._free -= units
-        self._devices[row] += units / MILLI
 
     # What is remembered.
 

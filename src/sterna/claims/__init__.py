@@ -1,0 +1,1 @@
+"""Claims: who goes before all training, whatever the policy. One file each."""

@@ -1,0 +1,149 @@
+"""When jobs on a shared node will end, if nothing else happens: by equal shares, or one after the other.
+
+For prices, guards and the simulated world, which all must agree on what a share of a node is. Plain lists, because a
+node holds a dozen jobs and NumPy would cost more than it saves. Neither arrivals nor restarts are foreseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapreplace
+
+_DUST = 1e-9
+
+
+def max_min(cores: float, weights: Sequence[float], caps: Sequence[float]) -> list[float]:
+    """Cores for each by weighted max-min: nobody has more than its cap, and what it leaves goes to the others by
+    weight."""
+    count = len(caps)
+    if sum(caps) <= cores:
+        return list(caps)
+    given = [0.0] * count
+    order = sorted(range(count), key=lambda at: caps[at] / weights[at])
+    left, weight = cores, sum(weights)
+    for place, at in enumerate(order):
+        part = left * weights[at] / weight
+        if caps[at] > part:
+            level = left / weight
+            for other in order[place:]:
+                given[other] = level * weights[other]
+            break
+        given[at] = caps[at]
+        left -= caps[at]
+        weight -= weights[at]
+    return given
+
+
+def equal_ends(cores: float, caps: Sequence[float], left: Sequence[float]) -> list[float]:
+    """Seconds until each ends if all share alike; `left` is in core-seconds."""
+    if len(set(caps)) > 1:
+        return _uneven_ends(cores, caps, left)
+    ends = [0.0] * len(left)
+    now = done = 0.0
+    active = len(left)
+    for at in sorted(range(active), key=left.__getitem__):
+        cap = caps[at]
+        now += (left[at] - done) / (cap if cap * active <= cores else cores / active)
+        done = left[at]
+        ends[at] = now
+        active -= 1
+    return ends
+
+
+def _uneven_ends(cores: float, caps: Sequence[float], left: Sequence[float]) -> list[float]:
+    ends = [0.0] * len(left)
+    todo = list(left)
+    active = list(range(len(left)))
+    now = 0.0
+    while active:
+        rates = max_min(cores, [1.0] * len(active), [caps[at] for at in active])
+        step = min(todo[at] / rate for at, rate in zip(active, rates, strict=True))
+        now += step
+        for at, rate in zip(active, rates, strict=True):
+            todo[at] -= rate * step
+        for at in active:
+            if todo[at] <= _DUST:
+                ends[at] = now
+        active = [at for at in active if todo[at] > _DUST]
+    return ends
+
+
+class Turns:
+    """A node whose jobs take turns: each has all the cores it can use as soon as those before it leave so many."""
+
+    __slots__ = ("_caps", "_empty", "_left", "_widths")
+
+    def __init__(self, cores: float, caps: Sequence[float], left: Sequence[float]) -> None:
+        self._caps, self._left = caps, left
+        self._widths: list[int] = []
+        """Cores of each; empty where all can use as many: then places are counted instead of cores."""
+        if len(set(caps)) == 1:
+            self._empty = [0.0] * max(1, int(cores / caps[0] + _DUST))
+        else:
+            self._empty = [0.0] * max(1, round(cores))
+            self._widths = [min(len(self._empty), max(1, round(cap))) for cap in caps]
+
+    def ends(self, order: Sequence[int]) -> list[float]:
+        """Seconds until each ends if they take turns in this order; by job, not by turn."""
+        ends = [0.0] * len(self._left)
+        free = self._empty.copy()
+        for at in order:
+            ends[at] = self._add(free, at)
+        return ends
+
+    def order(self, due: Sequence[float], rank: Sequence[float]) -> list[int]:
+        """Who goes first, so that low ranks go before high ones as far as everybody can still end when it is due.
+
+        Chosen from the back (Smith's rule for deadlines): last is the highest rank that would be in time even so. Where
+        nobody would, the one that is due last; it is late in any order.
+        """
+        left = self._left
+        queue = sorted(range(len(left)), key=lambda at: (rank[at], left[at], at))
+        before: list[list[float]] = []
+        """What is free, and when, as each gets its turn."""
+        ends: list[float] = []
+        tail: list[int] = []
+        while queue:
+            self._extend(queue, before, ends)
+            place = len(queue) - 1
+            if ends[-1] > due[queue[-1]]:
+                place = self._last_in_time(queue, before, due)
+            tail.append(queue.pop(place))
+            del before[place:], ends[place:]
+        return tail[::-1]
+
+    def _extend(self, queue: Sequence[int], before: list[list[float]], ends: list[float]) -> None:
+        if len(before) == len(queue):
+            return
+        start = len(before)
+        free = self._empty.copy()
+        if start:
+            free = before[-1].copy()
+            self._add(free, queue[start - 1])
+        for at in queue[start:]:
+            before.append(free.copy())
+            ends.append(self._add(free, at))
+
+    def _last_in_time(self, queue: list[int], before: list[list[float]], due: Sequence[float]) -> int:
+        for place in range(len(queue) - 2, -1, -1):
+            at = queue[place]
+            if due[at] < self._left[at] / self._caps[at]:
+                continue
+            free = before[place].copy()
+            for other in queue[place + 1 :]:
+                self._add(free, other)
+            if self._add(free, at) <= due[at]:
+                return place
+        return max(range(len(queue)), key=lambda place: due[queue[place]])
+
+    def _add(self, free: list[float], at: int) -> float:
+        """The next in turn; seconds until it ends."""
+        if not self._widths:
+            end = free[0] + self._left[at] / self._caps[at]
+            heapreplace(free, end)
+            return end
+        width = self._widths[at]
+        end = free[width - 1] + self._left[at] / self._caps[at]
+        free[:width] = [end] * width
+        free.sort()
+        return end

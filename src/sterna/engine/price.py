@@ -1,0 +1,67 @@
+"""The price of a move or an eviction, one for everybody, and the memory that keeps jobs from changing places for ever.
+
+Cost and gain are both in device-seconds, so that they can be compared: what is thrown away and waited for, times the
+devices that stand still, against the seconds that all jobs together end sooner. Where jobs hold no devices a worker
+counts as one. Nothing is forbidden here because it is dear to one job; that is what the guard of a share is for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.model.cluster import MILLI, Ints, Resource
+from sterna.model.snapshot import Snapshot
+from sterna.model.speedup import Floats
+
+NOWHERE_YET = -1
+"""The node that a job left which was never moved."""
+
+
+def cost(snapshot: Snapshot, row: int) -> float:
+    """Devices x (work since the last checkpoint + restart), in device-seconds."""
+    return devices(snapshot, row) * (snapshot.jobs.unsaved.item(row) + snapshot.restart_seconds)
+
+
+def devices(snapshot: Snapshot, row: int) -> float:
+    """Devices that a job holds; workers, where they need none."""
+    workers = snapshot.jobs.workers.item(row)
+    if snapshot.nodes.unit is not Resource.DEVICES:
+        return float(workers)
+    need = snapshot.need.item(row)
+    return workers * need / MILLI if need else float(workers)
+
+
+def pays(gain: float, price: float, margin: float = 1.0) -> bool:
+    """Whether the gain exceeds the price `margin` times over; a gain of nothing never does."""
+    return gain > max(margin * price, 0.0)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is remembered of moves: who may be moved, and where to. Until something changes (a job arrives, ends, or
+    grows otherwise) nobody goes back to where it made room for another, nor follows the one that it displaced."""
+
+    moves: Ints
+    moved_at: Floats
+    moved_from: Ints
+    evictor: Ints
+    keys: Ints
+    changed: float
+    last_move: float
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Memory:
+        jobs = snapshot.jobs
+        changed = max(snapshot.last_event, float(jobs.growth_since.max(initial=snapshot.last_event)))
+        last = float(jobs.moved_at.max(initial=float("-inf")))
+        return cls(jobs.moves, jobs.moved_at, jobs.moved_from, jobs.evictor, jobs.key, changed, last)
+
+    def undoes(self, snapshot: Snapshot, row: int, node: int) -> bool:
+        """Whether moving this job there takes back what was decided on the very same grounds."""
+        if self.moved_from.item(row) == node and self.moved_at.item(row) >= self.changed:
+            return True
+        for victim in (self.evictor == self.keys.item(row)).nonzero()[0].tolist():
+            sits_there = any(seat == node for seat, _ in snapshot.home_of(victim).workers)
+            if sits_there and self.moved_at.item(victim) >= self.changed:
+                return True
+        return False

@@ -1,0 +1,157 @@
+"""Serving pods on a full cluster: how long they wait for room, and what training pays for it.
+
+Nobody published figures for this, so nothing is compared with any: a day of training that always has jobs waiting, and
+serving pods that come all day, under each way of treating them. Times are seconds from pending to bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.serving import ServingLoad, ServingWorld
+from sterna.backends.simulated.workload import workload_of
+from sterna.backends.simulated.world import SimulatedBackend
+from sterna.control.controller import Controller
+from sterna.experiments.reproduction.interval import interval_of
+from sterna.experiments.reproduction.outcome import Figure, Progress, Reproduction, Row
+from sterna.model.cluster import MILLI, Shape
+from sterna.model.speedup import Floats
+from sterna.wiring import make_rules, simulated_nodes
+from sterna.workloads.generate import Mix, poisson
+
+DAY_SECONDS = 86_400.0
+NODES = "16x8"
+PODS_A_DAY = 240
+POD_SECONDS = 1200.0
+RELEASE_SECONDS = 30.0
+"""A worker that is asked to leave saves first."""
+COSTS = Costs(restart_seconds=30.0, rescale_seconds=5.0)
+
+POLICIES = ("elastic-fifo", "dragon")
+LOADS = (("full", 260.0), ("queued", 86.4))
+"""Mean seconds between jobs: so that those that run fill the cluster and hardly anybody waits; so that somebody always
+does."""
+MOST_SEEDS = 5
+"""Each has a day of pods, so more would only take longer."""
+CLAIMS = (
+    ("left to themselves", "none"),
+    ("training shrinks", "serving:preempt=false"),
+    ("shrinks, then stops", "serving"),
+)
+
+
+class Day(NamedTuple):
+    """One simulated day."""
+
+    waits: Floats
+    """Seconds to room, of every pod; of one that never found any, until the end of the day."""
+    work: float
+    """What training got done, in seconds at one worker."""
+    served: float
+    """Device-seconds that serving pods used."""
+
+
+def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
+    rows: list[Row] = []
+    waits: dict[str, list[Floats]] = {}
+    seeds = min(seeds, MOST_SEEDS)
+    cases = [(policy, load, gap) for load, gap in LOADS for policy in POLICIES]
+    done, whole = 0, len(cases) * seeds * (1 + len(CLAIMS))
+    for policy, load, gap in cases:
+        days: dict[str, list[tuple[Day, Day]]] = {name: [] for name, _ in CLAIMS}
+        for seed in range(seeds):
+            alone = a_day(policy, "none", seed, gap, pods=0)
+            for name, claim in CLAIMS:
+                days[name].append((a_day(policy, claim, seed, gap), alone))
+            done += 1 + len(CLAIMS)
+            if progress is not None:
+                progress(done, whole)
+        for name, pairs in days.items():
+            waits[f"{load}, {policy}, {name}"] = [day.waits for day, _ in pairs]
+            rows += _rows(f"{load}, {policy}, pods {name}", pairs)
+    return Reproduction(
+        "serving",
+        "How long does a serving pod wait for room on a cluster that trains at full load, and what does training pay?",
+        rows,
+        (
+            f"{PODS_A_DAY} pods of one or two devices a day, {POD_SECONDS / 60:g} minutes each, on {NODES} under "
+            "elastic training. Full: hardly a job waits; queued: some always do.",
+            f"A start costs {COSTS.restart_seconds:g} s, a resize {COSTS.resize_seconds:g} s, and a worker that leaves "
+            f"frees its devices after {RELEASE_SECONDS:g} s.",
+            "Left to themselves, pods still get every device that falls free before training does, which no real "
+            "cluster promises them.",
+            "The last row of a case is what training would lose if pods took nothing but the devices they use.",
+        ),
+        lambda: (_figure(waits),),
+    )
+
+
+def a_day(policy: str, claim: str, seed: int, gap_seconds: float, pods: int = PODS_A_DAY) -> Day:
+    trace = poisson(
+        jobs=int(1.5 * DAY_SECONDS / gap_seconds),
+        mean_gap_seconds=gap_seconds,
+        seed=seed,
+        mix=Mix(mean_duration_seconds=9000.0, duration_spread=1.0, workers={2: 1.0, 4: 1.0}, least=0.5, most=2.0),
+    )
+    training = SimulatedBackend(workload_of(trace), simulated_nodes(NODES), COSTS)
+    loads = serving_pods(pods, seed)
+    world = ServingWorld(training, loads, RELEASE_SECONDS, DAY_SECONDS)
+    Controller(world, make_rules(policy, "stay", claim=claim)).run()
+    ends = np.array([world.bound_at.get(load.name, DAY_SECONDS) for load in loads])
+    begins = np.array([load.at_seconds for load in loads])
+    spans = np.minimum(np.array([load.for_seconds for load in loads]), DAY_SECONDS - ends)
+    devices = np.array([load.shape.devices / MILLI for load in loads])
+    left = float(training.observe().jobs.remaining.sum())
+    work = training.jobs.work[training.jobs.submit <= DAY_SECONDS]
+    return Day(ends - begins, float(work.sum()) - left, float((spans * devices).sum()))
+
+
+def serving_pods(count: int, seed: int) -> list[ServingLoad]:
+    """Evenly likely at any time of the day but its first and last hour."""
+    random = np.random.default_rng((seed, 7))
+    at = np.sort(random.uniform(3600.0, DAY_SECONDS - 3600.0, count))
+    spans = random.exponential(POD_SECONDS, count)
+    devices = random.choice((1, 2), count)
+    return [
+        ServingLoad(f"pod-{number:04d}", float(begin), float(span), Shape(devices=int(each) * MILLI))
+        for number, (begin, span, each) in enumerate(zip(at, spans, devices, strict=True))
+    ]
+
+
+def _rows(case: str, pairs: Sequence[tuple[Day, Day]]) -> list[Row]:
+    every = np.concatenate([day.waits for day, _ in pairs])
+    lost = interval_of([100 * (day.work / alone.work - 1) for day, alone in pairs])
+    used = -100 * float(np.mean([day.served for day, _ in pairs])) / (DAY_SECONDS * 128)
+    return [
+        Row(case, "time to room, p50, s", None, None, float(np.percentile(every, 50)), None),
+        Row(case, "time to room, p99, s", None, None, float(np.percentile(every, 99)), None),
+        Row(case, "training done, change in %", None, None, lost.mean, None, lost.worded(" %")),
+        Row(case, "devices used by pods, as change in %", None, None, used, None),
+    ]
+
+
+def _figure(waits: dict[str, list[Floats]]) -> Figure:
+    parts = np.linspace(0, 100, 101)
+    lines = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": name,
+            "x": np.maximum(np.percentile(np.concatenate(each), parts), 1.0).tolist(),
+            "y": parts.tolist(),
+        }
+        for name, each in waits.items()
+    ]
+    layout = {
+        "xaxis": {"type": "log", "title": {"text": "seconds to room (at least 1)"}},
+        "yaxis": {"title": {"text": "% of serving pods"}},
+    }
+    return Figure(
+        "Time to room for serving pods",
+        "Further left is sooner. Where training shrinks, nearly every pod has room as soon as a worker has saved.",
+        {"data": lines, "layout": layout},
+    )

@@ -1,0 +1,1 @@
+"""Which running worker moves: one rule a file, found by import."""

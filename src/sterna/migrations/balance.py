@@ -1,0 +1,107 @@
+"""`balance`: off a crowded node, or out of the way once converged. container-migration's rule. DRAGON-61 to 65, 70 to
+76."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sterna.engine.crowd import Crowd, crowd_of
+from sterna.engine.price import Memory
+from sterna.engine.registry import Moves, knob, migration
+from sterna.engine.relocation import Option, Weighing
+from sterna.model.cluster import Resource
+from sterna.model.growth import Growth, GrowthRule, Strict
+from sterna.model.snapshot import Snapshot
+
+
+@migration("balance")
+@dataclass(frozen=True)
+class Balance:
+    """Jobs of an overloaded node, and converged ones, move to the node with least before it, if that pays.
+
+    A node's load is the work before it in seconds, or with `strict` what container-migration counted: the mean of the
+    CPU and memory limits of its jobs against what it has, and nothing is priced.
+    """
+
+    threshold: float = knob(1.0, "Overloaded: so many standard deviations above the mean load of all nodes.")
+    most: int = knob(3, "Moves of one job in its life.", least=0)
+    interval: float = knob(
+        15.0, "Seconds between two moves, so that each is judged on what the last one did.", least=1.0
+    )
+    margin: float = knob(3.0, "How many times its price a move must gain, because more jobs will come.", least=0.0)
+    growth: bool = knob(True, "Ask for converged jobs too, wherever they sit.")
+    priced: bool = knob(True, "Move only what gains more than it costs.")
+    sticky: bool = knob(True, "Let no two jobs change places again until something has changed.")
+    strict: bool = knob(False, "Loads, categories and limits as published, without a price.")
+
+    @property
+    def growth_rule(self) -> GrowthRule:
+        """How categories are found for this rule; a backend that reports growth is made with it."""
+        return GrowthRule(strict=Strict.CONTAINER_MIGRATION) if self.strict else GrowthRule()
+
+    def __call__(self, snapshot: Snapshot) -> Moves:
+        crowd = crowd_of(snapshot)
+        if crowd is None or not crowd.left:
+            return Moves()
+        memory = Memory.of(snapshot)
+        if snapshot.now - memory.last_move < self.interval:
+            return Moves((), memory.last_move + self.interval)
+        loads = _limits(snapshot, crowd) if self.strict else [crowd.load(node) for node in range(len(crowd.on))]
+        options = self._options(snapshot, crowd, loads)
+        weighing = Weighing(
+            snapshot,
+            crowd,
+            memory if self.sticky else None,
+            is_priced=self.priced and not self.strict,
+            margin=self.margin if self.priced else 0.0,
+        )
+        if self.strict:
+            allowed = (o for o in options if not memory.undoes(snapshot, o.row, o.target))
+            first = next(allowed, None)
+            move = None if first is None else weighing.move(first)
+        else:
+            move = weighing.best(options)
+        return Moves([move] if move else [], snapshot.now + self.interval)
+
+    def _options(self, snapshot: Snapshot, crowd: Crowd, loads: Sequence[float]) -> Iterator[Option]:
+        """Whoever asks to leave and would find less before it than where it is, without itself there."""
+        open_nodes = snapshot.nodes.is_open.nonzero()[0].tolist()
+        if not open_nodes:
+            return
+        target = min(open_nodes, key=lambda node: (loads[node], node))
+        mean, spread = float(np.mean(loads)), float(np.std(loads))
+        moves = snapshot.jobs.moves.tolist()
+        asks = (snapshot.jobs.growth == Growth.CONVERGED).tolist() if self.growth else [False] * len(moves)
+        for source, rows in enumerate(crowd.on):
+            is_overloaded = loads[source] - mean > self.threshold * spread + 1e-9
+            if source == target:
+                continue
+            for row in rows:
+                if moves[row] >= self.most or not (is_overloaded or asks[row]):
+                    continue
+                own = self._own(snapshot, crowd, row, source)
+                if loads[target] < loads[source] - own - 1e-9 and snapshot.home_of(row).ps == ():
+                    yield Option(row, source, target)
+
+    def _own(self, snapshot: Snapshot, crowd: Crowd, row: int, node: int) -> float:
+        """What a job adds to the load of its node."""
+        if self.strict:
+            return _limit(snapshot, crowd, row, node)
+        return crowd.left[row] / crowd.cores[node]
+
+
+def _limits(snapshot: Snapshot, crowd: Crowd) -> list[float]:
+    return [sum(_limit(snapshot, crowd, row, node) for row in rows) for node, rows in enumerate(crowd.on)]
+
+
+def _limit(snapshot: Snapshot, crowd: Crowd, row: int, node: int) -> float:
+    """Half for the CPUs it may use, half for its memory; CPUs alone where memory is not counted."""
+    cpus = crowd.caps[row] / crowd.cores[node]
+    memory = snapshot.nodes.capacity.item(Resource.MEMORY, node)
+    shape = snapshot.shapes[snapshot.jobs.shape.item(row)]
+    if not memory or not shape.memory_bytes:
+        return cpus
+    return 0.5 * cpus + 0.5 * crowd.width[row] * shape.memory_bytes / memory

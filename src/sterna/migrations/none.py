@@ -1,0 +1,17 @@
+"""`none`: what runs stays where it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.engine.registry import Moves, migration
+from sterna.model.snapshot import Snapshot
+
+
+@migration("none")
+@dataclass(frozen=True)
+class Stillness:
+    """Nobody is moved."""
+
+    def __call__(self, snapshot: Snapshot) -> Moves:
+        return Moves()

@@ -1,0 +1,103 @@
+"""`specon`: a job that has stopped improving makes room for those that have not. DRAGON-80 to 86."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sterna.engine.crowd import crowd_of
+from sterna.engine.price import Memory
+from sterna.engine.registry import Move, Moves, knob, migration
+from sterna.engine.relocation import Option, Weighing
+from sterna.model.cluster import ANYWHERE, Home
+from sterna.model.growth import Growth, GrowthRule, Strict
+from sterna.model.plan import NOBODY
+from sterna.model.snapshot import JobKey, Snapshot
+
+_WEIGHT = {Growth.PROGRESSING: 3, Growth.WATCHING: 2, Growth.CONVERGED: 1}
+"""What a job adds to the weight of its node: SpeCon's order; its numbers were not published."""
+
+
+@migration("specon")
+@dataclass(frozen=True)
+class SpeCon:
+    """A converged job moves to the node with the smallest weight, one a round and once in its life, if that pays.
+
+    `strict` is the published rule: raw categories, no price, and the job's own weight counts for its own node.
+    """
+
+    alpha: float = knob(0.1, "With strict: progress up to this part of the job's own highest counts as low.")
+    interval: float = knob(10.0, "With strict: seconds between two samples of a job's metric.", least=0.1)
+    period: float = knob(30.0, "Seconds between rounds of moves.", least=1.0)
+    most: int = knob(1, "Moves of one job in its life.", least=0)
+    margin: float = knob(1.0, "How many times its price a move must gain.", least=0.0)
+    strict: bool = knob(False, "The published rule to the letter.")
+    objective: str = knob(
+        "finish", "Whose time counts as a gain: everybody's, or that of jobs which still improve.",
+        choices=("finish", "quality"),
+    )  # fmt: skip
+
+    @property
+    def growth_rule(self) -> GrowthRule:
+        """How categories are found for this rule; a backend that reports growth is made with it."""
+        if not self.strict:
+            return GrowthRule()
+        return GrowthRule(strict=Strict.SPECON, alpha=self.alpha, interval_seconds=self.interval)
+
+    def __call__(self, snapshot: Snapshot) -> Moves:
+        jobs = snapshot.jobs
+        if not jobs.workers.any():
+            return Moves()
+        memory = Memory.of(snapshot)
+        soon = max(snapshot.now, memory.last_move) + self.period
+        if snapshot.now - memory.last_move < self.period:
+            return Moves((), memory.last_move + self.period)
+        options = list(self._options(snapshot))
+        move = None
+        if self.strict:
+            move = next((_plainly(snapshot, option) for option in options if option.source != option.target), None)
+        else:
+            crowd = crowd_of(snapshot)
+            if crowd is None:
+                return Moves()
+            counts = None if self.objective == "finish" else jobs.growth != Growth.CONVERGED
+            weighing = Weighing(snapshot, crowd, memory, margin=self.margin, counts=counts)
+            move = weighing.best(o for o in options if o.source != o.target and o.row in crowd.left)
+        return Moves([move] if move else [], soon)
+
+    def _options(self, snapshot: Snapshot) -> Iterator[Option]:
+        """For every job that may be moved: the node with the smallest weight, nodes in order, then jobs in order."""
+        jobs, nodes = snapshot.jobs, snapshot.nodes
+        growth = jobs.growth.tolist()
+        weight, count = [0.0] * len(nodes), [0] * len(nodes)
+        seats: list[tuple[int, int]] = []
+        for row in (jobs.workers > 0).nonzero()[0].tolist():
+            home = snapshot.home_of(row)
+            for node, workers in home.workers:
+                if node != ANYWHERE:
+                    weight[node] += _WEIGHT[Growth(growth[row])] * workers
+                    count[node] += workers
+            if len(home.workers) == 1 and not home.ps and not home.slots and home.workers[0][0] != ANYWHERE:
+                seats.append((home.workers[0][0], row))
+        accepting = [nodes.accepting(shape).tolist() for shape in snapshot.shapes.rows]
+        moves = jobs.moves.tolist()
+        for source, row in sorted(seats):
+            if growth[row] != Growth.CONVERGED or moves[row] >= self.most:
+                continue
+            own = 0 if self.strict else _WEIGHT[Growth.CONVERGED] * jobs.workers.item(row)
+            doors = accepting[jobs.shape.item(row)]
+            reachable = [node for node in range(len(nodes)) if doors[node] or node == source]
+            target = min(reachable, key=lambda node: (weight[node] - (own if node == source else 0), count[node], node))
+            yield Option(row, source, target)
+
+
+def _plainly(snapshot: Snapshot, option: Option) -> Move:
+    """The move of the published rule, for the first job in its old place that still improves."""
+    jobs = snapshot.jobs
+    others = [
+        row
+        for row in (jobs.growth == Growth.PROGRESSING).nonzero()[0].tolist()
+        if any(node == option.source for node, _ in snapshot.home_of(row).workers)
+    ]
+    evictor = JobKey(jobs.key.item(others[0])) if others else NOBODY
+    return Move(option.row, Home(((option.target, jobs.workers.item(option.row)),)), evictor)

@@ -1,0 +1,1 @@
+"""Workloads that others published, shipped with the package so that a reproduction needs no download."""

@@ -1,0 +1,164 @@
+"""A journal that lacks something says so, with file, line and what to do; what is whole is read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.control.journal import JournalWriter, read_opening, read_round, read_rounds
+from sterna.errors import UserError
+from tests.builders import a_job, a_snapshot, decided, some_nodes
+
+Line = dict[str, Any]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """Lines 1 to 7: the opening, nodes, rounds 0 to 2, other nodes, round 3."""
+    path = tmp_path / "run.jsonl"
+    jobs = [a_job("a", 2, on={"n0": 2}), a_job("b", 4, submit=1)]
+    with JournalWriter(path, policy="fifo", placement="stay") as writer:
+        for devices in ((4,), (4,), (4,), (4, 4)):
+            snapshot = a_snapshot(jobs, some_nodes(*devices))
+            writer.record(snapshot, decided(snapshot).decision)
+    return path
+
+
+def numbers(path: Path) -> list[int]:
+    return [round_.number for round_ in read_rounds(path)]
+
+
+def edited(path: Path, edit: Callable[[list[bytes]], list[bytes]]) -> None:
+    path.write_bytes(b"".join(edit(path.read_bytes().splitlines(keepends=True))))
+
+
+def with_field(path: Path, line: int, change: Callable[[Line], object]) -> None:
+    def edit(lines: list[bytes]) -> list[bytes]:
+        document = json.loads(lines[line - 1])
+        change(document)
+        return [*lines[: line - 1], json.dumps(document).encode() + b"\n", *lines[line:]]
+
+    edited(path, edit)
+
+
+def test_rounds_come_back_in_order(journal: Path) -> None:
+    assert numbers(journal) == [0, 1, 2, 3]
+    assert len(read_round(journal, 3).snapshot.nodes) == 2
+
+
+def test_a_round_that_was_cut_out_is_refused(journal: Path) -> None:
+    edited(journal, lambda lines: lines[:3] + lines[4:])
+    with pytest.raises(UserError) as refusal:
+        numbers(journal)
+    assert str(refusal.value) == (
+        f"'{journal}', line 4: found round 2, expected round 1, so lines are missing, repeated or out of order; "
+        "get a whole copy of the file, or write it anew with --journal."
+    )
+
+
+def test_a_round_that_is_there_twice_is_refused(journal: Path) -> None:
+    edited(journal, lambda lines: [*lines[:4], lines[3], *lines[4:]])
+    with pytest.raises(UserError, match="line 5: found round 1, expected round 2"):
+        numbers(journal)
+
+
+def test_nodes_that_were_cut_out_are_refused(journal: Path) -> None:
+    edited(journal, lambda lines: lines[:5] + lines[6:])
+    with pytest.raises(UserError, match=r"line 6: the line with the nodes .* is missing"):
+        numbers(journal)
+
+
+def test_two_journals_in_one_file_are_refused(journal: Path) -> None:
+    edited(journal, lambda lines: lines + lines)
+    with pytest.raises(UserError, match="line 8: another journal begins here"):
+        numbers(journal)
+
+
+def test_a_journal_of_another_version_is_refused(journal: Path) -> None:
+    with_field(journal, 1, lambda line: line.update(version=99))
+    with pytest.raises(UserError, match="its form is 99, this one reads 1; read it with that version"):
+        read_opening(journal)
+
+
+def test_a_last_line_that_was_cut_off_is_left_out_with_a_notice(journal: Path) -> None:
+    edited(journal, lambda lines: [*lines[:-1], lines[-1][:50]])
+    heard: list[str] = []
+    assert [round_.number for round_ in read_rounds(journal, heard.append)] == [0, 1, 2]
+    assert heard == [f"'{journal}' ends in the middle of line 7; what came before was read."]
+    with pytest.raises(UserError, match="has no round 3: it has rounds 0 to 2, its last line is cut off; choose one"):
+        read_round(journal, 3)
+
+
+def an_action(kind: str, row: int) -> list[object]:
+    return [kind, 0, row, [[], [], []], [[], [], []], "none"]
+
+
+DAMAGES: dict[str, tuple[Callable[[Line], object], str]] = {
+    "a job too few": (lambda line: line["name"].pop(), "key has 2 entries for 1 jobs"),
+    "a column too short": (lambda line: line["ints"]["workers"].pop(), "workers has 1 entries for 2 jobs"),
+    "a column that is not there": (lambda line: line["ints"].pop("shape"), "'shape' is missing"),
+    "a node too few": (lambda line: line["free"][0].pop(), "free is not told for all 1 nodes"),
+    "a node neither open nor closed": (lambda line: line["is_open"].pop(), "0 of 1 nodes are told to be open"),
+    "an unknown shape": (lambda line: line["ints"].update(shape=[9, 9]), "a shape that is not described"),
+    "a home on no node": (lambda line: line.update(homes=[[0, [[[7, 2]], [], []]]]), "a node that is not described"),
+    "an action of an unknown kind": (
+        lambda line: line.update(actions=[an_action("FLY", 0)]),
+        "no action is called FLY",
+    ),
+    "an action of nobody": (lambda line: line.update(actions=[an_action("STOP", 5)]), "a job that is not described"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_round_is_refused_before_anything_is_decided(journal: Path, damage: str) -> None:
+    change, sentence = DAMAGES[damage]
+    with_field(journal, 3, change)
+    with pytest.raises(UserError, match=r"line 3: this round is damaged \(.*\); get a whole copy") as refusal:
+        numbers(journal)
+    assert sentence in str(refusal.value)
+
+
+def test_what_is_no_journal_is_told_from_a_damaged_one(journal: Path) -> None:
+    data = journal.read_bytes()
+    for contents, advice in (
+        (b"job,submit_s\n", "give a file that was written with --journal"),
+        (gzip.compress(data), "unpack it with gunzip first"),
+    ):
+        journal.write_bytes(contents)
+        with pytest.raises(UserError, match="line 1: this is not a line of a journal") as refusal:
+            read_opening(journal)
+        assert advice in str(refusal.value)
+
+
+def test_an_existing_journal_is_not_replaced_unasked(journal: Path) -> None:
+    before = journal.read_bytes()
+    with pytest.raises(UserError, match="exists already; choose another file, or add --overwrite to replace it"):
+        JournalWriter(journal, policy="srjf", placement="stay")
+    assert journal.read_bytes() == before
+    with JournalWriter(journal, policy="srjf", placement="stay", overwrite=True):
+        pass
+    assert read_opening(journal).policy == "srjf"
+
+
+def test_what_cannot_be_lost_may_be_written_to() -> None:
+    with JournalWriter("/dev/null", policy="fifo", placement="stay"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("missing.jsonl", "there is no such file; check the path, or write one with"),
+        ("", "this is a folder; give one of the files in it"),
+        ("a\0b", "choose another file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path, name: str, sentence: str) -> None:
+    with pytest.raises(UserError, match="cannot be read") as refusal:
+        read_opening(tmp_path / name)
+    assert sentence in str(refusal.value)

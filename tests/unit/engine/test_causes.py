@@ -1,0 +1,175 @@
+"""Who got the room that a job gave up, and what rules every node out for a job that cannot run."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.engine.reasons import reasons_for
+from sterna.model.cluster import NOWHERE, Home
+from sterna.model.plan import Action, kind_of
+from sterna.model.reason import Bar, Code, Obstacle, Reason
+from sterna.model.snapshot import JobKey, Snapshot
+from tests.builders import SOMEWHERE, AJob, ANode, a_job, a_node, a_snapshot, decided, some_nodes
+
+NO_NODE = "cannot run: no node can hold even one of its workers "
+GIB = 2**30
+
+
+def told(snapshot: Snapshot, **homes: Home) -> dict[str, str]:
+    """The reasons for a plan that leads these jobs to these homes."""
+    rows = {snapshot.jobs.name_of(row): row for row in range(len(snapshot.jobs))}
+    actions = [
+        Action(kind_of(before, after), JobKey(snapshot.jobs.key.item(rows[job])), rows[job], before, after)
+        for job, after in homes.items()
+        for before in [snapshot.home_of(rows[job])]
+    ]
+    return {reason.job: reason.sentence for reason in reasons_for(snapshot, snapshot, actions)}
+
+
+def on(*runs: tuple[int, int]) -> Home:
+    return Home(runs)
+
+
+def test_the_evictor_is_whoever_sits_on_the_nodes_that_were_given_up() -> None:
+    jobs = [a_job("x", 4, on={"n0": 4}), a_job("y", 4, on={"n1": 4}), a_job("first", 4), a_job("second", 4, submit=1)]
+    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=NOWHERE, y=NOWHERE, first=on((1, 4)), second=on((0, 4)))
+    assert reasons["x"] == "stopped with 4 workers to make room for second, which goes first under this policy."
+    assert reasons["y"] == "stopped with 4 workers to make room for first, which goes first under this policy."
+
+
+def test_a_start_on_free_nodes_evicts_nobody() -> None:
+    jobs = [a_job("x", (1, 4), on={"n0": 4}), a_job("a", 4, submit=1), a_job("b", 2, submit=2)]
+    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=on((0, 2)), a=on((1, 4)), b=on((0, 2)))
+    assert reasons["x"] == "shrank from 4 to 2 workers to make room for b."
+
+
+def test_room_that_nobody_needed_blames_nobody() -> None:
+    """The other node was empty: b would have started anyway."""
+    jobs = [a_job("x", (1, 4), on={"n0": 4}), a_job("b", 2, submit=2)]
+    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=on((0, 2)), b=on((0, 2)))
+    assert reasons["x"] == "shrank from 4 to 2 workers, the share that the policy gives it now."
+
+
+def test_free_nodes_that_the_evictor_may_not_use_do_not_count() -> None:
+    nodes = [a_node("n0", 4, labels={"zone": "a"}), a_node("n1", 4)]
+    jobs = [a_job("x", 4, on={"n0": 4}), a_job("b", 2, submit=2, selector={"zone": "a"})]
+    reasons = told(a_snapshot(jobs, nodes), x=NOWHERE, b=on((0, 2)))
+    assert reasons["x"] == "stopped with 4 workers to make room for b, which goes first under this policy."
+
+
+def test_free_parts_that_are_too_small_do_not_count() -> None:
+    jobs = [a_job("x", 4, on={"n0": 2, "n1": 2}), a_job("b", 1, devices=4, submit=2)]
+    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=NOWHERE, b=on((0, 1)))
+    assert reasons["x"].startswith("stopped with 4 workers to make room for b,")
+
+
+def test_two_evictors_are_named_and_more_are_counted_the_largest_first() -> None:
+    jobs = [
+        a_job("x", 4, on={"n0": 4}),
+        *(a_job(name, size, submit=1) for name, size in (("a", 1), ("b", 2), ("c", 1))),
+    ]
+    snapshot = a_snapshot(jobs, 4)
+    three = told(snapshot, x=NOWHERE, a=on((0, 1)), b=on((0, 2)), c=on((0, 1)))
+    assert three["x"] == "stopped with 4 workers to make room for b and 2 others, which go first under this policy."
+    two = told(snapshot, x=NOWHERE, a=on((0, 1)), b=on((0, 2)))
+    assert two["x"] == "stopped with 4 workers to make room for b and a, which go first under this policy."
+
+
+def test_who_moves_in_passes_on_what_it_left() -> None:
+    """x leaves n0, m moves from n1 to n0, and s needs the whole of n1."""
+    jobs = [a_job("x", 2, on={"n0": 2}), a_job("m", 2, on={"n1": 2}), a_job("s", 1, devices=4, submit=1)]
+    snapshot = a_snapshot(jobs, some_nodes(2, 4))
+    reasons = told(snapshot, x=NOWHERE, m=on((0, 2)), s=on((1, 1)))
+    assert reasons["x"].startswith("stopped with 2 workers to make room for s,")
+
+
+def test_a_parameter_server_uses_room_too() -> None:
+    jobs = [
+        a_job("x", 1, devices=0, cpus=2, on={"n0": 1}),
+        a_job("b", 1, devices=0, cpus=1, ps=1, ps_cpus=2, submit=1),
+    ]
+    nodes = [a_node("n0", 0, cpus=2), a_node("n1", 0, cpus=1)]
+    reasons = told(a_snapshot(jobs, nodes), x=NOWHERE, b=Home(((1, 1),), ((0, 1),)))
+    assert reasons["x"].startswith("stopped with 1 worker to make room for b,")
+
+
+def test_where_devices_are_only_counted_any_gainer_may_be_the_evictor() -> None:
+    snapshot = a_snapshot([a_job("x", 4, on={SOMEWHERE: 4}), a_job("a", 3, submit=1)], 4)
+    assert decided(snapshot, "fifo", "none").actions == []
+    reasons = told(snapshot, x=NOWHERE, a=Home(((-1, 3),)))
+    assert reasons["x"].startswith("stopped with 4 workers to make room for a,")
+
+
+RULED_OUT: dict[str, tuple[AJob, list[ANode], str]] = {
+    "a label": (
+        a_job(selector={"gpu": "h100"}),
+        some_nodes(4, 4),
+        "(1 device each): both nodes lack the label gpu=h100.",
+    ),
+    "a label, and devices": (
+        a_job(devices=4, selector={"zone": "b"}),
+        [*some_nodes(4, 4, 4), a_node("n3", 2, labels={"zone": "b"})],
+        "(4 devices each): 3 of 4 nodes lack the label zone=b; the other has 2 of the 4 devices it needs.",
+    ),
+    "a taint": (
+        a_job(),
+        [a_node("n0", taints=["night"])],
+        "(1 device each): the only node carries the taint night, which it does not tolerate.",
+    ),
+    "devices": (
+        a_job(devices=8),
+        some_nodes(4, 2),
+        "(8 devices each): both nodes have at most 4 of the 8 devices it needs.",
+    ),
+    "a part of a device": (
+        a_job(devices=0.5),
+        [a_node("n0", 0, cpus=4), a_node("n1", 8, taints=["night"])],
+        "(0.5 devices each): 1 of 2 nodes carries the taint night, which it does not tolerate; "
+        "the other has 0 of the 0.5 devices it needs.",
+    ),
+    "CPUs": (
+        a_job(cpus=1.5),
+        [a_node("n0", cpus=1), a_node("n1", cpus=0.5)],
+        "(1 device each): both nodes have at most 1 of the 1.5 CPUs it needs.",
+    ),
+    "memory": (
+        a_job(memory_bytes=64 * GIB),
+        [a_node("n0", memory_bytes=16 * GIB)],
+        "(1 device each): the only node has 16 GiB of the 64 GiB of memory it needs.",
+    ),
+    "closed nodes": (
+        a_job(devices=4),
+        [a_node("n0", 2), a_node("n1", 2), a_node("n2", 8, is_open=False), a_node("n3", 8, taints=["night"])],
+        "(4 devices each): 2 of 4 nodes have at most 2 of the 4 devices it needs; 1 more carries the taint night, "
+        "which it does not tolerate; the other takes no new workers.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RULED_OUT)
+def test_what_rules_every_node_out_is_told_with_numbers(case: str) -> None:
+    job, nodes, ending = RULED_OUT[case]
+    assert decided(a_snapshot([job], nodes), "fifo").reasons == {"a": NO_NODE + ending}
+
+
+def test_parameter_servers_that_fit_nowhere_are_told_at_once() -> None:
+    job = a_job("a", 1, ps=2, ps_cpus=8)
+    reasons = decided(a_snapshot([job], [a_node("n0", cpus=4), a_node("n1", cpus=2)]), "fifo").reasons
+    assert reasons["a"] == (
+        "cannot run: no nodes can hold its 2 parameter servers: both nodes have at most 4 of the 8 CPUs it needs."
+    )
+
+
+def test_workers_that_do_not_fit_beside_their_parameter_servers_are_told_at_once() -> None:
+    job = a_job("a", 2, cpus=2, ps=1, ps_cpus=3)
+    reasons = decided(a_snapshot([job], [a_node("n0", cpus=5)]), "fifo").reasons
+    assert reasons["a"] == (
+        "cannot run: it needs 2 workers at once and the whole cluster has room for 1 beside its parameter servers."
+    )
+
+
+def test_an_obstacle_of_one_node_is_singular() -> None:
+    for bar in Bar:
+        sentence = Reason(0, "a", Code.NO_NODE, 1, obstacles=(Obstacle(bar, 1, "x", 1, 2),)).sentence
+        assert ": the only node " in sentence
+        assert "at most" not in sentence

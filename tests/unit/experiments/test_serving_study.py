@@ -1,0 +1,48 @@
+"""Serving pods in a simulated day: they get room soon where there is a claim, and training pays little for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sterna.backends.simulated.serving import ServingLoad, ServingWorld
+from sterna.backends.simulated.workload import workload_of
+from sterna.backends.simulated.world import SimulatedBackend
+from sterna.control.controller import Controller
+from sterna.experiments.reproduction import serving
+from sterna.model.cluster import MILLI, Shape
+from sterna.wiring import make_rules, simulated_nodes
+from sterna.workloads.trace import make_trace
+
+
+def a_world(loads: list[ServingLoad], claim: str) -> ServingWorld:
+    """One elastic job that fills one node of four devices for a long time."""
+    trace = make_trace(name=["a"], submit_seconds=[0.0], workers=[4], duration_seconds=[1e5], minimum=[1], maximum=[4])
+    training = SimulatedBackend(workload_of(trace), simulated_nodes("1x4"))
+    world = ServingWorld(training, loads, release_seconds=30, horizon_seconds=5000)
+    Controller(world, make_rules("elastic-fifo", "stay", claim=claim)).run()
+    return world
+
+
+def test_a_pod_is_bound_once_the_worker_that_made_room_has_left() -> None:
+    world = a_world([ServingLoad("p", 100, 1000, Shape(devices=MILLI))], "serving")
+    assert world.bound_at == {"p": 130}
+
+
+def test_a_pod_that_is_left_to_itself_waits() -> None:
+    assert a_world([ServingLoad("p", 100, 1000, Shape(devices=MILLI))], "none").bound_at == {}
+
+
+def test_devices_of_a_pod_that_ended_go_back_to_training() -> None:
+    world = a_world([ServingLoad("p", 100, 1000, Shape(devices=MILLI))], "serving")
+    assert world.observe().jobs.workers.tolist() == [4]
+
+
+def test_a_day_with_a_claim_serves_pods_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An eighth of a day, to be quick."""
+    monkeypatch.setattr(serving, "DAY_SECONDS", 10_800.0)
+    alone = serving.a_day("elastic-fifo", "none", 1, 260.0, pods=30)
+    claimed = serving.a_day("elastic-fifo", "serving", 1, 260.0, pods=30)
+    assert np.percentile(claimed.waits, 99) < np.percentile(alone.waits, 99)
+    assert claimed.waits.max() < 120
+    assert claimed.work > 0.9 * alone.work

@@ -1,0 +1,120 @@
+"""What is learned of a category: fit for use from the first job on, better with every size seen, easy to keep."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sterna.model.learned import Learned, Lesson, Observation, Prior, fitted, restart_seconds
+from sterna.workloads.profiles import PROFILES
+
+VODA = ("vgg16", "resnet50", "inceptionv3", "transformer")
+
+stretches = st.lists(
+    st.tuples(st.integers(1, 64), st.floats(0.01, 1e6), st.floats(1e-3, 1e5)), max_size=8
+)  # workers, steps, seconds a step
+
+
+def a_lesson(model: str, sizes: tuple[int, ...], step_seconds: float = 7.0, steps: float = 50.0) -> Lesson:
+    """What steady jobs of a published curve show at these sizes."""
+    lesson = Lesson(model)
+    for size in sizes:
+        lesson = lesson.with_steps(size, steps, steps * step_seconds / PROFILES[model][size - 1])
+    return lesson
+
+
+def test_an_unknown_category_is_linear() -> None:
+    fit = fitted(Lesson("new"))
+    assert fit.speeds(8) == pytest.approx(np.arange(1, 9))
+    assert fit.step_seconds == pytest.approx(1.0)
+    assert fit.remaining_seconds(50) == pytest.approx(50.0)
+
+
+@settings(deadline=None)
+@given(stretches)
+def test_every_fit_is_monotone_and_concave_whatever_was_seen(seen: list[tuple[int, float, float]]) -> None:
+    lesson = Lesson("x")
+    for workers, steps, step_seconds in seen:
+        lesson = lesson.with_steps(workers, steps, steps * step_seconds)
+    fit = fitted(lesson)
+    speeds, errors = fit.speeds(128), fit.speed_errors(128)
+    gains = np.diff(speeds, prepend=0.0)
+    assert speeds[0] == 1.0
+    assert (gains >= -1e-9).all()
+    assert (np.diff(gains) <= 1e-9).all()
+    assert np.isfinite(errors).all()
+    assert errors[0] == 0.0
+    assert (errors[1:] > 0).all()
+    assert 0 < fit.step_seconds < math.inf
+
+
+@pytest.mark.parametrize("model", VODA)
+def test_three_sizes_give_the_fourth(model: str) -> None:
+    fit = fitted(a_lesson(model, (1, 2, 4)))
+    assert fit.speeds(4) == pytest.approx(PROFILES[model], rel=0.03)
+    assert fit.step_seconds == pytest.approx(7.0, rel=0.02)
+
+
+@pytest.mark.parametrize("model", [*VODA, "bert", "gpt2", "deepspeech2", "inception3", "ncf", "imagenet"])
+@pytest.mark.parametrize("sizes", [(1,), (2,), (1, 2), (1, 2, 4)])
+def test_the_truth_is_within_three_standard_errors(model: str, sizes: tuple[int, ...]) -> None:
+    fit = fitted(a_lesson(model, sizes))
+    truth = np.array(PROFILES[model][:4])
+    assert (np.abs(fit.speeds(4) - truth) <= 3 * fit.speed_errors(4) + 1e-9).all()
+
+
+def test_errors_are_wide_where_nothing_was_measured_and_shrink_where_something_was() -> None:
+    one, two, four = (fitted(a_lesson("vgg16", sizes)).speed_errors(16) for sizes in ((1,), (1, 2), (1, 2, 4)))
+    assert one[3] > 3 * two[3] > 3 * four[3]
+    assert four[15] / 16 > four[3] / 4
+
+
+def test_what_two_places_saw_is_what_one_would_have_seen() -> None:
+    seen = [Observation("a", 1, 7.0, 10), Observation("b", 2, 3.0, 5), Observation("a", 1, 9.0, 10)]
+    whole = Learned().with_observations(seen)
+    parts = Learned().with_observations(seen[:1]), Learned().with_observations(seen[1:])
+    assert parts[0].merged(parts[1]) == parts[1].merged(parts[0]) == whole
+    assert whole.of("a").paces[0].seconds / whole.of("a").steps == pytest.approx(8.0)
+    assert whole.of("never seen") == Lesson("never seen")
+
+
+def test_it_is_kept_as_plain_text_and_comes_back_the_same() -> None:
+    learned = Learned((a_lesson("bert", (1, 4)).with_restart(31.5), a_lesson("vgg16", (2,))))
+    assert msgspec.json.decode(msgspec.json.encode(learned), type=Learned) == learned
+
+
+@pytest.mark.parametrize(
+    ("workers", "steps", "seconds"),
+    [
+        (0, 1, 1),
+        (1, 0, 1),
+        (1, 1, 0),
+        (1, -1, 1),
+        (1, math.nan, 1),
+        (1, 1, math.nan),
+        (1, math.inf, 1),
+        (2, 1, math.inf),
+    ],
+)
+def test_what_cannot_be_a_measurement_teaches_nothing(workers: int, steps: float, seconds: float) -> None:
+    assert Lesson("x").with_steps(workers, steps, seconds) == Lesson("x")
+    assert Lesson("x").with_restart(math.nan) == Lesson("x").with_restart(-1) == Lesson("x")
+
+
+def test_remaining_time_is_steps_left_at_one_worker_and_no_number_where_the_total_is_unknown() -> None:
+    fit = fitted(a_lesson("vgg16", (1, 2)))
+    assert fit.remaining_seconds(10) == pytest.approx(70, rel=0.02)
+    assert math.isnan(fit.remaining_seconds(None))
+
+
+def test_a_restart_costs_what_was_seen_and_at_first_what_is_assumed() -> None:
+    lesson = Lesson("x")
+    assert restart_seconds([lesson], Prior(restart_seconds=10)) == 10
+    for _ in range(99):
+        lesson = lesson.with_restart(60)
+    assert restart_seconds([lesson, Lesson("y")], Prior(restart_seconds=10)) == pytest.approx(59.5)

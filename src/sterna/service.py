@@ -49,7 +49,7 @@ def replay(journal: str | Path, number: int, policy: str | None = None, placemen
         )
     recorded = read_round(journal, number)
     snapshot = recorded.snapshot
-    decision = decide(snapshot, make_rules(policy, placement, opening.migration, opening.share))
+    decision = decide(snapshot, make_rules(policy, placement, *opening.others))
     check(decision.plan, snapshot)
     return {
         "round": recorded.number,
@@ -58,6 +58,7 @@ def replay(journal: str | Path, number: int, policy: str | None = None, placemen
         "placement_rule": placement,
         "same": tuple(decision.plan.actions) == recorded.actions,
         "recorded": _recorded(recorded),
+        **_shadow(opening.shadow, recorded),
         **_answer(snapshot, decision),
     }
 
@@ -119,6 +120,22 @@ def _recorded(recorded: Round) -> Document:
         "reasons": dict(recorded.reasons),
         "actions": _actions(recorded.snapshot, recorded.actions),
         "workers": {jobs.name_of(row): int(jobs.workers[row]) for row in range(len(jobs))},
+    }
+
+
+def _shadow(policy: str, recorded: Round) -> Document:
+    """What the shadow would have done then, and what it expected, if one decided."""
+    view = recorded.shadow
+    if view is None:
+        return {}
+    return {
+        "shadow": {
+            "policy": policy,
+            "actions": _actions(recorded.snapshot, view.actions),
+            "differs": view.differs_from(recorded.actions),
+            "forecast": view.forecast._asdict(),
+            "recorded_forecast": view.own._asdict(),
+        }
     }
 
 

@@ -31,7 +31,8 @@ LENGTH_READERS = ("srjf", "elastic-srjf", "afs-l")
 class Rounds:
     """What was known and done in each round, as plain values."""
 
-    known: list[tuple[object, ...]] = field(default_factory=list)
+    known: list[tuple[float, list[float], list[list[float]], float]] = field(default_factory=list)
+    """Time, remaining work and curve of each job, restart cost."""
     done: list[tuple[float, str, str, int]] = field(default_factory=list)
 
     def record(self, snapshot: Snapshot, decision: Decision) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sterna.cli.options import AsJson, one_policy
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Journal = Annotated[str, typer.Argument(metavar="JOURNAL", help="A file written with --journal.")]
 Number = Annotated[int, typer.Option("--round", metavar="N", min=0, help="Which round, counted from 0.")]
@@ -43,4 +46,23 @@ def command(
         f"Round {number} at {answer['now']:g} s, decided again by {answer['policy']} / {answer['placement_rule']}"
     )
     show_plan(answer, answer["recorded"]["workers"])
+    if "shadow" in answer:
+        _show_shadow(out, answer["shadow"])
     out.print("The plan is the recorded one." if answer["same"] else "The plan differs from the recorded one.")
+
+
+def _show_shadow(out: Console, shadow: dict[str, Any]) -> None:
+    """What the policy in the shadow would have done then, and what it expected."""
+    from sterna.cli.output import counted
+
+    if not shadow["differs"]:
+        out.print(f"In the shadow {shadow['policy']} would have done the same.")
+        return
+    deeds = [f"{deed['action']} {deed['job']}" for deed in shadow["actions"]] or ["nothing"]
+    more = f" and {len(deeds) - 6} more" if len(deeds) > 6 else ""
+    then, now = shadow["recorded_forecast"], shadow["forecast"]
+    out.print(
+        f"In the shadow {shadow['policy']} would have done: {', '.join(deeds[:6])}{more}; it expected "
+        f"{counted(now['jobs'], 'job')} at {now['speed']:.1f} times the speed of one worker, instead of {then['jobs']} "
+        f"at {then['speed']:.1f}."
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli.options import AsJson, PolicyOption, ReportFile, ScenarioOptions, expanded, scenario_of
+from sterna.cli.options import AsJson, PolicyOption, ReportFile, ScenarioOptions, expanded, one_policy, scenario_of
 from sterna.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,6 +19,12 @@ JournalFile = Annotated[
     str | None, typer.Option("--journal", metavar="FILE", help="Keep every round, for `sterna replay`; slow and large.")
 ]
 
+ShadowPolicy = Annotated[
+    str | None,
+    typer.Option(
+        "--shadow", metavar="P", callback=one_policy, help="Ask this policy too in every round, without obeying it."
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the journal if there is one already.")]
 
 
@@ -29,6 +35,7 @@ def command(
     report: ReportFile = None,
     jobs_csv: JobsFile = None,
     journal: JournalFile = None,
+    shadow: ShadowPolicy = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -39,16 +46,18 @@ def command(
       sterna simulate --trace jobs.csv --nodes 80x8 --policy srjf
       sterna simulate --trace jobs.csv --nodes 80x8 --policy tiresias:threshold=7200 --restart-cost 30 --json
       sterna simulate --trace jobs.csv --nodes 10x8,5x4 --policy afs-l --elastic 1x:4x --report run.html
+      sterna simulate --trace jobs.csv --nodes 8x8 --policy fifo --shadow srjf --journal run.jsonl
       sterna simulate --trace jobs.csv --nodes 4x8 --policy fifo --fail node2@3600+600 --jobs-csv jobs-out.csv
     """
     from sterna.cli.commandline import typed
     from sterna.cli.files import output_file, refuse_clashes
     from sterna.cli.output import progress_bar, show_json, show_notices
-    from sterna.cli.tables import show_result
+    from sterna.cli.tables import show_result, show_shadow
+    from sterna.control.shadow import Shadow
     from sterna.experiments.faults import late_faults
     from sterna.experiments.figures import plotly_objects
     from sterna.experiments.simulation import simulate
-    from sterna.wiring import make_policy
+    from sterna.wiring import make_policy, make_rules
 
     make_policy(policy)
     outputs = {"--report": report, "--jobs-csv": jobs_csv, "--journal": journal}
@@ -59,10 +68,18 @@ def command(
     with ExitStack() as files:
         write_report = files.enter_context(output_file(report, "--report"))
         write_jobs = files.enter_context(output_file(jobs_csv, "--jobs-csv"))
-        recorder = _journal(files, journal, overwrite, scenario.placement_of(policy), policy)
+        placement = scenario.placement_of(policy)
+        opening = {
+            "policy": policy,
+            "placement": placement,
+            "shadow": shadow or "",
+            "knowledge": str(scenario.knowledge),
+        }
+        writer = _journal(files, journal, overwrite, opening)
+        beside = None if shadow is None else Shadow(make_rules(shadow, placement), writer)
         detailed = report is not None or jobs_csv is not None
         with progress_bar("jobs finished") as progress:
-            result = simulate(scenario, policy, journal=recorder, progress=progress, detailed=detailed)
+            result = simulate(scenario, policy, journal=beside or writer, progress=progress, detailed=detailed)
         if report is not None:
             from sterna.experiments.report import simulation_page
 
@@ -74,17 +91,20 @@ def command(
         late = late_faults(options.fail or (), scenario.nodes, float(result.times.finish.max(initial=0.0)))
         result = replace(result, notices=(*result.notices, *late))
     show_notices(result.notices)
+    told = {} if beside is None else {"shadow": {"policy": shadow, **beside.summary}}
     if as_json:
-        show_json(result.summary)
+        show_json(result.summary | told)
     else:
         show_result(result, scenario.cluster, bool(scenario.faults))
+        if beside is not None:
+            show_shadow(str(shadow), beside)
 
 
-def _journal(files: ExitStack, path: str | None, overwrite: bool, placement: str, policy: str) -> JournalWriter | None:
+def _journal(files: ExitStack, path: str | None, overwrite: bool, opening: dict[str, str]) -> JournalWriter | None:
     if path is None:
         if overwrite:
             raise UserError("--overwrite replaces a journal, but none is written: add --journal FILE.")
         return None
     from sterna.control.journal import JournalWriter
 
-    return files.enter_context(JournalWriter(path, policy=policy, placement=placement, overwrite=overwrite))
+    return files.enter_context(JournalWriter(path, overwrite=overwrite, **opening))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from sterna.control.shadow import Shadow
     from sterna.experiments.comparison import Comparison
     from sterna.experiments.result import Result
 
@@ -98,6 +99,16 @@ def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
     _show_left_out(out, "cannot run on this cluster, not even alone", comparison.baseline.unschedulable)
     for result in comparison.results:
         _show_left_out(out, f"never finished under {result.policy}", result.unfinished)
+
+
+def show_shadow(policy: str, shadow: Shadow) -> None:
+    """How a policy that was only asked would have decided."""
+    ratio = shadow.speed_ratio
+    expected = "" if ratio is None else f", and expected {ratio:.2f} times the work a second"
+    console().print(
+        f"In the shadow {policy} would have done otherwise in {shadow.differing:,} of "
+        f"{counted(shadow.rounds, 'round')}{expected}."
+    )
 
 
 def show_plan(answer: Mapping[str, Any], before: Mapping[str, int]) -> None:

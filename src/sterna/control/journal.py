@@ -20,9 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.control.extras import Told, laid_over, told_of
+from sterna.control.shadow import Forecast, ShadowRound
 from sterna.errors import UserError
 from sterna.model.cluster import Home, Nodes, Resource, Shape, Shapes
 from sterna.model.plan import NOBODY, Action, Decision, Kind, Mark
+from sterna.model.serving import ServingPod
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs
 from sterna.model.speedup import Curves
 
@@ -39,6 +41,25 @@ class Opening(msgspec.Struct, tag="journal", tag_field="line"):
     placement: str
     migration: str = "none"
     share: str = "equal"
+    claim: str = "serving"
+    shadow: str = ""
+    """The policy that decided in the shadow; empty: none did."""
+    knowledge: str = "true"
+    """What the policy knew of the jobs: under anything but the truth, work and curves are what was believed."""
+
+    @property
+    def others(self) -> tuple[str, str, str]:
+        """The rules beside the policy and the placement, as `make_rules` takes them."""
+        return self.migration, self.share, self.claim
+
+
+class ShadowLine(msgspec.Struct):
+    """What the shadow would have done, and what was expected of that and of the real plan."""
+
+    actions: list[tuple[str, int, int, Any, Any, str]]
+    until: float | None
+    forecast: Forecast
+    own: Forecast
 
 
 class World(msgspec.Struct, tag="world", tag_field="line"):
@@ -77,6 +98,9 @@ class RoundLine(msgspec.Struct, tag="round", tag_field="line"):
     terms: list[tuple[int, float | None, int]] = []
     """Of actions that have any: which, its share, its evictor."""
     last_event: float | None = None
+    serving: list[tuple[str, dict[str, Any], float]] = []
+    """Serving pods that waited: name, what it needs, since when."""
+    shadow: ShadowLine | None = None
 
 
 _decoder = msgspec.json.Decoder(Opening | World | RoundLine)
@@ -91,6 +115,7 @@ class Round:
     actions: tuple[Action, ...]
     until: float
     reasons: tuple[tuple[str, str], ...]
+    shadow: ShadowRound | None = None
 
 
 class JournalWriter:
@@ -104,6 +129,9 @@ class JournalWriter:
         placement: str,
         migration: str = "none",
         share: str = "equal",
+        claim: str = "serving",
+        shadow: str = "",
+        knowledge: str = "true",
         overwrite: bool = False,
     ) -> None:
         try:
@@ -118,7 +146,7 @@ class JournalWriter:
         self._world: World | None = None
         self._worlds = 0
         self._rounds = 0
-        self._put(Opening(VERSION, policy, placement, migration, share))
+        self._put(Opening(VERSION, policy, placement, migration, share, claim, shadow, knowledge))
 
     def __enter__(self) -> JournalWriter:
         return self
@@ -128,7 +156,7 @@ class JournalWriter:
     ) -> None:
         self._file.close()
 
-    def record(self, snapshot: Snapshot, decision: Decision) -> None:
+    def record(self, snapshot: Snapshot, decision: Decision, shadow: ShadowRound | None = None) -> None:
         world = _world_of(snapshot)
         if world != self._world:
             self._put(world)
@@ -136,6 +164,13 @@ class JournalWriter:
             self._worlds += 1
         line = _round_of(self._rounds, snapshot, decision)
         line.world = self._worlds
+        if shadow is not None:
+            line.shadow = ShadowLine(
+                [_action_line(action) for action in shadow.actions],
+                _finite(shadow.until),
+                shadow.forecast,
+                shadow.own,
+            )
         self._put(line)
         self._rounds += 1
 
@@ -195,7 +230,7 @@ def _round_of(number: int, snapshot: Snapshot, decision: Decision) -> RoundLine:
         nodes.is_open.tolist(),
         [(node, device, free) for node, devices in nodes.shared.items() for device, free in devices.items()],
         [(key, home) for key, home in snapshot.homes.items() if key in keys],
-        [(a.kind.name, a.key, a.row, a.before, a.after, a.mark.value) for a in decision.plan],
+        [_action_line(action) for action in decision.plan],
         _finite(decision.until),
         [(reason.job, reason.sentence) for reason in decision.reasons],
         extras=told_of(jobs),
@@ -205,7 +240,12 @@ def _round_of(number: int, snapshot: Snapshot, decision: Decision) -> RoundLine:
             if action.share is not None or action.evictor != NOBODY
         ],
         last_event=_finite(snapshot.last_event),
+        serving=[(pod.name, _shape_as_dict(pod.shape), pod.since) for pod in snapshot.serving],
     )
+
+
+def _action_line(action: Action) -> tuple[str, int, int, Any, Any, str]:
+    return action.kind.name, action.key, action.row, action.before, action.after, action.mark.value
 
 
 def _finite(value: float) -> float | None:
@@ -381,15 +421,29 @@ def _as_round(line: RoundLine, world: World) -> Round:
         lambda: finished,
         sums["restart_seconds"],
         last_event=-NEVER if line.last_event is None else line.last_event,
+        serving=tuple(ServingPod(name, _shape_of(fields), since) for name, fields, since in line.serving),
         has_shares="share" in line.extras,
     )
     terms = {place: (share, JobKey(evictor)) for place, share, evictor in line.terms}
-    actions = tuple(
-        Action(Kind[kind], JobKey(key), row, _home_of(before), _home_of(after), Mark(mark), *terms.get(place, ()))
-        for place, (kind, key, row, before, after, mark) in enumerate(line.actions)
-    )
-    until = NEVER if line.until is None else line.until
-    return Round(line.round, snapshot, actions, until, tuple((job, sentence) for job, sentence in line.reasons))
+    actions = tuple(_action_of(fields, *terms.get(place, ())) for place, fields in enumerate(line.actions))
+    reasons = tuple((job, sentence) for job, sentence in line.reasons)
+    return Round(line.round, snapshot, actions, _instant(line.until), reasons, _shadow_of(line.shadow))
+
+
+def _shadow_of(line: ShadowLine | None) -> ShadowRound | None:
+    if line is None:
+        return None
+    actions = tuple(_action_of(fields) for fields in line.actions)
+    return ShadowRound(actions, _instant(line.until), line.forecast, line.own)
+
+
+def _instant(value: float | None) -> float:
+    return NEVER if value is None else value
+
+
+def _action_of(fields: tuple[str, int, int, Any, Any, str], *terms: Any) -> Action:
+    kind, key, row, before, after, mark = fields
+    return Action(Kind[kind], JobKey(key), row, _home_of(before), _home_of(after), Mark(mark), *terms)
 
 
 def _home_of(fields: Sequence[Any]) -> Home:

@@ -19,7 +19,7 @@ from sterna.model.snapshot import NEVER, JobKey, Snapshot
 GUARD = 1.05
 """Nobody ends later than this many times what the default scheduler would have given it, if that can be helped."""
 
-TAIL = 0.05
+TAIL = 0.0
 """How much later than possible the last job of a node may end for the sake of shorter ones."""
 
 
@@ -70,6 +70,10 @@ class Crowd:
     def lateness(self, rows: Sequence[int], ends: Sequence[float]) -> float:
         """Seconds beyond what the guard allows, all rows together."""
         return sum(max(0.0, end - self.due[row]) for row, end in zip(rows, ends, strict=True))
+
+    def is_contended(self, node: int) -> bool:
+        """Whether the jobs of a node could use more cores than it has; else nobody gains when one leaves."""
+        return sum([self.caps[row] for row in self.on[node]]) > self.spare(node)
 
     def load(self, node: int) -> float:
         """Seconds of work that a node has before it, were all its cores busy."""

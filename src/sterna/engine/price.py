@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.model.cluster import MILLI, Ints, Resource
-from sterna.model.snapshot import Snapshot
-from sterna.model.speedup import Floats
-
-NOWHERE_YET = -1
-"""The node that a job left which was never moved."""
+from sterna.model.cluster import MILLI, Resource
+from sterna.model.lazy import once
+from sterna.model.snapshot import NEVER, Snapshot
 
 
 def cost(snapshot: Snapshot, row: int) -> float:
@@ -41,27 +38,25 @@ class Memory:
     """What is remembered of moves: who may be moved, and where to. Until something changes (a job arrives, ends, or
     grows otherwise) nobody goes back to where it made room for another, nor follows the one that it displaced."""
 
-    moves: Ints
-    moved_at: Floats
-    moved_from: Ints
-    evictor: Ints
-    keys: Ints
-    changed: float
-    last_move: float
+    snapshot: Snapshot
 
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Memory:
-        jobs = snapshot.jobs
-        changed = max(snapshot.last_event, float(jobs.growth_since.max(initial=snapshot.last_event)))
-        last = float(jobs.moved_at.max(initial=float("-inf")))
-        return cls(jobs.moves, jobs.moved_at, jobs.moved_from, jobs.evictor, jobs.key, changed, last)
+    @once
+    def last_move(self) -> float:
+        return float(self.snapshot.jobs.moved_at.max(initial=-NEVER))
 
-    def undoes(self, snapshot: Snapshot, row: int, node: int) -> bool:
+    @once
+    def changed(self) -> float:
+        """When something last changed."""
+        since = self.snapshot.last_event
+        return max(since, float(self.snapshot.jobs.growth_since.max(initial=since)))
+
+    def undoes(self, row: int, node: int) -> bool:
         """Whether moving this job there takes back what was decided on the very same grounds."""
-        if self.moved_from.item(row) == node and self.moved_at.item(row) >= self.changed:
+        jobs = self.snapshot.jobs
+        if jobs.moved_from.item(row) == node and jobs.moved_at.item(row) >= self.changed:
             return True
-        for victim in (self.evictor == self.keys.item(row)).nonzero()[0].tolist():
-            sits_there = any(seat == node for seat, _ in snapshot.home_of(victim).workers)
-            if sits_there and self.moved_at.item(victim) >= self.changed:
+        for victim in (jobs.evictor == jobs.key.item(row)).nonzero()[0].tolist():
+            sits_there = any(seat == node for seat, _ in self.snapshot.home_of(victim).workers)
+            if sits_there and jobs.moved_at.item(victim) >= self.changed:
                 return True
         return False

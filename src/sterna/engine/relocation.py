@@ -48,7 +48,7 @@ class Weighing:
         """The move with the greatest gain above its price; the first of equals."""
         chosen, most = None, 0.0
         for option in options:
-            if self.memory is not None and self.memory.undoes(self.snapshot, option.row, option.target):
+            if self.memory is not None and self.memory.undoes(option.row, option.target):
                 continue
             worth = self._worth(option)
             if worth > most:

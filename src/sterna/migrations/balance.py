@@ -26,10 +26,10 @@ class Balance:
     CPU and memory limits of its jobs against what it has, and nothing is priced.
     """
 
-    threshold: float = knob(1.0, "Overloaded: so many standard deviations above the mean load of all nodes.")
+    threshold: float = knob(0.9, "Overloaded: so many standard deviations above the mean load of all nodes.")
     most: int = knob(3, "Moves of one job in its life.", least=0)
     interval: float = knob(
-        15.0, "Seconds between two moves, so that each is judged on what the last one did.", least=1.0
+        10.0, "Seconds between two moves, so that each is judged on what the last one did.", least=1.0
     )
     margin: float = knob(3.0, "How many times its price a move must gain, because more jobs will come.", least=0.0)
     growth: bool = knob(True, "Ask for converged jobs too, wherever they sit.")
@@ -46,7 +46,7 @@ class Balance:
         crowd = crowd_of(snapshot)
         if crowd is None or not crowd.left:
             return Moves()
-        memory = Memory.of(snapshot)
+        memory = Memory(snapshot)
         if snapshot.now - memory.last_move < self.interval:
             return Moves((), memory.last_move + self.interval)
         loads = _limits(snapshot, crowd) if self.strict else [crowd.load(node) for node in range(len(crowd.on))]
@@ -59,7 +59,7 @@ class Balance:
             margin=self.margin if self.priced else 0.0,
         )
         if self.strict:
-            allowed = (o for o in options if not memory.undoes(snapshot, o.row, o.target))
+            allowed = (o for o in options if not memory.undoes(o.row, o.target))
             first = next(allowed, None)
             move = None if first is None else weighing.move(first)
         else:
@@ -77,7 +77,7 @@ class Balance:
         asks = (snapshot.jobs.growth == Growth.CONVERGED).tolist() if self.growth else [False] * len(moves)
         for source, rows in enumerate(crowd.on):
             is_overloaded = loads[source] - mean > self.threshold * spread + 1e-9
-            if source == target:
+            if source == target or not (self.strict or crowd.is_contended(source)):
                 continue
             for row in rows:
                 if moves[row] >= self.most or not (is_overloaded or asks[row]):

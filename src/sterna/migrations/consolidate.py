@@ -30,7 +30,7 @@ class Consolidate:
         if not spread:
             return Moves()
         gains = {row: self._gain(snapshot, row) for row in spread}
-        memory = Memory.of(snapshot)
+        memory = Memory(snapshot)
         room = Room(snapshot.nodes)
         order = sorted(spread, key=lambda row: (-gains[row], row))
         moves: list[Move] = []
@@ -59,7 +59,7 @@ class Consolidate:
         room.occupy(shape, workers_only)
         runs = room.tightest(shape, home.size)
         fitted = sum(count for _, count in runs)
-        undoes = any(memory.undoes(snapshot, row, node) for node, _ in runs)
+        undoes = any(memory.undoes(row, node) for node, _ in runs)
         if fitted < home.size or len(runs) >= _nodes(home) or undoes:
             room.give(shape, workers_only)
             room.occupy(shape, home)

@@ -48,7 +48,7 @@ class SpeCon:
         jobs = snapshot.jobs
         if not jobs.workers.any():
             return Moves()
-        memory = Memory.of(snapshot)
+        memory = Memory(snapshot)
         soon = max(snapshot.now, memory.last_move) + self.period
         if snapshot.now - memory.last_move < self.period:
             return Moves((), memory.last_move + self.period)

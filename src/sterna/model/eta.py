@@ -168,8 +168,8 @@ def remaining_seconds(history: History, total_steps: float, factors: Factors = S
 
 
 def seconds_for(history: History, more_steps: float, factors: Factors = SHARED_CORE) -> Band | None:
-    """Time for so many more steps."""
-    if len(history.steps) < LEAST_WINDOWS:
+    """Time for so many more steps; nothing is said of a number that is none."""
+    if len(history.steps) < LEAST_WINDOWS or not np.isfinite(more_steps):
         return None
     return factors.around(_present_pace(history) * max(more_steps, 0.0))
 
@@ -178,7 +178,8 @@ def remaining_of(table: GrowthTable, total_steps: npt.ArrayLike, factors: Factor
     """`remaining_seconds` of every row at once."""
     filled, steps, seconds = table.windows
     more = np.maximum(np.asarray(total_steps, dtype=np.float64) - table.last_step, 0.0)
-    forecast = np.where(filled < LEAST_WINDOWS, np.nan, _pace(steps, seconds, filled) * more)
+    is_known = (filled >= LEAST_WINDOWS) & np.isfinite(more)
+    forecast = np.where(is_known, _pace(steps, seconds, filled) * more, np.nan)
     return Bands(*(forecast * factor for factor in factors))
 
 

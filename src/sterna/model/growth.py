@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from sterna.errors import UserError
 from sterna.model.speedup import Floats, Ints
@@ -109,6 +110,7 @@ class Report:
 
 
 _UNSTARTED = -1
+_LAST_ATTEMPT = 2**53
 _NO_STEP = -1.0
 
 
@@ -254,7 +256,7 @@ class GrowthTable:
         columns.put(kept, self._columns.take(kept))
         self._columns = columns
 
-    def forget(self, rows: npt.ArrayLike) -> None:
+    def forget(self, rows: ArrayLike) -> None:
         """Make these rows as new, for other jobs."""
         chosen = np.asarray(rows, dtype=np.int64)
         self._columns.put(chosen, _Columns.empty(len(chosen), self.rule))
@@ -265,29 +267,25 @@ class GrowthTable:
         return History(table)
 
     def update(
-        self,
-        rows: npt.ArrayLike,
-        step: npt.ArrayLike,
-        seconds: npt.ArrayLike,
-        value: npt.ArrayLike,
-        attempt: npt.ArrayLike = 0,
+        self, rows: ArrayLike, step: ArrayLike, seconds: ArrayLike, value: ArrayLike, attempt: ArrayLike = 0
     ) -> Ints:
         """Take in reports, any number for each row in any order; the rows whose category changed, ascending."""
         chosen = np.asarray(rows, dtype=np.int64)
-        batch = _Batch(
-            chosen,
-            np.asarray(step, dtype=np.float64),
-            np.asarray(seconds, dtype=np.float64),
-            np.asarray(value, dtype=np.float64),
-            np.broadcast_to(np.asarray(attempt, dtype=np.int64), chosen.shape),
-        ).measured()
+        number = np.nan_to_num(np.asarray(attempt, dtype=np.float64), nan=_UNSTARTED)
+        attempts = np.broadcast_to(np.clip(number, _UNSTARTED, _LAST_ATTEMPT).astype(np.int64), chosen.shape)
+        steps, clock, values = (np.asarray(part, dtype=np.float64) for part in (step, seconds, value))
+        batch = _Batch(chosen, steps, clock, values, attempts).measured()
         batch = batch.where(batch.attempt >= np.maximum(self._columns.attempt[batch.rows], 0))
         before = self._columns.growth.copy()
         np.minimum.at(self._columns.lowest, batch.rows, batch.value)
         np.maximum.at(self._columns.highest, batch.rows, batch.value)
         for part in batch.rounds():
             self._accept(part)
-        return np.flatnonzero(self._columns.growth != before)
+        # A flood is a fault more often than a training: it may raise doubts, the verdict needs reports that follow it.
+        flooded = np.flatnonzero(np.bincount(batch.rows, minlength=len(self)) > MOST_AT_ONCE)
+        growth, self._columns.lows[flooded] = self._columns.growth, 0
+        growth[flooded] = np.minimum(growth[flooded], np.maximum(before[flooded], Growth.WATCHING))
+        return np.flatnonzero(growth != before)
 
     def _accept(self, batch: _Batch) -> None:
         """One report for each of some jobs."""
@@ -307,10 +305,11 @@ class GrowthTable:
         rows, step, value = rows[is_new], step[is_new], batch.value[is_new]
         c.high_step[rows] = step
         closed = _fill(c, rows, step, value)
-        if not is_strict:
-            ready = closed[c.filled[closed] > self.rule.windows]
+        ready = closed[c.filled[closed] > self.rule.windows]
+        if len(ready) and not is_strict:
+            scratch = np.empty((4, int(c.filled[ready].max()), min(len(ready), _BLOCK)))
             for start in range(0, len(ready), _BLOCK):
-                _judge(c, self.rule, ready[start : start + _BLOCK])
+                _judge(c, self.rule, ready[start : start + _BLOCK], scratch)
 
 
 def _fill(c: _Columns, rows: Ints, step: Floats, value: Floats) -> Ints:
@@ -348,17 +347,24 @@ def _close(c: _Columns, rows: Ints) -> None:
         c.width[full] *= 2
 
 
-def _judge(c: _Columns, rule: GrowthRule, rows: Ints) -> None:
+def _judge(c: _Columns, rule: GrowthRule, rows: Ints, scratch: Floats) -> None:
     """Compare the recent rate of improvement of best-so-far with the highest the job ever had."""
     span, filled = rule.windows, c.filled[rows]
     used = int(filled.max())
-    unknown = np.arange(used)[:, None] >= filled
-    best, step = c.value[:used].take(rows, axis=1) * _signs(c, rows), c.step[:used].take(rows, axis=1)
+    best, step = scratch[:2, :used, : len(rows)]  # fresh memory would cost more than the arithmetic
+    rates, spans = scratch[2:, span:used, : len(rows)]
+    c.value[:used].take(rows, axis=1, out=best, mode="clip")
+    c.step[:used].take(rows, axis=1, out=step, mode="clip")
+    best *= _signs(c, rows)
     for before, after in pairwise(best):  # ten times as fast as NumPy's own running minimum
         np.minimum(before, after, out=after)
-    rates = best[:-span] - best[span:]
-    np.copyto(rates, 0.0, where=unknown[span:])
-    rates /= np.where(unknown[span:], 1.0, step[span:] - step[:-span])
+    np.subtract(best[:-span], best[span:], out=rates)
+    np.subtract(step[span:], step[:-span], out=spans)
+    if int(filled.min()) < used:
+        unknown = np.arange(span, used)[:, None] >= filled
+        np.copyto(rates, 0.0, where=unknown)
+        np.copyto(spans, 1.0, where=unknown)
+    rates /= spans
     peak, recent = rates.max(axis=0), rates[filled - span - 1, np.arange(len(rows))]
     grew = peak > 0
     is_low, is_high = recent < rule.low * peak, grew & (recent >= rule.high * peak)
@@ -435,10 +441,7 @@ class History:
 
     @classmethod
     def of(
-        cls,
-        reports: Iterable[Report] = (),
-        rule: GrowthRule | None = None,
-        direction: Direction = Direction.DETECTED,
+        cls, reports: Iterable[Report] = (), rule: GrowthRule | None = None, direction: Direction = Direction.DETECTED
     ) -> History:
         table = GrowthTable(1, rule)
         table.declare([0], direction)

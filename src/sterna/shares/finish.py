@@ -44,7 +44,7 @@ class Finish:
     def _divide(self, crowd: Crowd, node: int, weight: Floats) -> bool:
         """Weights in proportion to the cores that each is to have; false if there are enough for all."""
         rows, cores = crowd.on[node], crowd.cores[node]
-        if sum([crowd.caps[row] for row in rows]) <= crowd.spare(node) or len(rows) < 2:
+        if not crowd.is_contended(node):
             return False
         left, equal = crowd.spare(node), cores / (len(rows) + crowd.company[node])
         for row in crowd.order(node, rows):

@@ -46,13 +46,17 @@ def whatif(
             f"'{journal}' was decided with placement {opening.placement}, which cannot be compared with {placement}: "
             "only one of them puts workers on nodes; choose another --placement."
         )
-    others = opening.migration, opening.share
     rules, recorded_rules = (
-        make_rules(policy, placement, *others),
-        make_rules(opening.policy, opening.placement, *others),
+        make_rules(policy, placement, *opening.others),
+        make_rules(opening.policy, opening.placement, *opening.others),
     )
     history, comparison = History(), _Comparison(rules)
     notices: list[str] = []
+    if opening.knowledge != "true":
+        notices.append(
+            f"The journal was written with knowledge {opening.knowledge}: its work and curves are what was believed "
+            "then, and the runs below take them as true."
+        )
     for recorded in rounds_of(journal, progress, notices.append):
         history.hear(recorded)
         comparison.hear(recorded)

@@ -60,7 +60,7 @@ def explain(
     story.close(last)
     changes: list[Document] = []
     if story.state == "waits":
-        rules = make_rules(opening.policy, opening.placement, opening.migration, opening.share)
+        rules = make_rules(opening.policy, opening.placement, *opening.others)
         row = _row_of(last.snapshot, story.key)
         assert row is not None, "a job that waits is in the last round"
         changes = [change.document for change in changes_that_start(last.snapshot, row, rules)]

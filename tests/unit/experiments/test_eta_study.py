@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -18,7 +19,7 @@ def test_every_recording_has_both_clocks_and_never_steps_back() -> None:
     for model in MODELS:
         wall, cpu = recording(model, Clock.WALL), recording(model, Clock.CPU)
         assert [sample.step for sample in wall] == [sample.step for sample in cpu]
-        assert all(after.step > before.step for before, after in zip(wall, wall[1:], strict=False))
+        assert all(after.step > before.step for before, after in pairwise(wall))
         assert cpu[-1].seconds < wall[-1].seconds
 
 
@@ -29,7 +30,8 @@ def test_coverage_weighs_groups_alike_and_leaves_endless_bands_out_of_the_width(
     assert coverage.width == pytest.approx(40)
     assert coverage.error == pytest.approx(10)
     endless = coverage_of([[hit, Forecast(Band(1, 2, math.inf), 5)]])
-    assert (endless.endless, endless.width) == (50, pytest.approx(40))
+    assert endless.endless == 50
+    assert endless.width == pytest.approx(40)
 
 
 def test_a_band_that_holds_everything_is_as_dishonest_as_one_that_holds_half() -> None:
@@ -59,7 +61,7 @@ def test_the_study_sets_coverage_beside_width_and_can_be_written_as_json() -> No
     study = eta.reproduce(1)
     held = [row for row in study.rows if row.holds is not None]
     assert all(row.target == 80 for row in held)
-    recorded = [row for row in held if row.case.startswith("recorded")]
+    recorded = [row for row in held if row.case.startswith("recordings")]
     assert all(row.holds for row in recorded)
     assert json.loads(json.dumps(study.as_document(), allow_nan=False))["name"] == "eta"
     assert all(figure.plot["data"] for figure in study.figures())

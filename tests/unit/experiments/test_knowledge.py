@@ -6,7 +6,7 @@ import pytest
 
 from sterna.backends.simulated.knowledge import LEARNED, Knowledge, Source
 from sterna.experiments.comparison import compare
-from sterna.experiments.knowledge import CASES, POLICIES, knowledge_rows
+from sterna.experiments.reproduction.knowledge import CASES, POLICIES, reproduce
 from sterna.experiments.scenario import Scenario
 from sterna.experiments.simulation import simulate
 from sterna.wiring import simulated_nodes
@@ -15,7 +15,7 @@ from sterna.workloads.generate import poisson
 
 @pytest.mark.slow
 def test_later_jobs_lose_less_than_the_target_and_every_case_has_a_row() -> None:
-    rows = knowledge_rows(2)
+    rows = reproduce(2).rows
     assert len(rows) == len(POLICIES) * len(CASES)
     targets = [row for row in rows if row.target is not None]
     assert len(targets) == len(POLICIES)

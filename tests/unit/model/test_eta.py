@@ -112,6 +112,15 @@ def test_every_row_of_a_table_is_told_what_its_history_is_told() -> None:
     assert math.isnan(bands.middle[2])
 
 
+@pytest.mark.parametrize("total", [math.nan, math.inf])
+def test_of_a_total_that_is_no_number_nothing_is_said(total: float) -> None:
+    table = GrowthTable(1)
+    for report in decaying(60):
+        table.update([0], [report.step], [report.seconds], [report.value])
+    assert remaining_seconds(table.history(0), total) is None
+    assert math.isnan(remaining_of(table, [total]).middle[0])
+
+
 def test_a_margin_holds_eight_in_ten_misses() -> None:
     assert learned_margin([-1.0] * 8, range(8)) == 0
     assert 0.6 < learned_margin(np.arange(8) / 8, range(8)) < 0.9

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.errors import UserError
-from sterna.model.growth import CAPACITY, Direction, Growth, GrowthRule, GrowthTable, History, Report
+from sterna.model.growth import CAPACITY, MOST_AT_ONCE, Direction, Growth, GrowthRule, GrowthTable, History, Report
 
 BAD = st.sampled_from([math.nan, math.inf, -math.inf, 1e300, -1e300])
 
@@ -106,6 +106,60 @@ def test_a_million_reports_at_once_are_taken_in_and_the_best_is_kept() -> None:
     assert table.best[1] == 0.25
     assert table.growth.tolist() in ([0, 0], [0, 1])
     assert len(table.history(1).values) <= CAPACITY + 1
+
+
+def test_a_flood_of_reports_makes_no_job_converged_however_they_look() -> None:
+    count = 1_000_000
+    step = np.arange(count)
+    for value in (
+        2 * np.exp(-step / 5000.0),
+        np.where(step < 1000, 2.0, 1.0),
+        np.full(count, np.nan),
+        1.0 / (step + 1),
+    ):
+        table = GrowthTable(1)
+        for report in falling(16):
+            table.update([0], [report.step], [report.seconds], [report.value])
+        table.update(np.zeros(count, dtype=np.int64), step + 16.0, step + 16.0, value)
+        assert table.growth[0] < Growth.CONVERGED
+    settled = [Report(count + 16 + i, count + 16.0 + i, 0.0) for i in range(8192)]
+    for part in range(0, len(settled), 512):
+        rows = settled[part : part + 512]
+        table.update([0] * len(rows), [r.step for r in rows], [r.seconds for r in rows], [r.value for r in rows])
+    assert table.growth[0] == Growth.CONVERGED  # what follows the flood, a few at a time, is believed
+
+
+def test_a_flood_leaves_a_converged_job_converged() -> None:
+    history = History.of([*falling(40, pace=10.0), *flat(60, 40)])
+    assert history.growth is Growth.CONVERGED
+    assert history.extended(flat(2 * MOST_AT_ONCE, 100)).growth is Growth.CONVERGED
+
+
+@pytest.mark.parametrize("attempt", [-1, -(2**60), math.nan, -math.inf])
+def test_reports_of_an_attempt_that_cannot_be_change_nothing(attempt: float) -> None:
+    table = GrowthTable(1)
+    for report in falling(30):
+        table.update([0], [report.step], [report.seconds], [report.value])
+    best, growth = table.best.tolist(), table.growth.tolist()
+    assert not len(table.update([0] * 50, np.arange(30, 80), np.arange(30, 80), [-5.0] * 50, attempt))
+    assert (table.best.tolist(), table.growth.tolist()) == (best, growth)
+
+
+@pytest.mark.parametrize("attempt", [math.inf, 1e300, 2.0**70])
+def test_reports_of_an_attempt_beyond_all_numbers_do_not_crash_or_converge(attempt: float) -> None:
+    table = GrowthTable(1)
+    for report in falling(30):
+        table.update([0], [report.step], [report.seconds], [report.value])
+    table.update([0], [30], [30], [5.0], attempt)
+    assert table.growth[0] < Growth.CONVERGED
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_step_or_a_time_that_is_no_number_changes_nothing(bad: float) -> None:
+    history = History.of(falling(30))
+    for report in (Report(bad, 31.0, 0.1), Report(31, bad, 0.1)):
+        after = history.extended([report] * 100)
+        assert (after.growth, after.best, after.last_step) == (history.growth, history.best, history.last_step)
 
 
 def test_rows_do_not_disturb_each_other() -> None:

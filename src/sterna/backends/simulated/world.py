@@ -369,7 +369,7 @@ class SimulatedBackend:
         if self.costs.cross_node_penalty:
             rate *= self.costs.slowdown(after, self._rack)
         now, left = self.now, self._left[key]
-        since = now + pause_seconds
+        since = max(now + pause_seconds, self._since[key])  # a resize does not cut a start short
         self._rate[key], self._since[key], self._held[key] = rate, since, now
         self._remaining.set(key, place, left, -rate, since)
         self._used_up.set(key, place, self._attained[key], self._devices[key], now)

@@ -29,16 +29,16 @@ _COMPARED = (Scheduler.DRAGON, Scheduler.PODS, Scheduler.GANGS)
 
 _REMARKS = (
     "Only the abstract and the code of DRAGON were at hand, not the paper's workloads. Known: two nodes with GPUs, "
-    "ResNet and AlexNet, 1 to 4 workers and a parameter server. Assumed: 4 GPUs a node, all times and sizes, the larger "
-    "cluster.",
+    "ResNet and AlexNet, 1 to 4 workers and a parameter server. Assumed: 4 GPUs a node, all times and sizes, the "
+    "larger cluster.",
     "Both figures come out together where jobs are alone and ask for less than they may have: four workers instead of "
     "one are 3.1 to 3.3 times as fast, after a minute of quiet and a restart, and hold 1.2 to 1.3 times the "
-    "device-seconds.",
+    "device-seconds. This workload was looked for; that the authors measured on one like it is a guess.",
     "On a crowded cluster utilisation gains as much or more, elapsed time 18 to 40 % while the network is good. Where "
     "60 % is lost across nodes it nears -60 %, mostly because workers sit together, and then the gain of utilisation "
     "shrinks, because the same training needs fewer device-seconds.",
-    "Where nobody is elastic and the network costs nothing, nothing is gained: a default that starts jobs whole is even "
-    "quicker, because in it a starving head does not hold up its queue.",
+    "Where nobody is elastic and the network costs nothing, nothing is gained: a default that starts jobs whole is "
+    "even quicker, because in it a starving head does not hold up its queue.",
     "Utilisation counts devices of jobs that train; a device held by a job that waits for its other pods is idle.",
     "Pods by chance: who gets a free device is drawn among all pending pods, as back-offs end. Once every device is "
     "held by a job that lacks a pod, nothing ever happens again; its elapsed time has no end and is not shown.",

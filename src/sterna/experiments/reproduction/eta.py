@@ -26,17 +26,17 @@ from sterna.workloads.published.curves import MODELS, Clock
 
 _TARGET = 80.0
 _HELD = "outcomes inside the 80 % band, %"
-_WIDTH = "mean width of the band, % of the remaining time"
+_WIDTH = "mean width, % of the remaining time"
 _ERROR = "median error of the middle, %"
-_HELD_OUT = "held out by model: the band comes from the seven others"
+_HELD_OUT = "held out by model"
 
-_CLOCKS = {Clock.WALL: "wall clock of a shared core", Clock.CPU: "CPU clock"}
-_PARTS = {0.25: "a quarter", 0.5: "half", 0.75: "three quarters"}
+_CLOCKS = {Clock.WALL: "wall clock", Clock.CPU: "CPU clock"}
 
 _REMARKS = (
     f"A band counts as honest when it holds {LOWEST:.0%} to {HIGHEST:.0%} of the outcomes.",
-    "Recordings: eight models, one run each, cut short at 16 places; a model's jobs stand or fall together, so the "
-    "share is a mean of eight, not of a hundred.",
+    "Recordings: eight models, one run each on a core that they shared with others, cut short at 16 places. Held out "
+    "by model: what sets the width of a band comes from the seven others. A model's jobs stand or fall together, so "
+    "the share is a mean of eight, not of a hundred.",
     "Replays: each forecast knows the forecasts before it and what had become of them, jobs that still run included; "
     "the pace is misjudged by 10 % on purpose, because the simulated world has no noise of its own.",
     "Time until a value: shown, not promised. Most of these bands have no end, because half a curve does not tell "
@@ -66,23 +66,23 @@ def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
 
 
 def _recorded(clock: Clock, seen: float) -> list[Row]:
-    case = f"recorded trainings, {_CLOCKS[clock]}, {_PARTS[seen]} seen"
+    case = f"recordings, {_CLOCKS[clock]}, {seen:.0%} seen"
     coverage = coverage_of(finish_forecasts(clock, seen))
     return _rows(case, coverage, f"{coverage.outcomes} outcomes; {_HELD_OUT}")
 
 
 def _values(seen: float) -> list[Row]:
-    case = f"recorded trainings, best value, {_PARTS[seen]} seen"
+    case = f"recordings, best value, {seen:.0%} seen"
     coverage = coverage_of(value_forecasts(seen))
     note = f"{coverage.outcomes} outcomes; {_HELD_OUT}"
     return [
         Row(case, _HELD, None, _TARGET, coverage.held, coverage.is_honest, note),
-        Row(case, "mean width of the band, % of the improvement so far", None, None, coverage.span, None),
+        Row(case, "mean width, % of the improvement so far", None, None, coverage.span, None),
     ]
 
 
 def _times_to_values(clock: Clock, seen: float) -> list[Row]:
-    case = f"recorded trainings, time until the best value, {_CLOCKS[clock]}, {_PARTS[seen]} seen"
+    case = f"recordings, time until a value, {_CLOCKS[clock]}, {seen:.0%} seen"
     coverage = coverage_of(value_time_forecasts(clock, seen))
     note = f"{coverage.outcomes} outcomes; {_HELD_OUT}"
     return [
@@ -92,14 +92,13 @@ def _times_to_values(clock: Clock, seen: float) -> list[Row]:
 
 
 def _replayed(policy: str, seen: float, replays: Sequence[Replay]) -> list[Row]:
-    case = f"replayed traces, {policy}, {_PARTS[seen]} done"
+    case = f"replays, {policy}, {seen:.0%} done"
     groups = [run.forecasts[seen] for run in replays]
     changes = sum(run.changes for run in replays) / len(replays)
     silent = sum(run.silent[seen] for run in replays) / len(replays)
     shares = interval_of([coverage_of([group]).held for group in groups]).worded(" %")
     note = (
-        f"{JOBS} jobs a seed, {changes:.1f} resizes or stops a job, {silent:.0f} without a forecast; {shares}; "
-        "the band comes from jobs before"
+        f"{shares}; {JOBS} jobs a seed, {changes:.1f} resizes or stops each, {silent:.0f} before anything was learned"
     )
     return _rows(case, coverage_of(groups), note)
 

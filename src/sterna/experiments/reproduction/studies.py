@@ -18,6 +18,7 @@ ALL = "all"
 STUDIES: dict[str, str] = {
     "voda": "sterna.experiments.reproduction.voda",
     "serving": "sterna.experiments.reproduction.serving",
+    "knowledge": "sterna.experiments.reproduction.knowledge",
     "dragon": "sterna.experiments.reproduction.dragon",
     "eta": "sterna.experiments.reproduction.eta",
 }

@@ -1,6 +1,6 @@
 """What not knowing costs: policies that use curves or remaining work, on Voda's jobs, with the truth and without it.
 
-Rows for `sterna reproduce voda` and for docs/learning.md. Each seed is compared with itself under the truth: same
+For `sterna reproduce knowledge` and for docs/learning.md. Each seed is compared with itself under the truth: same
 arrivals, same costs, same rate limit. The workload is an easy one to learn on (jobs of a category are equal, steps take
 exactly as long as each other, and queues form only after every category has been seen), so cases that are harder stand
 beside it; only the first has a target.
@@ -22,7 +22,7 @@ from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.control.controller import Controller
 from sterna.control.limited import RateLimited
 from sterna.experiments.reproduction.interval import interval_of
-from sterna.experiments.reproduction.outcome import Row
+from sterna.experiments.reproduction.outcome import Progress, Reproduction, Row
 from sterna.experiments.reproduction.voda_model import PAUSE_SECONDS, RATE_LIMIT_SECONDS
 from sterna.experiments.reproduction.voda_ours import POLICIES as SAME_AS_VODA
 from sterna.experiments.reproduction.voda_ours import STICKY
@@ -62,9 +62,24 @@ class _Ran:
     """Not the first job of its category."""
 
 
-def knowledge_rows(seeds: int) -> list[Row]:
+def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
     """What each policy loses, by case; the note has the interval and the worst seed."""
-    return [row for policy in POLICIES for row in _rows(policy, seeds)]
+    rows: list[Row] = []
+    for done, policy in enumerate(POLICIES, 1):
+        rows += _rows(policy, seeds)
+        if progress is not None:
+            progress(done, len(POLICIES))
+    return Reproduction(
+        "knowledge",
+        "What does a policy lose that has to learn how jobs speed up, or is told wrong?",
+        rows,
+        (
+            "Voda's 24 jobs on 3 x 4 devices, arrivals drawn anew for each seed; each seed is compared with itself under "
+            "the truth.",
+            "Only later jobs, those after the first of their category, have a target. The others are harder on purpose: "
+            "everything at once, and jobs of a category that are not alike.",
+        ),
+    )
 
 
 def _rows(policy: str, seeds: int) -> Iterator[Row]:

@@ -1,0 +1,78 @@
+"""A second policy decides every round too, is not obeyed, and what it thought is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sterna.control.journal import JournalWriter, read_rounds
+from sterna.control.shadow import Shadow, forecast
+from sterna.engine.decide import decide
+from sterna.model.cluster import MILLI, Shape
+from sterna.model.plan import Kind
+from sterna.model.serving import ServingPod
+from sterna.service import replay
+from sterna.wiring import make_rules
+from tests.builders import a_job, a_snapshot, some_nodes
+
+LONG_AND_SHORT = [
+    a_job("long", 4, on={"n0": 4}, submit=0, first_start=0, remaining=400),
+    a_job("short", 4, submit=1, remaining=40),
+]
+
+
+def test_a_shadow_says_what_it_would_have_done_and_expected(tmp_path: Path) -> None:
+    snapshot = a_snapshot(LONG_AND_SHORT, some_nodes(4), now=1.0)
+    decision = decide(snapshot, make_rules("fifo", "stay"))
+    with JournalWriter(tmp_path / "j", policy="fifo", placement="stay", shadow="srjf") as journal:
+        shadow = Shadow(make_rules("srjf", "stay"), journal)
+        shadow.record(snapshot, decision)
+    assert not decision.plan.actions
+    assert (shadow.rounds, shadow.differing) == (1, 1)
+    (recorded,) = read_rounds(tmp_path / "j")
+    view = recorded.shadow
+    assert view is not None
+    assert [(action.kind, recorded.snapshot.jobs.name_of(action.row)) for action in view.actions] == [
+        (Kind.STOP, "long"),
+        (Kind.START, "short"),
+    ]
+    assert (view.own.left_seconds, view.forecast.left_seconds) == (100.0, 10.0)
+    assert view.forecast.speed == view.own.speed == 4.0
+
+
+def test_replay_tells_of_the_shadow(tmp_path: Path) -> None:
+    snapshot = a_snapshot(LONG_AND_SHORT, some_nodes(4), now=1.0)
+    with JournalWriter(tmp_path / "j", policy="fifo", placement="stay", shadow="srjf") as journal:
+        Shadow(make_rules("srjf", "stay"), journal).record(snapshot, decide(snapshot, make_rules("fifo", "stay")))
+    answer = replay(tmp_path / "j", 0)
+    assert answer["same"]
+    assert answer["shadow"]["policy"] == "srjf"
+    assert answer["shadow"]["differs"]
+    assert [deed["job"] for deed in answer["shadow"]["actions"]] == ["long", "short"]
+    json.dumps(answer)
+
+
+def test_a_shadow_that_agrees_is_said_to_agree() -> None:
+    snapshot = a_snapshot(LONG_AND_SHORT, some_nodes(4), now=1.0)
+    shadow = Shadow(make_rules("fifo", "stay"))
+    shadow.record(snapshot, decide(snapshot, make_rules("fifo", "stay")))
+    assert shadow.summary == {"rounds": 1, "rounds_that_differ": 0, "speed_ratio": 1.0}
+
+
+def test_nothing_is_expected_where_nothing_runs() -> None:
+    assert forecast(a_snapshot([a_job("a")], some_nodes(4)), ()).left_seconds is None
+
+
+def test_serving_pods_are_in_the_journal_so_that_the_round_can_be_decided_again(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    job = a_job("a", (1, 4), on={"n0": 4}, first_start=0)
+    pod = ServingPod("chat", Shape(devices=MILLI, tolerations=frozenset({"x"})), 0.5)
+    snapshot = replace(a_snapshot([job], some_nodes(4), now=1.0), serving=(pod,))
+    decision = decide(snapshot, make_rules("elastic-fifo", "stay"))
+    with JournalWriter(tmp_path / "j", policy="elastic-fifo", placement="stay") as journal:
+        journal.record(snapshot, decision)
+    answer = replay(tmp_path / "j", 0)
+    assert answer["same"]
+    assert answer["allocation"] == {"a": 3}
+    assert answer["reasons"]["a"].endswith("to make room for serving pod chat.")

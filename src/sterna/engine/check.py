@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
 from sterna.engine.room import Room
 from sterna.errors import Bug
-from sterna.model.cluster import ANYWHERE, NOWHERE, Resource, Shape
+from sterna.model.cluster import ANYWHERE, NOWHERE, Home, Ints, Resource, Shape
 from sterna.model.plan import Action, Kind, Plan, kind_of
 from sterna.model.snapshot import Snapshot
 
@@ -20,7 +22,13 @@ def check(plan: Plan, snapshot: Snapshot) -> None:
     _check_nodes(plan.actions, snapshot)
 
 
+MANY = 64
+"""Plans of so many actions are looked at as columns first; only what is wrong with one is found out one by one."""
+
+
 def _check_jobs(actions: Sequence[Action], snapshot: Snapshot) -> None:
+    if len(actions) >= MANY and _are_fine(actions, snapshot):
+        return
     jobs, homes = snapshot.jobs, snapshot.homes
     minimum, maximum, keys = jobs.minimum, jobs.maximum, jobs.key
     seen: set[int] = set()
@@ -43,6 +51,30 @@ def _check_jobs(actions: Sequence[Action], snapshot: Snapshot) -> None:
                 raise Bug(f"{jobs.name_of(row)}: a share of {share} for {before.size} workers")
         elif kind is not kind_of(before, after):
             raise Bug(f"{jobs.name_of(row)}: {kind.name} from {before.size} to {size} workers")
+
+
+def _are_fine(actions: Sequence[Action], snapshot: Snapshot) -> bool:
+    """Whether nothing is wrong with any of these; if not, the loop says what."""
+    kinds, keys, rows, befores, afters, *_ = zip(*actions, strict=True)
+    jobs, homes = snapshot.jobs, snapshot.homes
+    if len(set(keys)) < len(keys) or min(rows) < 0 or max(rows) >= len(jobs) or Kind.SHARE in kinds:
+        return False
+    at = np.array(rows)
+    if not np.array_equal(jobs.key.take(at), np.array(keys)) or list(kinds) != sorted(kinds):
+        return False
+    if [homes.get(key, NOWHERE) for key in keys] != list(befores):
+        return False
+    old, new = _sizes(befores), _sizes(afters)
+    if ((new > 0) & ((new < jobs.minimum.take(at)) | (new > jobs.maximum.take(at)))).any():
+        return False
+    resized = np.where(new == old, Kind.MIGRATE, np.where(new > old, Kind.GROW, Kind.SHRINK))
+    expected = np.where(new == 0, Kind.STOP, np.where(old == 0, Kind.START, resized))
+    return np.array_equal(expected, np.array(kinds))
+
+
+def _sizes(homes: Sequence[Home]) -> Ints:
+    runs = [home[0] for home in homes]
+    return np.array([each[0][1] if len(each) == 1 else sum([count for _, count in each]) for each in runs])
 
 
 def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
@@ -106,6 +138,8 @@ def _check_doors(actions: Sequence[Action], snapshot: Snapshot) -> None:
 def _check_devices(actions: Sequence[Action], snapshot: Snapshot) -> None:
     """The same where only whole devices of one size count, which is the most common case by far."""
     need = snapshot.shapes[0].devices
+    if len(actions) >= MANY and _fit(actions, snapshot.nodes.free[Resource.DEVICES], need):
+        return
     taken: dict[int, int] = {}
     for action in actions:
         for node, count in action.before.workers:
@@ -121,6 +155,20 @@ def _check_devices(actions: Sequence[Action], snapshot: Snapshot) -> None:
     for node, count in taken.items():
         if count > 0 and count * need > free.item(node):
             raise Bug(f"node {snapshot.nodes.name[node]} would be over-committed")
+
+
+def _fit(actions: Sequence[Action], free: Ints, need: int) -> bool:
+    """Whether every node has what is taken from it; if not, the loop says which has not."""
+    taken = np.zeros(len(free))
+    for sign, homes in ((-1, [action[3] for action in actions]), (1, [action[4] for action in actions])):
+        runs = [run for home in homes for run in home[0]]
+        if not runs:
+            continue
+        nodes, counts = np.array(runs).T
+        if counts.min() <= 0 or nodes.min() < 0 or nodes.max() >= len(free):
+            return False
+        taken += sign * np.bincount(nodes, weights=counts, minlength=len(free))
+    return not ((taken > 0) & (taken * need > free)).any()
 
 
 def _check_count(actions: Sequence[Action], snapshot: Snapshot) -> None:

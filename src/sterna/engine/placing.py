@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
@@ -57,13 +58,12 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     if not len(changed):
         return Placed([], [])
     shapes = snapshot.shapes.rows
-    code_of = jobs.shape if len(shapes) > 1 else None
     hosts = snapshot.nodes.hosts(snapshot.shapes) if len(changed) > 1 else (0,) * len(shapes)
     falling: list[tuple[int, int, int]] = []
     rising: list[Wish] = []
-    for row in changed.tolist():
-        old, new = workers.item(row), target.item(row)
-        code = code_of.item(row) if code_of is not None else 0
+    olds, news = workers.take(changed).tolist(), target.take(changed).tolist()
+    codes = [0] * len(olds) if len(shapes) == 1 else jobs.shape.take(changed).tolist()
+    for row, old, new, code in zip(changed.tolist(), olds, news, codes, strict=True):
         if new > old:
             rising.append((hosts[code], -shapes[code].devices, -new, code, row, old, new))
         else:
@@ -164,12 +164,11 @@ def _action(snapshot: Snapshot, row: int, before: Home, after: Home) -> Action:
     return Action(kind_of(before, after), JobKey(snapshot.jobs.key.item(row)), row, before, after)
 
 
-def _size_and_shape(wish: Wish) -> tuple[int, int, int, int]:
-    return wish[:4]
+_size_and_shape = itemgetter(0, 1, 2, 3)
+"""Of a wish: equal ones are placed alike."""
 
-
-def _carrying_out(action: Action) -> tuple[int, int]:
-    return action.kind, action.row
+_carrying_out = itemgetter(0, 2)
+"""Of an action: kind and row, the order of carrying out."""
 
 
 def _start_many(
@@ -184,7 +183,8 @@ def _start_many(
     started = rows[: len(nodes)]
     keys = snapshot.jobs.key[started].tolist()
     for row, key, seats in zip(started, keys, nodes.tolist(), strict=True):
-        actions.append(Action(Kind.START, key, row, NOWHERE, Home(tuple(zip(seats, parts, strict=True)))))
+        runs = ((seats[0], count),) if len(seats) == 1 else tuple(zip(seats, parts, strict=True))
+        actions.append(Action(Kind.START, key, row, NOWHERE, Home(runs)))
     return started
 
 

@@ -21,7 +21,7 @@ class Costs:
     lost_work_seconds: float = 0.0
     """Work since the last checkpoint that a stop, a move, a resize by restart or a lost node throws away, at most."""
     cross_node_penalty: float = 0.0
-    """Share of speed lost while the workers sit on several nodes, and again on several racks."""
+    """Share of speed lost while the replicas sit on several nodes, and again on several racks."""
 
     @property
     def resize_seconds(self) -> float:
@@ -32,10 +32,10 @@ class Costs:
         return self.rescale_seconds is None
 
     def slowdown(self, home: Home, rack: Sequence[int]) -> float:
-        """Factor on the speed of a job that sits so."""
-        if not self.cross_node_penalty or len(home.workers) < 2:
+        """Factor on the speed of a job that sits so, its parameter servers included."""
+        if not self.cross_node_penalty or len(home.workers) + len(home.ps) < 2:
             return 1.0
-        nodes = {node for node, _ in home.workers}
+        nodes = {node for node, _ in (*home.workers, *home.ps)}
         spans = (len(nodes) > 1) + (len({rack[node] for node in nodes}) > 1)
         return float((1.0 - self.cross_node_penalty) ** spans)
 

@@ -78,6 +78,22 @@ def test_deciding_again_on_its_own_result_changes_nothing(
     assert decided(then, policy, placement).actions == []
 
 
+@pytest.mark.parametrize(
+    ("policy", "placement", "seed", "jobs", "nodes"),
+    [
+        ("fifo", "stay", 1284, 4, 3),
+        ("elastic-tiresias", "topology", 165, 5, 3),
+        ("elastic-tiresias", "stay", 1221, 4, 5),
+    ],
+)
+def test_a_plan_is_thought_through_to_the_end(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
+    """A closed node, a shape that does not fit, a return to the first queue: each opened room that the first answer of
+    the policy did not count on."""
+    before = snapshot_of(a_world(seed, jobs, nodes, placement))
+    then = after(before, decided(before, policy, placement).decision)
+    assert decided(then, policy, placement).actions == []
+
+
 @of_every_rule(10)
 def test_the_order_of_the_input_does_not_matter(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
     """VODA-28, 47: the same jobs and nodes in another order, under other numbers, get the same plan."""

@@ -38,7 +38,7 @@ class Crowd:
     width: dict[int, int]
     """Workers, by row."""
     takes_turns: bool = False
-    """Shares are unequal now, so that forecasts are made for turns; else for equal shares."""
+    """A rule divides the nodes, so that forecasts are made for turns; else for equal shares."""
     tail: float = TAIL
     rank: Mapping[int, float] = field(default_factory=dict)
     """Who goes first, by row; absent: by work left alone."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sterna.engine.admission import admitted
-from sterna.engine.outlook import with_moves, with_shares
+from sterna.engine.outlook import composed, planned, with_moves, with_shares
 from sterna.engine.reasons import reasons_for
 from sterna.engine.registry import Claim, Claimed, Migration, Misfit, Placed, Placement, Policy, Share, Target
 from sterna.engine.room import Room
@@ -25,6 +25,9 @@ from sterna.model.snapshot import NEVER, Snapshot
 
 _TRIES = 8
 """So many jobs that were held in vain are asked for one by one."""
+
+_RESTS = 4
+"""So often a plan is thought through to the end before the first one is taken as it is."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +52,12 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decision:
         if claimed.actions:
             return _for_claimants(snapshot, claimed)
         snapshot, claim_until = claimed.offered, claimed.until
-    offered = admitted(snapshot)
-    wish, placed = _asked(offered, rules)
-    if placed.misfits:
-        offered, wish, placed = _settled(offered, wish, placed, rules)
-
+    offered, wish, placed, is_makeshift = _answered(snapshot, rules)
     actions, until = _marked(placed, wish), min(wish.until, claim_until)
+    if is_makeshift:
+        actions, until = _at_rest(snapshot, actions, until, rules)
     if rules.migration is not None:
-        actions, until = with_moves(snapshot, actions, until, rules.migration)
+        actions, until = with_moves(snapshot, actions, until, rules.migration, rules.share is not None)
     if rules.share is not None or snapshot.has_shares:
         actions, until = with_shares(snapshot, actions, until, rules.share)
 
@@ -64,6 +65,30 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decision:
         return reasons_for(snapshot, offered, actions)
 
     return Decision(Plan(actions), until, explain)
+
+
+def _answered(snapshot: Snapshot, rules: Rules) -> tuple[Snapshot, Target, Placed, bool]:
+    """What the policy was offered in the end, what it wants, what the placement can do, and whether that had to be
+    settled between the two, or rests on nodes that take nobody new."""
+    offered = admitted(snapshot)
+    wish, placed = _asked(offered, rules)
+    if placed.misfits:
+        return *_settled(offered, wish, placed, rules), True
+    return offered, wish, placed, not snapshot.nodes.is_open_to_all
+
+
+def _at_rest(snapshot: Snapshot, actions: list[Action], until: float, rules: Rules) -> tuple[list[Action], float]:
+    """The plan that is still wanted once it is carried out. Where not everything fitted, or a node is closed, the first
+    one may open room that nobody counted; then that is used too, in the same round."""
+    plan = actions
+    for _ in range(_RESTS):
+        if not plan:
+            break
+        _, wish, placed, _ = _answered(planned(snapshot, plan), rules)
+        if not placed.actions:
+            return plan, min(until, wish.until)
+        plan = composed(snapshot, plan, _marked(placed, wish))
+    return actions, until
 
 
 def _for_claimants(snapshot: Snapshot, claimed: Claimed) -> Decision:

@@ -11,6 +11,10 @@ from heapq import heapreplace
 
 _DUST = 1e-9
 
+_LOOKS = 16
+"""So many of the longest are tried for the last turn. On a node so crowded that none of them would be in time the order
+need not be the best there is, but it is found quickly."""
+
 
 def max_min(cores: float, weights: Sequence[float], caps: Sequence[float]) -> list[float]:
     """Cores for each by weighted max-min: nobody has more than its cap, and what it leaves goes to the others by
@@ -125,7 +129,7 @@ class Turns:
             ends.append(self._add(free, at))
 
     def _last_in_time(self, queue: list[int], before: list[list[float]], due: Sequence[float]) -> int:
-        for place in range(len(queue) - 2, -1, -1):
+        for place in range(len(queue) - 2, max(-1, len(queue) - 2 - _LOOKS), -1):
             at = queue[place]
             if due[at] < self._left[at] / self._caps[at]:
                 continue

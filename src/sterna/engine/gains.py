@@ -25,7 +25,8 @@ def spend_by_gain(target: Ints, rows: Ints, snapshot: Snapshot, free: int) -> No
     rank, gain = steps_above(snapshot, rows, target[rows], reach)
     useful = gain > 0
     rank, gain = rank[useful], gain[useful]
-    order = np.argsort(-gain / np.maximum(need[rank], 1), kind="stable")
+    worth = gain if snapshot.is_uniform else gain / np.maximum(need[rank], 1)
+    order = np.argsort(-worth, kind="stable")
     rank = rank[order]
     fits = walk(need[rank], free, snapshot.smallest_need)
     np.add.at(target, rows[rank[fits]], 1)
@@ -34,7 +35,6 @@ def spend_by_gain(target: Ints, rows: Ints, snapshot: Snapshot, free: int) -> No
 def steps_above(snapshot: Snapshot, rows: Ints, held: Ints, reach: Ints) -> tuple[Ints, Floats]:
     """For each job, each of its next `reach` workers: which job (by place in `rows`) and what that worker would add."""
     rank = np.repeat(np.arange(len(rows)), reach)
-    first = np.repeat(reach.cumsum() - reach, reach)
-    count = held[rank] + np.arange(len(rank)) - first
-    curves, curve = snapshot.curves, snapshot.jobs.curve[rows][rank]
-    return rank, curves.speed(curve, count + 1) - curves.speed(curve, count)
+    count = np.repeat(held - reach.cumsum() + reach, reach)
+    count += np.arange(len(rank))
+    return rank, snapshot.curves.gain(snapshot.jobs.curve[rows][rank], count)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from sterna.engine.registry import Migration, Share
 from sterna.engine.room import Room
-from sterna.model.cluster import ANYWHERE, Home, Ints
-from sterna.model.plan import Action, Kind
-from sterna.model.snapshot import JobKey, Jobs, Snapshot
+from sterna.model.cluster import ANYWHERE, Home
+from sterna.model.plan import Action, Kind, Mark, kind_of
+from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
 
 _SAME = 1e-6
 """Relative difference of two weights that is no change."""
@@ -27,9 +27,16 @@ Answer = tuple[list[Action], float]
 """The whole plan, and until when it stands."""
 
 
-def with_moves(snapshot: Snapshot, actions: list[Action], until: float, migration: Migration) -> Answer:
-    """The plan and what the migration adds to it: only jobs that the plan leaves alone, only where there is room."""
+def with_moves(
+    snapshot: Snapshot, actions: list[Action], until: float, migration: Migration, divides: bool = False
+) -> Answer:
+    """The plan and what the migration adds to it: only jobs that the plan leaves alone, only where there is room.
+
+    Whether a rule `divides` the CPUs of shared nodes counts, not whether shares happen to be equal right now.
+    """
     then = planned(snapshot, actions)
+    if then.has_shares != divides:
+        then = replace(then, has_shares=divides)
     wish = migration(then)
     until = min(until, wish.until)
     if not wish.moves:
@@ -37,7 +44,7 @@ def with_moves(snapshot: Snapshot, actions: list[Action], until: float, migratio
     room, shapes, codes = Room(then.nodes), snapshot.shapes, snapshot.jobs.shape
     changed = {action.row for action in actions}
     moved: list[Action] = []
-    for move in sorted(wish.moves):
+    for move in wish.moves:
         before = then.home_of(move.row)
         shape = shapes[codes.item(move.row)]
         if move.row in changed or before.size != move.after.size or before == move.after:
@@ -113,23 +120,63 @@ def planned(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
         homes[action.key] = action.after
         if action.after.workers[0][0] != ANYWHERE:
             room.occupy(shapes[codes.item(action.row)], action.after)
-    workers.flags.writeable = False
-    jobs = Jobs(_Planned(snapshot.jobs, {"workers": workers}), snapshot.jobs.barred)
+    jobs = Jobs(_Planned(snapshot.jobs, {"workers": workers, **_remembered(snapshot, actions)}), snapshot.jobs.barred)
+    nodes = replace(snapshot.nodes, free=room.free, shared=room.shared)
     taken = int(snapshot.cost(workers).sum() - snapshot.cost(snapshot.jobs.workers).sum())
+    free = snapshot.free_units - taken
+    if not nodes.is_open_to_all and not any(run[0] == ANYWHERE for home in homes.values() for run in home.workers):
+        free = take_stock(jobs, nodes, shapes).free_units  # what leaves a closed node is free to nobody
     return replace(
         snapshot,
         jobs=jobs,
-        nodes=replace(snapshot.nodes, free=room.free, shared=room.shared),
+        nodes=nodes,
         homes=homes,
-        free_units=snapshot.free_units - taken,
+        free_units=free,
         held_units=snapshot.held_units + taken,
+        last_action=snapshot.now,
     )
+
+
+def _remembered(snapshot: Snapshot, actions: Sequence[Action]) -> dict[str, npt.NDArray[Any]]:
+    """What a backend writes down about the jobs that it starts, stops or promotes."""
+    jobs = snapshot.jobs
+    stopped = [action.row for action in actions if action.kind is Kind.STOP]
+    started = [action.row for action in actions if action.kind is Kind.START]
+    promoted = [action.row for action in actions if action.mark is Mark.PROMOTED]
+    columns: dict[str, npt.NDArray[Any]] = {}
+    if started:
+        columns["first_start"] = jobs.first_start.copy()
+        columns["first_start"][started] = np.minimum(jobs.first_start[started], snapshot.now)
+    if stopped:
+        columns["waiting_since"] = jobs.waiting_since.copy()
+        columns["waiting_since"][stopped] = snapshot.now
+    if promoted:
+        columns["attained"], columns["promotions"] = jobs.attained.copy(), jobs.promotions.copy()
+        columns["attained"][promoted] = 0.0
+        columns["promotions"][promoted] += 1
+        columns["executed_before"] = jobs.executed_before.copy()
+        columns["executed_before"][promoted] = jobs.executed[promoted]
+    return columns
+
+
+def composed(snapshot: Snapshot, first: Sequence[Action], then: Sequence[Action]) -> list[Action]:
+    """One plan that leads where these two lead one after the other."""
+    befores = {action.row: action.before for action in (*then, *first)}
+    afters = {action.row: action.after for action in (*first, *then)}
+    marks = {action.row: action.mark for action in (*then, *first)}
+    keys = {action.row: action.key for action in (*first, *then)}
+    plan = [
+        Action(kind_of(befores[row], after), keys[row], row, befores[row], after, marks[row])
+        for row, after in afters.items()
+        if befores[row] != after
+    ]
+    return sorted(plan, key=lambda action: (action.kind, action.row))
 
 
 class _Planned:
     """Jobs with other values in some columns; every other column is shared with the table it came from."""
 
-    def __init__(self, jobs: Jobs, columns: Mapping[str, Ints]) -> None:
+    def __init__(self, jobs: Jobs, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         self._jobs, self._columns = jobs, columns
 
     def __len__(self) -> int:

@@ -22,6 +22,10 @@ _LATER = 1e-6
 """Seconds of lateness that are rounding."""
 
 
+_MOST_OPTIONS = 60
+"""Of more, those from the most crowded nodes are weighed, so that a round stays short on a large cluster."""
+
+
 class Option(NamedTuple):
     """A job that could sit on another node, whole."""
 
@@ -47,7 +51,10 @@ class Weighing:
     def best(self, options: Iterable[Option]) -> Move | None:
         """The move with the greatest gain above its price; the first of equals."""
         chosen, most = None, 0.0
-        for option in options:
+        possible = list(options)
+        if len(possible) > _MOST_OPTIONS:
+            possible.sort(key=lambda option: -self.crowd.load(option.source))
+        for option in possible[:_MOST_OPTIONS]:
             if self.memory is not None and self.memory.undoes(option.row, option.target):
                 continue
             worth = self._worth(option)

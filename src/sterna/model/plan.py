@@ -64,11 +64,14 @@ class Outcome(Enum):
     """The world had moved: drop it, look again."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Plan:
     """Ordered actions, at most one a job."""
 
     actions: Sequence[Action] = ()
+
+    def __init__(self, actions: Sequence[Action] = ()) -> None:
+        self.__dict__["actions"] = actions  # a frozen class sets its fields slowly, and this is made every round
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -77,7 +80,7 @@ class Plan:
         return iter(self.actions)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Decision:
     """A plan, why, and when to decide again though nothing happened."""
 
@@ -86,6 +89,10 @@ class Decision:
     """An instant, not a span; `NEVER` if only events matter."""
     explain: Callable[[], Sequence[Reason]] = field(default=tuple, repr=False)
     """Makes the reasons; only valid while the snapshot is."""
+
+    def __init__(self, plan: Plan, until: float = NEVER, explain: Callable[[], Sequence[Reason]] = tuple) -> None:
+        fields = self.__dict__
+        fields["plan"], fields["until"], fields["explain"] = plan, until, explain
 
     @once
     def reasons(self) -> Sequence[Reason]:

@@ -77,6 +77,20 @@ class Curves:
         widest = int(workers.max(initial=0))
         return self.table(widest)[curve, workers]
 
+    def gain(self, curve: Ints, workers: Ints) -> Floats:
+        """S(workers + 1) - S(workers) for each pair."""
+        if self.is_linear:
+            return np.ones(len(workers))
+        table = self.table(int(workers.max(initial=0)) + 1)
+        if not self._gains or self._gains[-1].shape[1] < table.shape[1] - 1:
+            self._gains.append(np.diff(table, axis=1))
+        gains = self._gains[-1]
+        return gains.ravel().take(curve * gains.shape[1] + workers)
+
+    @once
+    def _gains(self) -> list[Floats]:
+        return []
+
     def speed_of(self, curve: int, workers: int) -> float:
         if curve == LINEAR:
             return float(workers)

@@ -4,6 +4,7 @@ VODA-38 to 41."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,13 +45,43 @@ class ElasticTiresias:
         return Target(target, until, queues.promoted)
 
 
+class _Steps(NamedTuple):
+    """Every useful step of every job, in rising order of its workers."""
+
+    row: Ints
+    size: Ints
+    """Units that it takes."""
+    gain: Floats
+    """Speed-up a worker."""
+    is_growth: Bools
+    """Not its first."""
+
+    def best(self, count: int) -> _Steps:
+        """So many that bring most, and all that tie with the last of them."""
+        bound = np.partition(self.gain, len(self.gain) - count)[len(self.gain) - count]
+        keep = self.gain >= bound
+        return _Steps(self.row[keep], self.size[keep], self.gain[keep], self.is_growth[keep])
+
+
 def _expand(target: Ints, snapshot: Snapshot, queues: Queues, able: Bools) -> None:
     """Devices one by one to the largest gain: one more worker, or for a job without any its whole minimum (changes
     `target`)."""
-    free = snapshot.units - int(snapshot.cost(target).sum())
-    row, size, gain, is_growth = _steps(target, snapshot, able, free)
+    free, smallest = snapshot.units - int(snapshot.cost(target).sum()), snapshot.smallest_need
+    steps = _steps(target, snapshot, able, free)
+    likely = 2 * (free // smallest) + 16 if smallest else len(steps.row)
+    if 2 * likely < len(steps.row):  # the best few mostly use everything up
+        trial = target.copy()
+        if _spent(trial, snapshot, queues, steps.best(likely), free) < smallest:
+            target[:] = trial
+            return
+    _spent(target, snapshot, queues, steps, free)
+
+
+def _spent(target: Ints, snapshot: Snapshot, queues: Queues, steps: _Steps, free: int) -> int:
+    """Take these steps, the best first, as long as they fit (changes `target`); what is left."""
+    row, size = steps.row, steps.size
     waits = snapshot.jobs.workers[row] == 0
-    order = np.lexsort((row, waits, is_growth, queues.is_second[row], -gain))
+    order = np.lexsort((row, waits, steps.is_growth, queues.is_second[row], -steps.gain))
     row, size = row[order], size[order]
     while len(row) and free > 0:
         total = size.cumsum()
@@ -59,16 +90,16 @@ def _expand(target: Ints, snapshot: Snapshot, queues: Queues, able: Bools) -> No
         np.add.at(target, row[:cut], 1)
         entered = np.unique(row[:cut][enters])
         target[entered] += snapshot.jobs.minimum[entered] - 1
-        if cut == len(row):
-            return
         free -= int(total[cut - 1]) if cut else 0
+        if cut == len(row):
+            break
         barred = np.unique(row[cut:][(size[cut:] > free) & (target[row[cut:]] == 0)])
         keep = (size[cut:] <= free) & ~np.isin(row[cut:], barred)
         row, size = row[cut:][keep], size[cut:][keep]
+    return free
 
 
-def _steps(target: Ints, snapshot: Snapshot, able: Bools, free: int) -> tuple[Ints, Ints, Floats, Bools]:
-    """Every useful step of every job, in rising order of its workers: row, units, gain a worker, not its first."""
+def _steps(target: Ints, snapshot: Snapshot, able: Bools, free: int) -> _Steps:
     jobs, need = snapshot.jobs, snapshot.need
     rows = np.flatnonzero(
         able & (target < jobs.maximum) & (np.where(target > 0, need, snapshot.cost(jobs.minimum)) <= free)
@@ -84,4 +115,4 @@ def _steps(target: Ints, snapshot: Snapshot, able: Bools, free: int) -> tuple[In
     value = np.concatenate([speed / np.maximum(jobs.minimum[entry], 1), gain])
     is_growth = np.arange(len(row)) >= len(entry)
     useful = value > 0
-    return row[useful], size[useful], value[useful], is_growth[useful]
+    return _Steps(row[useful], size[useful], value[useful], is_growth[useful])

@@ -58,6 +58,8 @@ class Reproduction:
     def verdict(self) -> str:
         """One sentence on how many of the targets are met."""
         targets = [row for row in self.rows if row.holds is not None]
+        if not targets:
+            return "No targets were set: these rows inform."
         missed = [f"{row.case} ({row.metric})" for row in targets if not row.holds]
         met = f"{len(targets) - len(missed)} of {len(targets)} targets hold"
         return f"{met}; missed: {'; '.join(missed)}." if missed else f"{met}."

@@ -38,9 +38,9 @@ does."""
 MOST_SEEDS = 5
 """Each has a day of pods, so more would only take longer."""
 CLAIMS = (
-    ("left to themselves", "none"),
+    ("pods left alone", "none"),
     ("training shrinks", "serving:preempt=false"),
-    ("shrinks, then stops", "serving"),
+    ("it shrinks or stops", "serving"),
 )
 
 
@@ -71,8 +71,8 @@ def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
             if progress is not None:
                 progress(done, whole)
         for name, pairs in days.items():
-            waits[f"{load}, {policy}, {name}"] = [day.waits for day, _ in pairs]
-            rows += _rows(f"{load}, {policy}, pods {name}", pairs)
+            waits[f"{load}, {policy}: {name}"] = [day.waits for day, _ in pairs]
+            rows += _rows(f"{load}, {policy}: {name}", pairs)
     return Reproduction(
         "serving",
         "How long does a serving pod wait for room on a cluster that trains at full load, and what does training pay?",
@@ -82,7 +82,7 @@ def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
             "elastic training. Full: hardly a job waits; queued: some always do.",
             f"A start costs {COSTS.restart_seconds:g} s, a resize {COSTS.resize_seconds:g} s, and a worker that leaves "
             f"frees its devices after {RELEASE_SECONDS:g} s.",
-            "Left to themselves, pods still get every device that falls free before training does, which no real "
+            "Left alone, pods still get every device that falls free before training does, which no real "
             "cluster promises them.",
             "The last row of a case is what training would lose if pods took nothing but the devices they use.",
         ),

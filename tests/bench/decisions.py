@@ -44,9 +44,9 @@ def measure_decisions(case: DecideCase, repeat: int, say: Say) -> Iterator[Measu
     for info in rules_of(RuleKind.POLICY):
         say(f"decide {case.name}: {info.name}, {case.jobs:,} jobs on {case.nodes:,} nodes of 8")
         rules = make_rules(info.name, PLACEMENT)
-        world = _world(trace, case.nodes)
+        world = world_of(trace, case.nodes)
         yield _measured(case, world, rules, "cold", info.name, repeat)
-        _let_a_little_happen(world, rules)
+        let_a_little_happen(world, rules)
         yield _measured(case, world, rules, "few", info.name, repeat)
 
 
@@ -71,12 +71,12 @@ def _decided(world: SimulatedBackend, rules: Rules) -> Plan:
     return plan
 
 
-def _let_a_little_happen(world: SimulatedBackend, rules: Rules) -> None:
+def let_a_little_happen(world: SimulatedBackend, rules: Rules) -> None:
     """Carry the cold plan out, then go to the moment when some jobs have ended and the newcomers have come."""
     world.apply(_decided(world, rules).actions)
     while world.now < COME_AT_SECONDS:
         world.wait(COME_AT_SECONDS)
 
 
-def _world(trace: Trace, nodes: int) -> SimulatedBackend:
+def world_of(trace: Trace, nodes: int) -> SimulatedBackend:
     return SimulatedBackend(workload_of(trace), simulated_nodes(f"{nodes}x8"))

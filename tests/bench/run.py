@@ -16,6 +16,7 @@ import msgspec
 
 from tests.bench.decisions import DecideCase, measure_decisions
 from tests.bench.measurement import Measurement, Report, baseline_values, machine, save, show
+from tests.bench.progress import ProgressCase, measure_progress
 from tests.bench.simulations import (
     GrowthCase,
     PoolCase,
@@ -29,12 +30,13 @@ from tests.bench.simulations import (
 
 HERE = Path(__file__).resolve().parent
 BASELINE = HERE / "baseline.json"
-GROUPS = ("decide", "simulate", "growth", "restarts", "pools")
+GROUPS = ("decide", "progress", "simulate", "growth", "restarts", "pools")
 REPEAT, QUICK_REPEAT = 20, 5
 
 
 class Cases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decide: list[DecideCase]
+    progress: ProgressCase
     simulate: list[SimulateCase]
     growth: GrowthCase
     restarts: RestartCase
@@ -64,6 +66,8 @@ def _measured(cases: Cases, is_quick: bool, groups: tuple[str, ...]) -> Iterator
         for decide_case in cases.decide:
             if decide_case.quick or not is_quick:
                 yield from measure_decisions(decide_case, QUICK_REPEAT if is_quick else REPEAT, say)
+    if "progress" in groups:
+        yield from measure_progress(cases.progress, QUICK_REPEAT if is_quick else REPEAT, say)
     if "simulate" in groups:
         for simulate_case in cases.simulate:
             if simulate_case.quick or not is_quick:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.engine.price import Memory, cost, devices, pays
+import numpy as np
+
+from sterna.engine.price import Memory, cost, pays
 from sterna.engine.registry import Move, Moves, knob, migration
 from sterna.engine.room import Room
-from sterna.model.cluster import ANYWHERE, Home
+from sterna.model.cluster import ANYWHERE, MILLI, Home, Ints, Resource
 from sterna.model.snapshot import NEVER, Snapshot
+from sterna.model.speedup import Floats
+
+_TRIED = 32
+"""Of more spread jobs, those that would gain most are looked at, so that a round stays short on a large cluster."""
 
 
 @migration("consolidate")
@@ -21,33 +27,35 @@ class Consolidate:
     margin: float = knob(1.0, "How many times its price a move must gain.", least=0.0)
 
     def __call__(self, snapshot: Snapshot) -> Moves:
-        jobs = snapshot.jobs
-        spread = [
-            row
-            for row in (jobs.workers > 1).nonzero()[0].tolist()
-            if jobs.moves.item(row) < self.most and _nodes(snapshot.home_of(row)) > 1
-        ]
+        jobs, homes = snapshot.jobs, snapshot.homes
+        rows = ((jobs.workers > 1) & (jobs.moves < self.most)).nonzero()[0]
+        keyed = zip(rows.tolist(), jobs.key[rows].tolist(), strict=True)
+        spread = [row for row, key in keyed if len(homes[key].workers) > 1 and _nodes(homes[key]) > 1]
         if not spread:
             return Moves()
-        gains = {row: self._gain(snapshot, row) for row in spread}
+        gains = dict(zip(spread, self._gains(snapshot, np.array(spread)).tolist(), strict=True))
         memory = Memory(snapshot)
         room = Room(snapshot.nodes)
         order = sorted(spread, key=lambda row: (-gains[row], row))
         moves: list[Move] = []
         while order:  # what one job leaves may be what another needs
-            moved = next((move for row in order if (move := self._move(snapshot, memory, room, row, gains[row]))), None)
+            tries = (self._move(snapshot, memory, room, row, gains[row]) for row in order[:_TRIED])
+            moved = next((move for move in tries if move is not None), None)
             if moved is None:
                 break
             moves.append(moved)
             order.remove(moved.row)
         return Moves(moves)
 
-    def _gain(self, snapshot: Snapshot, row: int) -> float:
-        """Device-seconds saved until its end; nothing where that is unknown."""
+    def _gains(self, snapshot: Snapshot, rows: Ints) -> Floats:
+        """Device-seconds that each saves until its end; nothing where that is unknown."""
         jobs = snapshot.jobs
-        speed = snapshot.curves.speed_of(jobs.curve.item(row), jobs.workers.item(row))
-        seconds = jobs.remaining.item(row) / speed / (1 - min(self.penalty, 0.99))
-        return devices(snapshot, row) * seconds * self.penalty if 0 < seconds < NEVER else 0.0
+        workers = jobs.workers[rows]
+        speed = snapshot.curves.speed(jobs.curve[rows], workers)
+        seconds = jobs.remaining[rows] / speed / (1 - min(self.penalty, 0.99))
+        need = snapshot.need[rows] / MILLI if snapshot.nodes.unit is Resource.DEVICES else np.zeros(len(rows))
+        devices = workers * np.where(need > 0, need, 1.0)
+        return np.where((seconds > 0) & (seconds < NEVER), devices * seconds * self.penalty, 0.0)
 
     def _move(self, snapshot: Snapshot, memory: Memory, room: Room, row: int, gain: float) -> Move | None:
         """Where it fits on one node, now that it has left its own; the room is taken."""

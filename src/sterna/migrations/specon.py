@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from sterna.engine.crowd import crowd_of
 from sterna.engine.price import Memory
@@ -52,10 +53,13 @@ class SpeCon:
         soon = max(snapshot.now, memory.last_move) + self.period
         if snapshot.now - memory.last_move < self.period:
             return Moves((), memory.last_move + self.period)
+        if not ((jobs.growth == Growth.CONVERGED) & (jobs.moves < self.most) & (jobs.workers > 0)).any():
+            return Moves((), soon)
         options = list(self._options(snapshot))
         move = None
         if self.strict:
-            move = next((_plainly(snapshot, option) for option in options if option.source != option.target), None)
+            goes = (o for o in options if o.source != o.target and not memory.undoes(o.row, o.target))
+            move = next((_plainly(snapshot, option) for option in goes), None)
         else:
             crowd = crowd_of(snapshot)
             if crowd is None:
@@ -79,16 +83,20 @@ class SpeCon:
                     count[node] += workers
             if len(home.workers) == 1 and not home.ps and not home.slots and home.workers[0][0] != ANYWHERE:
                 seats.append((home.workers[0][0], row))
-        accepting = [nodes.accepting(shape).tolist() for shape in snapshot.shapes.rows]
+        lightest = [
+            nsmallest(
+                2, nodes.accepting(shape).nonzero()[0].tolist(), key=lambda node: (weight[node], count[node], node)
+            )
+            for shape in snapshot.shapes.rows
+        ]
         moves = jobs.moves.tolist()
         for source, row in sorted(seats):
             if growth[row] != Growth.CONVERGED or moves[row] >= self.most:
                 continue
             own = 0 if self.strict else _WEIGHT[Growth.CONVERGED] * jobs.workers.item(row)
-            doors = accepting[jobs.shape.item(row)]
-            reachable = [node for node in range(len(nodes)) if doors[node] or node == source]
-            target = min(reachable, key=lambda node: (weight[node] - (own if node == source else 0), count[node], node))
-            yield Option(row, source, target)
+            here = (weight[source] - own, count[source], source)
+            others = [(weight[node], count[node], node) for node in lightest[jobs.shape.item(row)] if node != source]
+            yield Option(row, source, min([here, *others])[2])
 
 
 def _plainly(snapshot: Snapshot, option: Option) -> Move:

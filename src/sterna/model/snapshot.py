@@ -227,7 +227,7 @@ class Snapshot:
     serving: Sequence[ServingPod] = ()
     """Serving pods that are not bound yet."""
     has_shares: bool = False
-    """Some job's share is not an equal one."""
+    """Some job's share is not an equal one; to a migration: a rule divides shared nodes."""
 
     @classmethod
     def quick(cls, **fields: Any) -> Snapshot:

@@ -85,7 +85,8 @@ class Curves:
         if not self._gains or self._gains[-1].shape[1] < table.shape[1] - 1:
             self._gains.append(np.diff(table, axis=1))
         gains = self._gains[-1]
-        return gains.ravel().take(curve * gains.shape[1] + workers)
+        value: Floats = gains.ravel().take(curve * gains.shape[1] + workers)
+        return value
 
     @once
     def _gains(self) -> list[Floats]:

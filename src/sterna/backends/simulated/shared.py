@@ -22,7 +22,8 @@ from sterna.backends.simulated.shared_shadow import Shadow
 from sterna.backends.simulated.shared_workload import SharedWorkload
 from sterna.engine.forecast import max_min
 from sterna.engine.room import Room
-from sterna.model.cluster import MILLI, NOWHERE, Bools, Home, Ints, Nodes, Resource, Shape, Shapes
+from sterna.errors import UserError
+from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Bools, Home, Ints, Nodes, Resource, Shape, Shapes
 from sterna.model.growth import GrowthRule
 from sterna.model.plan import Action, Kind, Mark, Outcome
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
@@ -81,9 +82,11 @@ class SharedBackend:
         self._shape = Shape(devices=0, cpus=COUNTED_CPUS)
         self._shapes = Shapes((self._shape,))
         self._room = Room(nodes)
-        free = self._room.free.view()
-        free.flags.writeable = False
-        self._nodes = replace(nodes, free=free)
+        columns = {name: getattr(nodes, name).view() for name in ("capacity", "is_open", "rack")}
+        columns["free"] = self._room.free.view()
+        for column in columns.values():
+            column.flags.writeable = False
+        self._nodes = replace(nodes, **columns)
         self._units = int(nodes.capacity[Resource.CPUS].sum())
         self._homes: dict[JobKey, Home] = {}
         self._on: list[set[int]] = [set() for _ in range(len(nodes))]
@@ -248,6 +251,8 @@ class SharedBackend:
         self.rate[key] = 0.0
 
     def _sit(self, key: JobKey, home: Home) -> None:
+        if home.workers[0][0] == ANYWHERE:
+            raise UserError("Jobs that share nodes must sit on one: choose another placement than 'none'.")
         self._homes[key] = home
         self._room.occupy(self._shape, home)
         for node, _ in home.workers:

@@ -6,6 +6,8 @@ asked for, so that a run whose rules do not look at growth pays next to nothing.
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 
 from sterna.backends.simulated.shared_workload import SharedWorkload
@@ -31,8 +33,8 @@ class Progress:
         """Not yet taken in: which jobs, their work done, when, and in which attempt."""
         self._since = np.full(count, -NEVER)
         self._first = workload.curves.at(workload.family, np.zeros(count))
-        self._rate, self._mark = np.full(count, np.nan), np.full(count, np.nan)
-        self._marked_at = np.full(count, -NEVER)
+        self._marks = [(0.0, np.full(count, np.nan))]
+        """The last two times that a growth rate may be taken from, and the best values then."""
         self._quality_work = workload.curves.quality_point()[workload.family] * workload.work
         self.quality_at = np.full(count, NEVER)
 
@@ -68,25 +70,28 @@ class Progress:
     def rate(self, now: float) -> Floats:
         """Part of its improvement so far that each gained a second lately."""
         self._take_in()
+        at, mark = self._marks[0]
         best = self._table.best
-        fresh = np.isnan(self._mark) & ~np.isnan(best)
-        self._mark[fresh], self._marked_at[fresh] = self._first[fresh], now - _RATE_SECONDS
-        due = (~np.isnan(best) & (now - self._marked_at >= _RATE_SECONDS)).nonzero()[0]
-        if len(due):
-            whole = np.maximum(self._first[due] - best[due], 1e-12)
-            seconds = np.maximum(now - self._marked_at[due], 1e-9)
-            self._rate[due] = np.maximum(self._mark[due] - best[due], 0.0) / whole / seconds
-            self._mark[due], self._marked_at[due] = best[due], now
-        return self._rate
+        whole = np.maximum(self._first - best, 1e-12)
+        since = np.where(np.isnan(mark), self._first, mark)
+        lately: Floats = np.maximum(since - best, 0.0) / whole / max(now - at, _RATE_SECONDS)
+        return lately
 
     def _take_in(self) -> None:
-        if not self._noted:
-            return
-        keys = np.concatenate([noted[0] for noted in self._noted])
-        done = np.concatenate([noted[1] for noted in self._noted])
-        at = np.repeat([noted[2] for noted in self._noted], [len(noted[0]) for noted in self._noted])
-        attempt = np.concatenate([noted[3] for noted in self._noted])
+        """Take in what was noted, one span of marks after the other."""
+        for _, span in groupby(self._noted, key=lambda noted: noted[2] // _RATE_SECONDS):
+            notes = list(span)
+            start = notes[0][2] // _RATE_SECONDS * _RATE_SECONDS
+            if start > self._marks[-1][0]:
+                self._marks = [self._marks[-1], (start, self._table.best)]
+            self._take_in_span(notes)
         self._noted.clear()
+
+    def _take_in_span(self, notes: list[tuple[Ints, Floats, float, Ints]]) -> None:
+        keys = np.concatenate([noted[0] for noted in notes])
+        done = np.concatenate([noted[1] for noted in notes])
+        at = np.repeat([noted[2] for noted in notes], [len(noted[0]) for noted in notes])
+        attempt = np.concatenate([noted[3] for noted in notes])
         jobs = self._jobs
         value = jobs.curves.at(jobs.family[keys], done / jobs.work[keys])
         changed = self._table.update(keys, done, at, value, attempt)

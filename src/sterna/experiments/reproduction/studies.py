@@ -16,6 +16,7 @@ Reproduce = Callable[[int, Progress | None], Reproduction]
 ALL = "all"
 
 STUDIES: dict[str, str] = {
+    "specon": "sterna.experiments.reproduction.specon",
     "voda": "sterna.experiments.reproduction.voda",
     "serving": "sterna.experiments.reproduction.serving",
     "knowledge": "sterna.experiments.reproduction.knowledge",

@@ -1,0 +1,179 @@
+"""Builders of shared nodes for tests: who sits where with how much left, and what is remembered of each.
+
+Columns are written out plainly, so that a test does not lean on the simulated world. Work is in core-seconds, as in the
+rules; nothing here simulates time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sterna.engine.check import check
+from sterna.engine.decide import Rules, decide
+from sterna.engine.registry import Placed, Target
+from sterna.model.cluster import MILLI, Home, Ints, Nodes, Resource, Shape, Shapes
+from sterna.model.plan import Action, Decision
+from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
+from sterna.model.speedup import Curves
+from sterna.wiring import make_migration, make_share
+
+CAP = 4.0
+"""Cores that a worker can use unless a test says otherwise."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A running job."""
+
+    name: str
+    on: tuple[tuple[int, int], ...] = ((0, 1),)
+    left: float = 400.0
+    """Core-seconds; no number: unknown."""
+    cap: float = CAP
+    devices: int = 0
+    submit: float = 0.0
+    growth: int = 0
+    growth_rate: float = np.nan
+    growth_since: float = -NEVER
+    share: float = 1.0
+    unsaved: float = 0.0
+    moves: int = 0
+    moved_at: float = -NEVER
+    moved_from: int = -1
+    evictor: int = -1
+    default_finish: float = np.nan
+
+    @property
+    def workers(self) -> int:
+        return sum(count for _, count in self.on)
+
+
+@dataclass(frozen=True)
+class Instant:
+    """Shared nodes at one time."""
+
+    members: tuple[Member, ...]
+    cores: tuple[float, ...] = (16.0, 16.0)
+    devices: tuple[int, ...] = ()
+    now: float = 100.0
+    restart_seconds: float = 0.0
+    last_event: float = -NEVER
+    closed: frozenset[int] = field(default_factory=frozenset)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        rows = sorted(enumerate(self.members), key=lambda pair: (pair[1].submit, pair[1].name))
+        shapes = tuple(dict.fromkeys(Shape(devices=member.devices * MILLI) for _, member in rows)) or (Shape(0),)
+        jobs = Jobs(WrittenJobs([member.name for _, member in rows], _columns(rows, shapes)))
+        homes = {JobKey(key): Home(member.on) for key, member in rows if member.on}
+        nodes = self._nodes()
+        stock = take_stock(jobs, nodes, Shapes(shapes))
+        return Snapshot(
+            self.now,
+            jobs,
+            nodes,
+            Shapes(shapes),
+            Curves(),
+            homes,
+            *stock,
+            restart_seconds=self.restart_seconds,
+            last_event=self.last_event,
+            has_shares=any(member.share != 1 for member in self.members),
+        )
+
+    def _nodes(self) -> Nodes:
+        count = len(self.cores)
+        total = np.zeros((len(Resource), count), dtype=np.int64)
+        total[Resource.CPUS] = [round(cores * MILLI) for cores in self.cores]
+        total[Resource.DEVICES] = [each * MILLI for each in self.devices or (0,) * count]
+        free = total.copy()
+        for member in self.members:
+            for node, workers in member.on:
+                free[Resource.DEVICES, node] -= workers * member.devices * MILLI
+        names = tuple(f"n{number}" for number in range(count))
+        is_open = np.array([node not in self.closed for node in range(count)])
+        return Nodes(names, total, free, is_open, np.zeros(count, dtype=np.int64))
+
+    def after(self, decision: Decision, seconds: float = 0.0) -> Instant:
+        """The plan carried out and its marks kept; so much later, though nobody has done anything meanwhile."""
+        changed = {int(action.key): action for action in decision.plan}
+        members = tuple(
+            self._carried_out(member, changed[key]) if key in changed else member
+            for key, member in enumerate(self.members)
+        )
+        return replace(self, members=members, now=self.now + seconds)
+
+    def _carried_out(self, member: Member, action: Action) -> Member:
+        share = member.share if action.share is None else action.share
+        if action.before == action.after:
+            return replace(member, share=share)
+        return replace(
+            member,
+            share=share,
+            on=action.after.workers,
+            moves=member.moves + 1,
+            moved_at=self.now,
+            moved_from=action.before.workers[0][0],
+            evictor=int(action.evictor),
+        )
+
+
+def _columns(rows: Sequence[tuple[int, Member]], shapes: Sequence[Shape]) -> dict[str, npt.NDArray[Any]]:
+    members = [member for _, member in rows]
+    count = len(members)
+    zeros = ("priority", "curve", "promotions")
+    columns: dict[str, npt.NDArray[Any]] = {name: np.zeros(count, dtype=np.int64) for name in zeros}
+    columns |= {name: np.array([member.workers for member in members]) for name in ("minimum", "maximum", "request")}
+    for name in ("workers", "growth", "moves", "moved_from", "evictor"):
+        columns[name] = np.array([getattr(member, name) for member in members], dtype=np.int64)
+    for name in ("submit", "growth_rate", "growth_since", "share", "unsaved", "moved_at", "default_finish"):
+        columns[name] = np.array([getattr(member, name) for member in members], dtype=np.float64)
+    columns["key"] = np.array([key for key, _ in rows], dtype=np.int64)
+    codes = [list(shapes).index(Shape(devices=member.devices * MILLI)) for member in members]
+    columns["shape"] = np.array(codes, dtype=np.int64)
+    columns["most_cores"] = np.array([member.cap for member in members])
+    columns["remaining"] = np.array([member.left / member.cap for member in members])
+    for name in ("first_start", "waiting_since"):
+        columns[name] = columns["submit"].copy()
+    for name in ("attained", "executed"):
+        columns[name] = np.zeros(count)
+    return columns
+
+
+def rules_with(migration: str = "none", share: str = "equal") -> Rules:
+    """Rules under which everybody keeps its workers, so that only moves and shares are left to decide."""
+    return Rules(
+        lambda snapshot: Target(snapshot.jobs.workers), _nothing_placed, make_migration(migration), make_share(share)
+    )
+
+
+def _nothing_placed(snapshot: Snapshot, target: Ints) -> Placed:
+    return Placed([], [])
+
+
+def decided(instant: Instant, migration: str = "none", share: str = "equal") -> Decision:
+    """Decide and check."""
+    snapshot = instant.snapshot
+    decision = decide(snapshot, rules_with(migration, share))
+    check(decision.plan, snapshot)
+    return decision
+
+
+def moves_of(instant: Instant, decision: Decision) -> dict[str, tuple[int, ...]]:
+    """Whom the decision moves, and to which nodes."""
+    return {
+        instant.members[action.key].name: tuple(node for node, _ in action.after.workers)
+        for action in decision.plan
+        if action.before != action.after
+    }
+
+
+def weights_of(instant: Instant, share: str) -> dict[str, float]:
+    """The shares that everybody has once the decision is carried out."""
+    then = instant.after(decided(instant, share=share))
+    return {member.name: member.share for member in then.members}

@@ -1,0 +1,103 @@
+"""Shares of a node and when its jobs end, against arithmetic by hand and against a plain simulation."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.engine.forecast import Turns, equal_ends, max_min
+
+amounts = st.floats(0.5, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("cores", "weights", "caps", "given_"),
+    [
+        (16, [1, 1, 1, 1], [4, 4, 4, 4], [4, 4, 4, 4]),
+        (16, [1, 1], [4, 4], [4, 4]),
+        (6, [1, 1, 1], [4, 4, 1], [2.5, 2.5, 1]),
+        (8, [3, 1], [8, 8], [6, 2]),
+        (8, [9, 1], [4, 8], [4, 4]),
+        (8, [], [], []),
+    ],
+)
+def test_cores_go_by_weight_and_what_a_cap_leaves_goes_to_the_others(
+    cores: float, weights: list[float], caps: list[float], given_: list[float]
+) -> None:
+    assert max_min(cores, weights, caps) == pytest.approx(given_)
+
+
+@given(
+    cores=st.floats(1, 32),
+    jobs=st.lists(st.tuples(st.floats(0.01, 100), amounts), min_size=1, max_size=12),
+)
+def test_no_core_idles_that_somebody_could_use_and_nobody_has_more_than_its_cap(
+    cores: float, jobs: list[tuple[float, float]]
+) -> None:
+    weights, caps = [weight for weight, _ in jobs], [cap for _, cap in jobs]
+    shares = max_min(cores, weights, caps)
+    assert sum(shares) == pytest.approx(min(cores, sum(caps)))
+    assert all(share <= cap + 1e-9 for share, cap in zip(shares, caps, strict=True))
+    level = [share / weight for share, weight in zip(shares, weights, strict=True)]
+    held = [each for each, share, cap in zip(level, shares, caps, strict=True) if share < cap - 1e-9]
+    assert all(each >= max(level) - 1e-6 for each in held)
+
+
+@given(cores=st.floats(1, 16), jobs=st.lists(st.tuples(amounts, st.floats(1, 500)), min_size=1, max_size=8))
+def test_equal_shares_end_as_a_simulation_in_small_steps_says(cores: float, jobs: list[tuple[float, float]]) -> None:
+    caps, left = [cap for cap, _ in jobs], [work for _, work in jobs]
+    ends = equal_ends(cores, caps, left)
+    todo, now = dict(enumerate(left)), 0.0
+    while todo:
+        rates = dict(zip(todo, max_min(cores, [1.0] * len(todo), [caps[at] for at in todo]), strict=True))
+        step = min(todo[at] / rates[at] for at in todo)
+        now += step
+        todo = {at: work - rates[at] * step for at, work in todo.items()}
+        for at in [at for at, work in todo.items() if work <= 1e-9 * left[at] + 1e-9]:
+            assert ends[at] == pytest.approx(now, rel=1e-6)
+            del todo[at]
+
+
+def test_turns_give_each_all_it_can_use() -> None:
+    turns = Turns(16, [4.0] * 5, [40.0, 80.0, 120.0, 160.0, 40.0])
+    assert turns.ends([0, 1, 2, 3, 4]) == [10, 20, 30, 40, 20]
+
+
+def test_turns_count_cores_where_jobs_can_use_different_numbers() -> None:
+    turns = Turns(8, [8.0, 4.0, 4.0], [80.0, 40.0, 40.0])
+    assert turns.ends([0, 1, 2]) == [10, 20, 20]
+    assert turns.ends([1, 2, 0]) == [20, 10, 10]
+
+
+def test_the_shortest_goes_first_where_nobody_is_due() -> None:
+    turns = Turns(4, [4.0] * 3, [30.0, 10.0, 20.0])
+    assert turns.order([float("inf")] * 3, [0.0] * 3) == [1, 2, 0]
+
+
+def test_whoever_is_due_goes_before_shorter_ones() -> None:
+    turns = Turns(4, [4.0] * 3, [30.0, 10.0, 20.0])
+    assert turns.order([7.5, float("inf"), float("inf")], [0.0] * 3) == [0, 1, 2]
+
+
+def test_a_rank_goes_before_work_left() -> None:
+    turns = Turns(4, [4.0] * 3, [30.0, 10.0, 20.0])
+    assert turns.order([float("inf")] * 3, [0.0, 1.0, 0.0]) == [2, 0, 1]
+
+
+@given(jobs=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 120)), min_size=1, max_size=6))
+def test_one_place_everybody_in_time_if_any_order_can_and_then_the_least_sum(jobs: list[tuple[int, int]]) -> None:
+    """Smith's rule is exact for one job at a time."""
+    left, due = [float(work) for work, _ in jobs], [float(when) for _, when in jobs]
+    turns = Turns(1, [1.0] * len(left), left)
+
+    def in_time(order: tuple[int, ...] | list[int]) -> bool:
+        return all(end <= when for end, when in zip(turns.ends(order), due, strict=True))
+
+    sums = [sum(turns.ends(order)) for order in permutations(range(len(left))) if in_time(order)]
+    chosen = turns.order(due, [0.0] * len(left))
+    assert in_time(chosen) == bool(sums)
+    if sums:
+        assert sum(turns.ends(chosen)) == min(sums)

@@ -1,6 +1,7 @@
 # Everything a newcomer needs, each target in an environment of its own making. `make` alone lists the targets.
 #
-# Set PYTHON to choose an interpreter, BENCH=full for the long benchmarks, BENCH_ARGS for more (--only decide).
+# Set PYTHON to choose an interpreter, BENCH=full for the long benchmarks, BENCH_ARGS for more (--only decide), and
+# DEMO_ARGS likewise (--seconds 10).
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -9,11 +10,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BENCH ?= full
 BENCH_ARGS ?=
+DEMO_ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-for-pyproject
 OUT := out
 
-.PHONY: help demo test check format docs bench clean
+.PHONY: help demo compare test check format docs bench clean
 
 help: ## Show this list
 	@echo "Sterna: a scheduler for deep-learning training. Targets:"
@@ -29,14 +31,18 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## Compare all nine policies on a made-up trace; about half a minute
+demo: $(STAMP) ## Train a dozen real models three ways on two cores, and compare; about two minutes
 	@mkdir -p $(OUT)
-	@echo "==> making a trace of 400 jobs: $(OUT)/demo.csv"
-	@$(BIN)/sterna trace make poisson --jobs 400 --seed 7 --output $(OUT)/demo.csv
+	@$(BIN)/sterna demo --report $(OUT)/demo.html $(DEMO_ARGS)
+
+compare: $(STAMP) ## Compare all nine policies on a made-up trace; about half a minute
+	@mkdir -p $(OUT)
+	@echo "==> making a trace of 400 jobs: $(OUT)/compare.csv"
+	@$(BIN)/sterna trace make poisson --jobs 400 --seed 7 --output $(OUT)/compare.csv
 	@echo "==> running every policy on 8 nodes of 8 devices; a restart costs 30 s"
-	@$(BIN)/sterna compare --trace $(OUT)/demo.csv --nodes 8x8 --policies all --elastic 1x:4x --restart-cost 30 \
-	  --report $(OUT)/demo.html
-	@echo "==> open file://$(CURDIR)/$(OUT)/demo.html in a browser for the pictures"
+	@$(BIN)/sterna compare --trace $(OUT)/compare.csv --nodes 8x8 --policies all --elastic 1x:4x --restart-cost 30 \
+	  --report $(OUT)/compare.html
+	@echo "==> open file://$(CURDIR)/$(OUT)/compare.html in a browser for the pictures"
 
 test: $(STAMP) ## Run the tests, two at a time
 	@echo "==> running the tests"

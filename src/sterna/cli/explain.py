@@ -7,39 +7,69 @@ from typing import Annotated, Any
 
 import typer
 
+from sterna.cli.client import ServerUrl, State, client
 from sterna.cli.options import AsJson
+from sterna.errors import UserError
 
-Journal = Annotated[str, typer.Argument(metavar="JOURNAL", help="A file written with --journal.")]
-Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
+Names = Annotated[
+    list[str],
+    typer.Argument(metavar="[JOURNAL] JOB", help="A file written with --journal, if it is about one; the job's name."),
+]
 At = Annotated[
     float | None, typer.Option("--at", metavar="SECONDS", help="End the story here, counted from the journal's start.")
 ]
 Number = Annotated[int | None, typer.Option("--round", metavar="N", min=0, help="End the story with this round.")]
 
 
-def command(journal: Journal, job: Job, at: At = None, number: Number = None, as_json: AsJson = False) -> None:
+def command(
+    names: Names,
+    at: At = None,
+    number: Number = None,
+    as_json: AsJson = False,
+    state: State = None,
+    server: ServerUrl = None,
+) -> None:
     """Tell what happened to a job and why; if it waits, what would start it.
+
+    The job is one of the running cluster or, after the name of a journal, one of that journal.
 
     What would start it is found by deciding the recorded round again with one thing changed: more devices, another
     priority, another policy, a smaller minimum, or after those that run have ended.
 
     \b
     Examples:
+      sterna explain train-1
       sterna simulate --trace T --nodes 8x8 --policy srjf --journal run.jsonl
       sterna explain run.jsonl job-7
       sterna explain run.jsonl job-7 --at 3600
       sterna explain run.jsonl job-7 --round 12 --json
     """
-    from sterna.cli.output import progress_bar, show_json, show_notices
-    from sterna.story.telling import explain
+    from sterna.cli.output import show_json, show_notices
 
-    with progress_bar("lines read") as progress:
-        answer = explain(journal, job, at_seconds=at, number=number, progress=progress)
+    answer = _told(names, at, number, state, server)
     show_notices(answer.get("notices", ()))
     if as_json:
         show_json(answer)
     else:
         _show(answer)
+
+
+def _told(
+    names: list[str], at: float | None, number: int | None, state: str | None, server: str | None
+) -> Mapping[str, Any]:
+    """The document of a story, from a journal if one is named, else from the cluster."""
+    if len(names) > 2:
+        raise UserError(f"'{names[2]}' is one name too many; give a journal and a job, or a job of the cluster alone.")
+    if len(names) == 1:
+        if at is not None or number is not None:
+            raise UserError("--at and --round choose from a journal; name one before the job.")
+        found: Mapping[str, Any] = client(state, server).get("jobs", names[0], "explain")
+        return found
+    from sterna.cli.output import progress_bar
+    from sterna.story.telling import explain
+
+    with progress_bar("lines read") as progress:
+        return explain(*names, at_seconds=at, number=number, progress=progress)
 
 
 def _show(answer: Mapping[str, Any]) -> None:

@@ -5,8 +5,8 @@
     2    the input is wrong: what, where, and what to do next
     130  interrupted
 
-To add a command, write a file with a function and list it in `_COMMANDS`. What a command needs to compute is imported
-when it runs, never when this file is: `sterna --help` has to be instant.
+To add a command, write a file with a function and list it in `_COMMANDS`. Only the command that was asked for is
+imported, and what it needs to compute only when it runs: asking a cluster something has to be instant, and so has help.
 """
 
 from __future__ import annotations
@@ -14,51 +14,84 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import click
 import typer
 
-from sterna.cli import compare, explain, plan, policies, replay, reproduce, simulate, trace, version, whatif
 from sterna.cli.usage import usage_sentence
 from sterna.errors import Bug, Retry, UserError
 
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "simulate": simulate.command,
-    "compare": compare.command,
-    "plan": plan.command,
-    "policies": policies.command,
-    "replay": replay.command,
-    "explain": explain.command,
-    "whatif": whatif.command,
-    "reproduce": reproduce.command,
-    "version": version.command,
+_COMMANDS = {
+    "demo": "demo",
+    "up": "up",
+    "down": "down",
+    "submit": "submit",
+    "create": "create",
+    "get": "get",
+    "describe": "describe",
+    "logs": "logs",
+    "top": "top",
+    "wait": "wait",
+    "explain": "explain",
+    "history": "history",
+    "scale": "scale",
+    "migrate": "migrate",
+    "delete": "delete",
+    "cordon": "nodes:cordon",
+    "drain": "nodes:drain",
+    "uncordon": "nodes:uncordon",
+    "simulate": "simulate",
+    "compare": "compare",
+    "plan": "plan",
+    "policies": "policies",
+    "replay": "replay",
+    "whatif": "whatif",
+    "reproduce": "reproduce",
+    "try-pattern": "try_pattern",
+    "version": "version",
 }
-_GROUPS = {"trace": trace.app}
+"""The module of each command and, if it is not called `command`, its function."""
+_GROUPS = {"policy": "policy", "trace": "trace"}
+"""Modules whose `app` has commands of its own."""
 
-app = typer.Typer(
-    name="sterna",
-    help="A scheduler for deep-learning training: compare policies on a trace, plan a cluster, and read why.",
-    epilog="Start with: sterna compare --trace T --nodes 80x8 --policies all",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(_command)
-for _name, _group in _GROUPS.items():
-    app.add_typer(_group, name=_name)
+
+def assembled(arguments: Sequence[str]) -> typer.Typer:
+    """The application with the command that is asked for, which alone is imported; with all of them if none is."""
+    asked = arguments[0] if arguments else ""
+    app = typer.Typer(
+        name="sterna",
+        help="A scheduler for deep-learning training: run jobs on this machine, compare policies, and read why.",
+        epilog="Start with: sterna up --detach, then sterna submit -- python train.py",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+    app.callback()(_top)
+    is_known = asked in _COMMANDS or asked in _GROUPS
+    for name, place in _COMMANDS.items():
+        if name == asked or not is_known:
+            module, _, function = place.partition(":")
+            found = import_module(f"sterna.cli.{module}")
+            settings = getattr(found, "SETTINGS", None)
+            app.command(name, context_settings=settings)(getattr(found, function or "command"))
+    for name, module in _GROUPS.items():
+        if name == asked or not is_known:
+            app.add_typer(import_module(f"sterna.cli.{module}").app, name=name)
+    return app
 
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
+        from sterna.cli import version
+
         version.command(as_json=False)
         raise typer.Exit
 
 
-@app.callback()
 def _top(
     _: bool = typer.Option(False, "--version", is_eager=True, callback=_show_version, help="Print the version."),
 ) -> None: ...
@@ -82,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(assembled(arguments))
     command.context_settings["obj"] = tuple(arguments)
     code: Any = command.main(arguments, prog_name="sterna", standalone_mode=False)
     return code if isinstance(code, int) else 0

@@ -1,0 +1,87 @@
+"""Parameter-server training in TensorFlow: one script for chief, workers and parameter servers, told apart by TF_CONFIG.
+
+    sterna create -f examples/manifests/tfjob.yaml
+
+Sterna gives every replica its TF_CONFIG with addresses on loopback, as the operator does on Kubernetes. The chief leads
+and reports; workers and servers wait for it. Alone, without TF_CONFIG, it trains in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+try:
+    import tensorflow as tf
+except ImportError:
+    print("This example needs TensorFlow: run pip install tensorflow-cpu, and start it again.", file=sys.stderr)
+    raise SystemExit(2) from None
+
+from sterna import agent
+
+FEATURES, CLASSES = 32, 5
+LEADER = "chief"
+
+
+def serve(resolver: Any) -> None:
+    """Be a worker or a parameter server until the chief is gone."""
+    server = tf.distribute.Server(
+        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+    )
+    server.join()
+
+
+def strategy_for(resolver: Any | None) -> Any:
+    return tf.distribute.get_strategy() if resolver is None else tf.distribute.ParameterServerStrategy(resolver)
+
+
+def train(strategy: Any, steps: int, rate: float, is_distributed: bool) -> None:
+    with strategy.scope():
+        weights = tf.Variable(tf.zeros([FEATURES, CLASSES]))
+        done = tf.Variable(0, dtype=tf.int64)
+    checkpoint = tf.train.Checkpoint(weights=weights, done=done)
+    keeper = tf.train.CheckpointManager(checkpoint, str(agent.checkpoint_dir()), max_to_keep=1)
+    keeper.restore_or_initialize()
+    agent.on_stop(keeper.save)
+    centres = tf.random.stateless_normal([CLASSES, FEATURES], seed=[0, 0])
+
+    @tf.function
+    def step(number: Any) -> Any:
+        """One batch, drawn from its number."""
+        labels = tf.random.stateless_uniform([64], [1, number], maxval=CLASSES, dtype=tf.int32)
+        rows = tf.gather(centres, labels) + 2 * tf.random.stateless_normal([64, FEATURES], [2, number])
+        with tf.GradientTape() as tape:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, rows @ weights)
+            loss = tf.reduce_mean(losses)
+        weights.assign_sub(rate * tape.gradient(loss, weights))
+        done.assign_add(1)
+        return loss
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy) if is_distributed else None
+    for number in range(int(done.numpy()), steps):
+        wish = tf.constant(number)
+        loss = coordinator.schedule(step, args=(wish,)).fetch() if coordinator else step(wish).numpy()
+        agent.report(number + 1, steps, loss=float(loss))
+    print(f"step={steps}/{steps} loss={float(loss):.4f}")
+    keeper.save()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train with parameter servers.")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--rate", type=float, default=0.1)
+    asked = parser.parse_args()
+    task = json.loads(os.environ.get("TF_CONFIG") or "{}").get("task", {}).get("type", "")
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver() if task else None
+    if task and task != LEADER:
+        serve(resolver)
+    else:
+        train(strategy_for(resolver), asked.steps, asked.rate, bool(task))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What this process knows of Sterna: read once from the environment, used by every function of the agent.
+
+A replica's folder, its place in its job, and the three things that are kept while it runs: the reporter, the wish to
+stop, and the membership. Without the environment all of them are idle.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sterna.agent.membership import Membership, World
+from sterna.agent.reporting import Reporter
+from sterna.agent.stopping import Stopping
+
+
+class Process:
+    """A training process as the agent sees it."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.folder = environment.get("STERNA_DIR", "")
+        self.job = environment.get("STERNA_JOB", "")
+        self.membership = Membership(environment)
+        self.reporter = Reporter(self.folder)
+        self.stopping = Stopping(self.folder, self.reporter)
+        self._checkpoints = environment.get("STERNA_CHECKPOINT_DIR", "")
+
+    def report(self, step: Any, total: Any, metrics: Mapping[str, Any]) -> None:
+        self.reporter.report(step, total, metrics, self.membership.generation)
+        if self.stopping.is_asked:
+            self.stopping.act()
+
+    def should_stop(self) -> bool:
+        self.stopping.listen()
+        if self.stopping.is_asked:
+            self.stopping.act()
+        return self.stopping.is_asked
+
+    def on_stop(self, save: Callable[[], object] | None) -> None:
+        self.stopping.save = save
+        if save is not None:
+            self.stopping.listen()
+
+    def saved(self, step: int | None) -> None:
+        self.stopping.write_saved(step)
+
+    def world(self) -> World:
+        return self.membership.world()
+
+    def checkpoint_dir(self, default: str | Path) -> Path:
+        folder = Path(self._checkpoints or default)
+        with suppress(OSError):  # the first save will say so, where somebody sees it
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def shared_folder(self) -> str:
+        """Where every process of this job may write."""
+        if self._checkpoints:
+            return str(self.checkpoint_dir(self._checkpoints))
+        return os.path.dirname(self.membership.path)
+
+    def forked(self) -> None:
+        """In a child: what the parent had not written yet is the parent's, and SIGTERM is what it was before."""
+        self.reporter.forked()
+        self.stopping.forked()
+
+
+HERE = Process(os.environ)
+
+os.register_at_fork(after_in_child=HERE.forked)
+atexit.register(HERE.reporter.flush)

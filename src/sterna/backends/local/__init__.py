@@ -1,0 +1,1 @@
+"""Real training on this machine: nodes are slices of it, replicas are processes."""

@@ -1,0 +1,272 @@
+"""The local world behind the protocol that every world has: real processes on slices of this machine.
+
+`observe` shows what shall be as if it were, `apply` writes down what shall be and sets out for it, `wait` sleeps until
+something happens and carries on meanwhile with what was begun: it sees processes come and go, hears what they report,
+and lets those start whose place has become free. Deciding is not done here, nor answering users.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from sterna.backends.local.attempts import Attempts
+from sterna.backends.local.book import Book, LocalJob
+from sterna.backends.local.columns import Instant, observed
+from sterna.backends.local.endings import Endings, Patience
+from sterna.backends.local.launching import Means
+from sterna.backends.local.pulse import Pulse
+from sterna.backends.local.records import ACTIVE, COMPLETED
+from sterna.backends.local.shadow import Shadow
+from sterna.backends.local.watching import Watching
+from sterna.errors import Retry
+from sterna.model.plan import Action, Kind, Mark, Outcome
+from sterna.model.snapshot import NEVER, Snapshot
+from sterna.model.speedup import Floats
+
+_STARTING_SECONDS = 0.02
+"""Between two looks at a process that is just starting."""
+_RETRY_SECONDS = 1.0
+"""Between two tries of what the machine refused."""
+_LEARNED_SECONDS = 2.0
+"""Between two times that lessons, and how far progress was read, are put on disk."""
+
+
+class LocalBackend:
+    """This machine as a cluster."""
+
+    def __init__(
+        self,
+        book: Book,
+        means: Means,
+        pulse: Pulse,
+        *,
+        patience: Patience | None = None,
+        listen_seconds: float = 0.25,
+    ) -> None:
+        self.book, self.means = book, means
+        self._pulse, self._listen_seconds = pulse, listen_seconds
+        self.attempts = Attempts(book, means)
+        self.endings = Endings(book, self.attempts, means, patience, self._note_end)
+        self.watching = Watching(book, means, self.endings, pulse)
+        self._empty = book.slices.table()
+        self._shadow = Shadow(book.slices, book.clock()) if book.slices.is_shared else None
+        self.closed: dict[str, str] = book.setting("closed") or {}
+        """Nodes that take nobody new: `cordoned` or `draining`."""
+        self._served = [job.record.service for job in book.jobs.values() if job.record.phase == COMPLETED]
+        self._last_action = self._last_event = -NEVER
+        self._listened_at = self._learned_at = -NEVER
+        self._retry_at, self._due_at = NEVER, -NEVER
+        self._trouble = ""
+        self._flags = threading.Lock()
+        self._has_news = self._is_dirty = True
+        self._is_closed = False
+
+    # What the controller sees.
+
+    def observe(self) -> Snapshot:
+        with self._flags:
+            self._has_news = False
+        with self.book.lock:
+            instant = Instant(
+                self.book.clock(), self._last_action, self._last_event, frozenset(self.closed), self._history
+            )
+            return observed(self.book, self._empty, instant, self._shadow)
+
+    def _history(self) -> Floats:
+        return np.sort(np.array(self._served, dtype=np.float64))
+
+    # What is decided.
+
+    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+        """Write down where jobs shall sit and set out for it. A decision that a crash takes back is made again."""
+        outcomes = []
+        with self.book.lock:
+            touched = []
+            for action in actions:
+                job = self.book.jobs.get(action.key)
+                if job is None or self._is_stale(job, action):
+                    outcomes.append(Outcome.STALE)
+                    continue
+                self._carry_out(job, action)
+                touched.append(job)
+                outcomes.append(Outcome.APPLIED)
+            if touched:
+                self.book.save_later(*touched)
+        if touched:
+            self._reconcile()
+        return outcomes
+
+    def _is_stale(self, job: LocalJob, action: Action) -> bool:
+        if not job.wants_to_run or job.home != action.before:
+            return True
+        if action.kind is Kind.START and job.record.not_before > self.book.clock():
+            return True
+        names = self.book.slices.nodes
+        new = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers}
+        return not all(0 <= node < len(names) and names[node].name not in self.closed for node in new)
+
+    def _carry_out(self, job: LocalJob, action: Action) -> None:
+        record, now = job.record, self.book.clock()
+        if action.share is not None:
+            record.share = action.share
+        if action.kind is Kind.SHARE:
+            return
+        if action.kind is Kind.MIGRATE:
+            self.mark_move(job, action.before.workers, action.after.workers, action.evictor)
+        else:
+            self._last_action = now
+        if action.kind is Kind.START and action.mark is Mark.PROMOTED:
+            record.attained, record.executed_before = 0.0, record.executed
+            record.promotions += 1
+        elif action.kind is Kind.STOP:
+            record.waiting_since = now
+        self.book.seat(job, action.after)
+
+    def mark_move(
+        self, job: LocalJob, before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]], evictor: int = -1
+    ) -> None:
+        """Remember where it was and whom it made room for."""
+        record = job.record
+        old, new = {node for node, _ in before}, {node for node, _ in after}
+        record.moves += 1
+        record.moved_at, record.evictor = self.book.clock(), evictor
+        record.moved_from = self.book.slices.nodes[min(old - new or old)].name
+
+    # What happens by itself.
+
+    def wait(self, until: float) -> bool:
+        """Sleep until there is something to decide, seeing to what was begun meanwhile."""
+        while not self._is_closed:
+            self._attend()
+            now = self.book.clock()
+            with self._flags:
+                if self._has_news or now >= until:
+                    return True
+            ended = self._pulse.wait(self._pause_seconds(now, until))
+            if ended is None:
+                return False
+            self.watching.hear_of_end(ended)
+        return False
+
+    def wake(self) -> None:
+        """Something was asked for; look at it. Any thread may call."""
+        self._due_at = -NEVER
+        with self._flags:
+            self._has_news = self._is_dirty = True
+        self._pulse.wake()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._pulse.wake()
+
+    def _attend(self) -> None:
+        """Everything that may have become possible or known since the last time."""
+        now = self.book.clock()
+        if self.watching.look():
+            self._note_news()
+        if self.watching.is_listening and now - self._listened_at >= self._listen_seconds:
+            self._listened_at = now
+            if self.watching.listen():
+                self._note_news()
+        if now - self._learned_at >= _LEARNED_SECONDS:
+            self._learned_at = now
+            self.book.keep_lessons()
+            self.watching.keep_positions()
+        self._keep_time(now)
+        if self._is_dirty or now >= self._retry_at:
+            self._reconcile()
+
+    def _note_news(self) -> None:
+        self._due_at = -NEVER
+        with self._flags:
+            self._has_news = self._is_dirty = True
+
+    def _note_end(self, job: LocalJob) -> None:
+        """A job has completed or failed."""
+        is_complete = job.record.phase == COMPLETED
+        if is_complete:
+            self._served.append(job.record.service)
+        self._last_event = self.book.clock()
+        self.book.training.forget(job.key, is_complete)
+
+    def note_arrival(self) -> None:
+        self._last_event = self.book.clock()
+
+    def _reconcile(self) -> None:
+        with self._flags:
+            self._is_dirty = False
+        self._retry_at, self._due_at = NEVER, -NEVER
+        try:
+            self.attempts.reconcile()
+            self._sweep()
+        except Retry as error:
+            self._retry_at = self.book.clock() + _RETRY_SECONDS
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                self.book.note("", "trouble", f"The machine refused, and is asked again: {error}.")
+
+    def _sweep(self) -> None:
+        """Jobs that are to be deleted and of which nothing runs any more; attempts that ended without a process."""
+        with self.book.lock:
+            jobs = [job for job in self.book.open.values() if not job.record.is_live]
+        for job in jobs:
+            attempt = job.record.attempt
+            if attempt is not None and attempt.counted_from:
+                self.endings.close(job)
+                self._note_news()
+            elif job.record.deleting:
+                self.endings.forget(job)
+                self._note_news()
+
+    # Time.
+
+    def _keep_time(self, now: float) -> None:
+        """What is due: another try, the end of a job's time, the end of its memory."""
+        if now < self._due_at:
+            return
+        with self.book.lock:
+            jobs = list(self.book.jobs.values())
+        due_at = NEVER
+        for job in jobs:
+            due = _due(job)
+            if due > now:
+                due_at = min(due_at, due)
+                continue
+            record = job.record
+            if record.phase != ACTIVE:
+                self.endings.forget(job)
+            elif record.not_before and not job.home.workers and record.not_before <= now:
+                record.not_before = 0.0
+                self._note_news()
+                due_at = min(due_at, _due(job))
+            else:
+                seconds = record.spec.deadline_seconds
+                self.endings.fail(job, f"it was active for longer than the {seconds:g} s it may be")
+                self._note_news()
+        self._due_at = due_at
+
+    def _pause_seconds(self, now: float, until: float) -> float | None:
+        """How long it may sleep; None: until it is woken."""
+        if self.watching.has_starting():
+            return _STARTING_SECONDS
+        at = min(until, self._due_at, self._retry_at)
+        if self.watching.is_listening:
+            at = min(at, self._listened_at + self._listen_seconds)
+        return None if at == NEVER else max(at - now, 0.0)
+
+
+def _due(job: LocalJob) -> float:
+    """When something happens to a job by the passing of time alone."""
+    record, spec = job.record, job.record.spec
+    if record.phase != ACTIVE:
+        is_kept = spec.ttl_seconds is None or record.ended_at is None or record.deleting
+        return NEVER if is_kept or spec.ttl_seconds is None else (record.ended_at or 0.0) + spec.ttl_seconds
+    dues = []
+    if record.not_before and not job.home.workers:
+        dues.append(record.not_before)
+    if spec.deadline_seconds is not None and record.first_started_at is not None and not record.doomed:
+        dues.append(record.first_started_at + spec.deadline_seconds)
+    return min(dues, default=NEVER)

@@ -1,0 +1,329 @@
+"""The local cluster as it is asked: every verb of `control/verbs`, for command line, REST and page alike.
+
+Any thread may ask. What changes something is checked first, is on disk when it answers, and is carried out by the loop,
+which is only woken here. Answers are made from the book, so that asking costs the loop nothing.
+"""
+
+from __future__ import annotations
+
+import getpass
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from sterna.backends.local.admission import admit
+from sterna.backends.local.backend import LocalBackend
+from sterna.backends.local.book import LocalJob, insertion
+from sterna.backends.local.process_crash import crash_point
+from sterna.backends.local.records import ACTIVE, JobRecord, ReplicaRecord, encode
+from sterna.backends.local.relocating import evicted, moved_to
+from sterna.backends.local.store_journal import written
+from sterna.backends.local.training import Told
+from sterna.backends.local.views import job_view, node_views
+from sterna.control.verbs import EventView, JobView, NodeView, PolicyView
+from sterna.engine.decide import Rules
+from sterna.errors import UserError, did_you_mean
+from sterna.model.cluster import NOWHERE
+from sterna.model.job import JobSpec
+from sterna.settings import placement_for
+
+Story = Callable[[Path, str], dict[str, object]]
+"""Tells of one job, from a journal file."""
+MakeRules = Callable[[PolicyView], Rules]
+
+_LONGEST_LOG = 16 << 20
+
+
+class LocalCluster:
+    """Implements `Verbs`."""
+
+    def __init__(self, backend: LocalBackend, rules: PolicyView, make_rules: MakeRules, story: Story) -> None:
+        self._backend, self._book = backend, backend.book
+        self._make_rules, self._story = make_rules, story
+        self._view = rules
+        self.rules_in_force = make_rules(rules)
+        self._answering: set[str] = set()
+        self._answered = threading.Condition()
+
+    # Jobs.
+
+    def create(self, specs: Sequence[JobSpec], key: str = "") -> list[JobView]:
+        if not key:
+            return self._create(specs, "")
+        with self._answered:
+            while key in self._answering:
+                self._answered.wait()
+            self._answering.add(key)
+        try:
+            found = self._book.store.read("SELECT names FROM answers WHERE key = ?", [key])
+            return msgspec.json.decode(found[0][0], type=list[JobView]) if found else self._create(specs, key)
+        finally:
+            with self._answered:
+                self._answering.discard(key)
+                self._answered.notify_all()
+
+    def _create(self, specs: Sequence[JobSpec], key: str) -> list[JobView]:
+        if not specs:
+            raise UserError("There is no job in what was submitted; give at least one.")
+        book = self._book
+        for spec in specs:
+            admit(spec, book.slices)
+        names = [spec.name for spec in specs]
+        book.reserve(names)
+        try:
+            records = [
+                self._record(spec, number) for spec, number in zip(specs, book.next_keys(len(specs)), strict=True)
+            ]
+            answer = [_first_view(record) for record in records]
+            statements = [insertion(record) for record in records]
+            if key:
+                now = book.clock()
+                statements.append(("INSERT INTO answers VALUES (?, ?, ?)", [key, now, encode(answer)]))
+            book.store.write(statements)
+        except BaseException:
+            book.release(names)
+            raise
+        crash_point("daemon.acknowledging")
+        with book.lock:
+            for record in records:
+                book.enter(record)
+                asks = f"{record.spec.request} worker" + ("" if record.spec.request == 1 else "s")
+                book.note(record.name, "submitted", f"submitted: asks for {asks}.")
+            self._backend.note_arrival()
+        self._backend.wake()
+        return answer
+
+    def _record(self, spec: JobSpec, key: int) -> JobRecord:
+        now = self._book.clock()
+        if not spec.user:
+            spec = replace(spec, user=_me())
+        return JobRecord(key, spec, now, spec.minimum, spec.maximum, waiting_since=now, reason=_NEW)
+
+    def jobs(self) -> list[JobView]:
+        with self._book.lock:
+            ordered = sorted(self._book.jobs.values(), key=lambda job: (job.record.submitted_at, job.name))
+            return [job_view(self._backend, job) for job in ordered]
+
+    def job(self, name: str) -> JobView:
+        with self._book.lock:
+            return job_view(self._backend, self._book.find(name))
+
+    def delete(self, names: Sequence[str]) -> list[JobView]:
+        with self._book.lock:
+            jobs = [self._book.find(name) for name in dict.fromkeys(names)]
+            for job in jobs:
+                job.record.deleting = True
+                self._book.seat(job, NOWHERE)
+            views = [job_view(self._backend, job) for job in jobs]
+            statements = [self._book.statement(job) for job in jobs]
+        self._book.store.write(statements)
+        for job in jobs:
+            if not job.record.is_live:
+                self._backend.endings.forget(job)
+            else:
+                self._book.note(job.name, "deleting", "is being deleted: it is asked to stop.")
+        self._backend.wake()
+        return views
+
+    def scale(self, name: str, minimum: int | None, maximum: int | None) -> JobView:
+        with self._book.lock:
+            job = self._active(name)
+            record = job.record
+            low = record.minimum if minimum is None else minimum
+            high = max(record.maximum, low) if maximum is None else maximum
+            if maximum is not None and minimum is None:
+                low = min(low, high)
+            spec = replace(record.spec, minimum=low, maximum=high, request=_between(record, low, high))
+            admit(spec, self._book.slices)
+            record.minimum, record.maximum, record.spec = low, high, spec
+            statement = self._book.statement(job)
+        self._book.store.write([statement])
+        self._book.note(name, "scaled", f"may have {low} to {high} workers from now on.")
+        self._backend.wake()
+        return self.job(name)
+
+    def migrate(self, name: str, node: str, by_checkpoint: bool = False) -> JobView:
+        self._row(node)
+        with self._book.lock:
+            job = self._active(name)
+            home = moved_to(self._backend, job, node)
+            self._backend.mark_move(job, job.home.workers, home.workers)
+            job.record.by_checkpoint = by_checkpoint
+            self._book.seat(job, home)
+            statement = self._book.statement(job)
+        self._book.store.write([statement])
+        self._backend.wake()
+        return self.job(name)
+
+    def _active(self, name: str) -> LocalJob:
+        job = self._book.find(name)
+        if job.record.phase != ACTIVE or job.record.deleting:
+            state = "is being deleted" if job.record.deleting else f"has {job.record.phase}"
+            raise UserError(f"Job '{name}' {state}, so that it cannot be changed; submit it again under another name.")
+        return job
+
+    # Nodes.
+
+    def nodes(self) -> list[NodeView]:
+        with self._book.lock:
+            return node_views(self._backend)
+
+    def cordon(self, node: str, is_open: bool, drain: bool = False) -> NodeView:
+        row = self._row(node)
+        backend = self._backend
+        with self._book.lock:
+            closed = {name: state for name, state in backend.closed.items() if name != node}
+            if not is_open:
+                closed[node] = "draining" if drain else "cordoned"
+            backend.closed = closed
+            moved = evicted(backend, row) if drain and not is_open else []
+            statements = [self._book.statement(job) for job in moved]
+            statements.append(("INSERT OR REPLACE INTO settings VALUES ('closed', ?)", [encode(closed)]))
+        self._book.store.write(statements)
+        word = "takes jobs again" if is_open else ("is drained" if drain else "takes no new jobs")
+        self._book.note("", "node", f"{node} {word}.")
+        backend.wake()
+        return self.nodes()[row]
+
+    def _row(self, node: str) -> int:
+        rows = self._book.slices.row_of
+        if node not in rows:
+            raise UserError(f"There is no node '{node}': {did_you_mean(node, rows)}")
+        return rows[node]
+
+    # What happened.
+
+    def events(self, job: str = "", after: int = 0, limit: int = 1000) -> list[EventView]:
+        limit = max(0, limit)
+        with self._book.lock:
+            kept = list(self._book.events)
+        if job and not any(event.job == job for event in kept):
+            self._book.find(job)
+        if not kept or kept[0].number <= after + 1:
+            found = [event for event in kept if event.number > after and (not job or event.job == job)]
+            return found[-limit:] if limit and not after else found[:limit]
+        return self._old_events(job, after, limit)
+
+    def _old_events(self, job: str, after: int, limit: int) -> list[EventView]:
+        self._book.store.flush()
+        order = "ASC" if after else "DESC"
+        sql = (
+            "SELECT number, at, job, kind, sentence FROM events WHERE number > ? AND (? = '' OR job = ?) "
+            f"ORDER BY number {order} LIMIT ?"
+        )
+        found = [EventView(*row) for row in self._book.store.read(sql, [after, job, job, limit])]
+        return sorted(found, key=lambda event: event.number)
+
+    def log(self, name: str, replica: str = "", offset: int = 0, limit: int = 1 << 20) -> tuple[bytes, int]:
+        with self._book.lock:
+            job = self._book.find(name)
+            attempt = job.record.attempt
+            if attempt is None:
+                raise UserError(f"Job '{name}' has not started yet, so that it has no log; {job.record.reason}")
+            chosen = _chosen(name, attempt.replicas, replica)
+            path = self._backend.means.around.places.replica(name, attempt.number, chosen.name) / "out.log"
+        try:
+            with path.open("rb") as file:
+                size = file.seek(0, 2)
+                start = max(0, size + offset) if offset < 0 else offset if offset <= size else 0
+                file.seek(start)
+                part = file.read(max(0, min(limit, _LONGEST_LOG)))
+        except FileNotFoundError:
+            return b"", 0
+        return part, start + len(part)
+
+    def explain(self, name: str) -> dict[str, object]:
+        with self._book.lock:
+            self._book.find(name)
+        path = self._backend.means.around.places.state / f".journal-{threading.get_ident()}.jsonl"
+        try:
+            if not written(self._book.store, self._view, path):
+                raise UserError(f"Nothing has been decided yet that job '{name}' took part in; ask again in a moment.")
+            return self._story(path, name)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def history(self, name: str) -> list[dict[str, float | int | None]]:
+        with self._book.lock:
+            key = self._book.find(name).key
+        self._book.store.flush()
+        rows: list[dict[str, float | int | None]] = []
+        for attempt, told in self._book.reports(key):
+            rows.append({"at": told.at, "attempt": attempt, "step": told.step, "total": told.total, **told.metrics})
+        return rows
+
+    def report(self, name: str, step: int | None, total: int | None, metrics: dict[str, float]) -> None:
+        with self._book.lock:
+            job = self._book.find(name)
+            news = self._backend.watching.tell(job, [Told(self._book.clock(), step, total, dict(metrics))])
+        if news:
+            self._backend.wake()
+
+    def changes(self, after: int) -> Iterator[int]:
+        return self._book.changes_after(after)
+
+    # Rules.
+
+    def rules(self) -> PolicyView:
+        return self._view
+
+    def set_rules(self, **changes: str) -> PolicyView:
+        known = PolicyView.__struct_fields__
+        for name in changes:
+            if name not in known:
+                raise UserError(f"There is no rule '{name}': {did_you_mean(name, known)}")
+        view = msgspec.structs.replace(self._view)
+        if "policy" in changes and "placement" not in changes:
+            view.placement = placement_for(changes["policy"])
+        for name, value in changes.items():
+            setattr(view, name, _seconds(value) if name == "rate_limit_seconds" else str(value))
+        made = self._make_rules(view)
+        self._book.keep_setting("rules", view)
+        with self._book.lock:
+            self._view, self.rules_in_force = view, made
+        self._book.note("", "rules", f"decides by {view.policy} and {view.placement} from now on.")
+        self._backend.wake()
+        return view
+
+
+_NEW = "waits: the next round will look at it."
+
+
+def _first_view(record: JobRecord) -> JobView:
+    spec = record.spec
+    return JobView(
+        record.name, spec.kind, "waiting", record.reason, 0, spec.minimum, spec.maximum, spec.request, spec.priority,
+        spec.category, spec.user, record.submitted_at, notices=list(spec.notices),
+    )  # fmt: skip
+
+
+def _chosen(name: str, replicas: Sequence[ReplicaRecord], wanted: str) -> ReplicaRecord:
+    """The one asked for; else the first in rank."""
+    names = [each.name for each in replicas]
+    if wanted and wanted not in names:
+        raise UserError(f"Job '{name}' has no replica '{wanted}': {did_you_mean(wanted, names)}")
+    return next(each for each in replicas if each.name == (wanted or names[0]))
+
+
+def _between(record: JobRecord, low: int, high: int) -> int:
+    return min(max(record.spec.request, low), high)
+
+
+def _seconds(text: object) -> float:
+    try:
+        value = float(str(text))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 86400:
+        raise UserError(f"A rate limit of '{text}' is not possible; give seconds from 0 to 86,400.")
+    return value
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

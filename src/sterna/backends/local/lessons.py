@@ -1,0 +1,97 @@
+"""What jobs of a category have taught: speed-up curves, step times and restart costs, kept beyond the jobs themselves.
+
+The sums are `model/learned`; here they are gathered, fitted when there is news worth it, and handed to the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sterna.model.learned import Fit, Learned, Lesson, Prior, curve, fitted, restart_seconds
+from sterna.model.speedup import LINEAR, Curves
+
+_GRID = 0.005
+"""`loss` and `bend` are rounded to this, so that alike categories share a curve."""
+_NEWS = 1.1
+"""A category is fitted again when it has shown so many times the steps of its last fit, or another size."""
+_PRIOR = Prior(restart_seconds=1.0)
+"""Processes on one machine start sooner than containers on a cluster."""
+
+
+class Lessons:
+    """All that was learned here, and curves made of it."""
+
+    def __init__(self, known: Iterable[Lesson] = (), most: int = 64) -> None:
+        self._most = most
+        self._lessons = {lesson.category: lesson for lesson in known}
+        self._fits: dict[str, tuple[float, int, Fit]] = {}
+        """Steps and sizes behind each fit, and the fit."""
+        self._rows: dict[str, int] = {}
+        self._row_of: dict[tuple[int, int], int] = {(0, 0): LINEAR}
+        self.curves = Curves()
+        self._unsaved: set[str] = set()
+        for category in self._lessons:
+            self._think(category)
+
+    @property
+    def learned(self) -> Learned:
+        return Learned(tuple(self._lessons[category] for category in sorted(self._lessons)))
+
+    @property
+    def restart_seconds(self) -> float:
+        return restart_seconds(self._lessons.values(), _PRIOR)
+
+    def hear_of_steps(self, category: str, workers: int, steps: float, seconds: float) -> None:
+        self._put(self._of(category).with_steps(workers, steps, seconds))
+
+    def hear_of_restart(self, category: str, seconds: float) -> None:
+        self._put(self._of(category).with_restart(seconds))
+
+    def row(self, category: str) -> int:
+        """The category's row of `curves`."""
+        return self._rows.get(category, LINEAR)
+
+    def speed(self, category: str, workers: int) -> float:
+        return self.curves.speed_of(self.row(category), workers)
+
+    def step_seconds(self, category: str) -> float | None:
+        """At one worker; nothing where none was seen."""
+        fit = self._fits.get(category)
+        return fit[2].step_seconds if fit else None
+
+    def take_unsaved(self) -> list[Lesson]:
+        """What has changed since the last call, to be kept."""
+        changed = [self._lessons[category] for category in sorted(self._unsaved)]
+        self._unsaved.clear()
+        return changed
+
+    def _of(self, category: str) -> Lesson:
+        return self._lessons.get(category) or Lesson(category)
+
+    def _put(self, lesson: Lesson) -> None:
+        if lesson == self._lessons.get(lesson.category):
+            return
+        self._lessons[lesson.category] = lesson
+        self._unsaved.add(lesson.category)
+        self._think(lesson.category)
+
+    def _think(self, category: str) -> None:
+        """Fit again if there is news worth it."""
+        lesson = self._lessons[category]
+        if not lesson.paces:
+            return
+        steps, sizes, _ = self._fits.get(category, (0.0, 0, None))
+        if len(lesson.paces) <= sizes and lesson.steps < _NEWS * steps:
+            return
+        fit = fitted(lesson)
+        self._fits[category] = (lesson.steps, len(lesson.paces), fit)
+        self._rows[category] = self._row(fit)
+
+    def _row(self, fit: Fit) -> int:
+        loss, bend = round(fit.loss / _GRID), round(fit.bend / _GRID)
+        row = self._row_of.get((loss, bend))
+        if row is None:
+            row = self._row_of[loss, bend] = len(self.curves.rows)
+            speeds = curve(loss * _GRID, bend * _GRID, self._most)
+            self.curves = Curves((*self.curves.rows, tuple(speeds.tolist())))
+        return row

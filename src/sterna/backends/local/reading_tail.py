@@ -1,0 +1,184 @@
+"""The end of a file that somebody else writes: what is new since the last look, whole lines at a time.
+
+For every reader of progress. The file may be missing, empty, cut off, replaced, or end in the middle of a line; a look
+that finds nothing new costs one system call. It follows one name and never goes back to files that were rotated away,
+and it does not know what the lines mean.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+
+MOST_BYTES = 1 << 18
+"""Read in one look; the rest waits for the next."""
+_BACKLOG_BYTES = 1 << 21
+"""A log that is farther ahead is not read from where we were: its end says more."""
+_RENAME_SECONDS = 2.0
+"""How often it is checked that the name still means the same file."""
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a file has been read; kept by whoever wants to go on after a restart."""
+
+    device: int
+    inode: int
+    offset: int
+    at: float
+    """When the file was last changed as far as it was read."""
+
+
+class Tail:
+    """Follows one file."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        position: Position | None = None,
+        is_log: bool = False,
+        is_timed: bool = True,
+    ) -> None:
+        """`is_log`: bars that are drawn anew are lines too, and what is far behind is not caught up with. `is_timed`:
+        somebody wants to know when the file changed, which costs another system call."""
+        self.path = os.fspath(path)
+        self.changed_at = 0.0
+        """When the newest bytes were written."""
+        self.previous_at = position.at if position else 0.0
+        """When those were written that have been understood."""
+        self.restarts = 0
+        """How often the file began anew."""
+        self.size = 0
+        """Of the file when it was last looked at."""
+        self._is_log, self._is_timed = is_log, is_timed
+        self._resume = position
+        self._file = -1
+        self._identity = (0, 0)
+        self._offset = 0
+        self._looked_at = -1
+        self._check_at = 0.0
+        self._is_in_long_line = False
+
+    @property
+    def position(self) -> Position | None:
+        if self._file < 0:
+            return self._resume
+        return Position(*self._identity, self._offset, self.previous_at)
+
+    def lines(self, is_last: bool = False) -> list[bytes]:
+        """Whole lines since the last look; with `is_last` all there are, one that was never ended among them."""
+        found = self._whole_lines()
+        if is_last:
+            while self._file >= 0 and self._looked_at < 0:
+                found += self._whole_lines()
+            found += self._rest()
+        return found
+
+    def _whole_lines(self) -> list[bytes]:
+        data = self._separated(self.fresh())
+        end = data.rfind(b"\n") + 1
+        if not end:
+            if len(data) >= MOST_BYTES:
+                self.advance(len(data))
+                self._is_in_long_line = True
+            return []
+        self.advance(end)
+        found = data[:end].split(b"\n")
+        if self._is_in_long_line:
+            self._is_in_long_line = False
+            del found[0]
+        return [line for line in found if line]
+
+    def _rest(self) -> list[bytes]:
+        self._looked_at = -1
+        data = self._separated(self.fresh())
+        self.advance(len(data))
+        return [] if self._is_in_long_line else [line for line in data.split(b"\n") if line]
+
+    def _separated(self, data: bytes) -> bytes:
+        """In a log, what is drawn over a line is a line of its own."""
+        if self._is_log and (b"\r" in data or b"\b" in data):
+            return data.replace(b"\r", b"\n").replace(b"\b", b"\n")
+        return data
+
+    def fresh(self) -> bytes:
+        """Bytes since the last `advance`, at most `MOST_BYTES`; none if nothing was written since the last look."""
+        try:
+            if self._file < 0 and not self._open():
+                return b""
+            size, before = os.lseek(self._file, 0, os.SEEK_END), self.size
+            self.size = size
+            if size == self._looked_at:
+                self._look_for_successor()
+                return b""
+            if size < before or size < self._offset:
+                self._begin_anew()
+            return self._read(size)
+        except OSError:
+            self.close()
+            return b""
+
+    def advance(self, count: int) -> None:
+        """So much of what `fresh` gave has been understood."""
+        self._offset += count
+        self.previous_at = max(self.previous_at, self.changed_at)
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    def close(self) -> None:
+        if self._file >= 0:
+            self._resume = self.position
+            os.close(self._file)
+            self._file = -1
+
+    def _read(self, size: int) -> bytes:
+        if self._is_log and size - self._offset > _BACKLOG_BYTES:
+            self._offset = size - MOST_BYTES
+            self._is_in_long_line = True
+        data = os.pread(self._file, min(MOST_BYTES, size - self._offset), self._offset)
+        is_all = self._offset + len(data) >= size
+        self._looked_at = size if is_all else -1
+        if data and self._is_timed:
+            self.changed_at = os.fstat(self._file).st_mtime
+        return data
+
+    def _open(self) -> bool:
+        if not os.access(self.path, os.R_OK):
+            return False  # asked first because an exception would cost several times as much
+        try:
+            self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return False
+        found = os.fstat(self._file)
+        self._identity = (found.st_dev, found.st_ino)
+        self._offset, self._looked_at, self.size = 0, -1, 0
+        before, self._resume = self._resume, None
+        if before is not None:
+            if (before.device, before.inode) == self._identity and before.offset <= found.st_size:
+                self._offset = before.offset
+            else:
+                self.restarts += 1
+        return True
+
+    def _begin_anew(self) -> None:
+        self._offset, self._is_in_long_line = 0, False
+        self.restarts += 1
+
+    def _look_for_successor(self) -> None:
+        """All of this file has been read: if the name means another one by now, go on with that."""
+        now = time.monotonic()
+        if now < self._check_at:
+            return
+        self._check_at = now + _RENAME_SECONDS
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return
+        if (found.st_dev, found.st_ino) != self._identity:
+            os.close(self._file)
+            self._file = -1
+            self._begin_anew()
+            self._looked_at = -1

@@ -1,0 +1,176 @@
+"""What the state folder remembers of a job: the specification, where it shall sit, and the attempt that is under way.
+
+Plain values that become JSON and back. Nodes are told by name, because a daemon may come back with others. What is
+derived from progress reports is not kept here: it is worked out again from the reports themselves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from sterna.model.job import JobSpec
+
+ACTIVE, COMPLETED, FAILED = "active", "completed", "failed"
+
+INTENDED, RUNNING, ENDED = "intended", "running", "ended"
+"""States of a replica: committed but not known to run; seen to run; gone, with or without a record of its exit."""
+
+Seats = list[tuple[str, int]]
+"""Pairs of node name and number of replicas there."""
+
+
+class ReplicaRecord(msgspec.Struct):
+    """One process of an attempt, from the intention to start it on."""
+
+    type: str
+    index: int
+    rank: int
+    node: str
+    token: str
+    """Tells this start from every other one."""
+    port: int = 0
+    cores: list[int] = []
+    devices: list[int] = []
+    """Numbers of the machine's devices that it sees."""
+    slot: int = -1
+    """For a part of a device: the number under which its node counts that device."""
+    group: str = ""
+    """The name of its control group; empty: it has none of its own."""
+    state: str = INTENDED
+    pid: int = 0
+    leaving: bool = False
+    """Asked to stop, while the rest of the attempt may go on."""
+    asked_at: float = 0.0
+    asked_step: int = -1
+    exit_code: int | None = None
+    saved: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.type}-{self.index}"
+
+
+class AttemptRecord(msgspec.Struct):
+    """One start of a job and all replicas it ever had."""
+
+    number: int
+    started_at: float
+    replicas: list[ReplicaRecord]
+    workers: Seats
+    """Where its workers sit."""
+    servers: Seats = []
+    generation: int = 0
+    stopping: str = ""
+    """Why all of it was asked to stop; empty: it was not."""
+    counted_from: float = 0.0
+    """Since when its present size has not been booked."""
+    done: list[str] = []
+    """Replicas that did all they had to do."""
+    failed: bool = False
+    lost: bool = False
+    """It failed because nobody saw how a process ended."""
+    exit_code: int | None = None
+    first_report_at: float = 0.0
+    ended_at: float = 0.0
+
+    @property
+    def live(self) -> list[ReplicaRecord]:
+        return [replica for replica in self.replicas if replica.state != ENDED]
+
+    @property
+    def members(self) -> list[ReplicaRecord]:
+        """Those that are to go on."""
+        return [replica for replica in self.live if not replica.leaving]
+
+
+class JobRecord(msgspec.Struct):
+    """A job as the state folder keeps it."""
+
+    key: int
+    spec: JobSpec
+    submitted_at: float
+    minimum: int
+    maximum: int
+    phase: str = ACTIVE
+    deleting: bool = False
+    workers: Seats = []
+    """Where its workers shall sit; empty: it shall wait."""
+    servers: Seats = []
+    slots: list[int] = []
+    attempts: int = 0
+    attempt: AttemptRecord | None = None
+    """The latest one, which may have ended."""
+    restarts: int = 0
+    """Attempts that failed or were lost."""
+    not_before: float = 0.0
+    """It waits until then after a failure."""
+    by_checkpoint: bool = False
+    """Its next move is made by checkpoint though it could be made in place."""
+    first_started_at: float | None = None
+    waiting_since: float = 0.0
+    waited_seconds: float = 0.0
+    executed: float = 0.0
+    attained: float = 0.0
+    executed_before: float = 0.0
+    promotions: int = 0
+    service: float = 0.0
+    """Units x seconds in all its life; `attained` starts anew when it is promoted."""
+    share: float = 1.0
+    moves: int = 0
+    moved_at: float | None = None
+    moved_from: str = ""
+    evictor: int = -1
+    cpu_seconds: float = 0.0
+    """Of replicas that are gone."""
+    lost_seconds: float = 0.0
+    saved_at: float = 0.0
+    saved_step: int = -1
+    ended_at: float | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    step: int | None = None
+    """What it had reported last when it ended."""
+    total: int | None = None
+    metric: str = ""
+    value: float | None = None
+    doomed: str = ""
+    """Why it has failed though it still runs; empty: it has not."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def is_live(self) -> bool:
+        """Some process of it may be there."""
+        return self.attempt is not None and any(replica.state != ENDED for replica in self.attempt.replicas)
+
+
+encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(JobRecord)
+
+
+def decoded(line: bytes) -> JobRecord:
+    return _decoder.decode(line)
+
+
+class Places:
+    """Where things lie in a state folder."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.jobs = state / "jobs"
+
+    def job(self, name: str) -> Path:
+        return self.jobs / name
+
+    def checkpoint(self, name: str) -> Path:
+        return self.jobs / name / "checkpoint"
+
+    def world(self, name: str) -> Path:
+        return self.jobs / name / "world.json"
+
+    def replica(self, name: str, attempt: int, replica: str) -> Path:
+        return self.jobs / name / str(attempt) / replica

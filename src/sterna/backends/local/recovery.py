@@ -1,0 +1,98 @@
+"""Recovery: a daemon that comes back, however its predecessor died, finds every replica again.
+
+What was intended and never begun is voided, so that it cannot begin behind our back; what runs is followed on; what has
+ended meanwhile is judged by its record, or taken for lost where there is none. Folders that no job owns are cleared,
+whatever runs in them is ended first. Only then may anything be started.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from sterna.backends.local.backend import LocalBackend
+from sterna.backends.local.book import Book, LocalJob
+from sterna.backends.local.replica import Phase
+from sterna.backends.local.training import Pace, Told
+from sterna.engine.room import Room
+from sterna.model.cluster import NOWHERE
+
+_UNKNOWN_SHARE = -1.0
+"""What a predecessor may have put into force."""
+
+
+def recover(backend: LocalBackend) -> int:
+    """Make book and machine agree; how many replicas were found running."""
+    book = backend.book
+    _seat_again(backend)
+    for job in book.jobs.values():
+        if job.course is not None:
+            _listen_again(book, job)
+    _void_what_never_began(backend)
+    _clear_strangers(backend)
+    for job in [job for job in book.jobs.values() if job.record.deleting and not job.record.is_live]:
+        backend.endings.forget(job)
+    backend.watching.look(everybody=True)
+    found = sum(len(attempt.live) for job in book.live.values() if (attempt := job.record.attempt) is not None)
+    if found:
+        book.note("", "recovered", f"The daemon is back: {found} replicas were found running.")
+    return found
+
+
+def _seat_again(backend: LocalBackend) -> None:
+    """Jobs keep their places as far as there is room for them on the nodes that there are now."""
+    book = backend.book
+    room = Room(book.slices.table())
+    for job in book.active():
+        if job.home.workers:
+            room.occupy(job.shape, job.home)
+            if room.free.min() < 0 or any(part < 0 for parts in room.shared.values() for part in parts.values()):
+                room.give(job.shape, job.home)
+                book.seat(job, NOWHERE)
+        attempt = job.record.attempt
+        for replica in attempt.live if attempt is not None else ():
+            job.weights[replica.group] = _UNKNOWN_SHARE
+
+
+def _listen_again(book: Book, job: LocalJob) -> None:
+    """What it told our predecessor."""
+    by_attempt: dict[int, list[Told]] = {}
+    for attempt, told in book.reports(job.key):
+        by_attempt.setdefault(attempt, []).append(told)
+    for attempt, reports in sorted(by_attempt.items()):
+        book.training.take([(job.key, reports, Pace(attempt, 0, 0.0))])
+        job.told_at = max(job.told_at, reports[-1].at)
+
+
+def _void_what_never_began(backend: LocalBackend) -> None:
+    """An intention without a claim is ours to call off; whoever links first wins, so a late shim does nothing."""
+    processes, places = backend.means.processes, backend.means.around.places
+    for job in list(backend.book.live.values()):
+        attempt = job.record.attempt
+        for replica in attempt.live if attempt is not None else ():
+            folder = places.replica(job.name, attempt.number, replica.name) if attempt is not None else Path()
+            if processes.look(folder).phase in (Phase.ABSENT, Phase.ASKED):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                processes.void(folder)
+
+
+def _clear_strangers(backend: LocalBackend) -> None:
+    places, processes = backend.means.around.places, backend.means.processes
+    shutil.rmtree(places.state / "trash", ignore_errors=True)
+    known = {job.name for job in backend.book.jobs.values()}
+    for folder in places.jobs.iterdir() if places.jobs.is_dir() else ():
+        if folder.name in known or not folder.is_dir():
+            continue
+        for replica in _replicas_in(folder):
+            if processes.look(replica).phase in (Phase.ABSENT, Phase.ASKED):
+                processes.void(replica)
+            else:
+                processes.kill(replica)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replicas_in(folder: Path) -> Iterator[Path]:
+    for attempt in folder.iterdir():
+        if attempt.name.isdigit() and attempt.is_dir():
+            yield from (replica for replica in attempt.iterdir() if replica.is_dir())

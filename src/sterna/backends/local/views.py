@@ -1,0 +1,147 @@
+"""Jobs and nodes as people see them: the book, made into the answers of `Verbs`. The caller holds the book's lock."""
+
+from __future__ import annotations
+
+import math
+
+from sterna.backends.local.backend import LocalBackend
+from sterna.backends.local.book import LocalJob
+from sterna.backends.local.nodes import LocalNode
+from sterna.backends.local.records import ACTIVE, ENDED, RUNNING, AttemptRecord, ReplicaRecord
+from sterna.control.verbs import JobView, NodeView, ReplicaView
+from sterna.engine.room import Room
+from sterna.model.cluster import MILLI, Resource
+
+
+def job_view(backend: LocalBackend, job: LocalJob) -> JobView:
+    record, spec, now = job.record, job.record.spec, backend.book.clock()
+    attempt = record.attempt
+    is_live = record.is_live
+    view = JobView(
+        job.name,
+        spec.kind,
+        _state(job),
+        _reason(job, now),
+        sum(count for _, count in attempt.workers) if is_live and attempt is not None else 0,
+        record.minimum,
+        record.maximum,
+        spec.request,
+        spec.priority,
+        job.category,
+        spec.user,
+        record.submitted_at,
+        record.first_started_at,
+        record.ended_at,
+        _waited(job, now),
+        _ran(job, now),
+        backend.watching.cpu_seconds(job) if is_live else record.cpu_seconds,
+        record.attempts,
+        record.restarts,
+        record.moves,
+        record.share,
+        lost_seconds=record.lost_seconds,
+        exit_code=record.exit_code,
+        nodes=list(dict.fromkeys(replica.node for replica in attempt.live)) if attempt is not None else [],
+        replicas=_replicas(attempt),
+        notices=list(spec.notices),
+    )
+    _tell_progress(backend, job, view)
+    return view
+
+
+def _state(job: LocalJob) -> str:
+    record = job.record
+    if record.deleting:
+        return "deleting"
+    if record.phase != ACTIVE:
+        return record.phase
+    if not record.is_live:
+        return "waiting"
+    assert record.attempt is not None
+    return "stopping" if record.attempt.stopping else "running"
+
+
+def _reason(job: LocalJob, now: float) -> str:
+    record = job.record
+    if record.phase == ACTIVE and not record.is_live and job.home.workers:
+        return "waits: its place is being cleared by those who leave it."
+    is_told = record.phase != ACTIVE or record.not_before > now
+    return record.reason if is_told or job.reason is None else job.reason.sentence
+
+
+def _waited(job: LocalJob, now: float) -> float:
+    record = job.record
+    is_waiting = record.phase == ACTIVE and not record.is_live
+    return record.waited_seconds + (max(0.0, now - record.waiting_since) if is_waiting else 0.0)
+
+
+def _ran(job: LocalJob, now: float) -> float:
+    attempt = job.record.attempt
+    running = now - attempt.counted_from if attempt is not None and attempt.counted_from else 0.0
+    return job.record.executed + max(0.0, running)
+
+
+def _replicas(attempt: AttemptRecord | None) -> list[ReplicaView]:
+    if attempt is None:
+        return []
+    return [
+        ReplicaView(replica.name, replica.node, _replica_state(attempt, replica), attempt.number, replica.pid,
+                    replica.exit_code)
+        for replica in attempt.replicas
+    ]  # fmt: skip
+
+
+def _replica_state(attempt: AttemptRecord, replica: ReplicaRecord) -> str:
+    if replica.state == ENDED:
+        return "ended"
+    if attempt.stopping or replica.leaving:
+        return "stopping"
+    return "running" if replica.state == RUNNING else "starting"
+
+
+def _tell_progress(backend: LocalBackend, job: LocalJob, view: JobView) -> None:
+    """What it reported; of a job that is over, what it had reported last."""
+    course, record = job.course, job.record
+    if course is None or record.phase != ACTIVE:
+        view.step, view.total, view.metric, view.value = record.step, record.total, record.metric, record.value
+        return
+    training = backend.book.training
+    view.step, view.total, view.metric, view.value = course.step, course.total, course.metric, course.value
+    if course.value is not None:
+        view.growth = training.growth_of(course).name.lower()
+    if record.is_live and (band := training.eta(course)) is not None:
+        low, middle, high = (each if math.isfinite(each) else None for each in (band.low, band.middle, band.high))
+        view.eta_low_seconds, view.eta_seconds, view.eta_high_seconds = low, middle, high
+
+
+def node_views(backend: LocalBackend) -> list[NodeView]:
+    book = backend.book
+    room = Room(book.slices.table())
+    jobs: dict[str, list[str]] = {node.name: [] for node in book.slices.nodes}
+    for job in book.active():
+        if job.home.workers:
+            room.occupy(job.shape, job.home)
+        attempt = job.record.attempt
+        seats = {replica.node for replica in attempt.live} if attempt is not None else set()
+        for name in seats & jobs.keys():
+            jobs[name].append(job.name)
+    return [_node(backend, node, row, room, jobs[node.name]) for row, node in enumerate(book.slices.nodes)]
+
+
+def _node(backend: LocalBackend, node: LocalNode, row: int, room: Room, jobs: list[str]) -> NodeView:
+    parts = sum(room.shared.get(row, {}).values())
+    state = backend.closed.get(node.name, "ready")
+    words = backend.means.groups.words
+    return NodeView(
+        node.name,
+        "cordoned" if state == "draining" and not jobs else state,
+        float(len(node.cores)),
+        room.free.item(Resource.CPUS, row) / MILLI,
+        float(len(node.devices)),
+        (room.free.item(Resource.DEVICES, row) + parts) / MILLI,
+        node.memory_bytes,
+        room.free.item(Resource.MEMORY, row),
+        backend.book.slices.is_shared,
+        f"{words}; {node.notice}" if node.notice else words,
+        jobs,
+    )

@@ -1,0 +1,45 @@
+"""`sterna create`: jobs from manifests."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from sterna.cli.client import ServerUrl, State, client
+
+File = Annotated[str, typer.Option("--filename", "-f", metavar="FILE", help="Manifests, YAML or JSON; - reads stdin.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print names only.")]
+
+
+def command(file: File, quiet: Quiet = False, state: State = None, server: ServerUrl = None) -> None:
+    """Create every job in a file of manifests, or none.
+
+    TrainingJob, TFJob, MPIJob, PyTorchJob and Pod are understood. The container's command is run in this folder; its
+    image is not used.
+
+    \b
+    Examples:
+      sterna create -f job.yaml
+      cat *.yaml | sterna create -f -
+    """
+    from sterna.cli.submit import new_key, show_created
+    from sterna.errors import UserError
+    from sterna.workloads.text import read_text
+
+    text = sys.stdin.read() if file == "-" else read_text(file, "a YAML or JSON file")
+    cwd = os.getcwd() if server is None else ""
+    source = "stdin" if file == "-" else file
+    try:
+        answer = client(state, server).create(text.encode(), False, cwd, new_key())
+    except UserError as error:
+        raise UserError(_named(str(error), source)) from None
+    answer["notices"] = [_named(notice, source) for notice in answer["notices"]]
+    show_created(answer, quiet)
+
+
+def _named(sentence: str, source: str) -> str:
+    """The cluster knows the text, not where it came from."""
+    return sentence.replace("the request", source, 1)

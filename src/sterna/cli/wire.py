@@ -1,0 +1,109 @@
+"""One question over HTTP, one answer: what commands need of the protocol, and no more.
+
+HTTP/1.0, so that an answer ends where the connection does. The standard library's client would do, but importing it
+(mail headers, certificates) takes as long as all the rest of a command that asks one question.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from sterna.errors import Retry
+
+_LONGEST_LINE = 1 << 16
+
+
+class Opens(Protocol):
+    """How a connection is made."""
+
+    def __call__(self, timeout_seconds: float | None) -> socket.socket: ...
+
+
+class Reply:
+    """An answer whose head has been read; the body may still be on its way."""
+
+    def __init__(self, end: socket.socket, file: BinaryIO) -> None:
+        self._end, self._file = end, file
+        version, _, rest = _line(file).partition(b" ")
+        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+            raise Retry("What answers there does not speak HTTP; check the address.")
+        self.status = int(rest[:3])
+        self.headers: dict[str, str] = {}
+        while line := _line(file):
+            name, _, value = line.partition(b":")
+            self.headers[name.decode("latin-1").strip().lower()] = value.decode("latin-1").strip()
+
+    def __enter__(self) -> Reply:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._end.close()
+
+    def read(self) -> bytes:
+        """All of the body."""
+        text = self._file.read()
+        if len(text) < int(self.headers.get("content-length", len(text))):
+            raise ConnectionResetError("the answer was cut off")
+        return text
+
+    def lines(self) -> Iterator[bytes]:
+        """The body's lines as they come."""
+        yield from self._file
+
+    def wait_at_most(self, seconds: float) -> None:
+        self._end.settimeout(seconds)
+
+
+def ask(
+    opens: Opens, timeout_seconds: float, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
+) -> Reply:
+    """Send a question and read the head of its answer. What the system refuses is raised as it is."""
+    end = opens(timeout_seconds)
+    try:
+        head = [f"{method} {path} HTTP/1.0", *(f"{name}: {value}" for name, value in headers.items())]
+        if body or method not in ("GET", "DELETE"):
+            head.append(f"Content-Length: {len(body)}")
+        end.sendall("\r\n".join([*head, "", ""]).encode("latin-1") + body)
+        return Reply(end, end.makefile("rb"))
+    except BaseException:
+        end.close()
+        raise
+
+
+def open_socket(path: Path, timeout_seconds: float | None) -> socket.socket:
+    """A unix socket, by way of its folder: its address holds 107 bytes, and a path may be longer."""
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    end.settimeout(timeout_seconds)
+    folder = -1
+    try:
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        end.connect(f"/proc/self/fd/{folder}/{path.name}")
+    except BaseException:
+        end.close()
+        raise
+    finally:
+        if folder >= 0:
+            os.close(folder)
+    return end
+
+
+def open_address(host: str, port: int, is_secure: bool, timeout_seconds: float | None) -> socket.socket:
+    """A connection to a host; a secure one trusts what the system trusts, or `$SSL_CERT_FILE`."""
+    end = socket.create_connection((host, port), timeout_seconds)
+    if not is_secure:
+        return end
+    import ssl
+
+    return ssl.create_default_context().wrap_socket(end, server_hostname=host)
+
+
+def _line(file: BinaryIO) -> bytes:
+    line = file.readline(_LONGEST_LINE)
+    if not line.endswith(b"\n"):
+        raise ConnectionResetError("the answer was cut off")
+    return line.rstrip(b"\r\n")

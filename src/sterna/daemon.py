@@ -1,0 +1,345 @@
+"""The daemon of a local cluster, `sterna up`: one process that decides, acts, answers, and may be killed at any moment.
+
+It holds the lock of its state folder, recovers what a predecessor left, and then runs two things side by side: the
+controller's loop and the API. When it ends, training goes on; the next one finds everything again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import sterna
+from sterna.backends.local.backend import LocalBackend
+from sterna.backends.local.book import Book
+from sterna.backends.local.cgroups import Control, find_control
+from sterna.backends.local.cluster import LocalCluster
+from sterna.backends.local.distribution import Distribution
+from sterna.backends.local.endings import Patience
+from sterna.backends.local.environment import Surroundings, offer_agent
+from sterna.backends.local.files import owned_folder, replace_whole
+from sterna.backends.local.launching import Means
+from sterna.backends.local.nodes import Machine, Slices, sliced, this_machine
+from sterna.backends.local.process_client import check_state_folder
+from sterna.backends.local.process_table import boot_id, process
+from sterna.backends.local.pulse import KernelPulse
+from sterna.backends.local.records import Places
+from sterna.backends.local.recovery import recover
+from sterna.backends.local.replica import Launcher
+from sterna.backends.local.store import Store
+from sterna.backends.local.store_journal import StoredJournal
+from sterna.control.backend import Backend
+from sterna.control.controller import Controller, Recorder
+from sterna.control.limited import RateLimited
+from sterna.control.verbs import PolicyView
+from sterna.engine.decide import Rules
+from sterna.errors import SternaError, UserError
+from sterna.model.plan import Decision
+from sterna.model.snapshot import Snapshot
+from sterna.settings import placement_for
+from sterna.wiring import growth_rule_of, make_rules
+
+if TYPE_CHECKING:
+    from sterna.api import Encryption, Server
+
+LOCK, ABOUT, SOCKET, TOKEN, DATABASE = "daemon.lock", "daemon.json", "api.sock", "token", "sterna.db"
+
+_DEFAULT = PolicyView("elastic-fifo", "stay", "none", "equal", "serving", 0.0)
+_SHARED = PolicyView("fifo", "spread", "specon", "finish", "serving", 0.0)
+"""Where jobs share nodes all of them run, and what is decided is who gets how much of the CPU."""
+_TROUBLE_SECONDS = 1.0
+_MOST_TROUBLE_SECONDS = 30.0
+_STOP_SECONDS = 10.0
+_LONG_ROUND_SECONDS = 0.02
+_MOST_PAUSE_SECONDS = 0.2
+_QUIET_SECONDS = 1.0
+"""After which a round is made that the journal still wants to hear of."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a daemon is started."""
+
+    state: Path
+    nodes: str = "auto"
+    shared: bool = False
+    rules: tuple[tuple[str, str], ...] = ()
+    """Rules that were chosen, by the names of `PolicyView`; others are as they were, or the usual ones."""
+    listen: str = ""
+    as_submitter: bool = False
+    patience: Patience | None = None
+    has_api: bool = True
+
+
+class Daemon:
+    """A local cluster that runs in this process. Use it as a context manager, or by `run`."""
+
+    def __init__(self, options: Options, encryption: Encryption | None = None) -> None:
+        self.options, self._encryption = options, encryption
+        self.state = owned_folder(options.state.expanduser().absolute())
+        self._lock = _locked(self.state)
+        check_state_folder(self.state)
+        self._clock = steady_clock()
+        machine = this_machine()
+        slices = sliced(options.nodes, machine, options.shared)
+        self.store = Store(self.state / DATABASE)
+        self._server: Server | None = None
+        try:
+            self._assemble(slices, machine)
+        except BaseException:
+            self.store.close()
+            os.close(self._lock)
+            raise
+
+    def _assemble(self, slices: Slices, machine: Machine) -> None:
+        places = Places(self.state)
+        places.jobs.mkdir(mode=0o700, exist_ok=True)
+        offer_agent(places)
+        view = self._chosen(slices)
+        rules = make_local_rules(view)
+        self.book = Book(self.store, slices, self._clock, growth_rule_of(rules))
+        control = find_control(self.state)
+        _make_nodes(control, slices)
+        means = Means(Launcher(self.state), control, Surroundings(places), self.options.as_submitter)
+        self.backend = LocalBackend(self.book, means, KernelPulse(), patience=self.options.patience)
+        self.cluster = LocalCluster(self.backend, view, make_local_rules, tell_story)
+        self._thread = threading.Thread(target=self._decide, name="controller", daemon=True)
+
+    def _chosen(self, slices: Slices) -> PolicyView:
+        """What was asked for now, over what was in force before, over what is usual."""
+        kept = self.store.read("SELECT value FROM settings WHERE name = 'rules'")
+        usual = _SHARED if slices.is_shared else _DEFAULT
+        view = msgspec.json.decode(kept[0][0], type=PolicyView) if kept else msgspec.structs.replace(usual)
+        given = dict(self.options.rules)
+        if "policy" in given and "placement" not in given and not slices.is_shared:
+            given["placement"] = placement_for(given["policy"])
+        for name, value in given.items():
+            setattr(view, name, float(value) if name == "rate_limit_seconds" else value)
+        return view
+
+    # Life.
+
+    def __enter__(self) -> Daemon:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Recover, decide, answer; returns when clients find it."""
+        with suppress(OSError, ValueError):
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a descriptor for each process that runs
+        try:
+            recover(self.backend)
+            if self.options.has_api:
+                self._serve()
+        except BaseException:
+            self.stop()
+            raise
+        self._thread.start()
+        self._tell_where()
+
+    def _serve(self) -> None:
+        from sterna.api import serve
+
+        server = serve(
+            self.cluster,
+            self.state / SOCKET,
+            self.options.listen,
+            self.state / TOKEN,
+            encryption=self._encryption,
+            as_submitter=self.options.as_submitter,
+        )
+        self._server = server
+        token = "" if server.token_file is None else str(server.token_file)
+        certificate = self._encryption.certificate if self._encryption else ""
+        self.backend.means.around.tell_url(server.url, token, certificate)
+
+    def _tell_where(self) -> None:
+        me = process(os.getpid())
+        about = {
+            "pid": os.getpid(),
+            "start_ticks": me.ticks if me is not None else 0,
+            "boot_id": boot_id(),
+            "url": self.url,
+            "socket": str(self.state / SOCKET),
+            "version": sterna.__version__,
+        }
+        replace_whole(self.state / ABOUT, msgspec.json.encode(about) + b"\n", 0o600, durable=False)
+
+    @property
+    def url(self) -> str:
+        return self._server.url if self._server is not None else ""
+
+    def stop(self) -> None:
+        """End deciding and answering; what trains goes on."""
+        self.backend.close()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_SECONDS)
+        self.book.close()
+        if self._server is not None:
+            self._server.stop()
+        self.book.keep_lessons()
+        self.backend.watching.keep_positions()
+        self.store.close()
+        (self.state / ABOUT).unlink(missing_ok=True)
+        os.close(self._lock)
+
+    # The loop.
+
+    def _decide(self) -> None:
+        """Round after round, until the daemon ends. What goes wrong in one is told, and tried again later."""
+        in_force: Rules | None = None
+        loop: _Loop | None = None
+        trouble_seconds = _TROUBLE_SECONDS
+        while True:
+            try:
+                if loop is None or in_force is not self.cluster.rules_in_force:
+                    in_force = self.cluster.rules_in_force
+                    loop = self._loop(in_force)
+                until = loop.round(self._clock)
+                trouble_seconds = _TROUBLE_SECONDS
+            except SternaError as error:
+                self.book.note("", "trouble", f"A round was given up and is tried again: {error}")
+                until = self._clock() + trouble_seconds
+                trouble_seconds = min(2 * trouble_seconds, _MOST_TROUBLE_SECONDS)
+            backend: Backend = self.backend if loop is None else loop.backend
+            if not backend.wait(until):
+                return
+
+    def _loop(self, rules: Rules) -> _Loop:
+        view = self.cluster.rules()
+        backend: Backend = self.backend
+        if view.rate_limit_seconds:
+            backend = RateLimited(backend, view.rate_limit_seconds)
+        self.book.judge_by(growth_rule_of(rules))
+        journal = StoredJournal(self.store, view)
+        recorder = _Telling(self.book, Distribution(self.state / "distribution.csv", journal))
+        return _Loop(Controller(backend, rules, recorder), backend, journal)
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """The controller for one choice of rules."""
+
+    controller: Controller
+    backend: Backend
+    journal: StoredJournal
+
+    def round(self, clock: Callable[[], float]) -> float:
+        """Decide once; until when that stands. A long round is followed by a pause, so that others are answered and
+        what happens meanwhile is decided on together."""
+        began = clock()
+        until = self.controller.round().until
+        took = clock() - began
+        if took > _LONG_ROUND_SECONDS:
+            time.sleep(min(took, _MOST_PAUSE_SECONDS))
+        return min(until, clock() + _QUIET_SECONDS) if self.journal.is_behind else until
+
+
+class _Telling:
+    """Gives every job the reason of the last round, and hands the round on."""
+
+    def __init__(self, book: Book, then: Recorder) -> None:
+        self._book, self._then = book, then
+
+    def record(self, snapshot: Snapshot, decision: Decision) -> None:
+        self._then.record(snapshot, decision)
+        self._book.give_reasons(decision.reasons)
+
+
+def make_local_rules(view: PolicyView) -> Rules:
+    """Rules for real nodes: everything must be placed somewhere."""
+    if view.placement.partition(":")[0].strip() == "none":
+        raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
+    return make_rules(view.policy, view.placement, view.migration, view.share, view.claim)
+
+
+def tell_story(journal: Path, job: str) -> dict[str, object]:
+    from sterna.story.telling import explain
+
+    return explain(journal, job)
+
+
+def steady_clock() -> Callable[[], float]:
+    """Seconds since 1970 that never run backwards, whatever is done to the machine's clock."""
+    last = time.time()
+    lock = threading.Lock()
+
+    def now() -> float:
+        nonlocal last
+        with lock:
+            last = max(last, time.time())
+            return last
+
+    return now
+
+
+def _locked(state: Path) -> int:
+    """The state folder's lock, which the kernel takes back when we die."""
+    descriptor = os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UserError(
+            f"A daemon runs on '{state}' already; use it as it is, end it with sterna down, or choose another folder "
+            "with --state."
+        ) from None
+    return descriptor
+
+
+def _make_nodes(control: Control, slices: Slices) -> None:
+    for node in slices.nodes:
+        control.make_node(node.name, node.cores, node.memory_bytes if node.limits_memory else None)
+
+
+def run(
+    state: str | Path,
+    *,
+    nodes: str = "auto",
+    shared: bool = False,
+    listen: str = "",
+    policy: str = "",
+    placement: str = "",
+    migration: str = "",
+    share: str = "",
+    claim: str = "",
+    rate_limit_seconds: float | None = None,
+    as_submitter: bool = False,
+    encryption: Encryption | None = None,
+    ready: Callable[[Daemon], None] | None = None,
+) -> None:
+    """Be the daemon of this state folder until SIGTERM or SIGINT. `ready` is told when clients find it."""
+    given: dict[str, Any] = {
+        "policy": policy,
+        "placement": placement,
+        "migration": migration,
+        "share": share,
+        "claim": claim,
+        "rate_limit_seconds": "" if rate_limit_seconds is None else str(rate_limit_seconds),
+    }
+    rules = tuple((name, value) for name, value in given.items() if value)
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    with Daemon(Options(Path(state), nodes, shared, rules, listen, as_submitter), encryption) as daemon:
+        if ready is not None:
+            ready(daemon)
+        over.wait()

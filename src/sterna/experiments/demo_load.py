@@ -1,0 +1,65 @@
+"""Who used the CPUs: our jobs, ourselves, or others. The demo's claim rests on it, so it is measured and told.
+
+Read from /proc/stat, for the cores that the demo uses. Time that a hypervisor gave to somebody else counts as taken by
+others. What cannot be read (another kernel, a closed /proc) is told as unknown, never as nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_STAT = Path("/proc/stat")
+_BUSY = (0, 1, 2, 5, 6, 7)
+"""user, nice, system, irq, softirq, steal; idle, waiting for disks, and guests (counted as user already) are not."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Counters at one instant."""
+
+    at: float
+    busy_seconds: float
+    """Of the watched cores, by whomever; no number where unknown."""
+    own_seconds: float
+    """Of this process and what it has waited for."""
+
+
+class LoadMeter:
+    """Watches some cores."""
+
+    def __init__(self, cores: Collection[int], allowed: int, stat: Path = _STAT) -> None:
+        self._cores, self._stat = frozenset(cores), stat
+        self._part = len(self._cores) / max(allowed, 1)
+        """Of our own time that was probably spent on these cores."""
+
+    def read(self) -> Reading:
+        used = os.times()
+        own = used.user + used.system + used.children_user + used.children_system
+        return Reading(time.monotonic(), self._busy_seconds(), own)
+
+    def _busy_seconds(self) -> float:
+        try:
+            lines = self._stat.read_text(encoding="ascii").splitlines()
+        except OSError:
+            return float("nan")
+        ticks, seen = 0, set()
+        for line in lines:
+            name, *counts = line.split()
+            if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in self._cores:
+                seen.add(int(name[3:]))
+                ticks += sum(int(counts[at]) for at in _BUSY if at < len(counts))
+        return ticks / _TICKS_PER_SECOND if seen == self._cores else float("nan")
+
+    def others(self, since: Reading, until: Reading, job_seconds: float) -> float:
+        """The part of the watched cores that neither our jobs nor we ourselves used; no number where unknown."""
+        span = (until.at - since.at) * len(self._cores)
+        if span <= 0:
+            return float("nan")
+        own = (until.own_seconds - since.own_seconds) * self._part
+        left = until.busy_seconds - since.busy_seconds - job_seconds - own
+        return left if left != left else min(max(left / span, 0.0), 1.0)

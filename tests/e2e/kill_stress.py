@@ -1,0 +1,274 @@
+"""Kills everything that starts, holds or runs replicas, at random moments and at named points, and looks whether all
+is kept.
+
+Run as a program for the long form: `python -m tests.e2e.kill_stress --kills 1000 --seed 7`. The driver plays the
+daemon by its rules: an intent that nobody claimed is voided, a lost attempt is killed before the next one begins.
+After every kill: never two main processes of a job, let alone of a folder. In the end: nothing runs, and every folder
+tells how it went.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sterna.backends.local.cgroups import Control, find_control
+from sterna.backends.local.process_claim import read_claim
+from sterna.backends.local.process_crash import POINTS, VARIABLE
+from sterna.backends.local.process_table import Process, process
+from sterna.backends.local.replica import Phase
+from tests.e2e.replicas import Replicas, an_intent, command_line, living, numbers, until
+
+_JOBS = 3
+_NOT_AT_START = ("launcher.stopping", "launcher.voiding")
+_SCRIPTS = (
+    "sleep 1000 & exec sleep 1000",
+    'trap "exit 0" TERM; (setsid sleep 1000 &) ; while :; do sleep 0.02; done',
+    'trap "" TERM; sh -c "sleep 1000 & sleep 1000" & while :; do sleep 0.02; done',
+    "sleep 0.03; exit 3",
+)
+
+
+class BrokenPromiseError(AssertionError):
+    """Something that must never happen has happened."""
+
+
+@dataclass
+class Job:
+    name: str
+    attempt: int = 0
+    folder: Path | None = None
+    caller: int = 0
+    """The process that is asking for a start or a stop; 0: none."""
+    shim_may_die: bool = False
+    """Its shim was killed, or told to crash: then, and only then, the attempt may be lost."""
+
+
+@dataclass
+class Stress:
+    """One run; everything that is chosen comes from the seed."""
+
+    replicas: Replicas
+    seed: int
+    control: Control | None = None
+    """Where every other attempt runs in control groups; None: all run without."""
+    kills: Counter[str] = field(default_factory=Counter)
+    """SIGKILLs that were sent, by what they hit."""
+    armed: Counter[str] = field(default_factory=Counter)
+    """Crash points that were set on top of it; not every one is reached before something else happens."""
+    ends: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.jobs = [Job(f"job-{number}") for number in range(_JOBS)]
+        if self.control is not None:
+            self.control.make_node("node-0", sorted(os.sched_getaffinity(0)))
+
+    def run(self, kills: int) -> None:
+        while self.kills.total() < kills:
+            self._step(self.random.choice(POINTS) if self.random.random() < 0.3 else "")
+            self._check()
+        self._heal()
+
+    def _step(self, point: str) -> None:
+        """Move one job on by one stage, with trouble on the way."""
+        job = self.random.choice(self.jobs)
+        self._settle(job)
+        if job.folder is None:
+            self._begin(job, "" if point in _NOT_AT_START else point)
+        elif self.random.random() < 0.4:
+            point = point if point in _NOT_AT_START else ""
+            self._call(job, self._void if point == "launcher.voiding" else self._stop, point)
+        time.sleep(self.random.random() * 0.02)
+        if self.random.random() < 0.7:
+            self._kill_someone()
+
+    def _begin(self, job: Job, point: str) -> None:
+        job.attempt += 1
+        job.folder = self.replicas.folder(job.name, job.attempt)
+        job.shim_may_die = point.startswith("shim")
+        script = 'echo "$$" >> "$STERNA_DIR/mains"; ' + self.random.choice(_SCRIPTS)
+        path = os.environ.get("PATH", os.defpath)
+        environment = {"PATH": path, "STRESS_JOB": job.name}
+        groups = list(self.control.make_job("node-0", job.name)) if self.control and job.attempt % 2 else []
+        intent = an_intent(["sh", "-c", script], env=environment, groups=groups, grace_seconds=0.2)
+        self._call(job, lambda job: self.replicas.launcher.start(_of(job), intent), point)
+
+    def _stop(self, job: Job) -> None:
+        self.replicas.launcher.stop(_of(job), self.random.choice((0.0, 0.05, 0.2)), "stress")
+
+    def _void(self, job: Job) -> None:
+        self.replicas.launcher.void(_of(job))
+
+    def _call(self, job: Job, what: Callable[[Job], None], point: str) -> None:
+        """In a process of its own, as a daemon that may die over it."""
+        if job.caller:
+            return
+        if point:
+            self.armed[point] += 1
+        job.caller = os.fork()
+        if job.caller:
+            return
+        try:
+            if point:
+                os.environ[VARIABLE] = point
+            what(job)
+        finally:
+            os._exit(0)
+
+    def _kill_someone(self) -> None:
+        ours = self._ours()
+        callers = [found for job in self.jobs if job.caller and (found := process(job.caller)) is not None]
+        candidates = [each for each in (*ours, *callers) if not each.is_gone]
+        if not candidates:
+            return
+        chosen = self.random.choice(sorted(candidates, key=lambda each: each.pid))
+        for job in self.jobs:
+            claim = read_claim(str(job.folder)) if job.folder else None
+            if claim.pid == chosen.pid if claim is not None else _is_of_package(chosen.pid):
+                job.shim_may_die = True  # or it may be the one that is just about to claim
+        self.kills[self._kind(chosen)] += 1
+        try:
+            os.kill(chosen.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def _ours(self) -> list[Process]:
+        mark = str(self.replicas.state.resolve()).encode()
+        return [each for each in living() if each.pid != os.getpid() and _belongs(each.pid, mark)]
+
+    def _kind(self, chosen: Process) -> str:
+        if any(job.caller == chosen.pid for job in self.jobs):
+            return "caller"
+        if not _is_of_package(chosen.pid):
+            return "main" if chosen.session == chosen.pid else "child"
+        parent = process(chosen.parent)
+        return "shim" if parent is not None and _is_of_package(parent.pid) else "zygote or its orphans"
+
+    def _settle(self, job: Job) -> None:
+        """What a daemon does when it looks at an attempt: decide whether it is over."""
+        if job.caller and os.waitpid(job.caller, os.WNOHANG)[0]:
+            job.caller = 0
+        if job.folder is None or job.caller:
+            return
+        launcher, folder = self.replicas.launcher, job.folder
+        found = launcher.look(folder)
+        if found.phase is Phase.ABSENT:
+            self._over(job, "never asked for")
+        elif (found.phase is Phase.ASKED and launcher.void(folder)) or found.phase is Phase.VOID:
+            self._over(job, "void")
+        elif found.phase is Phase.ENDED:
+            self._over(job, "recorded")
+        elif found.phase is Phase.LOST:
+            if not job.shim_may_die:
+                raise BrokenPromiseError(f"{folder} is lost, though nobody touched its shim")
+            if not launcher.kill(folder):
+                raise BrokenPromiseError(f"{folder} cannot be killed")
+            self._over(job, "lost")
+
+    def _over(self, job: Job, how: str) -> None:
+        self.ends[how] += 1
+        alive = self._mains(job)
+        if alive:
+            raise BrokenPromiseError(f"{job.folder} is over ({how}), but {[each.pid for each in alive]} still run")
+        if len(numbers(_of(job) / "mains")) > 1:
+            raise BrokenPromiseError(f"{job.folder} had two main processes")
+        job.folder = None
+
+    def _check(self) -> None:
+        for job in self.jobs:
+            alive = [each for each in self._mains(job) if each.session == each.pid and _is_shell(each.pid)]
+            if len(alive) > 1:
+                raise BrokenPromiseError(f"{job.name} has {len(alive)} main processes")
+
+    def _mains(self, job: Job) -> list[Process]:
+        mark = f"STRESS_JOB={job.name}".encode()
+        state = str(self.replicas.state.resolve()).encode()
+        return [each for each in living() if mark in _environment(each.pid) and state in _environment(each.pid)]
+
+    def _heal(self) -> None:
+        """No more trouble: everything must come to an end that can be told."""
+        for job in self.jobs:
+            if job.caller:
+                os.waitpid(job.caller, 0)
+                job.caller = 0
+            deadline = time.monotonic() + 30
+            while job.folder is not None:
+                self._stop(job)
+                self._settle(job)
+                if time.monotonic() > deadline:
+                    raise BrokenPromiseError(
+                        f"{job.folder} does not come to an end: {self.replicas.launcher.look(job.folder)}"
+                    )
+                time.sleep(0.005)
+        self.replicas.launcher.retire()
+        until(lambda: not self._ours(), 30)
+        if self.control is not None:
+            for job in self.jobs:
+                self.control.remove("node-0", job.name)
+            self.control.close()
+
+
+def _of(job: Job) -> Path:
+    assert job.folder is not None
+    return job.folder
+
+
+def _belongs(pid: int, mark: bytes) -> bool:
+    return (_is_of_package(pid) and mark.decode() in command_line(pid)) or b"STERNA_DIR=" + mark in _environment(pid)
+
+
+def _is_of_package(pid: int) -> bool:
+    """The zygote, a shim, or a child that has not become its own program yet."""
+    return any("sterna.backends.local.zygote" in word for word in command_line(pid))
+
+
+def _is_shell(pid: int) -> bool:
+    return command_line(pid)[:1] == ["sh"]
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Kill launcher, zygote, shims and replicas, and look whether all is kept."
+    )
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    state = Path(tempfile.mkdtemp(prefix="sterna-stress-"))
+    control = find_control(state)
+    print(f"control: {control.words}")
+    stress = Stress(Replicas(state), options.seed, control)
+    began = time.monotonic()
+    try:
+        stress.run(options.kills)
+    except BrokenPromiseError as error:
+        print(f"seed {options.seed}, after {stress.kills.total()} kills: {error}; see {state}", file=sys.stderr)
+        stress.replicas.close()
+        return 1
+    print(f"{stress.kills.total()} kills in {time.monotonic() - began:.0f} s, seed {options.seed}")
+    print("kills:", dict(stress.kills.most_common()))
+    print("crash points set:", dict(stress.armed.most_common()))
+    print("attempts ended:", dict(stress.ends.most_common()))
+    shutil.rmtree(state)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""A state folder with real replicas in it, for tests: starts them, waits for facts with a bound, leaves nothing
+behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from sterna.backends.local.process_table import Process, process, processes
+from sterna.backends.local.replica import Intent, Launcher, Phase, ReplicaState
+
+PATIENCE_SECONDS = 30.0
+
+NOTE_MAIN = 'echo "$$" >> "$STERNA_DIR/mains"; '
+"""A shell line by which a main process leaves a trace, however short it lives."""
+
+
+def until(fact: Callable[[], bool], within_seconds: float = PATIENCE_SECONDS) -> None:
+    """Wait for something to become true; a test that waits in vain says for what."""
+    deadline = time.monotonic() + within_seconds
+    while not fact():
+        assert time.monotonic() < deadline, f"did not come true within {within_seconds} s"
+        time.sleep(0.002)
+
+
+class Replicas:
+    """Replicas of one state folder."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.launcher = Launcher(state)
+        self.folders: list[Path] = []
+
+    def folder(self, job: str = "job", attempt: int = 1, replica: str = "worker-0") -> Path:
+        folder = self.state.resolve() / "jobs" / job / str(attempt) / replica
+        if folder not in self.folders:
+            self.folders.append(folder)
+        return folder
+
+    def start(self, folder: Path, command: Sequence[str], **more: object) -> None:
+        self.launcher.start(folder, an_intent(command, **more))
+
+    def shell(self, folder: Path, script: str, **more: object) -> None:
+        self.start(folder, ["sh", "-c", NOTE_MAIN + script], **more)
+
+    def python(self, folder: Path, script: str, **more: object) -> None:
+        self.start(folder, [sys.executable, "-S", "-c", script], **more)
+
+    def until(self, folder: Path, *phases: Phase) -> ReplicaState:
+        until(lambda: self.launcher.look(folder).phase in phases)
+        return self.launcher.look(folder)
+
+    def run(self, folder: Path, script: str, **more: object) -> ReplicaState:
+        self.shell(folder, script, **more)
+        return self.until(folder, Phase.ENDED)
+
+    def zygote(self) -> int:
+        """Its pid; 0 if none runs."""
+        found = [each.pid for each in living() if str(self.state.resolve()) in command_line(each.pid)[-2:]]
+        shims = {self.launcher.look(folder).shim_pid for folder in self.folders}
+        zygotes = [pid for pid in found if pid not in shims and process(pid) is not None]
+        return min(zygotes, default=0)
+
+    def close(self) -> None:
+        for folder in self.folders:
+            if folder.is_dir():
+                self.launcher.void(folder)
+                assert self.launcher.kill(folder), f"{folder} cannot be killed"
+        self.launcher.retire()
+        until(lambda: not self.leftovers())
+
+    def leftovers(self) -> list[str]:
+        """Processes of ours that still run: those with the state folder in their command line or environment."""
+        mark = str(self.state.resolve()).encode()
+        return [
+            f"{each.pid} {command_line(each.pid)}"
+            for each in living()
+            if each.pid != os.getpid() and mark in _facts(each.pid) and _is_ours(each.pid, mark)
+        ]
+
+
+def an_intent(command: Sequence[str], **more: object) -> Intent:
+    facts: dict[str, object] = {
+        "token": "token",
+        "command": list(command),
+        "env": {"PATH": os.environ.get("PATH", os.defpath)},
+        "cwd": "/",
+        "grace_seconds": 5.0,
+        "groups": [],
+    }
+    return Intent.from_record({**facts, **more})
+
+
+def living() -> list[Process]:
+    return [each for each in processes() if not each.is_gone]
+
+
+def command_line(pid: int) -> list[str]:
+    return _file(pid, "cmdline").decode(errors="replace").split("\0")[:-1]
+
+
+def is_running(pid: int) -> bool:
+    found = process(pid)
+    return found is not None and not found.is_gone
+
+
+def numbers(path: Path) -> list[int]:
+    """The pids that a script wrote down, one a line."""
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def _facts(pid: int) -> bytes:
+    return _file(pid, "cmdline") + b"\0" + _file(pid, "environ")
+
+
+def _is_ours(pid: int, mark: bytes) -> bool:
+    """Not whoever runs the tests with a folder of theirs on the command line."""
+    return b"STERNA_DIR=" + mark in _file(pid, "environ") or b"sterna.backends.local.zygote" in _file(pid, "cmdline")
+
+
+def _file(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    """Closed, and looked after: a test that leaves a process behind fails."""
+    world = Replicas(tmp_path / "state")
+    world.state.mkdir()
+    try:
+        yield world
+    finally:
+        world.close()

@@ -1,0 +1,125 @@
+"""Whoever dies at whatever named point: one main process at most, no orphan, and a folder that tells what to do
+next."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from sterna.backends.local.process_crash import CRASH_STATUS, POINTS, VARIABLE
+from sterna.backends.local.process_table import is_alive
+from sterna.backends.local.replica import Phase
+from tests.e2e.replicas import NOTE_MAIN, Replicas, an_intent, numbers, until
+
+LASTING = 'sleep 1000 & (setsid sleep 1000 &); trap "exit 0" TERM; while :; do sleep 0.02; done'
+
+
+def call(point: str, what: str, replicas: Replicas, folder: Path) -> int:
+    """Start, stop or void in a process of its own that dies at the point; its exit status."""
+    caller = os.fork()
+    if caller == 0:
+        status = 1
+        try:
+            os.environ[VARIABLE] = point
+            launcher = replicas.launcher
+            if what == "start":
+                launcher.start(folder, an_intent(["sh", "-c", NOTE_MAIN + LASTING]))
+            elif what == "stop":
+                launcher.stop(folder, 0.2, "test")
+            else:
+                launcher.void(folder)
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(caller, 0)[1])
+
+
+def recover(replicas: Replicas, folder: Path) -> Phase:
+    """What a daemon does that comes back; how the attempt went."""
+    launcher = replicas.launcher
+    if launcher.look(folder).phase is Phase.ABSENT or launcher.void(folder):
+        return Phase.VOID
+    launcher.stop(folder, 0.2, "recovery")
+    found = replicas.until(folder, Phase.ENDED, Phase.LOST)
+    if found.phase is Phase.LOST:
+        assert launcher.kill(folder)
+    return found.phase
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_leaves_a_folder_that_can_be_recovered(replicas: Replicas, point: str) -> None:
+    folder = replicas.folder()
+    status = call(point, "start", replicas, folder)
+    if point == "launcher.stopping":
+        status = call(point, "stop", replicas, folder)
+    elif point == "launcher.voiding":
+        status = call(point, "void", replicas, folder)
+    assert status == (CRASH_STATUS if point.startswith("launcher") else 0)
+    recover(replicas, folder)
+    assert len(numbers(folder / "mains")) <= 1
+    until(lambda: not any(str(folder) in line for line in replicas.leftovers()))
+    # The next attempt is another folder, and it starts whatever became of the one before.
+    following = replicas.folder(attempt=2)
+    assert replicas.run(following, "exit 0").is_over
+    assert len(numbers(following / "mains")) == 1
+
+
+@pytest.mark.parametrize("point", ["zygote.received", "zygote.forked"])
+def test_a_zygote_that_dies_over_a_request_is_replaced_and_the_replica_runs_once(
+    replicas: Replicas, point: str
+) -> None:
+    folder = replicas.folder()
+    assert call(point, "start", replicas, folder) == 0
+    replicas.until(folder, Phase.RUNNING)
+    replicas.launcher.stop(folder, 5.0, "test")
+    replicas.until(folder, Phase.ENDED)
+    assert len(numbers(folder / "mains")) == 1
+
+
+@pytest.mark.parametrize(
+    "point", ["shim.started", "shim.recorded", "shim.asked", "shim.killing", "shim.recording-exit"]
+)
+def test_an_attempt_whose_record_was_lost_is_told_apart(replicas: Replicas, point: str) -> None:
+    folder = replicas.folder()
+    call(point, "start", replicas, folder)
+    until(lambda: replicas.launcher.look(folder).is_claimed)
+    assert recover(replicas, folder) is Phase.LOST
+
+
+def test_replicas_outlive_the_zygote_and_are_recorded(replicas: Replicas) -> None:
+    folder, later = replicas.folder(), replicas.folder("later")
+    replicas.shell(folder, LASTING)
+    replicas.until(folder, Phase.RUNNING)
+    os.kill(replicas.zygote(), signal.SIGKILL)
+    assert replicas.run(later, "exit 0").is_over, "a new zygote is started when it is needed"
+    replicas.launcher.stop(folder, 5.0, "test")
+    found = replicas.until(folder, Phase.ENDED)
+    assert found.exit is not None
+    assert found.exit.was_asked
+
+
+def test_a_zombie_is_gone_though_it_keeps_its_number(replicas: Replicas) -> None:
+    """A stopped zygote cannot wait for its shim: the shim stays a zombie with pid and start time."""
+    folder = replicas.folder()
+    replicas.shell(folder, LASTING)
+    shim = replicas.until(folder, Phase.RUNNING).shim_pid
+    zygote = replicas.zygote()
+    os.kill(zygote, signal.SIGSTOP)
+    try:
+        os.kill(shim, signal.SIGKILL)
+        until(lambda: Path(f"/proc/{shim}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        assert replicas.launcher.look(folder).phase is Phase.LOST
+        assert replicas.launcher.kill(folder)
+    finally:
+        os.kill(zygote, signal.SIGCONT)
+
+
+def test_a_process_is_known_by_boot_and_start_time_too() -> None:
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert is_alive(os.getpid(), int(stat[19]), boot)
+    assert not is_alive(os.getpid(), int(stat[19]) + 1, boot)
+    assert not is_alive(os.getpid(), int(stat[19]), "another-boot")

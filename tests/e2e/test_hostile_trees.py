@@ -1,0 +1,111 @@
+"""Trees of processes that resist are ended to the last one, with control groups and without, with the shim and
+without."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sterna.backends.local.cgroup_affinity import AffinityControl
+from sterna.backends.local.cgroups import Control, find_control
+from sterna.backends.local.replica import Phase
+from tests.e2e.hostile import COUNTS, TREES
+from tests.e2e.replicas import Replicas, is_running, living, numbers, until
+
+
+@pytest.fixture(params=["in groups", "without groups"])
+def groups(request: pytest.FixtureRequest, replicas: Replicas) -> Iterator[list[str]]:
+    """What an intent carries: real control groups, where this machine allows them, or none."""
+    if request.param == "without groups":
+        yield []
+        return
+    control = find_control(replicas.state)
+    if isinstance(control, AffinityControl):
+        pytest.skip("no control groups here: run as root, or in a delegated group")
+    control.make_node("node-0", sorted(os.sched_getaffinity(0)))
+    yield list(control.make_job("node-0", "job"))
+    for folder in replicas.folders:
+        replicas.launcher.kill(folder)
+    _close(control)
+
+
+def _close(control: Control) -> None:
+    control.remove("node-0", "job")
+    control.remove_node("node-0")
+    control.close()
+
+
+def _grown(replicas: Replicas, name: str, groups: list[str]) -> Path:
+    """A tree at its full size."""
+    folder = replicas.folder()
+    replicas.python(folder, TREES[name], groups=groups)
+    until(lambda: len(numbers(folder / "pids")) >= COUNTS[name])
+    replicas.until(folder, Phase.RUNNING)
+    return folder
+
+
+def _survivors(folder: Path) -> list[int]:
+    noted = [pid for pid in numbers(folder / "pids") if is_running(pid)]
+    marked = f"STERNA_DIR={folder}".encode()
+    return noted + [each.pid for each in living() if marked in _environment(each.pid)]
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_shim_ends_every_one_of_it(replicas: Replicas, name: str, groups: list[str]) -> None:
+    folder = _grown(replicas, name, groups)
+    replicas.launcher.stop(folder, 0.0, "test")
+    found = replicas.until(folder, Phase.ENDED)
+    assert _survivors(folder) == []
+    assert found.exit is not None
+    assert found.exit.signal == signal.SIGKILL
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_a_killed_shim_takes_all_of_it_along(replicas: Replicas, name: str, groups: list[str]) -> None:
+    """Nobody has to ask: the zygote inherits the orphans and ends them, also while no daemon runs."""
+    folder = _grown(replicas, name, groups)
+    os.kill(replicas.launcher.look(folder).shim_pid, signal.SIGKILL)
+    until(lambda: replicas.launcher.look(folder).phase is Phase.LOST)
+    until(lambda: _survivors(folder) == [])
+
+
+@pytest.mark.parametrize("name", [name for name in TREES if name not in ("forgetful", "runner")])
+def test_without_shim_and_zygote_the_launcher_finds_all_of_it(replicas: Replicas, name: str, groups: list[str]) -> None:
+    folder = _grown(replicas, name, groups)
+    os.kill(replicas.zygote(), signal.SIGKILL)
+    os.kill(replicas.launcher.look(folder).shim_pid, signal.SIGKILL)
+    until(lambda: replicas.launcher.look(folder).phase is Phase.LOST)
+    assert replicas.launcher.kill(folder)
+    assert _survivors(folder) == []
+
+
+def test_in_groups_even_one_that_hides_is_found_without_shim_and_zygote(replicas: Replicas, groups: list[str]) -> None:
+    if not groups:
+        pytest.skip("without groups nothing leads from a daemon with an empty environment to its folder")
+    folder = _grown(replicas, "forgetful", groups)
+    os.kill(replicas.zygote(), signal.SIGKILL)
+    os.kill(replicas.launcher.look(folder).shim_pid, signal.SIGKILL)
+    until(lambda: replicas.launcher.look(folder).phase is Phase.LOST)
+    assert replicas.launcher.kill(folder)
+    assert _survivors(folder) == []
+
+
+def test_siblings_in_the_same_job_group_are_left_alone(replicas: Replicas, groups: list[str]) -> None:
+    folder = _grown(replicas, "wide", groups)
+    other = replicas.folder(replica="worker-1")
+    replicas.shell(other, "while :; do sleep 0.05; done", groups=groups)
+    sibling = replicas.until(other, Phase.RUNNING).pid
+    assert replicas.launcher.kill(folder)
+    assert _survivors(folder) == []
+    assert is_running(sibling)

@@ -1,0 +1,214 @@
+"""A cluster that keeps jobs in memory and runs none of them: what API and commands are tested against.
+
+It implements the verbs as their protocol words them; a test changes its jobs directly where a real one would train.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+from sterna.control.verbs import EventView, JobView, NodeView, PolicyView, ReplicaView
+from sterna.errors import UserError, did_you_mean
+from sterna.model.job import JobSpec
+
+SUBMITTED_AT = 1_700_000_000.0
+
+
+class FakeCluster:
+    """Two nodes of two cores, and whatever jobs were created."""
+
+    def __init__(self) -> None:
+        self.specs: dict[str, JobSpec] = {}
+        self.views: dict[str, JobView] = {}
+        self.happened: list[EventView] = []
+        self.reports: dict[str, list[dict[str, float | int | None]]] = {}
+        self.logs: dict[str, bytes] = {}
+        self.machines = {name: _node(name) for name in ("node-0", "node-1")}
+        self.in_force = PolicyView("elastic-fifo", "stay", "none", "equal", "none", 0.0)
+        self.moved: list[tuple[str, str, bool]] = []
+        self._keys: dict[str, list[str]] = {}
+        self._changed = threading.Condition()
+        self._number = 0
+
+    def create(self, specs: Sequence[JobSpec], key: str = "") -> list[JobView]:
+        with self._changed:
+            if key and key in self._keys:
+                return [self.views[name] for name in self._keys[key]]
+            for spec in specs:
+                if spec.name in self.views:
+                    raise UserError(f"A job named '{spec.name}' exists already; choose another name.")
+                if spec.minimum * spec.worker.cpus > 4000:
+                    raise UserError(f"{spec.name} needs more cores than any node has; ask for fewer.")
+            for spec in specs:
+                self.specs[spec.name] = spec
+                self.views[spec.name] = _job(spec)
+            self._keys[key] = [spec.name for spec in specs]
+        for spec in specs:
+            self.tell(spec.name, "submitted", f"{spec.name} was submitted.")
+        return [self.views[spec.name] for spec in specs]
+
+    def jobs(self) -> list[JobView]:
+        return list(self.views.values())
+
+    def job(self, name: str) -> JobView:
+        if name not in self.views:
+            raise UserError(f"There is no job '{name}'; {did_you_mean(name, self.views)}")
+        return self.views[name]
+
+    def delete(self, names: Sequence[str]) -> list[JobView]:
+        found = [self.job(name) for name in names]
+        for job in found:
+            job.state = "deleting"
+            del self.views[job.name]
+            self.tell(job.name, "deleted", f"{job.name} was deleted.")
+        return found
+
+    def scale(self, name: str, minimum: int | None, maximum: int | None) -> JobView:
+        job = self.job(name)
+        low = job.minimum if minimum is None else minimum
+        high = job.maximum if maximum is None else maximum
+        if not 1 <= low <= high:
+            raise UserError(f"{name}: min {low} is above max {high}; make it at most as large.")
+        job.minimum, job.maximum = low, high
+        self.tell(name, "scaled", f"{name} may have {low} to {high} workers.")
+        return job
+
+    def migrate(self, name: str, node: str, by_checkpoint: bool = False) -> JobView:
+        job = self.job(name)
+        self._node(node)
+        self.moved.append((name, node, by_checkpoint))
+        job.nodes, job.moves = [node], job.moves + 1
+        self.tell(name, "moved", f"{name} moved to {node}.")
+        return job
+
+    def nodes(self) -> list[NodeView]:
+        return list(self.machines.values())
+
+    def cordon(self, node: str, is_open: bool, drain: bool = False) -> NodeView:
+        found = self._node(node)
+        found.state = "ready" if is_open else "draining" if drain else "cordoned"
+        self.tell("", "node", f"{node} is {found.state}.")
+        return found
+
+    def events(self, job: str = "", after: int = 0, limit: int = 1000) -> list[EventView]:
+        return [event for event in self.happened if event.number > after and job in ("", event.job)][:limit]
+
+    def log(self, name: str, replica: str = "", offset: int = 0, limit: int = 1 << 20) -> tuple[bytes, int]:
+        self.job(name)
+        if replica not in ("", "worker-0"):
+            raise UserError(f"{name} has no replica '{replica}'; choose one of: worker-0.")
+        text = self.logs.get(name, b"")
+        start = max(0, len(text) + offset) if offset < 0 else offset
+        part = text[start : start + limit]
+        return part, start + len(part)
+
+    def explain(self, name: str) -> dict[str, object]:
+        job = self.job(name)
+        return {
+            "job": name,
+            "policy": self.in_force.policy,
+            "placement_rule": self.in_force.placement,
+            "round": 3,
+            "at_s": 12.0,
+            "state": "waits" if job.state == "waiting" else "runs",
+            "story": [{"at_s": 0.0, "kind": "submitted", "sentence": "submitted: asks for 1 worker."}],
+            "changes": [{"sentence": "1 more core would start it now."}] if job.state == "waiting" else [],
+        }
+
+    def rules(self) -> PolicyView:
+        return self.in_force
+
+    def set_rules(self, **changes: str) -> PolicyView:
+        if changes.get("policy", "fifo") not in ("fifo", "elastic-fifo", "srjf"):
+            raise UserError(f"There is no policy '{changes['policy']}'; choose one of: elastic-fifo, fifo, srjf.")
+        for name, value in changes.items():
+            setattr(self.in_force, name, float(value) if name == "rate_limit_seconds" else value)
+        self.tell("", "rules", "The rules were changed.")
+        return self.in_force
+
+    def history(self, name: str) -> list[dict[str, float | int | None]]:
+        self.job(name)
+        return self.reports.get(name, [])
+
+    def report(self, name: str, step: int | None, total: int | None, metrics: dict[str, float]) -> None:
+        job = self.job(name)
+        job.step, job.total = step, total
+        self.reports.setdefault(name, []).append({"at": SUBMITTED_AT, "step": step, "total": total, **metrics})
+        self.touch()
+
+    def changes(self, after: int) -> Iterator[int]:
+        while True:
+            with self._changed:
+                while self._number <= after:
+                    self._changed.wait()
+                after = self._number
+            yield after
+
+    def tell(self, job: str, kind: str, sentence: str) -> None:
+        """Let something happen."""
+        with self._changed:
+            number = len(self.happened) + 1
+            self.happened.append(EventView(number, SUBMITTED_AT + number, job, kind, sentence))
+        self.touch()
+
+    def run(self, name: str, step: int, total: int, node: str = "node-0") -> JobView:
+        """Let a job train."""
+        job = self.job(name)
+        job.state, job.workers, job.nodes, job.step, job.total = "running", job.request, [node], step, total
+        job.metric, job.value, job.growth, job.eta_seconds, job.attempt = "loss", 0.25, "progressing", 65.0, 1
+        job.waited_seconds, job.ran_seconds, job.first_started_at = 3.0, 65.0, SUBMITTED_AT + 3
+        job.replicas = [ReplicaView("worker-0", node, "running", 1, 4242)]
+        self.tell(name, "started", f"{name} started on {node}.")
+        return job
+
+    def end(self, name: str, state: str = "completed") -> JobView:
+        """Let a job end."""
+        job = self.job(name)
+        job.state, job.workers, job.replicas, job.nodes = state, 0, [], []
+        job.ended_at, job.exit_code = SUBMITTED_AT + 100, 0 if state == "completed" else 1
+        self.tell(name, state, f"{name} {state}.")
+        return job
+
+    def touch(self) -> None:
+        with self._changed:
+            self._number += 1
+            self._changed.notify_all()
+
+    def _node(self, name: str) -> NodeView:
+        if name not in self.machines:
+            raise UserError(f"There is no node '{name}'; {did_you_mean(name, self.machines)}")
+        return self.machines[name]
+
+
+def _job(spec: JobSpec) -> JobView:
+    return JobView(
+        name=spec.name,
+        kind=spec.kind,
+        state="waiting",
+        reason="1 more core is needed.",
+        workers=0,
+        minimum=spec.minimum,
+        maximum=spec.maximum,
+        request=spec.request,
+        priority=spec.priority,
+        category=spec.category or spec.name.rstrip("0123456789-"),
+        user=spec.user,
+        submitted_at=SUBMITTED_AT,
+        notices=list(spec.notices),
+    )
+
+
+def _node(name: str) -> NodeView:
+    return NodeView(
+        name=name,
+        state="ready",
+        cpus=2.0,
+        cpus_free=1.0 if name == "node-0" else 2.0,
+        devices=0.0,
+        devices_free=0.0,
+        memory_bytes=8 << 30,
+        memory_free_bytes=8 << 30,
+        shared=False,
+        control="affinity",
+    )

@@ -1,0 +1,263 @@
+"""A machine that is not there: processes on a virtual clock, for tests of everything above the real ones.
+
+It plays the launcher, the control groups and the pulse of a local backend at once, because the three see one world. A
+job has so much work, which its live workers do one second a second each; asked to stop, a process says that it saved
+and is gone at once, unless a test says otherwise. Nothing sleeps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sterna.backends.local.backend import LocalBackend
+from sterna.backends.local.book import Book
+from sterna.backends.local.cluster import LocalCluster
+from sterna.backends.local.endings import Patience
+from sterna.backends.local.environment import Surroundings
+from sterna.backends.local.launching import Means
+from sterna.backends.local.nodes import LocalNode, Slices
+from sterna.backends.local.process_intent import Intent
+from sterna.backends.local.records import Places
+from sterna.backends.local.replica import ExitRecord, Phase, ReplicaState
+from sterna.backends.local.store import Store
+from sterna.control.verbs import PolicyView
+from sterna.errors import Retry
+from sterna.model.job import JobSpec
+from sterna.wiring import make_rules
+
+_DUST = 1e-9
+
+
+@dataclass
+class FakeProcess:
+    """One replica."""
+
+    job: str
+    intent: Intent
+    exit: ExitRecord | None = None
+    is_lost: bool = False
+    is_void: bool = False
+
+    @property
+    def is_running(self) -> bool:
+        return self.exit is None and not self.is_lost and not self.is_void
+
+
+@dataclass
+class FakeMachine:
+    """Processes, control groups, time."""
+
+    state: Path
+    now: float = 1000.0
+    work: dict[str, float] = field(default_factory=dict)
+    """Seconds of one worker that each job has left; a job that is not here never ends."""
+    saves: bool = True
+    """Whether processes say that they saved when they are asked to stop."""
+    is_stubborn: bool = False
+    """Whether processes stay when they are asked to stop."""
+    refuses: str = ""
+    """Why nothing can be started; empty: it can."""
+    arrivals: list[tuple[float, JobSpec]] = field(default_factory=list)
+    cluster: LocalCluster | None = None
+    processes: dict[str, FakeProcess] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)
+    """Node of each group."""
+    asked: list[str] = field(default_factory=list)
+    most_at_once: dict[str, int] = field(default_factory=dict)
+    """Attempts of each job that ever ran side by side."""
+    _ended: set[str] = field(default_factory=set)
+    _is_rung: bool = False
+
+    # The clock and the pulse.
+
+    def clock(self) -> float:
+        return self.now
+
+    def follow(self, name: str, descriptor: int) -> None:
+        return None
+
+    def drop(self, name: str) -> None:
+        self._ended.discard(name)
+
+    def wake(self) -> None:
+        self._is_rung = True
+
+    def close(self) -> None:
+        return None
+
+    def wait(self, seconds: float | None) -> Collection[str] | None:
+        if self._is_rung or self._ended:
+            self._is_rung = False
+            return self._taken()
+        then = self.now + (math.inf if seconds is None else seconds)
+        then = min([then, self._next_end(), *(at for at, _ in self.arrivals[:1])])
+        if then == math.inf:
+            return None
+        self._pass(max(then, self.now))
+        return self._taken()
+
+    def _taken(self) -> Collection[str]:
+        ended, self._ended = self._ended, set()
+        return ended
+
+    def _workers(self, job: str) -> int:
+        return sum(each.is_running for each in self.processes.values() if each.job == job)
+
+    def _next_end(self) -> float:
+        ends = [self.now + left / self._workers(job) for job, left in self.work.items() if self._workers(job)]
+        return min(ends, default=math.inf)
+
+    def _pass(self, then: float) -> None:
+        span, self.now = then - self.now, then
+        for job, left in list(self.work.items()):
+            self.work[job] = left - span * self._workers(job)
+            if self.work[job] <= _DUST * max(1.0, left) and self._workers(job):
+                del self.work[job]
+                for name in [name for name, each in self.processes.items() if each.job == job and each.is_running]:
+                    self.end(name, 0)
+        while self.arrivals and self.arrivals[0][0] <= self.now:
+            _, spec = self.arrivals.pop(0)
+            assert self.cluster is not None
+            self.cluster.create([spec])
+
+    def end(self, name: str, code: int, was_asked: bool = False, has_saved: bool = False) -> None:
+        """A process ends, and its shim records it."""
+        self.processes[name].exit = ExitRecord(code, None, self.now, was_asked, has_saved, cpu_seconds=1.0)
+        self._ended.add(name)
+
+    def lose(self, name: str) -> None:
+        """A process and its shim are gone, and nobody saw how."""
+        self.processes[name].is_lost = True
+        self._ended.add(name)
+
+    # The launcher.
+
+    def _name(self, folder: Path) -> str:
+        return str(folder.relative_to(self.state / "jobs"))
+
+    def start(self, folder: Path, intent: Intent) -> None:
+        if self.refuses:
+            raise Retry(self.refuses)
+        name = self._name(folder)
+        job, attempt, _ = name.split("/")
+        self.processes[name] = FakeProcess(job, intent)
+        running = {other.split("/")[1] for other, each in self.processes.items() if each.job == job and each.is_running}
+        self.most_at_once[job] = max(self.most_at_once.get(job, 0), len(running | {attempt}))
+
+    def stop(self, folder: Path, grace_seconds: float, why: str) -> None:
+        name = self._name(folder)
+        self.asked.append(name)
+        if self.processes[name].is_running and not self.is_stubborn:
+            self.end(name, 143, was_asked=True, has_saved=self.saves)
+
+    def look(self, folder: Path) -> ReplicaState:
+        process = self.processes.get(self._name(folder))
+        if process is None:
+            return ReplicaState(Phase.ABSENT)
+        if process.exit is not None:
+            return ReplicaState(Phase.ENDED, exit=process.exit)
+        if process.is_void:
+            return ReplicaState(Phase.VOID)
+        return ReplicaState(Phase.LOST if process.is_lost else Phase.RUNNING, pid=1)
+
+    def void(self, folder: Path) -> bool:
+        name = self._name(folder)
+        if name not in self.processes:
+            nothing = Intent(token="", command=["true"], env={}, cwd="/")
+            self.processes[name] = FakeProcess(name.split("/")[0], nothing, is_void=True)
+        return self.processes[name].is_void
+
+    def kill(self, folder: Path) -> bool:
+        process = self.processes[self._name(folder)]
+        if process.is_running:
+            self.end(self._name(folder), 137, was_asked=True)
+        return True
+
+    def cpu_seconds(self, folder: Path | str) -> float:
+        return 0.0
+
+    def watch(self, folder: Path) -> int | None:
+        return 0
+
+    def running(self, job: str) -> list[str]:
+        return sorted(name for name, each in self.processes.items() if each.job == job and each.is_running)
+
+
+class FakeControl:
+    """Control groups that only remember."""
+
+    words = "a fake"
+
+    def __init__(self, machine: FakeMachine) -> None:
+        self._machine = machine
+
+    def make_node(self, name: str, cpus: Sequence[int], memory_bytes: int | None = None) -> None:
+        return None
+
+    def make_job(self, node: str, job: str) -> tuple[str, ...]:
+        self._machine.groups[job] = node
+        return (f"{node}/{job}",)
+
+    def set_share(self, node: str, job: str, weight: float) -> None:
+        assert self._machine.groups[job] == node
+        self._machine.shares[job] = weight
+
+    def move(self, job: str, source: str, target: str) -> None:
+        assert self._machine.groups[job] == source
+        self._machine.groups[job] = target
+
+    def remove(self, node: str, job: str) -> None:
+        self._machine.groups.pop(job, None)
+
+    def remove_node(self, name: str) -> None:
+        return None
+
+    def cpu_seconds(self, job: str) -> float | None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+def some_slices(*sizes: int, devices: int = 0, is_shared: bool = False) -> Slices:
+    """node0, node1, .. with so many cores each, and as many devices each as said."""
+    nodes = []
+    for number, cores in enumerate(sizes):
+        numbers = tuple(range(number * devices, (number + 1) * devices))
+        nodes.append(LocalNode(f"node{number}", tuple(range(cores)), numbers, 1 << 30))
+    return Slices(tuple(nodes), is_shared)
+
+
+@dataclass
+class FakeCluster:
+    """A local backend and its verbs on a machine that is not there."""
+
+    machine: FakeMachine
+    store: Store
+    backend: LocalBackend
+    cluster: LocalCluster
+
+
+def a_cluster(
+    state: Path,
+    slices: Slices,
+    machine: FakeMachine | None = None,
+    *,
+    policy: str = "elastic-fifo",
+    patience: Patience | None = None,
+) -> FakeCluster:
+    machine = machine or FakeMachine(state)
+    store = Store(state / "sterna.db")
+    book = Book(store, slices, machine.clock)
+    means = Means(machine, FakeControl(machine), Surroundings(Places(state)))
+    backend = LocalBackend(book, means, machine, patience=patience)
+    view = PolicyView(policy, "stay", "none", "equal", "serving", 0.0)
+    cluster = LocalCluster(
+        backend, view, lambda rules: make_rules(rules.policy, rules.placement), lambda path, name: {"job": name}
+    )
+    machine.cluster = cluster
+    return FakeCluster(machine, store, backend, cluster)

@@ -1,0 +1,16 @@
+"""What tests of the API share: a fake cluster that answers over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.serving import Served, served
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as answering:
+        yield answering

@@ -1,0 +1,51 @@
+"""Where every job runs as its submitter, others may change their own jobs and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from sterna.api.answers import changeable, owner_only, readable
+from sterna.api.gate import Caller
+from sterna.api.problems import Problem
+from sterna.manifests.loading import load
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.serving import MANIFEST
+
+ME, OWNER = Caller("me", False), Caller("root", True)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    made = FakeCluster()
+    for name, user in (("mine", "me"), ("theirs", "them")):
+        (spec,) = load(MANIFEST.replace("NAME", name), "x").jobs
+        made.create([replace(spec, user=user)])
+    return made
+
+
+def status(function: Callable[[], object]) -> int:
+    try:
+        function()
+    except Problem as problem:
+        return problem.status
+    return 200
+
+
+@pytest.mark.parametrize(
+    ("name", "caller", "expected"),
+    [("mine", ME, 200), ("theirs", ME, 403), ("nobodys", ME, 404), ("theirs", OWNER, 200)],
+)
+def test_a_job_is_changed_and_its_output_read_by_its_submitter_and_by_the_owner(
+    cluster: FakeCluster, name: str, caller: Caller, expected: int
+) -> None:
+    assert status(lambda: asyncio.run(changeable(cluster, name, caller))) == expected
+    assert status(lambda: asyncio.run(readable(cluster, name, caller))) == expected
+
+
+def test_nodes_and_rules_are_the_owner_s() -> None:
+    assert status(lambda: owner_only(ME)) == 403
+    assert status(lambda: owner_only(OWNER)) == 200

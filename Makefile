@@ -15,11 +15,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-for-pyproject
 OUT := out
 
-.PHONY: help demo compare test check format docs bench clean
+.PHONY: help demo compare test test-browser check format docs bench clean
 
 help: ## Show this list
 	@echo "Sterna: a scheduler for deep-learning training. Targets:"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Made anew only when pyproject.toml changes, so that a second `make test` starts at once.
 $(STAMP): pyproject.toml
@@ -47,6 +47,10 @@ compare: $(STAMP) ## Compare all nine policies on a made-up trace; about half a 
 test: $(STAMP) ## Run the tests, two at a time
 	@echo "==> running the tests"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(TEST_ARGS)
+
+test-browser: $(STAMP) ## Look at the page with a real browser; says so and passes where there is none
+	@echo "==> looking at the page with a browser"
+	@$(BIN)/python -m pytest -q tests/e2e/test_page.py
 
 check: $(STAMP) ## Lint, formatting, types, import layers and the rules of the house
 	@echo "==> ruff: mistakes and style"

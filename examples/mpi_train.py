@@ -57,7 +57,7 @@ def main() -> None:
     world = MPI.COMM_WORLD
     rank, size = world.Get_rank(), world.Get_size()
     centres = np.random.default_rng(0).normal(size=(CLASSES, FEATURES))
-    weights, step = np.zeros((FEATURES, CLASSES)), 0
+    weights, step, total = np.zeros((FEATURES, CLASSES)), 0, float("nan")
     path = agent.checkpoint_dir() / "mpi.npz"
     if path.exists():
         with np.load(path) as found:

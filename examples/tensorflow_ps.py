@@ -1,4 +1,4 @@
-"""Parameter-server training in TensorFlow: one script for chief, workers and parameter servers, told apart by TF_CONFIG.
+"""Parameter-server training in TensorFlow: one script for chief, workers and servers, told apart by TF_CONFIG.
 
     sterna create -f examples/manifests/tfjob.yaml
 
@@ -47,11 +47,11 @@ def train(strategy: Any, steps: int, rate: float, is_distributed: bool) -> None:
     keeper = tf.train.CheckpointManager(checkpoint, str(agent.checkpoint_dir()), max_to_keep=1)
     keeper.restore_or_initialize()
     agent.on_stop(keeper.save)
-    centres = tf.random.stateless_normal([CLASSES, FEATURES], seed=[0, 0])
 
     @tf.function
     def step(number: Any) -> Any:
-        """One batch, drawn from its number."""
+        """One batch, drawn from its number, wherever it is computed."""
+        centres = tf.random.stateless_normal([CLASSES, FEATURES], seed=[0, 0])
         labels = tf.random.stateless_uniform([64], [1, number], maxval=CLASSES, dtype=tf.int32)
         rows = tf.gather(centres, labels) + 2 * tf.random.stateless_normal([64, FEATURES], [2, number])
         with tf.GradientTape() as tape:
@@ -62,6 +62,7 @@ def train(strategy: Any, steps: int, rate: float, is_distributed: bool) -> None:
         return loss
 
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy) if is_distributed else None
+    loss: Any = float("nan")
     for number in range(int(done.numpy()), steps):
         wish = tf.constant(number)
         loss = coordinator.schedule(step, args=(wish,)).fetch() if coordinator else step(wish).numpy()

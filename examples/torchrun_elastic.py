@@ -54,6 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train with as many workers as there are.")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rate", type=float, default=0.05)
+    parser.add_argument("--save-every", type=int, default=100, help="steps between checkpoints, for peers that vanish")
     asked = parser.parse_args()
     if "RANK" not in os.environ:
         print("Start this example with torchrun, which tells it who its peers are.", file=sys.stderr)
@@ -80,6 +81,9 @@ def main() -> None:
         step += 1
         if rank == 0:
             agent.report(step, asked.steps, loss=loss.item(), workers=size)
+            if step % asked.save_every == 0:
+                save(path, step, model)
+                agent.saved(step)
     if rank == 0:
         save(path, step, model)
         agent.saved(step)

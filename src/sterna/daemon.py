@@ -12,6 +12,7 @@ import resource
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -57,13 +58,13 @@ if TYPE_CHECKING:
 LOCK, ABOUT, SOCKET, TOKEN, DATABASE = "daemon.lock", "daemon.json", "api.sock", "token", "sterna.db"
 
 _DEFAULT = PolicyView("elastic-fifo", "stay", "none", "equal", "serving", 0.0)
-_SHARED = PolicyView("fifo", "spread", "specon", "finish", "serving", 0.0)
+_SHARED = PolicyView("fifo", "spread", "balance:interval=2", "finish", "serving", 0.0)
 """Where jobs share nodes all of them run, and what is decided is who gets how much of the CPU."""
 _TROUBLE_SECONDS = 1.0
 _MOST_TROUBLE_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 _LONG_ROUND_SECONDS = 0.02
-_MOST_PAUSE_SECONDS = 0.2
+_PAUSE_SECONDS = 0.2
 _QUIET_SECONDS = 1.0
 """After which a round is made that the journal still wants to hear of."""
 
@@ -112,9 +113,11 @@ class Daemon:
         self.book = Book(self.store, slices, self._clock, growth_rule_of(rules))
         control = find_control(self.state)
         _make_nodes(control, slices)
-        means = Means(Launcher(self.state), control, Surroundings(places), self.options.as_submitter)
+        self._launcher = Launcher(self.state)
+        means = Means(self._launcher, control, Surroundings(places), self.options.as_submitter)
         self.backend = LocalBackend(self.book, means, KernelPulse(), patience=self.options.patience)
         self.cluster = LocalCluster(self.backend, view, make_local_rules, tell_story)
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._decide, name="controller", daemon=True)
 
     def _chosen(self, slices: Slices) -> PolicyView:
@@ -147,13 +150,16 @@ class Daemon:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a descriptor for each process that runs
         try:
             recover(self.backend)
+            # Jobs are told where to report: none is started before that is known.
+            self.backend.hold(True)
+            self._thread.start()
             if self.options.has_api:
                 self._serve()
+            self.backend.hold(False)
+            self._tell_where()
         except BaseException:
             self.stop()
             raise
-        self._thread.start()
-        self._tell_where()
 
     def _serve(self) -> None:
         from sterna.api import serve
@@ -189,6 +195,7 @@ class Daemon:
 
     def stop(self) -> None:
         """End deciding and answering; what trains goes on."""
+        self._over.set()
         self.backend.close()
         if self._thread.is_alive():
             self._thread.join(_STOP_SECONDS)
@@ -197,6 +204,9 @@ class Daemon:
             self._server.stop()
         self.book.keep_lessons()
         self.backend.watching.keep_positions()
+        if not self.book.live:
+            self._launcher.retire()
+        self.backend.means.groups.close()
         self.store.close()
         (self.state / ABOUT).unlink(missing_ok=True)
         os.close(self._lock)
@@ -208,20 +218,26 @@ class Daemon:
         in_force: Rules | None = None
         loop: _Loop | None = None
         trouble_seconds = _TROUBLE_SECONDS
-        while True:
+        while not self._over.is_set():
             try:
                 if loop is None or in_force is not self.cluster.rules_in_force:
                     in_force = self.cluster.rules_in_force
                     loop = self._loop(in_force)
-                until = loop.round(self._clock)
+                if not loop.backend.wait(loop.round(self._clock)):
+                    return
                 trouble_seconds = _TROUBLE_SECONDS
             except SternaError as error:
-                self.book.note("", "trouble", f"A round was given up and is tried again: {error}")
-                until = self._clock() + trouble_seconds
+                self._complain(str(error), trouble_seconds)
                 trouble_seconds = min(2 * trouble_seconds, _MOST_TROUBLE_SECONDS)
-            backend: Backend = self.backend if loop is None else loop.backend
-            if not backend.wait(until):
-                return
+            except Exception as error:  # ours alone: nobody's job may wait for ever because of it
+                traceback.print_exc()
+                self._complain(f"{type(error).__name__}: {error}", trouble_seconds)
+                trouble_seconds = min(2 * trouble_seconds, _MOST_TROUBLE_SECONDS)
+
+    def _complain(self, why: str, pause_seconds: float) -> None:
+        with suppress(SternaError):  # the store may be what is in trouble
+            self.book.note("", "trouble", f"A round was given up and is tried again: {why.removesuffix('.')}.")
+        self._over.wait(pause_seconds)
 
     def _loop(self, rules: Rules) -> _Loop:
         view = self.cluster.rules()
@@ -231,7 +247,7 @@ class Daemon:
         self.book.judge_by(growth_rule_of(rules))
         journal = StoredJournal(self.store, view)
         recorder = _Telling(self.book, Distribution(self.state / "distribution.csv", journal))
-        return _Loop(Controller(backend, rules, recorder), backend, journal)
+        return _Loop(Controller(backend, rules, recorder), backend, journal, self.backend)
 
 
 @dataclass(frozen=True)
@@ -241,15 +257,18 @@ class _Loop:
     controller: Controller
     backend: Backend
     journal: StoredJournal
+    world: LocalBackend
 
     def round(self, clock: Callable[[], float]) -> float:
         """Decide once; until when that stands. A long round is followed by a pause, so that others are answered and
-        what happens meanwhile is decided on together."""
+        what happens meanwhile, a flood of submissions above all, is decided on together."""
         began = clock()
         until = self.controller.round().until
-        took = clock() - began
+        now = clock()
+        took = now - began
         if took > _LONG_ROUND_SECONDS:
-            time.sleep(min(took, _MOST_PAUSE_SECONDS))
+            is_flooded = now - self.world.last_arrival < _PAUSE_SECONDS
+            time.sleep(_PAUSE_SECONDS if is_flooded else min(took, _PAUSE_SECONDS))
         return min(until, clock() + _QUIET_SECONDS) if self.journal.is_behind else until
 
 

@@ -17,7 +17,8 @@ ENOUGH = 0.25
 
 
 def one_run(seconds: float, repeats: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "sterna.cli", "demo", "--json", "--seconds", str(seconds), "--repeats", str(repeats)]
+    options = ["--json", "--seconds", str(seconds), "--repeats", str(repeats)]
+    command = [sys.executable, "-m", "sterna.cli", "demo", *options]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     document = json.loads(said)
     phases = {each["phase"]: each for each in document["phases"]}
@@ -28,6 +29,7 @@ def one_run(seconds: float, repeats: int) -> dict[str, Any]:
         "longest_s": {key: each["longest_s"] for key, each in phases.items()},
         "others": {key: each["others"] for key, each in phases.items()},
         "discarded": {key: each["discarded"] for key, each in phases.items() if each["discarded"]},
+        "cpu_s": {key: each["cpu_s"] for key, each in phases.items()},
         "moves": phases["sterna"]["moves"],
         "lost_s": phases["sterna"]["lost_s"],
         "control": phases["sterna"]["control"],
@@ -51,7 +53,7 @@ def verdict(runs: list[dict[str, Any]], key: str) -> dict[str, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Run the demo several times.")
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=28.0)
+    parser.add_argument("--seconds", type=float, default=24.0)
     parser.add_argument("--repeats", type=int, default=0)
     asked = parser.parse_args()
     runs = []

@@ -126,6 +126,13 @@ class DaemonProcess:
         self.process.send_signal(signal.SIGKILL)
         return self.close()
 
+    def ended_within(self, seconds: float) -> bool:
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def close(self) -> int:
         """Let it end, if it has not; how it ended."""
         for end in (self.process.stdin, self.process.stdout):

@@ -57,8 +57,11 @@ class Stress:
             if daemon.is_ready:
                 self._keep_busy(daemon)
                 if crash_at:
-                    self._provoke(daemon)
-                time.sleep(self._random.uniform(0, 0.25))
+                    if crash_at != "daemon.resizing":
+                        self._provoke(daemon)
+                    daemon.ended_within(1.5)
+                else:
+                    time.sleep(self._random.uniform(0, 0.25))
                 self._hit_somebody()
             self.kills += 1
             return daemon.kill() == CRASH_STATUS
@@ -69,8 +72,8 @@ class Stress:
         for _ in range(3 - len(active)):
             name = f"job{self._submitted}"
             self._submitted += 1
-            workers = self._random.choice((1, 1, 2))
-            resizing = self._random.choice(("restart", "in-place"))
+            workers = 1 + self._submitted % 2
+            resizing = "restart" if self._submitted % 4 == 3 else "in-place"
             if daemon.ask("create", name, _STEPS, workers, resizing) == [name]:
                 self.acknowledged.add(name)
 

@@ -177,6 +177,17 @@ def test_a_tfjob_finds_its_cluster_and_its_servers_are_stopped_at_the_end(up: Up
     assert [replica.state for replica in cluster.job("tf").replicas] == ["ended", "ended"]
 
 
+def test_an_mpi_job_is_its_launcher_with_a_hostfile_for_all_workers(up: Up, tmp_path: Path) -> None:
+    cluster = up("2x1cpu")
+    tell = "import os; print(open(os.environ['OMPI_MCA_orte_default_hostfile']).read(), os.environ['STERNA_SIZE'])"
+    launcher = ReplicaSpec("launcher", 1, (sys.executable, "-c", tell), working_dir="/")
+    workers = ReplicaSpec("worker", 2, ())
+    cluster.create([JobSpec("mpi", "MPIJob", (launcher, workers), 2, 2, 2)])
+    until(lambda: cluster.job("mpi").state == "completed")
+    assert cluster.log("mpi")[0].split() == [b"localhost", b"slots=2", b"2"]
+    assert [replica.name for replica in cluster.job("mpi").replicas] == ["launcher-0"]
+
+
 def test_shares_divide_a_core_that_jobs_have_in_common(up: Up) -> None:
     cluster = up("1x1cpu", shared=True, share="equal", migration="none")
     if "weight" not in cluster.nodes()[0].control:

@@ -59,8 +59,8 @@ def test_a_resize_without_restart_costs_its_own_time_and_loses_nothing() -> None
 
 
 def test_a_resize_does_not_cut_a_start_short() -> None:
-    """a starts until 30; b comes at 20, so a goes on with one worker, from 30 on; b starts until 50 and ends at 60; from
-    61 on a has two again, 70 left: 96."""
+    """a starts until 30; b comes at 20, so a goes on with one worker, from 30 on; b starts until 50 and ends at 60;
+    from 61 on a has two again, 70 left: 96."""
     costs = Costs(restart_seconds=30, rescale_seconds=1)
     run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=costs)
     assert run.finish == {"b": 60, "a": 96}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sterna.daemon import Daemon
     from sterna.experiments.demo import Cluster, Phase, PhaseResult, Watcher
 
-Seconds = Annotated[float, typer.Option("--seconds", metavar="N", help="About how long each of the three phases takes.")]
+Seconds = Annotated[float, typer.Option("--seconds", metavar="N", help="About how long each phase takes.")]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=0, help="How many disturbed phases are repeated.")]
 Listen = Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="The page.  [default: 127.0.0.1:8470]")]
 
@@ -39,9 +39,9 @@ _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def command(
-    seconds: Seconds = 28.0,
+    seconds: Seconds = 24.0,
     report: ReportFile = None,
-    repeats: Repeats = 2,
+    repeats: Repeats = 1,
     listen: Listen = "",
     as_json: AsJson = False,
 ) -> None:
@@ -64,7 +64,8 @@ def command(
     from sterna.experiments.demo_summary import document
 
     if not _SHORTEST_SECONDS <= seconds <= _LONGEST_SECONDS:
-        raise UserError(f"--seconds {seconds:g}: give {_SHORTEST_SECONDS:g} to {_LONGEST_SECONDS:,.0f} seconds a phase.")
+        bounds = f"{_SHORTEST_SECONDS:g} to {_LONGEST_SECONDS:,.0f}"
+        raise UserError(f"--seconds {seconds:g}: give {bounds} seconds a phase.")
     if report is not None:
         from sterna.experiments.figures import plotly_objects
 
@@ -93,7 +94,7 @@ def _run(seconds: float, repeats: int, listen: str, watcher: Watcher) -> list[Ph
     allowed = sorted(os.sched_getaffinity(0))
     cores = allowed[:_MOST_CORES]
     with _interruptible(), _folder() as folder:
-        watcher.prepare(len(cores))
+        watcher.prepare(len(cores), seconds)
         environment = os.environ | {"PYTHONPATH": _import_path()}
         work = assignments(measured(environment, len(cores)), seconds * len(cores))
         try:

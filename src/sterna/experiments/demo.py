@@ -91,7 +91,7 @@ class PhaseResult:
     phase: Phase
     looks: list[Look]
     others: float
-    """Part of the CPUs that neither jobs nor demo used; no number where unknown."""
+    """Part of the CPUs that others used while there was a job for every core; no number where unknown."""
     control: str = ""
     """What held jobs to their part, in words."""
     discarded: list[float] = field(default_factory=list)
@@ -143,8 +143,8 @@ class Cluster:
 class Watcher:
     """Whoever shows the demo while it runs; this one shows nothing."""
 
-    def prepare(self, cores: int) -> None:
-        """The machine is measured."""
+    def prepare(self, cores: int, seconds: float) -> None:
+        """The machine is measured, for phases of so many seconds."""
 
     def begin(self, phase: Phase, url: str, is_again: bool) -> None:
         """A phase begins."""
@@ -166,7 +166,7 @@ class Demo:
     """Runs phases on clusters that it is given."""
 
     def __init__(
-        self, work: Sequence[Assignment], opening: Opening, meter: LoadMeter, watcher: Watcher, repeats: int = 2
+        self, work: Sequence[Assignment], opening: Opening, meter: LoadMeter, watcher: Watcher, repeats: int = 1
     ) -> None:
         self._work, self._opening, self._meter, self._watcher = list(work), opening, meter, watcher
         self._repeats = repeats
@@ -198,14 +198,15 @@ class Demo:
             specs = [each.spec(phase.cpus, cluster.working_dir) for each in self._work]
             since = self._meter.read()
             cluster.verbs.create(specs)
-            looks = self._watch(phase, cluster.verbs, since)
-            until = self._meter.read()
+            looks, others = self._watch(phase, cluster.verbs, since)
             control = cluster.verbs.nodes()[0].control
-        others = self._meter.others(since, until, math.fsum(job.cpu_seconds for job in looks[-1].jobs))
         return PhaseResult(phase, looks, others, control)
 
-    def _watch(self, phase: Phase, verbs: Verbs, since: Reading) -> list[Look]:
+    def _watch(self, phase: Phase, verbs: Verbs, since: Reading) -> tuple[list[Look], float]:
+        """Look until all are done; what others took is measured up to when a core has nothing more to do, because from
+        then on nobody is disturbed by whoever uses it."""
         looks: list[Look] = []
+        others = math.nan
         limit_seconds = _PATIENCE * sum(each.cpu_seconds for each in self._work)
         while True:
             look = Look(time.monotonic() - since.at, tuple(verbs.jobs()))
@@ -214,8 +215,11 @@ class Demo:
             for job in look.jobs:
                 if job.state == "failed":
                     raise UserError(_failure(job, verbs))
-            if all(job.state in _OVER for job in look.jobs):
-                return looks
+            active = sum(job.state not in _OVER for job in look.jobs)
+            if active >= self._meter.count or len(looks) == 1:
+                others = self._meter.others(since, self._meter.read(), math.fsum(job.cpu_seconds for job in look.jobs))
+            if not active:
+                return looks, others
             if look.at > limit_seconds:
                 raise UserError(
                     f"{phase.title} has not ended after {look.at:.0f} s; this machine is too busy for the demo, try "

@@ -34,6 +34,7 @@ class LoadMeter:
 
     def __init__(self, cores: Collection[int], allowed: int, stat: Path = _STAT) -> None:
         self._cores, self._stat = frozenset(cores), stat
+        self.count = len(self._cores)
         self._part = len(self._cores) / max(allowed, 1)
         """Of our own time that was probably spent on these cores."""
 

@@ -1,4 +1,4 @@
-"""The dozen jobs of the demo: which models, how long each trains, how soon it stops improving, in which order they come.
+"""The dozen jobs of the demo: which models, how long each trains, how soon it stops improving, and their order.
 
 Lengths are in CPU seconds and are turned into steps by what a step costs on this machine, so that the demo takes as
 long on a fast machine as on a slow one. The order is an ordinary one, neither good nor bad for FIFO: its mean is that
@@ -43,18 +43,18 @@ class Trainee:
 
 
 MIX = (
-    Trainee("rnn-1", 5.0, 12.0),
-    Trainee("softmax-1", 2.0, 3.0),
-    Trainee("conv-1", 9.0, 1.5),
-    Trainee("mlp-1", 3.5, 6.0),
-    Trainee("softmax-3", 4.0, 8.0),
-    Trainee("softmax-2", 1.0, 1.0),
+    Trainee("conv-1", 11.0, 1.5),
+    Trainee("softmax-1", 1.6, 3.0),
+    Trainee("coder-1", 1.3, 4.0),
+    Trainee("mlp-1", 3.0, 6.0),
     Trainee("mlp-2", 6.0, 1.0),
-    Trainee("conv-2", 2.5, 3.0),
-    Trainee("rnn-2", 8.0, 6.0),
-    Trainee("coder-2", 1.5, 4.0),
-    Trainee("coder-1", 7.0, 10.0),
-    Trainee("mlp-3", 3.0, 2.0),
+    Trainee("rnn-1", 9.0, 6.0),
+    Trainee("softmax-2", 4.0, 8.0),
+    Trainee("conv-2", 2.0, 3.0),
+    Trainee("mlp-3", 2.5, 2.0),
+    Trainee("softmax-3", 1.0, 1.0),
+    Trainee("rnn-2", 5.0, 12.0),
+    Trainee("coder-2", 7.5, 10.0),
 )
 
 
@@ -113,8 +113,8 @@ def _answer(process: subprocess.Popen[bytes]) -> dict[str, float]:
         said, complaint = process.communicate(timeout=_MEASURE_LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
         raise UserError(
-            f"A training step could not be measured within {_MEASURE_LIMIT_SECONDS:.0f} s; this machine is too busy for "
-            "the demo, try again when it is quieter."
+            f"A training step could not be measured within {_MEASURE_LIMIT_SECONDS:.0f} s; this machine is too busy "
+            "for the demo, try again when it is quieter."
         ) from None
     if process.returncode != 0:
         last = (complaint.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]

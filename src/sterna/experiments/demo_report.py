@@ -16,7 +16,8 @@ from sterna.experiments.demo_summary import headline, sentences
 _STYLE = """
   body { margin: 0 auto; max-width: 1080px; padding: 36px 20px 64px; background: #fff; color: #1f2933;
          font: 15px/1.55 system-ui, sans-serif; }
-  h1 { font-size: 28px; line-height: 1.25; margin: 0 0 6px; max-width: 30ch; } h2 { font-size: 19px; margin: 44px 0 2px; }
+  h1 { font-size: 28px; line-height: 1.25; margin: 0 0 6px; max-width: 30ch; }
+  h2 { font-size: 19px; margin: 44px 0 2px; }
   p, li { color: #52606d; margin: 4px 0; max-width: 86ch; } ul { padding-left: 20px; margin: 18px 0; }
   code { background: #f3f5f7; border-radius: 4px; padding: 2px 6px; font-size: 13px; }
   .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(240px, 1fr)); gap: 14px; margin: 26px 0 10px; }

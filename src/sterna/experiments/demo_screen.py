@@ -22,6 +22,7 @@ from sterna.experiments.demo_summary import compared, headline, is_disturbed, se
 if TYPE_CHECKING:
     from sterna.control.verbs import JobView
 
+_NEXT = "sterna up --detach --shared, then sterna submit --cpus 0 -- python train.py"
 _LINE_SECONDS = 5.0
 _REFRESH_SECONDS = 0.45
 _BAR_WIDTH = 24
@@ -40,9 +41,9 @@ class Screen(Watcher):
     def say(self, text: str, style: str = "") -> None:
         self._console.print(text, style=style, soft_wrap=True)
 
-    def prepare(self, cores: int) -> None:
+    def prepare(self, cores: int, seconds: float) -> None:
         self.say(f"A dozen models, trained for real on {cores} core{'' if cores == 1 else 's'}, three times.", "bold")
-        self.say("    first this machine's speed is measured, so that each time takes about half a minute")
+        self.say(f"    first this machine's speed is measured, so that each time takes about {seconds:.0f} s")
 
     def begin(self, phase: Phase, url: str, is_again: bool) -> None:
         self._number += not is_again
@@ -57,14 +58,15 @@ class Screen(Watcher):
     def show(self, phase: Phase, look: Look) -> None:
         if look.at - self._told_at >= _LINE_SECONDS:
             self._told_at = look.at
-            self.say(f"    {look.at:4.0f} s: {look.done:2d} of {len(look.jobs)} jobs done, {look.progress:4.0%} trained")
+            done = f"{look.done:2d} of {len(look.jobs)} jobs done"
+            self.say(f"    {look.at:4.0f} s: {done}, {look.progress:4.0%} trained")
 
     def end(self, result: PhaseResult, will_repeat: bool) -> None:
         unknown = result.others != result.others
         others = "what others took is unknown" if unknown else f"others took {result.others:.0%} of the CPUs"
         self.say(
-            f"    done: a job took {result.mean_seconds:.1f} s in the mean, the longest {result.longest_seconds:.1f} s; "
-            f"{others}"
+            f"    done: a job took {result.mean_seconds:.1f} s in the mean, the longest "
+            f"{result.longest_seconds:.1f} s; {others}"
         )
         if will_repeat:
             self.say("    that is too much for a fair comparison, so this phase is run again", "yellow")
@@ -77,7 +79,10 @@ class Screen(Watcher):
         self.say(headline(results), "bold green" if is_good else "bold")
         for sentence in sentences(results):
             self.say(sentence)
-        self.say(f"The same {len(results[0].jobs)} jobs in the same order each time; all of it took {took_seconds:.0f} s.")
+        same = f"The same {len(results[0].jobs)} jobs in the same order each time"
+        self.say(f"{same}; all of it took {took_seconds:.0f} s.")
+        self.say(f"With your own jobs: {_NEXT}", "bold")
+
 
 class LiveScreen(Screen):
     """A table that moves."""
@@ -94,10 +99,10 @@ class LiveScreen(Screen):
         self._live.start()
 
     def show(self, phase: Phase, look: Look) -> None:
-        if self._live is not None:
-            if self._last is None or look.at - self._last.at >= _REFRESH_SECONDS:
-                self._live.update(_board(look, self._last), refresh=True)
-                self._last = look
+        is_due = self._last is None or look.at - self._last.at >= _REFRESH_SECONDS
+        if self._live is not None and is_due:
+            self._live.update(_board(look, self._last), refresh=True)
+            self._last = look
 
     def end(self, result: PhaseResult, will_repeat: bool) -> None:
         self.close()
@@ -110,7 +115,8 @@ class LiveScreen(Screen):
 
 
 def screen_for(console: Console, count: int) -> Screen:
-    return LiveScreen(console, count) if console.is_terminal and not console.is_dumb_terminal else Screen(console, count)
+    can_move = console.is_terminal and not console.is_dumb_terminal
+    return LiveScreen(console, count) if can_move else Screen(console, count)
 
 
 def _board(look: Look, last: Look | None) -> RenderableType:

@@ -12,6 +12,9 @@ from typing import Any
 
 from sterna.experiments.demo import DISTURBED, PhaseResult
 
+UNEVEN = 1.15
+"""The same work in so many times the CPU time: something else slowed the cores down."""
+
 
 @dataclass(frozen=True)
 class Against:
@@ -89,6 +92,12 @@ def cautions(results: Sequence[PhaseResult]) -> list[str]:
             )
         if math.isnan(result.others):
             said.append(f"What others took during {title} could not be measured here.")
+    most, least = (pick(result.cpu_seconds for result in results) for pick in (max, min))
+    if most > UNEVEN * least:
+        said.append(
+            f"The same work took from {least:.0f} to {most:.0f} s of CPU time, so the machine itself was not equally "
+            "fast all the time."
+        )
     if not results[-1].control.startswith("cgroup"):
         said.append(f"No control groups here ({results[-1].control}), so that shares are followed only roughly.")
     return said

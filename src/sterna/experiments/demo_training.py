@@ -1,8 +1,8 @@
 """The training that the demo runs: five small models in NumPy, real gradient descent on made-up pictures.
 
 Started as a program of its own, once a job; it tells how far it is by `sterna.agent` and saves when asked to stop. The
-pictures are drawn from a seed, so that nothing has to be shipped or fetched. With `--measure` it trains each model for a
-moment and prints what a step costs on this machine.
+pictures are drawn from a seed, so that nothing has to be shipped or fetched. With `--measure` it trains each model for
+a moment and prints what a step costs on this machine.
 """
 
 from __future__ import annotations
@@ -134,9 +134,10 @@ class Training:
     def save(self, path: Path) -> None:
         """All or nothing."""
         partial = path.with_suffix(".partial")
-        speeds: dict[str, Any] = {f"speed-{name}": array for name, array in self.speed.items()}
+        contents: dict[str, Any] = {"step": self.step, "loss": self.loss, **self.weights}
+        contents |= {f"speed-{name}": array for name, array in self.speed.items()}
         with partial.open("wb") as file:
-            np.savez(file, step=self.step, loss=self.loss, **speeds, **self.weights)
+            np.savez(file, **contents)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

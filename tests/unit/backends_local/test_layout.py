@@ -142,7 +142,7 @@ def test_the_fewest_changes_lead_from_one_arrangement_to_another() -> None:
     assert [each.name for each in change.leaving] == ["worker-2"]
     record.workers = [("b", 1), ("a", 4)]
     change = rearranged(record, attempt)
-    assert (change.moved, change.leaving, change.arriving) == ([], [], ["a", "a"])
+    assert (change.moved, change.leaving, change.arriving) == ([], [], [("a", -1), ("a", -1)])
 
 
 def test_devices_are_given_once_and_parts_of_one_are_shared() -> None:

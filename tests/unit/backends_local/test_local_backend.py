@@ -14,7 +14,7 @@ from sterna.backends.local.nodes import Slices
 from sterna.backends.local.recovery import recover
 from sterna.backends.local.training import Told
 from sterna.control.controller import Controller
-from sterna.errors import UserError
+from sterna.errors import Retry, UserError
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
 from sterna.wiring import make_rules
 from tests.fakes.machine import FakeCluster, FakeMachine, a_cluster, some_slices
@@ -260,6 +260,23 @@ def test_a_cpu_job_moves_in_place_and_by_checkpoint_on_request(make: Callable[..
     assert (view.nodes, view.attempt, view.moves, view.lost_seconds) == (["node0"], 2, 2, 0)
 
 
+def test_a_move_that_the_machine_refuses_is_made_by_checkpoint(
+    make: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make(1, 1)
+    world.submit("a", 100)
+    world.settle()
+
+    def refuse(*_: object) -> None:
+        raise OSError("no such control")
+
+    monkeypatch.setattr(world.at.backend.means.groups, "move", refuse)
+    world.cluster.migrate("a", "node1")
+    world.settle()
+    view = world.cluster.job("a")
+    assert (view.nodes, view.attempt, view.lost_seconds) == (["node1"], 2, 0)
+
+
 def test_a_job_with_a_device_moves_by_checkpoint(make: Callable[..., World]) -> None:
     world = make(1, 1, devices=1)
     world.submit("a", 100, devices=MILLI)
@@ -400,6 +417,50 @@ def test_after_a_crash_everything_is_found_again(make: Callable[..., World]) -> 
     assert [world.state(name) for name in "abc"] == ["completed"] * 3
     assert world.machine.most_at_once == {"a": 1, "b": 1, "c": 1}
     assert [world.cluster.job(name).attempt for name in "abc"] == [1, 1, 1]
+
+
+def test_a_stop_that_was_written_down_but_not_asked_for_is_asked_for_after_a_crash(make: Callable[..., World]) -> None:
+    world = make(1)
+    world.submit("a", 100)
+    world.settle()
+    attempt = world.at.backend.book.find("a").record.attempt
+    assert attempt is not None
+    attempt.stopping = "it was about to be asked"
+    world.at.backend.book.save_later(world.at.backend.book.find("a"))
+    world.crash()
+    world.settle()
+    assert world.machine.asked == ["a/1/worker-0"]
+    world.go_on()
+    assert world.state("a") == "completed"
+
+
+def test_a_newcomer_that_a_crash_kept_from_starting_costs_the_others_nothing(make: Callable[..., World]) -> None:
+    world = make(1, 1)
+    world.submit("a", 100, (1, 2), resizing=Resizing.IN_PLACE)
+    world.settle()
+    del world.machine.processes["a/1/worker-1"]
+    world.crash()
+    world.settle()
+    assert world.machine.running("a") == ["a/1/worker-0", "a/1/worker-2"]
+    assert world.cluster.job("a").attempt == 1
+    assert "worker-1" not in (world.folder / "jobs" / "a" / "world.json").read_text()
+
+
+def test_what_could_not_be_asked_is_asked_again(make: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make(1)
+    world.submit("a", 100)
+    world.settle()
+
+    def refuse(*_: object) -> None:
+        raise Retry("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.machine, "stop", refuse)
+        world.cluster.cordon("node0", is_open=False, drain=True)
+        world.settle()
+    assert world.state("a") == "stopping"
+    world.go_on(3)
+    assert world.state("a") == "waiting"
 
 
 def test_an_intention_without_a_process_is_voided_and_begun_anew(make: Callable[..., World]) -> None:

@@ -63,8 +63,8 @@ def _admit_replica(spec: JobSpec, replica: ReplicaSpec) -> None:
     program = replica.command[0]
     path = dict(replica.env).get("PATH", os.environ.get("PATH", os.defpath))
     if os.sep in program:
-        at = (folder or Path.cwd()) / program
-        if not (at.is_file() and os.access(at, os.X_OK)):
+        at = os.path.join(folder or "", program)
+        if not (os.path.isfile(at) and os.access(at, os.X_OK)):
             raise UserError(f"Job '{spec.name}': '{program}' is not a program that can be run; check the path.")
     elif shutil.which(program, path=path) is None:
         raise UserError(

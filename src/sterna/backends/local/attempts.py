@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from sterna.backends.local.book import Book, LocalJob
 from sterna.backends.local.launching import Launching, Means
@@ -49,6 +50,7 @@ class Attempts:
         """Bring a running attempt nearer to what is wanted."""
         record, attempt = job.record, job.record.attempt
         assert attempt is not None
+        self._press(job, attempt)
         if attempt.stopping:
             return
         if not job.wants_to_run:
@@ -69,12 +71,10 @@ class Attempts:
             self.stop(job, f"it goes on with {size_of(record.workers)} instead of {size_of(attempt.workers)} workers")
             return
         change = rearranged(record, attempt)
-        if change.moved and not can_move:
+        self._book_time(job)
+        if not (can_move or not change.moved) or not self._moved_all(job, change.moved):
             self.stop(job, f"it moves to {', '.join(dict.fromkeys(name for name, _ in record.workers))}")
             return
-        self._book_time(job)
-        for replica, target in change.moved:
-            self._move(job, replica, target)
         if change.leaving or change.arriving:
             self._resize(job, attempt, change.leaving, change.arriving)
         else:
@@ -129,6 +129,16 @@ class Attempts:
 
     # Changes in place.
 
+    def _moved_all(self, job: LocalJob, moves: Sequence[tuple[ReplicaRecord, str]]) -> bool:
+        """Move in place; false if the machine refuses, and then it is done by checkpoint."""
+        try:
+            for replica, target in moves:
+                self._move(job, replica, target)
+        except OSError as error:
+            self._book.note(job.name, "trouble", f"it cannot be moved in place: {error}.")
+            return False
+        return True
+
     def _move(self, job: LocalJob, replica: ReplicaRecord, target: str) -> None:
         source = replica.node
         if replica.group:
@@ -140,15 +150,19 @@ class Attempts:
         self._book.note(job.name, "moved", f"{replica.name} moved from {source} to {target} in place, without a stop.")
 
     def _resize(
-        self, job: LocalJob, attempt: AttemptRecord, leaving: Sequence[ReplicaRecord], arriving: Sequence[str]
+        self,
+        job: LocalJob,
+        attempt: AttemptRecord,
+        leaving: Sequence[ReplicaRecord],
+        arriving: Sequence[tuple[str, int]],
     ) -> None:
         """Workers come and go while the others train on. Who leaves is told first that it is no member any more."""
         record, before = job.record, size_of(attempt.workers)
         with self._book.lock:
             used = {each.index for each in attempt.replicas if each.type == record.spec.worker.type}
             new = [
-                ReplicaRecord(record.spec.worker.type, index, 0, node, secrets.token_hex(8))
-                for index, node in zip(_unused(used, len(arriving)), arriving, strict=True)
+                ReplicaRecord(record.spec.worker.type, index, 0, node, secrets.token_hex(8), slot=slot)
+                for index, (node, slot) in zip(_unused(used, len(arriving)), arriving, strict=True)
             ]
             if not self._launching.equip(job, new, attempt.number):
                 return
@@ -165,10 +179,13 @@ class Attempts:
         self._launching.write_world(job, attempt)
         for replica in new:
             self._launching.launch(job, attempt, replica)
-        for replica in leaving:
-            self._ask(job, attempt, replica, "it has one worker less")
+        self._press(job, attempt)
         sentence = f"from {before} to {_counted(size_of(attempt.workers))} while it runs"
         self._book.note(job.name, "resized", f"{'grew' if arriving else 'shrank'} {sentence}.")
+
+    def meet_again(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """After a crash: members may not have been told of the last change."""
+        self._launching.write_world(job, attempt)
 
     def drop(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> bool:
         """Go on without a worker that died, if the job can: its seat is given up until a decision fills it again."""
@@ -185,8 +202,9 @@ class Attempts:
             for rank, member in enumerate(attempt.members):
                 member.rank = rank
             rows = self._book.slices.row_of
-            home = job.home._replace(workers=tuple((rows[name], count) for name, count in attempt.workers))
-            self._book.seat(job, home)
+            seats = tuple((rows[name], count) for name, count in attempt.workers)
+            slots = tuple(each.slot for each in workers) if job.home.slots else ()
+            self._book.seat(job, job.home._replace(workers=seats, slots=slots))
             self._book.save_later(job)
         self._launching.write_world(job, attempt)
         return True
@@ -212,31 +230,36 @@ class Attempts:
             attempt.stopping = why
             self._book.save_later(job)
         crash_point("daemon.stopping")
-        waiting = [each for each in attempt.live if each.type not in _SERVERS]
-        for replica in waiting or attempt.live:
-            self._ask(job, attempt, replica, why)
+        self._press(job, attempt)
 
-    def stop_servers(self, job: LocalJob, attempt: AttemptRecord) -> None:
-        """Those they served are gone."""
+    def _press(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """Ask whoever is to end and has not been asked: a crash or a full disk may have come between."""
         live = attempt.live
-        if attempt.stopping and live and all(each.type in _SERVERS for each in live):
-            for replica in live:
-                if not replica.asked_at:
-                    self._ask(job, attempt, replica, attempt.stopping)
+        served = [each for each in live if each.type not in _SERVERS]
+        ending = (served or live) if attempt.stopping else []
+        for replica in live:
+            if not replica.asked_at and (replica.leaving or replica in ending):
+                self._ask(job, attempt, replica, attempt.stopping or "it has one worker less")
+
+    def go_on(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """One of its processes is gone: those that served it may be next, and elastic ones must know their peers."""
+        if attempt.live:
+            self._press(job, attempt)
 
     def _ask(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, why: str) -> None:
-        with self._book.lock:
-            replica.asked_at = self._book.clock()
-            course = job.course
-            replica.asked_step = course.step if course and course.step is not None else -1
+        asked_at = self._book.clock()
         folder = self._means.around.places.replica(job.name, attempt.number, replica.name)
         if replica.state != RUNNING and self._means.processes.void(folder):
             with self._book.lock:
                 replica.state = ENDED  # it never began
             if replica.group:
-                self._means.groups.remove(replica.node, replica.group)
+                with suppress(OSError):
+                    self._means.groups.remove(replica.node, replica.group)
             return
         self._means.processes.stop(folder, job.record.spec.grace_seconds, why)
+        with self._book.lock:
+            replica.asked_at = asked_at
+            self._book.save_later(job)
 
     # Time.
 

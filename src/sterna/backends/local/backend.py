@@ -56,13 +56,13 @@ class LocalBackend:
         self.closed: dict[str, str] = book.setting("closed") or {}
         """Nodes that take nobody new: `cordoned` or `draining`."""
         self._served = [job.record.service for job in book.jobs.values() if job.record.phase == COMPLETED]
-        self._last_action = self._last_event = -NEVER
+        self._last_action = self._last_event = self.last_arrival = -NEVER
         self._listened_at = self._learned_at = -NEVER
         self._retry_at, self._due_at = NEVER, -NEVER
         self._trouble = ""
         self._flags = threading.Lock()
         self._has_news = self._is_dirty = True
-        self._is_closed = False
+        self._is_closed = self._is_held = False
 
     # What the controller sees.
 
@@ -158,6 +158,11 @@ class LocalBackend:
             self._has_news = self._is_dirty = True
         self._pulse.wake()
 
+    def hold(self, is_held: bool) -> None:
+        """Decide, but let nothing be started or stopped meanwhile."""
+        self._is_held = is_held
+        self.wake()
+
     def close(self) -> None:
         self._is_closed = True
         self._pulse.wake()
@@ -193,9 +198,11 @@ class LocalBackend:
         self.book.training.forget(job.key, is_complete)
 
     def note_arrival(self) -> None:
-        self._last_event = self.book.clock()
+        self._last_event = self.last_arrival = self.book.clock()
 
     def _reconcile(self) -> None:
+        if self._is_held:
+            return
         with self._flags:
             self._is_dirty = False
         self._retry_at, self._due_at = NEVER, -NEVER

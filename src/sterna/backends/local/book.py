@@ -112,14 +112,12 @@ class Book:
 
     # Jobs.
 
-    def next_keys(self, count: int) -> list[int]:
-        """Numbers that no job ever had."""
+    def next_keys(self, count: int) -> tuple[list[int], Statement]:
+        """Numbers that no job ever had, and what to write together with the jobs so that none ever has them again."""
         with self.lock:
             first, self._next_key = self._next_key, self._next_key + count
-            self.store.write_later(
-                [("INSERT OR REPLACE INTO settings VALUES ('next_key', ?)", [str(self._next_key).encode()])]
-            )
-            return list(range(first, first + count))
+            sql = "INSERT OR REPLACE INTO settings VALUES ('next_key', ?)"
+            return list(range(first, first + count)), (sql, [str(self._next_key).encode()])
 
     def reserve(self, names: Iterable[str]) -> None:
         """Keep these names for somebody who is about to be stored; refuse if one is taken."""

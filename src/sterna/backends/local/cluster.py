@@ -45,6 +45,7 @@ class LocalCluster:
         self._make_rules, self._story = make_rules, story
         self._view = rules
         self.rules_in_force = make_rules(rules)
+        self._user = _me()
         self._answering: set[str] = set()
         self._answered = threading.Condition()
 
@@ -74,11 +75,10 @@ class LocalCluster:
         names = [spec.name for spec in specs]
         book.reserve(names)
         try:
-            records = [
-                self._record(spec, number) for spec, number in zip(specs, book.next_keys(len(specs)), strict=True)
-            ]
+            numbers, statement = book.next_keys(len(specs))
+            records = [self._record(spec, number) for spec, number in zip(specs, numbers, strict=True)]
             answer = [_first_view(record) for record in records]
-            statements = [insertion(record) for record in records]
+            statements = [statement, *(insertion(record) for record in records)]
             if key:
                 now = book.clock()
                 statements.append(("INSERT INTO answers VALUES (?, ?, ?)", [key, now, encode(answer)]))
@@ -99,7 +99,7 @@ class LocalCluster:
     def _record(self, spec: JobSpec, key: int) -> JobRecord:
         now = self._book.clock()
         if not spec.user:
-            spec = replace(spec, user=_me())
+            spec = replace(spec, user=self._user)
         return JobRecord(key, spec, now, spec.minimum, spec.maximum, waiting_since=now, reason=_NEW)
 
     def jobs(self) -> list[JobView]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,15 +88,16 @@ class Endings:
                 record.saved_at = max(record.saved_at, ending.at)
                 record.saved_step = step if step is not None else -1
         if replica.group:
-            self._means.groups.remove(replica.node, replica.group)
+            with suppress(OSError):  # an empty group that stays does no harm, and goes when the daemon does
+                self._means.groups.remove(replica.node, replica.group)
         if ending.saved:
             at = f" at step {step}" if step is not None else ""
             book.note(job.name, "saved", f"{replica.name} saved its work{at} and ended as it was asked to.")
         if is_done(ending, step, total):
             attempt.done.append(replica.name)
         elif not ending.began:
-            attempt.stopping = attempt.stopping or "it was not started"
-            self._attempts.stop(job, attempt.stopping)
+            if not self._attempts.drop(job, attempt, replica):
+                self._attempts.stop(job, attempt.stopping or "it was not started")
         elif not self._is_expected(replica, attempt, ending):
             self._fail(job, attempt, replica, ending)
         self._go_on(job, attempt, replica)
@@ -122,7 +124,7 @@ class Endings:
                 self._attempts.stop(job, "the job is done")
             elif attempt.failed:
                 self._attempts.stop(job, f"{replica.name} failed")
-        self._attempts.stop_servers(job, attempt)
+        self._attempts.go_on(job, attempt)
         if not attempt.live:
             self.close(job)
         else:

@@ -192,7 +192,7 @@ def _torch(attempt: AttemptRecord, replica: ReplicaRecord) -> dict[str, str]:
 def _torchrun(job: JobRecord, attempt: AttemptRecord) -> dict[str, str]:
     """Elastic agents that meet on loopback. Without the first variable a second agent can never join; the short last
     call is waited for at every start; every agent that leaves costs the others a restart."""
-    first = min(attempt.replicas, key=lambda each: each.rank)
+    first = min(attempt.replicas, key=lambda each: each.index)
     return {
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PET_NNODES": f"{job.minimum}:{job.maximum}",

@@ -68,23 +68,24 @@ class Rearrangement:
     moved: list[tuple[ReplicaRecord, str]]
     """Who goes to which node."""
     leaving: list[ReplicaRecord]
-    arriving: list[str]
-    """Nodes of new workers."""
+    arriving: list[tuple[str, int]]
+    """Nodes of new workers, and for parts of devices the numbers under which the nodes count them."""
 
 
 def rearranged(job: JobRecord, attempt: AttemptRecord) -> Rearrangement:
     """The fewest changes: who sits right stays, then who can move moves, then the highest numbers leave."""
     scaled = job.spec.worker.type
     workers = sorted((each for each in attempt.members if each.type == scaled), key=lambda each: each.index)
-    wanted = Counter(spread_out(job.workers))
+    names = spread_out(job.workers)
+    wanted = Counter(zip(names, job.slots or [-1] * len(names), strict=True))
     astray: list[ReplicaRecord] = []
     for worker in workers:
-        if wanted[worker.node] > 0:
-            wanted[worker.node] -= 1
+        if wanted[worker.node, worker.slot] > 0:
+            wanted[worker.node, worker.slot] -= 1
         else:
             astray.append(worker)
     open_seats = list(wanted.elements())
-    moved = list(zip(astray, open_seats, strict=False))
+    moved = [(worker, node) for worker, (node, _) in zip(astray, open_seats, strict=False)]
     others = [each for each in attempt.members if each.type != scaled]
     seats = spread_out(job.servers)
     moved += [(each, seat) for each, seat in zip(others, seats, strict=False) if each.node != seat]

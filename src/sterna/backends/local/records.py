@@ -43,7 +43,7 @@ class ReplicaRecord(msgspec.Struct):
     leaving: bool = False
     """Asked to stop, while the rest of the attempt may go on."""
     asked_at: float = 0.0
-    asked_step: int = -1
+    """When it was asked to stop; 0: it was not."""
     exit_code: int | None = None
     saved: bool = False
 

@@ -34,7 +34,10 @@ def recover(backend: LocalBackend) -> int:
     for job in [job for job in book.jobs.values() if job.record.deleting and not job.record.is_live]:
         backend.endings.forget(job)
     backend.watching.look(everybody=True)
-    found = sum(len(attempt.live) for job in book.live.values() if (attempt := job.record.attempt) is not None)
+    for job in book.live.values():
+        if (attempt := job.record.attempt) is not None:
+            backend.attempts.meet_again(job, attempt)
+    found = sum(len(each.live) for job in book.live.values() if (each := job.record.attempt) is not None)
     if found:
         book.note("", "recovered", f"The daemon is back: {found} replicas were found running.")
     return found

@@ -23,6 +23,9 @@ Statement = tuple[str, Sequence[Any]]
 _RETRY_SECONDS = 1.0
 """Between two tries to write what nobody waits for, while the disk refuses."""
 
+_LAZY_SECONDS = 0.02
+"""How long what nobody waits for may wait for company."""
+
 
 @dataclass
 class _Parcel:
@@ -99,11 +102,17 @@ class Store:
             with self._news:
                 if not self._waiting and not self._is_closing:
                     self._news.wait(_RETRY_SECONDS if left else None)
+                if not self._is_urgent():
+                    # Nobody waits for it: what follows in a moment can share its flush.
+                    self._news.wait_for(self._is_urgent, _LAZY_SECONDS)
                 is_last = self._is_closing
                 parcels, self._waiting = left + self._waiting, []
             left = self._commit(parcels)
             if is_last:
                 return
+
+    def _is_urgent(self) -> bool:
+        return self._is_closing or any(parcel.done is not None for parcel in self._waiting)
 
     def _commit(self, parcels: list[_Parcel]) -> list[_Parcel]:
         """Write all in one transaction; what failed and nobody waits for, to be tried again before anything else."""

@@ -20,6 +20,7 @@ from sterna.model.snapshot import NEVER, Snapshot
 _QUIET_SECONDS = 1.0
 """Rounds that change nothing are kept at most so often."""
 _MOST_BYTES = 64 << 20
+_MOST_EVENTS = 100_000
 _PRUNE_EVERY = 256
 
 
@@ -63,7 +64,8 @@ def opening_of(rules: PolicyView) -> Opening:
 
 
 def prune(store: Store, most_bytes: int = _MOST_BYTES) -> None:
-    """Drop the oldest rounds, up to a line with the nodes that those which stay were decided on."""
+    """Drop the oldest events, and the oldest rounds up to a line with the nodes on which the others were decided."""
+    store.write_later([("DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?", [_MOST_EVENTS])])
     total = int(store.read("SELECT coalesce(sum(length(line)), 0) FROM journal")[0][0])
     if total <= most_bytes:
         return

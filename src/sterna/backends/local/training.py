@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sterna.backends.local.lessons import Lessons
-from sterna.model.eta import SHARED_CORE, Band, Factors, learned, remaining_seconds
+from sterna.model.eta import LEAST_WINDOWS, SHARED_CORE, Band, Factors, learned, remaining_seconds
 from sterna.model.growth import Direction, Growth, GrowthRule, GrowthTable, History
 from sterna.model.job import ProgressSpec
 from sterna.model.snapshot import NEVER
@@ -136,8 +136,9 @@ class Training:
         course = self._courses.pop(key, None)
         if course is None:
             return
-        if is_complete and course.first is not None:
-            self._finished = [*self._finished[1 - _FINISHED :], self._table.history(course.slot)]
+        history = self._table.history(course.slot)
+        if is_complete and len(history.steps) >= LEAST_WINDOWS:
+            self._finished = [*self._finished[1 - _FINISHED :], history]
             self._factors = learned(self._finished) or SHARED_CORE
         self._table.forget([course.slot])
         self._free.append(course.slot)

@@ -74,10 +74,10 @@ def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
         "What does a policy lose that has to learn how jobs speed up, or is told wrong?",
         rows,
         (
-            "Voda's 24 jobs on 3 x 4 devices, arrivals drawn anew for each seed; each seed is compared with itself under "
-            "the truth.",
-            "Only later jobs, those after the first of their category, have a target. The others are harder on purpose: "
-            "everything at once, and jobs of a category that are not alike.",
+            "Voda's 24 jobs on 3 x 4 devices, arrivals drawn anew for each seed; each seed is compared with itself "
+            "under the truth.",
+            "Only later jobs, those after the first of their category, have a target. The others are harder on "
+            "purpose: everything at once, and jobs of a category that are not alike.",
         ),
     )
 

@@ -38,5 +38,6 @@ class RateLimited:
             return False
         allowed = self._last_round + self._least_seconds
         while self._backend.observe().now < allowed:
-            self._backend.wait(allowed)
+            if not self._backend.wait(allowed):
+                return False
         return True

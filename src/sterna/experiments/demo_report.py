@@ -66,8 +66,8 @@ def _body(results: Sequence[PhaseResult], command: str) -> Iterator[str]:
 def _sections(results: Sequence[PhaseResult]) -> Iterator[tuple[str, str, Any]]:
     yield (
         "Jobs done over time",
-        "The higher a line, the more people already have their model. All three end at about the same time, because "
-        "the work is the same: what a scheduler changes is who waits for whom.",
+        "The higher a line, the more people already have their model. On a quiet machine all three end at about the "
+        "same time, because the work is the same: what a scheduler changes is who waits for whom.",
         demo_figures.finished_figure(results),
     )
     yield (

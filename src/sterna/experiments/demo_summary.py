@@ -85,13 +85,14 @@ def cautions(results: Sequence[PhaseResult]) -> list[str]:
         if result.discarded:
             taken = ", ".join(f"{each:.0%}" for each in result.discarded)
             said.append(f"{title} was run again, because others took {taken} of the CPUs; the quieter run counts.")
-        if result.is_disturbed:
-            said.append(
-                f"{title} was disturbed: others took {result.others:.0%} of the CPUs (more than {DISTURBED:.0%}), so "
-                "these numbers are not worth much; run it again on a quiet machine."
-            )
         if math.isnan(result.others):
             said.append(f"What others took during {title} could not be measured here.")
+    taken_by_others = [f"{each.others:.0%} during {each.phase.title}" for each in results if each.is_disturbed]
+    if taken_by_others:
+        said.append(
+            f"Others took more than {DISTURBED:.0%} of the CPUs ({', '.join(taken_by_others)}), so these numbers are "
+            "not worth much; run it again on a quiet machine."
+        )
     most, least = (pick(result.cpu_seconds for result in results) for pick in (max, min))
     if most > UNEVEN * least:
         said.append(

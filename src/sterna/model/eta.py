@@ -142,7 +142,7 @@ _ROUNDING = 1e-12
 def learned(finished: Sequence[History], seen: float = 0.5) -> Factors | None:
     """From jobs that have finished: how far off each would have been, had it been asked at `seen` of a life that ends
     at any of its windows. Nothing where there are too few."""
-    errors = [_errors(history, 1 / seen - 1) for history in finished]
+    errors = [_errors(history, 1 / seen - 1) for history in finished if len(history.steps) >= LEAST_WINDOWS]
     if not errors:
         return None
     return factors_of(np.concatenate(errors), np.repeat(np.arange(len(errors)), [len(e) for e in errors]))

@@ -2,88 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from sterna.backends.local.endings import Patience
-from sterna.backends.local.nodes import Slices
-from sterna.backends.local.recovery import recover
 from sterna.backends.local.training import Told
-from sterna.control.controller import Controller
-from sterna.errors import Retry, UserError
-from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
-from sterna.wiring import make_rules
-from tests.fakes.machine import FakeCluster, FakeMachine, a_cluster, some_slices
+from sterna.errors import UserError
+from sterna.model.job import ReplicaSpec, Resizing, RestartPolicy
+from tests.fakes.local_world import World
+from tests.fakes.local_world import make as make
+from tests.fakes.machine import FakeMachine
 
 MILLI = 1000
-
-
-class World:
-    """A cluster, its controller, and the time that passes."""
-
-    def __init__(self, folder: Path, slices: Slices, policy: str = "elastic-fifo", **rules: str) -> None:
-        self.folder, self.slices, self._rules = folder, slices, make_rules(policy, "stay", **rules)
-        self.at: FakeCluster = a_cluster(folder, slices, patience=Patience(1.0, 8.0))
-        self._begin()
-
-    def _begin(self) -> None:
-        self.machine, self.cluster = self.at.machine, self.at.cluster
-        self.controller = Controller(self.at.backend, self._rules)
-        self.until = self.controller.round().until
-
-    def submit(self, name: str, seconds: float = 10.0, size: tuple[int, int] = (1, 1), **more: Any) -> None:
-        """A job with so much work for one worker."""
-        needs = {key: more.pop(key) for key in ("cpus", "devices") if key in more}
-        replicas = (ReplicaSpec("worker", size[0], ("true",), **needs), *more.pop("others", ()))
-        self.machine.work[name] = seconds
-        kind = more.pop("kind", "TrainingJob")
-        self.cluster.create([JobSpec(name, kind, replicas, *size, size[0], **more)])
-
-    def go_on(self, seconds: float = 1000.0, until: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass, or until a fact."""
-        end = self.machine.now + seconds
-        while self.machine.now < end and not until():
-            if not self.at.backend.wait(min(self.until, end)):
-                return
-            self.until = self.controller.round().until
-
-    def settle(self) -> None:
-        """Let happen what happens at once."""
-        self.go_on(0.01)
-
-    def state(self, name: str) -> str:
-        return self.cluster.job(name).state
-
-    def kinds(self, name: str) -> list[str]:
-        return [event.kind for event in self.cluster.events(name)]
-
-    def crash(self) -> None:
-        """The daemon dies and another one comes; processes go on."""
-        machine = self.machine
-        self.at.store.close()
-        self.at = a_cluster(self.folder, self.slices, machine, patience=Patience(1.0, 8.0))
-        recover(self.at.backend)
-        self._begin()
-
-    def close(self) -> None:
-        self.at.store.close()
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., World]]:
-    made: list[World] = []
-
-    def build(*cores: int, devices: int = 0, is_shared: bool = False, **more: Any) -> World:
-        made.append(World(tmp_path, some_slices(*(cores or (1, 1)), devices=devices, is_shared=is_shared), **more))
-        return made[-1]
-
-    yield build
-    for world in made:
-        world.close()
 
 
 def test_jobs_run_one_after_the_other_where_there_is_one_core_each(make: Callable[..., World]) -> None:
@@ -399,118 +331,6 @@ def test_what_the_machine_refuses_is_tried_again(make: Callable[..., World]) -> 
     world.machine.refuses = ""
     world.go_on()
     assert world.state("a") == "completed"
-
-
-def test_after_a_crash_everything_is_found_again(make: Callable[..., World]) -> None:
-    world = make(1, 1)
-    for name in "abc":
-        world.submit(name, 30)
-    world.go_on(5)
-    ran = {name: world.cluster.job(name).ran_seconds for name in "abc"}
-    world.crash()
-    assert [world.state(name) for name in "abc"] == ["running", "running", "waiting"]
-    assert {name: world.cluster.job(name).ran_seconds for name in "abc"} == pytest.approx(ran)
-    world.machine.end("a/1/worker-0", 0)
-    world.crash()
-    assert world.state("a") == "completed"
-    world.go_on()
-    assert [world.state(name) for name in "abc"] == ["completed"] * 3
-    assert world.machine.most_at_once == {"a": 1, "b": 1, "c": 1}
-    assert [world.cluster.job(name).attempt for name in "abc"] == [1, 1, 1]
-
-
-def test_a_stop_that_was_written_down_but_not_asked_for_is_asked_for_after_a_crash(make: Callable[..., World]) -> None:
-    world = make(1)
-    world.submit("a", 100)
-    world.settle()
-    attempt = world.at.backend.book.find("a").record.attempt
-    assert attempt is not None
-    attempt.stopping = "it was about to be asked"
-    world.at.backend.book.save_later(world.at.backend.book.find("a"))
-    world.crash()
-    world.settle()
-    assert world.machine.asked == ["a/1/worker-0"]
-    world.go_on()
-    assert world.state("a") == "completed"
-
-
-def test_a_newcomer_that_a_crash_kept_from_starting_costs_the_others_nothing(make: Callable[..., World]) -> None:
-    world = make(1, 1)
-    world.submit("a", 100, (1, 2), resizing=Resizing.IN_PLACE)
-    world.settle()
-    del world.machine.processes["a/1/worker-1"]
-    world.crash()
-    world.settle()
-    assert world.machine.running("a") == ["a/1/worker-0", "a/1/worker-2"]
-    assert world.cluster.job("a").attempt == 1
-    assert "worker-1" not in (world.folder / "jobs" / "a" / "world.json").read_text()
-
-
-def test_what_could_not_be_asked_is_asked_again(make: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make(1)
-    world.submit("a", 100)
-    world.settle()
-
-    def refuse(*_: object) -> None:
-        raise Retry("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(world.machine, "stop", refuse)
-        world.cluster.cordon("node0", is_open=False, drain=True)
-        world.settle()
-    assert world.state("a") == "stopping"
-    world.go_on(3)
-    assert world.state("a") == "waiting"
-
-
-def test_an_intention_without_a_process_is_voided_and_begun_anew(make: Callable[..., World]) -> None:
-    world = make(1)
-    world.submit("a", 5)
-    world.settle()
-    del world.machine.processes["a/1/worker-0"]  # the daemon died between writing it down and asking for it
-    world.crash()
-    world.go_on()
-    assert world.state("a") == "completed"
-    assert world.cluster.job("a").attempt == 2
-    assert world.cluster.job("a").restarts == 0
-
-
-def test_a_daemon_that_comes_back_with_other_nodes_moves_its_jobs_there(make: Callable[..., World]) -> None:
-    world = make(1, 1)
-    world.submit("a", 30)
-    world.submit("b", 30)
-    world.go_on(3)
-    world.slices = some_slices(1)
-    world.crash()
-    world.go_on()
-    assert (world.state("a"), world.state("b")) == ("completed", "completed")
-    assert world.machine.most_at_once == {"a": 1, "b": 1}
-
-
-def test_growth_and_progress_survive_a_crash(make: Callable[..., World]) -> None:
-    world = make(1)
-    world.submit("a", 1000)
-    world.settle()
-    job = world.at.backend.book.find("a")
-    for step in range(200):
-        world.machine.now += 2
-        loss = 1.0 if step > 40 else 3.0 - 0.05 * step
-        world.cluster.report("a", step, 500, {"loss": loss})
-    assert job.course is not None
-    before = world.cluster.job("a")
-    assert before.growth == "converged"
-    world.crash()
-    after = world.cluster.job("a")
-    assert (after.step, after.total, after.value, after.growth) == (199, 500, 1.0, "converged")
-    assert len(world.cluster.history("a")) == 200
-
-
-def test_folders_that_no_job_owns_are_cleared(make: Callable[..., World]) -> None:
-    world = make(1)
-    stranger = world.folder / "jobs" / "stranger" / "1" / "worker-0"
-    stranger.mkdir(parents=True)
-    world.crash()
-    assert not stranger.exists()
 
 
 def test_a_machine_without_room_for_a_job_refuses_it_in_a_sentence(make: Callable[..., World]) -> None:

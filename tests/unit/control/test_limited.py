@@ -10,7 +10,7 @@ from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
 from sterna.control.limited import RateLimited
 from sterna.errors import Bug
-from sterna.model.plan import Decision
+from sterna.model.plan import Action, Decision, Outcome
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.wiring import make_rules, simulated_nodes
 from tests.builders import AJob, a_job
@@ -82,3 +82,27 @@ def test_the_loop_ends_when_nothing_will_ever_happen_again() -> None:
 def test_a_limit_is_a_span_of_time(limit: float) -> None:
     with pytest.raises(Bug):
         RateLimited(SimulatedBackend(a_workload(one_each(0)), simulated_nodes("1x4")), limit)
+
+
+class Closing:
+    """A world that closes while the limit has not passed yet."""
+
+    def __init__(self, world: SimulatedBackend) -> None:
+        self._world = world
+        self.waits = 0
+
+    def observe(self) -> Snapshot:
+        return self._world.observe()
+
+    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+        return self._world.apply(actions)
+
+    def wait(self, until: float) -> bool:
+        self.waits += 1
+        return self.waits == 1
+
+
+def test_a_world_that_closes_is_left_at_once() -> None:
+    closing = Closing(SimulatedBackend(a_workload(one_each(0)), simulated_nodes("1x4")))
+    Controller(RateLimited(closing, 100), make_rules("fifo", "stay")).run()
+    assert closing.waits == 2

@@ -200,7 +200,7 @@ def test_disturbed_repeated_unknown_and_loosely_held_phases_are_told(results: li
     results[0].others, results[1].discarded = 0.5, [0.2]
     results[2].others, results[2].control = math.nan, "affinity"
     said = "\n".join(cautions(results))
-    assert "Equal sharing was disturbed: others took 50%" in said
+    assert "Others took more than 10% of the CPUs (50% during Equal sharing)" in said
     assert "FIFO was run again, because others took 20%" in said
     assert "could not be measured" in said
     assert "No control groups here" in said

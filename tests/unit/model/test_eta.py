@@ -66,6 +66,7 @@ def test_where_other_jobs_were_uneven_the_band_is_wider() -> None:
 
 def test_too_few_jobs_teach_nothing() -> None:
     assert learned([]) is None
+    assert learned([History.of()] * 5) is None
     assert learned([uneven(seed, 0.1) for seed in range(3)]) is None
     assert factors_of([0.1, -0.1, 0.2]) is None
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -85,6 +86,19 @@ def test_training_goes_on_without_the_cluster_and_is_found_again(run: Run) -> No
     assert run("wait", "a", "--for=completed", "--timeout", "40").code == 0
     job = json.loads(run("get", "job", "a", "-o", "json").out)[0]
     assert (job["attempt"], job["step"], job["lost_seconds"]) == (1, 40, 0.0)
+
+
+def test_what_a_job_told_while_nobody_listened_is_heard_later(run: Run) -> None:
+    up(run)
+    assert run("submit", "--name", "a", "--", sys.executable, "train.py", "20", "0.05").code == 0
+    assert run("wait", "a", "--for=running", "--timeout", "30").code == 0
+    pid = json.loads(run("get", "job", "a", "-o", "json").out)[0]["replicas"][0]["pid"]
+    assert run("down").code == 0
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.02)
+    up(run)
+    assert run("wait", "a", "--for=completed", "--timeout", "40").code == 0
+    assert json.loads(run("get", "job", "a", "-o", "json").out)[0]["step"] == 20
 
 
 def test_a_second_cluster_on_the_same_folder_is_refused(run: Run) -> None:

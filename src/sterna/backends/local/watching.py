@@ -92,6 +92,8 @@ class Watching:
         if ending is None:
             self._gone.add(name)  # something of it still runs: look again
             return False
+        if name not in self._readers and folder.is_dir():  # it ended while nobody listened: its reports are still there
+            self._readers[name] = (job, replica, self._reader(job, replica, name, folder))
         self._read_last(name)
         self._note_saved(job, folder)
         self._pulse.drop(name)

@@ -16,8 +16,7 @@ from sterna.model.speedup import Floats
 _FEW = 12
 """Up to so many jobs are looked at or picked one by one."""
 
-_MATRIX = 20_000
-"""Up to so many pairs are compared at once."""
+_NOTHING = np.zeros(1, dtype=np.int64)
 
 
 def total(sizes: Ints) -> int:
@@ -84,11 +83,10 @@ def _refused_of_many(keys: Floats, sizes: Ints, waits: Bools | None, over: int, 
 def can_enter(keys: Floats, sizes: Ints, held_keys: Floats, held: Ints, free: int) -> bool:
     """Whether any of those that wait (`keys`, `sizes`) fits into what is free and what those with larger keys hold. If
     nobody does, nobody's turn changes anything."""
-    if len(keys) * len(held) > _MATRIX:
-        return True
-    room = (held_keys > keys[:, None]).dot(held)
-    room += free
-    return bool(np.count_nonzero(room >= sizes))
+    order = held_keys.argsort()
+    before = np.concatenate([_NOTHING, held.take(order).cumsum()])
+    better = before.take(held_keys.take(order).searchsorted(keys, "right"))
+    return bool(np.count_nonzero(sizes + better <= free + before.item(-1)))
 
 
 def best_that_fit(rows: Ints, keys: Floats, sizes: Ints, free: int, smallest: int) -> tuple[list[int], int]:

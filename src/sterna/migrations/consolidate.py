@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -29,22 +30,21 @@ class Consolidate:
     def __call__(self, snapshot: Snapshot) -> Moves:
         jobs, homes = snapshot.jobs, snapshot.homes
         rows = ((jobs.workers > 1) & (jobs.moves < self.most)).nonzero()[0]
-        keyed = zip(rows.tolist(), jobs.key[rows].tolist(), strict=True)
-        spread = [row for row, key in keyed if len(homes[key].workers) > 1 and _nodes(homes[key]) > 1]
-        if not spread:
-            return Moves()
-        gains = dict(zip(spread, self._gains(snapshot, np.array(spread)).tolist(), strict=True))
-        memory = Memory(snapshot)
-        room = Room(snapshot.nodes)
-        order = sorted(spread, key=lambda row: (-gains[row], row))
+        gains = self._gains(snapshot, rows)
+        order = np.argsort(-gains, kind="stable")
+        ranked = zip(rows[order].tolist(), jobs.key[rows[order]].tolist(), gains[order].tolist(), strict=True)
+        spread = ((row, gain) for row, key, gain in ranked if _nodes(homes[key]) > 1)
+        likely = dict(islice(spread, _TRIED))
+        memory, room = Memory(snapshot), Room(snapshot.nodes)
         moves: list[Move] = []
-        while order:  # what one job leaves may be what another needs
-            tries = (self._move(snapshot, memory, room, row, gains[row]) for row in order[:_TRIED])
+        while likely:  # what one job leaves may be what another needs
+            tries = (self._move(snapshot, memory, room, row, gain) for row, gain in likely.items())
             moved = next((move for move in tries if move is not None), None)
             if moved is None:
                 break
             moves.append(moved)
-            order.remove(moved.row)
+            del likely[moved.row]
+            likely.update(islice(spread, 1))
         return Moves(moves)
 
     def _gains(self, snapshot: Snapshot, rows: Ints) -> Floats:
@@ -79,4 +79,4 @@ class Consolidate:
 
 
 def _nodes(home: Home) -> int:
-    return len({node for node, _ in home.workers})
+    return len({node for node, _ in home.workers}) if len(home.workers) > 1 else len(home.workers)

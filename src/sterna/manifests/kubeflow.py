@@ -104,6 +104,20 @@ class KubeflowJob(Fields):
             **more,
         )
 
+    def scaled(
+        self, spec: JobSpecFields, groups: Mapping[str, ReplicaGroup], scaled: str, low: int, high: int, **more: Any
+    ) -> JobSpec:
+        """The job whose type `scaled` may have from `low` to `high` replicas; the others have what they ask for."""
+        asked = min(max(groups[scaled].replicas, low), high)
+        replicas = tuple(
+            self.replica(each, groups[each], asked if each == scaled else groups[each].replicas)
+            for each in spec.types
+            if each in groups
+        )
+        return self.assembled(
+            spec.policy, groups, scaled, replicas=replicas, minimum=low, maximum=high, request=asked, **more
+        )
+
     def replica(
         self, type_: str, group: ReplicaGroup, count: int, fixed: Mapping[str, str] | None = None
     ) -> ReplicaSpec:
@@ -169,21 +183,7 @@ class TFJob(KubeflowJob):
         scaled = next(each for each in ("worker", "chief", "master", "ps", "evaluator") if each in groups)
         asked = max(1, groups[scaled].replicas)
         low, high = spec.fewest or asked, spec.most or asked
-        asked = min(max(asked, low), high)
-        kept = [each for each in spec.types if each in groups]
-        replicas = [
-            self.replica(each, groups[each], asked if each == scaled else groups[each].replicas) for each in kept
-        ]
-        return self.assembled(
-            spec.policy,
-            groups,
-            scaled,
-            kind="TFJob",
-            replicas=tuple(replicas),
-            minimum=low,
-            maximum=high,
-            request=asked,
-        )
+        return self.scaled(spec, groups, scaled, low, high, kind="TFJob")
 
 
 class ElasticPolicy(Fields):
@@ -253,22 +253,8 @@ class PyTorchJob(KubeflowJob):
         elastic = spec.elastic_policy
         low = elastic.min_replicas if elastic else asked
         high = (elastic.max_replicas or max(asked, low)) if elastic else asked
-        asked = min(max(asked, low), high)
-        kept = [each for each in spec.types if each in groups]
-        replicas = [
-            self.replica(each, groups[each], asked if each == scaled else groups[each].replicas) for each in kept
-        ]
-        return self.assembled(
-            spec.policy,
-            groups,
-            scaled,
-            kind="PyTorchJob",
-            replicas=tuple(replicas),
-            minimum=low,
-            maximum=high,
-            request=asked,
-            resizing=Resizing.TORCHRUN if elastic else Resizing.RESTART,
-        )
+        resizing = Resizing.TORCHRUN if elastic else Resizing.RESTART
+        return self.scaled(spec, groups, scaled, low, high, kind="PyTorchJob", resizing=resizing)
 
 
 _BOUND_NAMES = {

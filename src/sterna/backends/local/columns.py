@@ -57,7 +57,7 @@ def observed(book: Book, empty: Nodes, instant: Instant, shadow: Shadow | None) 
         table,
         nodes,
         shape_table,
-        lessons.curves,
+        lessons.table.curves,
         MappingProxyType(homes),
         *take_stock(table, nodes, shape_table),
         instant.last_action,

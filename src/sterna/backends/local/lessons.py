@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sterna.model.learned import Fit, Learned, Lesson, Prior, curve, fitted, restart_seconds
-from sterna.model.speedup import LINEAR, Curves
+from sterna.model.learned import CurveRows, Fit, Learned, Lesson, Prior, fitted, restart_seconds
+from sterna.model.speedup import LINEAR
 
-_GRID = 0.005
-"""`loss` and `bend` are rounded to this, so that alike categories share a curve."""
 _NEWS = 1.1
 """A category is fitted again when it has shown so many times the steps of its last fit, or another size."""
 _PRIOR = Prior(restart_seconds=1.0)
@@ -22,13 +20,11 @@ class Lessons:
     """All that was learned here, and curves made of it."""
 
     def __init__(self, known: Iterable[Lesson] = (), most: int = 64) -> None:
-        self._most = most
         self._lessons = {lesson.category: lesson for lesson in known}
         self._fits: dict[str, tuple[float, int, Fit]] = {}
         """Steps and sizes behind each fit, and the fit."""
         self._rows: dict[str, int] = {}
-        self._row_of: dict[tuple[int, int], int] = {(0, 0): LINEAR}
-        self.curves = Curves()
+        self.table = CurveRows(most)
         self._unsaved: set[str] = set()
         for category in self._lessons:
             self._think(category)
@@ -52,7 +48,7 @@ class Lessons:
         return self._rows.get(category, LINEAR)
 
     def speed(self, category: str, workers: int) -> float:
-        return self.curves.speed_of(self.row(category), workers)
+        return self.table.curves.speed_of(self.row(category), workers)
 
     def step_seconds(self, category: str) -> float | None:
         """At one worker; nothing where none was seen."""
@@ -85,13 +81,4 @@ class Lessons:
             return
         fit = fitted(lesson)
         self._fits[category] = (lesson.steps, len(lesson.paces), fit)
-        self._rows[category] = self._row(fit)
-
-    def _row(self, fit: Fit) -> int:
-        loss, bend = round(fit.loss / _GRID), round(fit.bend / _GRID)
-        row = self._row_of.get((loss, bend))
-        if row is None:
-            row = self._row_of[loss, bend] = len(self.curves.rows)
-            speeds = curve(loss * _GRID, bend * _GRID, self._most)
-            self.curves = Curves((*self.curves.rows, tuple(speeds.tolist())))
-        return row
+        self._rows[category] = self.table.row(fit)

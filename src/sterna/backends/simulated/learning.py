@@ -20,16 +20,14 @@ from sterna.backends.simulated.table import Array, Reading
 from sterna.backends.simulated.workload import Workload
 from sterna.backends.simulated.world import SimulatedBackend
 from sterna.model.cluster import Home, Ints, Nodes
-from sterna.model.learned import Fit, Learned, Lesson, Prior, curve, fitted, restart_seconds
+from sterna.model.learned import CurveRows, Learned, Lesson, Prior, fitted, restart_seconds
 from sterna.model.plan import Kind, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
-from sterna.model.speedup import LINEAR, Curves, Floats
+from sterna.model.speedup import LINEAR, Floats
 
 STEPS_OF_A_JOB = 100.0
 """Of the mean job of a category, where nobody says."""
 
-_GRID = 0.005
-"""`loss` and `bend` are rounded to this, so that alike categories share a curve: half a percent at three workers."""
 _NEWS = 1.1
 """A category is fitted again when it has shown so many times the steps of its last fit, or another size."""
 
@@ -38,7 +36,6 @@ class Beliefs:
     """What is believed of each category, numbered, and the lessons behind it."""
 
     def __init__(self, categories: Sequence[str], most: int, known: Learned) -> None:
-        self._most = most
         self._lessons = [known.of(category) for category in categories]
         self._restart_seconds = restart_seconds(self._lessons)
         self._restarts = 1 + sum(lesson.restarts for lesson in self._lessons)
@@ -49,8 +46,7 @@ class Beliefs:
         """At one worker; of a category that nobody has seen, the mean of the others."""
         self.row: Ints = np.full(len(categories), LINEAR)
         """Each category's row of `curves`."""
-        self._row_of = {(0, 0): LINEAR}
-        self.curves = Curves()
+        self.table = CurveRows(most)
         self._news = {number for number, lesson in enumerate(self._lessons) if lesson.paces}
 
     @property
@@ -86,20 +82,11 @@ class Beliefs:
 
     def _believe(self, number: int, lesson: Lesson) -> None:
         fit = fitted(lesson)
-        self.row[number] = self._row(fit)
+        self.row[number] = self.table.row(fit)
         self.step_seconds[number] = fit.step_seconds
         self._is_known[number] = True
         others = math.exp(float(np.log(self.step_seconds[self._is_known]).mean()))
         self.step_seconds[~self._is_known] = others
-
-    def _row(self, fit: Fit) -> int:
-        loss, bend = round(fit.loss / _GRID), round(fit.bend / _GRID)
-        row = self._row_of.get((loss, bend))
-        if row is None:
-            row = self._row_of[loss, bend] = len(self.curves.rows)
-            speeds = curve(loss * _GRID, bend * _GRID, self._most)
-            self.curves = Curves((*self.curves.rows, tuple(speeds.tolist())))
-        return row
 
 
 class LearningBackend(SimulatedBackend):
@@ -144,7 +131,7 @@ class LearningBackend(SimulatedBackend):
         self._listen()
         beliefs = self._beliefs
         beliefs.think()
-        return replace(super().observe(), curves=beliefs.curves, restart_seconds=beliefs.restart_seconds)
+        return replace(super().observe(), curves=beliefs.table.curves, restart_seconds=beliefs.restart_seconds)
 
     def _listen(self) -> None:
         """Take in the reports that were due until now."""

@@ -88,11 +88,17 @@ def test_training_goes_on_without_the_cluster_and_is_found_again(run: Run) -> No
     assert (job["attempt"], job["step"], job["lost_seconds"]) == (1, 40, 0.0)
 
 
+def pid_of(run: Run, job: str) -> int:
+    """0 while it is not known yet: a job counts as running from when it is started."""
+    pid: int = json.loads(run("get", "job", job, "-o", "json").out)[0]["replicas"][0].get("pid", 0)
+    return pid
+
+
 def test_what_a_job_told_while_nobody_listened_is_heard_later(run: Run) -> None:
     up(run)
     assert run("submit", "--name", "a", "--", sys.executable, "train.py", "20", "0.05").code == 0
     assert run("wait", "a", "--for=running", "--timeout", "30").code == 0
-    pid = json.loads(run("get", "job", "a", "-o", "json").out)[0]["replicas"][0]["pid"]
+    pid = next(pid for _ in range(100) if (pid := pid_of(run, "a")))
     assert run("down").code == 0
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.02)

@@ -20,7 +20,7 @@ from tests.fakes.machine import FakeCluster, a_cluster, some_slices
 class World:
     """A cluster, its controller, and the time that passes."""
 
-    def __init__(self, folder: Path, slices: Slices, policy: str = "elastic-fifo", **rules: str) -> None:
+    def __init__(self, folder: Path, slices: Slices, policy: str = "elastic-fifo", **rules: Any) -> None:
         self.folder, self.slices, self._rules = folder, slices, make_rules(policy, "stay", **rules)
         self.at: FakeCluster = a_cluster(folder, slices, patience=Patience(1.0, 8.0))
         self._begin()

@@ -58,6 +58,8 @@ class FakeMachine:
     """Whether processes say that they saved when they are asked to stop."""
     is_stubborn: bool = False
     """Whether processes stay when they are asked to stop."""
+    is_slow: bool = False
+    """Whether what is started takes its time before anything is seen of it."""
     refuses: str = ""
     """Why nothing can be started; empty: it can."""
     arrivals: list[tuple[float, JobSpec]] = field(default_factory=list)
@@ -71,6 +73,7 @@ class FakeMachine:
     """Attempts of each job that ever ran side by side."""
     _ended: set[str] = field(default_factory=set)
     _is_rung: bool = False
+    _seen: set[str] = field(default_factory=set)
 
     # The clock and the pulse.
 
@@ -158,6 +161,9 @@ class FakeMachine:
         process = self.processes.get(self._name(folder))
         if process is None:
             return ReplicaState(Phase.ABSENT)
+        if self.is_slow and self._name(folder) not in self._seen:
+            return ReplicaState(Phase.ASKED)
+        self._seen.add(self._name(folder))
         if process.exit is not None:
             return ReplicaState(Phase.ENDED, exit=process.exit)
         if process.is_void:
@@ -217,6 +223,9 @@ class FakeControl:
         return None
 
     def cpu_seconds(self, job: str) -> float | None:
+        return None
+
+    def sweep(self, jobs: Collection[str], nodes: Collection[str]) -> None:
         return None
 
     def close(self) -> None:

@@ -26,7 +26,8 @@ class Process:
         self.job = environment.get("STERNA_JOB", "")
         self.membership = Membership(environment)
         self.reporter = Reporter(self.folder)
-        self.stopping = Stopping(self.folder, self.reporter)
+        last_words = environment.get("STERNA_TERMINATION_LOG", "")
+        self.stopping = Stopping(self.folder, self.reporter, last_words)
         self._checkpoints = environment.get("STERNA_CHECKPOINT_DIR", "")
 
     def report(self, step: Any, total: Any, metrics: Mapping[str, Any]) -> None:

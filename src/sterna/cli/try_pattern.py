@@ -32,8 +32,8 @@ def command(log: Log, patterns: Patterns = None, as_json: AsJson = False) -> Non
       sterna try-pattern train.log --pattern 'it (?P<step>\\d+) of (?P<total>\\d+): loss (?P<loss>\\S+)'
       sterna try-pattern metrics.csv --json
     """
-    from sterna.backends.local.reading_saved import read_saved
     from sterna.cli.output import show_json, show_notices
+    from sterna.reading.saved import read_saved
 
     found = read_saved(log, tuple(patterns or ()))
     show_notices(found.notices)

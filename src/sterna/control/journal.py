@@ -46,11 +46,13 @@ class Opening(msgspec.Struct, tag="journal", tag_field="line"):
     """The policy that decided in the shadow; empty: none did."""
     knowledge: str = "true"
     """What the policy knew of the jobs: under anything but the truth, work and curves are what was believed."""
+    by_type: dict[str, tuple[str, str]] = {}
+    """Policy and placement of types of GPU that have their own."""
 
     @property
-    def others(self) -> tuple[str, str, str]:
+    def others(self) -> tuple[str, str, str, dict[str, tuple[str, str]]]:
         """The rules beside the policy and the placement, as `make_rules` takes them."""
-        return self.migration, self.share, self.claim
+        return self.migration, self.share, self.claim, self.by_type
 
 
 class ShadowLine(msgspec.Struct):
@@ -132,6 +134,7 @@ class JournalWriter:
         claim: str = "serving",
         shadow: str = "",
         knowledge: str = "true",
+        by_type: dict[str, tuple[str, str]] | None = None,
         overwrite: bool = False,
     ) -> None:
         try:
@@ -146,7 +149,7 @@ class JournalWriter:
         self._world: World | None = None
         self._worlds = 0
         self._rounds = 0
-        self._put(Opening(VERSION, policy, placement, migration, share, claim, shadow, knowledge))
+        self._put(Opening(VERSION, policy, placement, migration, share, claim, shadow, knowledge, by_type or {}))
 
     def __enter__(self) -> JournalWriter:
         return self

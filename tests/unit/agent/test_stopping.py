@@ -225,3 +225,41 @@ def test_saving_from_another_thread_ends_the_whole_process(tmp_path: Path) -> No
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 143
     assert (tmp_path / "kept").exists()
+
+
+def test_in_a_container_a_save_leaves_a_word_in_the_pod_s_status(tmp_path: Path) -> None:
+    """DRAGON-89: the scheduler learns that the work is saved without any network."""
+    words = tmp_path / "termination-log"
+    words.write_text("an older and longer word that is written over, however long it may have been")
+    around = environment(tmp_path / "r") | {"STERNA_TERMINATION_LOG": str(words)}
+    with script(TRAINING, around, tmp_path) as process:
+        said(process, "ready")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+    record = json.loads(words.read_text())
+    assert record["saved"] is True
+    assert record["step"] == int((tmp_path / "kept").read_text())
+
+
+def test_a_checkpoint_of_its_own_accord_does_not_claim_that_all_work_is_saved(tmp_path: Path) -> None:
+    words = tmp_path / "termination-log"
+    words.touch()
+    code = """
+        from sterna import agent
+        agent.report(41)
+        agent.saved()
+    """
+    around = environment(tmp_path / "r") | {"STERNA_TERMINATION_LOG": str(words)}
+    with script(code, around, tmp_path) as process:
+        assert process.wait(30) == 0
+    record = json.loads(words.read_text())
+    assert (record["saved"], record["step"]) == (False, 41)
+
+
+def test_a_word_that_cannot_be_left_disturbs_nobody(tmp_path: Path) -> None:
+    around = environment(tmp_path / "r") | {"STERNA_TERMINATION_LOG": str(tmp_path / "absent" / "log")}
+    with script(TRAINING, around, tmp_path) as process:
+        said(process, "ready")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+    assert (tmp_path / "r" / "saved.json").exists()

@@ -202,6 +202,36 @@ def test_what_still_runs_keeps_its_groups(made: tuple[FakeKernel, Control]) -> N
     assert any("node-0/a" in group for group in kernel.groups_of(101))
 
 
+def test_what_a_killed_daemon_left_empty_is_swept_and_nothing_else(made: tuple[FakeKernel, Control]) -> None:
+    kernel, control = made
+    start(kernel, control, 101, "node-0", "runs")
+    control.make_job("node-0", "starting")
+    control.make_job("node-0", "over")
+    control.make_job("node-1", "over")
+    control.sweep({"starting"}, {"node-0"})
+    left = {group for group in kernel.files if "/sterna/" in group}
+    assert [group for group in left if os.path.basename(group) == "over"] == []
+    assert [group for group in left if os.path.basename(group) == "node-1"] == []
+    assert {"runs", "starting", "node-0"} <= {os.path.basename(group) for group in left}
+    assert any("node-0/runs" in group for group in kernel.groups_of(101))
+    control.make_node("node-0", [0, 1])
+    assert weight_of(kernel, "") == weight_of(kernel, "node-0")
+
+
+def test_folders_of_a_machine_without_groups_are_swept_too(tmp_path: Path) -> None:
+    control = AffinityControl(str(tmp_path / "groups"))
+    control.make_node("node-0", [0])
+    control.make_node("node-1", [0])
+    for node, job in (("node-0", "kept"), ("node-0", "over"), ("node-1", "over")):
+        control.make_job(node, job)
+    control.sweep({"kept"}, {"node-0"})
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()) == [
+        "groups",
+        "groups/node-0",
+        "groups/node-0/kept",
+    ]
+
+
 def test_words_say_what_is_in_force() -> None:
     assert legacy_control(legacy_kernel()).words == "cgroup v1: weight, cpuset, memory"
     assert UnifiedControl(unified_kernel(), f"{V2}/sterna").words == "cgroup v2: weight, cpuset, memory"

@@ -65,6 +65,12 @@ def test_workers_without_a_command_are_seats_only() -> None:
     assert [each.name for each in laid_out(record)] == ["launcher-0"]
 
 
+def test_a_launcher_runs_where_its_workers_sit_whatever_seat_it_was_given() -> None:
+    launcher = ReplicaSpec("launcher", 1, ("mpirun",))
+    record = a_record(launcher, ReplicaSpec("worker", 2, ()), workers=[("b", 2)], servers=[("a", 1)], kind="MPIJob")
+    assert [each.node for each in laid_out(record)] == ["b"]
+
+
 def test_every_start_has_a_token_of_its_own() -> None:
     record = a_record(workers=[("a", 2)])
     assert len({each.token for each in [*laid_out(record), *laid_out(record)]}) == 4
@@ -109,6 +115,8 @@ def test_torchrun_gets_what_makes_it_grow(tmp_path: Path) -> None:
     assert told["PET_NNODES"] == "1:4"
     assert told["PET_RDZV_ENDPOINT"] == "127.0.0.1:7000"
     assert "last_call_timeout=1" in told["PET_RDZV_CONF"]
+    assert told["PET_RDZV_CONF"].endswith("is_host=0")
+    assert variables(record, "worker-0", tmp_path)["PET_RDZV_CONF"].endswith("is_host=1")
 
 
 def test_an_mpi_job_finds_a_hostfile_and_its_size(tmp_path: Path) -> None:
@@ -143,6 +151,24 @@ def test_the_fewest_changes_lead_from_one_arrangement_to_another() -> None:
     record.workers = [("b", 1), ("a", 4)]
     change = rearranged(record, attempt)
     assert (change.moved, change.leaving, change.arriving) == ([], [], [("a", -1), ("a", -1)])
+
+
+@pytest.mark.parametrize(
+    ("resizing", "moved", "leaving"),
+    [
+        (Resizing.IN_PLACE, [], ["worker-0", "worker-1"]),
+        (Resizing.TORCHRUN, [("worker-0", "b")], ["worker-1", "worker-2"]),
+    ],
+)
+def test_the_one_at_which_others_meet_never_leaves(
+    resizing: Resizing, moved: list[tuple[str, str]], leaving: list[str]
+) -> None:
+    record = a_record(workers=[("a", 2), ("b", 1)], resizing=resizing)
+    attempt = an_attempt(record)
+    record.workers = [("b", 1)]
+    change = rearranged(record, attempt)
+    assert [(each.name, target) for each, target in change.moved] == moved
+    assert [each.name for each in change.leaving] == leaving
 
 
 def test_devices_are_given_once_and_parts_of_one_are_shared() -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.local.training import Told
-from sterna.errors import UserError
-from sterna.model.job import ReplicaSpec, Resizing, RestartPolicy
+from sterna.control.training import Told
+from sterna.errors import Retry, UserError
+from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
+from sterna.model.plan import Action, Kind, Outcome
+from sterna.model.snapshot import JobKey
 from tests.fakes.local_world import World
 from tests.fakes.local_world import make as make
 from tests.fakes.machine import FakeMachine
@@ -148,6 +150,116 @@ def test_an_elastic_job_goes_on_without_a_worker_that_died(make: Callable[..., W
     world.go_on()
     assert world.state("a") == "completed"
     assert world.cluster.job("a").restarts == 0
+
+
+def test_torchrun_goes_on_without_an_agent_that_died_but_not_without_the_first(make: Callable[..., World]) -> None:
+    world = make(1, 1)
+    world.submit("a", 100, (1, 2), resizing=Resizing.TORCHRUN)
+    world.settle()
+    world.machine.end("a/1/worker-1", 1)
+    world.settle()
+    assert world.machine.running("a") == ["a/1/worker-0", "a/1/worker-2"]
+    world.machine.end("a/1/worker-0", 1)
+    world.settle()
+    assert world.machine.running("a") == []
+    world.go_on()
+    assert (world.state("a"), world.cluster.job("a").attempt) == ("completed", 2)
+
+
+def test_a_newcomer_has_as_much_time_to_begin_as_those_who_began_with_the_job(make: Callable[..., World]) -> None:
+    world = make(1, 1)
+    world.submit("b", 20)
+    world.submit("a", 500, (1, 2), resizing=Resizing.TORCHRUN)
+    world.go_on(19)
+    world.machine.is_slow = True
+    world.go_on(10)
+    (late,) = [each.name for each in world.cluster.job("a").replicas if each.state == "starting"]
+    world.machine.is_slow = False
+    world.go_on(2)
+    assert world.machine.running("a") == ["a/1/worker-0", f"a/1/{late}"]
+    assert world.cluster.job("a").attempt == 1
+
+
+def test_an_mpi_job_moves_by_checkpoint_because_its_launcher_starts_the_workers(make: Callable[..., World]) -> None:
+    world = make(2, 2)
+    world.machine.work["a"] = 100.0
+    launcher = ReplicaSpec("launcher", 1, ("true",))
+    replicas = (launcher, ReplicaSpec("worker", 2, (), cpus=MILLI))
+    world.cluster.create([JobSpec("a", "MPIJob", replicas, 2, 2, 2)])
+    world.settle()
+    (node,) = world.cluster.job("a").nodes
+    other = "node1" if node == "node0" else "node0"
+    world.cluster.migrate("a", other)
+    world.settle()
+    assert world.machine.asked == ["a/1/launcher-0"]
+    assert world.machine.running("a") == ["a/2/launcher-0"]
+    assert world.cluster.job("a").nodes == [other]
+
+
+def test_a_chief_saves_before_those_who_compute_for_it_are_asked(make: Callable[..., World]) -> None:
+    world = make(4, policy="fifo")
+    others = (ReplicaSpec("chief", 1, ("true",)), ReplicaSpec("ps", 1, ("true",)))
+    world.submit("tf", 100, (2, 2), kind="TFJob", priority=1, others=others)
+    world.settle()
+    world.machine.is_stubborn = True
+    world.cluster.delete(["tf"])
+    world.settle()
+    assert world.machine.asked == ["tf/1/chief-0"]
+    world.machine.is_stubborn = False
+    world.machine.end("tf/1/chief-0", 143, was_asked=True, has_saved=True)
+    world.settle()
+    assert world.machine.asked == ["tf/1/chief-0", "tf/1/worker-0", "tf/1/worker-1", "tf/1/ps-0"]
+
+
+@pytest.mark.parametrize("resizing", [Resizing.IN_PLACE, Resizing.TORCHRUN])
+@pytest.mark.parametrize("is_asked_first", [True, False])
+def test_a_worker_that_is_resized_away_and_ends_by_itself_is_no_failure(
+    make: Callable[..., World], monkeypatch: pytest.MonkeyPatch, resizing: Resizing, is_asked_first: bool
+) -> None:
+    world = make(1, 1)
+    world.submit("a", 100, (1, 2), resizing=resizing, restart=RestartPolicy.NEVER)
+    world.settle()
+    world.machine.is_stubborn = True
+    if not is_asked_first:
+        monkeypatch.setattr(world.machine, "stop", refuses)
+    world.submit("b", 5)
+    world.settle()
+    (leaving,) = [each.name for each in world.cluster.job("a").replicas if each.state == "stopping"]
+    world.machine.end(f"a/1/{leaving}", 143)  # it saw that it is no member any more
+    monkeypatch.undo()
+    world.machine.is_stubborn = False
+    world.settle()
+    assert world.state("a") == "running"
+    assert not {"ended", "restarting"} & set(world.kinds("a"))
+    world.go_on()
+    assert (world.state("a"), world.cluster.job("a").attempt, world.cluster.job("a").restarts) == ("completed", 1, 0)
+
+
+def refuses(*_: object) -> None:
+    raise Retry("the disk is full")
+
+
+def test_a_share_that_changes_is_told_and_a_small_change_is_not(make: Callable[..., World]) -> None:
+    world = make(1, is_shared=True)
+    world.submit("a", 100)
+    world.settle()
+    job = world.at.backend.book.find("a")
+    for share in (0.25, 0.25, 0.26, 1.0):
+        action = Action(Kind.SHARE, JobKey(job.key), 0, job.home, job.home, share=share)
+        assert world.at.backend.apply([action]) == [Outcome.APPLIED]
+        assert world.machine.shares["a.1.worker-0"] == share
+    told = [event.sentence for event in world.cluster.events("a") if event.kind == "shared"]
+    assert told == [f"gets {share} times an equal share of the CPU of its node." for share in ("0.25", "1")]
+
+
+def test_a_share_that_is_put_into_force_again_after_a_crash_is_nothing_new(make: Callable[..., World]) -> None:
+    world = make(1, is_shared=True)
+    world.submit("a", 100)
+    world.settle()
+    world.crash()
+    world.settle()
+    assert world.machine.shares == {"a.1.worker-0": 1.0}
+    assert "shared" not in world.kinds("a")
 
 
 def test_parameter_servers_are_stopped_last_and_their_end_is_no_failure(make: Callable[..., World]) -> None:

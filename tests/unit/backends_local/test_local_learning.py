@@ -9,11 +9,11 @@ import threading
 import pytest
 
 from sterna.backends.local.book import LocalJob
-from sterna.backends.local.lessons import Lessons
 from sterna.backends.local.pulse import KernelPulse
 from sterna.backends.local.records import JobRecord
 from sterna.backends.local.shadow import Shadow
-from sterna.backends.local.training import Pace, Told, Training, category_of
+from sterna.control.lessons import Lessons
+from sterna.control.training import Pace, Told, Training, category_of
 from sterna.model.cluster import NOWHERE, Shape
 from sterna.model.growth import Growth
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec

@@ -12,9 +12,9 @@ import pytest
 
 from sterna.backends.local.distribution import HEADER, Distribution
 from sterna.backends.local.store_journal import StoredJournal, prune, written
-from sterna.backends.local.training import Told
 from sterna.control.controller import Controller
 from sterna.control.journal import read_opening, read_rounds
+from sterna.control.training import Told
 from sterna.control.verbs import Verbs
 from sterna.errors import UserError
 from sterna.model.job import JobSpec, ReplicaSpec

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sterna.agent.reporting import Reporter
-from sterna.backends.local.progress import ProgressReader
-from sterna.backends.local.training import Told
 from sterna.control.controller import Controller
+from sterna.control.training import Told
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec
+from sterna.reading.reports import ProgressReader
 from sterna.wiring import make_rules
 from tests.fakes.machine import FakeCluster, FakeMachine, a_cluster, some_slices
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from sterna.backends.local.reading_events import masked
+from sterna.reading.events import masked
 
 
 def varint(value: int) -> bytes:

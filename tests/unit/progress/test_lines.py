@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.backends.local import reading_lines
-from sterna.backends.local.reading_lines import LineReader
-from sterna.backends.local.reading_names import is_rising, main_metric
 from sterna.errors import UserError
+from sterna.reading import lines as reading_lines
+from sterna.reading.lines import LineReader
+from sterna.reading.names import is_rising, main_metric
 
 Said = tuple[int | None, int | None, dict[str, float | None]]
 

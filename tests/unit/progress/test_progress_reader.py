@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.local.progress import ProgressReader, Report
 from sterna.model.job import ProgressSpec
+from sterna.reading.reports import ProgressReader, Report
 from tests.unit.progress.event_files import event, plain
 
 VODA = (

@@ -13,15 +13,18 @@ from contextlib import suppress
 
 from sterna.backends.local.book import Book, LocalJob
 from sterna.backends.local.launching import Launching, Means
-from sterna.backends.local.layout import gathered, rearranged, size_of, spread_out
+from sterna.backends.local.layout import gathered, is_host, rearranged, size_of, spread_out
 from sterna.backends.local.process_crash import crash_point
 from sterna.backends.local.records import ENDED, RUNNING, AttemptRecord, ReplicaRecord
 from sterna.errors import Retry, UserError
 from sterna.model.cluster import MILLI, Resource
-from sterna.model.job import Resizing
+from sterna.model.job import JobSpec, Resizing
+from sterna.model.reason import Code, Reason
 
 _SERVERS = frozenset({"ps", "evaluator"})
 """Types that are asked to stop only when those they serve are gone."""
+_TELLING = 0.1
+"""A share that has changed by this part is told of."""
 
 
 class Attempts:
@@ -65,14 +68,14 @@ class Attempts:
     def _rearrange(self, job: LocalJob, attempt: AttemptRecord) -> None:
         record = job.record
         is_resize = size_of(attempt.workers) != size_of(record.workers)
+        is_led = not record.spec.worker.command  # by a launcher: what it has once started cannot be taken apart
         can_move = not job.shape.devices and not record.by_checkpoint
-        grows_in_place = record.spec.resizing is not Resizing.RESTART and bool(record.spec.worker.command)
-        if is_resize and not grows_in_place:
+        if is_resize and (is_led or record.spec.resizing is Resizing.RESTART):
             self.stop(job, f"it goes on with {size_of(record.workers)} instead of {size_of(attempt.workers)} workers")
             return
         change = rearranged(record, attempt)
         self._book_time(job)
-        if not (can_move or not change.moved) or not self._moved_all(job, change.moved):
+        if is_led or not (can_move or not change.moved) or not self._moved_all(job, change.moved):
             self.stop(job, f"it moves to {', '.join(dict.fromkeys(name for name, _ in record.workers))}")
             return
         if change.leaving or change.arriving:
@@ -157,11 +160,11 @@ class Attempts:
         arriving: Sequence[tuple[str, int]],
     ) -> None:
         """Workers come and go while the others train on. Who leaves is told first that it is no member any more."""
-        record, before = job.record, size_of(attempt.workers)
+        record, before, now = job.record, size_of(attempt.workers), self._book.clock()
         with self._book.lock:
             used = {each.index for each in attempt.replicas if each.type == record.spec.worker.type}
             new = [
-                ReplicaRecord(record.spec.worker.type, index, 0, node, secrets.token_hex(8), slot=slot)
+                ReplicaRecord(record.spec.worker.type, index, 0, node, secrets.token_hex(8), slot=slot, intended_at=now)
                 for index, (node, slot) in zip(_unused(used, len(arriving)), arriving, strict=True)
             ]
             if not self._launching.equip(job, new, attempt.number):
@@ -191,8 +194,8 @@ class Attempts:
         """Go on without a worker that died, if the job can: its seat is given up until a decision fills it again."""
         record = job.record
         workers = [each for each in attempt.members if each.type == record.spec.worker.type]
-        is_elastic = record.spec.resizing is Resizing.IN_PLACE and replica.type == record.spec.worker.type
-        if not is_elastic or len(workers) < max(record.minimum, 1) or attempt.stopping:
+        is_elastic = record.spec.resizing is not Resizing.RESTART and replica.type == record.spec.worker.type
+        if not is_elastic or is_host(record, attempt, replica) or len(workers) < max(record.minimum, 1) or attempt.stopping:
             return False
         self._book_time(job)
         with self._book.lock:
@@ -219,11 +222,18 @@ class Attempts:
                 except OSError:
                     continue  # it is just ending, or just beginning: the next pass tries again
                 job.weights[replica.group] = share
+                self._tell_share(job, share)
+
+    def _tell_share(self, job: LocalJob, share: float) -> None:
+        """Once for all its replicas, and not for every little change."""
+        if abs(share - job.told_share) >= _TELLING * job.told_share:
+            job.told_share = share
+            self._book.note(job.name, "shared", Reason(0, job.name, Code.SHARED, round(share, 2)).sentence)
 
     # Stopping.
 
     def stop(self, job: LocalJob, why: str) -> None:
-        """Ask all of it to save and end; parameter servers last."""
+        """Ask all of it to save and end; those that serve others last."""
         attempt = job.record.attempt
         assert attempt is not None
         with self._book.lock:
@@ -235,8 +245,7 @@ class Attempts:
     def _press(self, job: LocalJob, attempt: AttemptRecord) -> None:
         """Ask whoever is to end and has not been asked: a crash or a full disk may have come between."""
         live = attempt.live
-        served = [each for each in live if each.type not in _SERVERS]
-        ending = (served or live) if attempt.stopping else []
+        ending = _next_to_end(job.record.spec, live) if attempt.stopping else []
         for replica in live:
             if not replica.asked_at and (replica.leaving or replica in ending):
                 self._ask(job, attempt, replica, attempt.stopping or "it has one worker less")
@@ -289,6 +298,15 @@ def units(book: Book, job: LocalJob, attempt: AttemptRecord) -> int:
     shape = job.shape
     need, base = (shape.devices, 0) if resource is Resource.DEVICES else (shape.cpus, shape.ps * shape.ps_cpus)
     return size_of(attempt.workers) * need + base
+
+
+def _next_to_end(spec: JobSpec, live: Sequence[ReplicaRecord]) -> Sequence[ReplicaRecord]:
+    """Those whom nobody else needs: who serves others goes when they are gone. With parameter servers a chief leads,
+    and workers only compute for it: it could not save in the middle of a step that nobody finishes."""
+    has_servers = any(each.type == "ps" for each in spec.replicas)
+    leaders = [each for each in live if has_servers and each.type == "chief"]
+    served = [each for each in live if each.type not in _SERVERS]
+    return leaders or served or live
 
 
 def _counted(workers: int) -> str:

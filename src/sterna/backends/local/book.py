@@ -13,12 +13,11 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.local.lessons import Lessons
 from sterna.backends.local.nodes import Slices
-from sterna.backends.local.progress import Positions
 from sterna.backends.local.records import ACTIVE, JobRecord, Seats, decoded, encode
 from sterna.backends.local.store import Statement, Store
-from sterna.backends.local.training import Course, Told, Training, category_of
+from sterna.control.lessons import Lessons
+from sterna.control.training import Course, Told, Training, category_of
 from sterna.control.verbs import EventView
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import MILLI, NOWHERE, Home, Shape
@@ -26,6 +25,7 @@ from sterna.model.growth import GrowthRule
 from sterna.model.job import JobSpec
 from sterna.model.learned import Lesson
 from sterna.model.reason import Reason
+from sterna.reading.reports import Positions
 
 COUNTED_CPUS = 10
 """Thousandths of a CPU that a job which asks for none counts for on a shared node, so that jobs are spread."""
@@ -52,6 +52,7 @@ class LocalJob:
         "record",
         "shape",
         "told_at",
+        "told_share",
         "weights",
     )
 
@@ -69,6 +70,8 @@ class LocalJob:
         """Shares in force, by control group."""
         self.told_at = 0.0
         """Of the last report that was kept."""
+        self.told_share = record.share
+        """The share that users were last told of."""
         self.reason: Reason | None = None
         """Why it waits or changed, as the last round saw it."""
 
@@ -234,15 +237,20 @@ class Book:
 
     # What happened.
 
-    def note(self, job: str, kind: str, sentence: str) -> EventView:
+    def note(self, job: str, kind: str, sentence: str) -> None:
+        self.note_all([(job, kind, sentence)])
+
+    def note_all(self, happened: Iterable[tuple[str, str, str]]) -> None:
+        """Several things at once: of which job, what kind, in a sentence."""
+        sql = "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)"
         with self.lock:
-            number = self.events[-1].number + 1 if self.events else 1
-            event = EventView(number, self.clock(), job, kind, sentence)
-            self.events.append(event)
-            row = [event.number, event.at, event.job, event.kind, event.sentence]
-            self.store.write_later([("INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)", row)])
+            last, now = self.events[-1].number if self.events else 0, self.clock()
+            statements: list[Statement] = []
+            for number, told in enumerate(happened, last + 1):
+                self.events.append(EventView(number, now, *told))
+                statements.append((sql, [number, now, *told]))
+            self.store.write_later(statements)
             self.changed()
-            return event
 
     def changed(self) -> None:
         with self.lock:
@@ -320,18 +328,17 @@ def _lessons(store: Store) -> list[Lesson]:
 
 def shape_of(spec: JobSpec, slices: Slices) -> Shape:
     """What a worker needs of a node here. Replicas that are not scaled count as parameter servers, each as much as the
-    largest of them; a worker that asks for nothing counts as one core, or as next to nothing on shared nodes."""
-    worker = spec.worker
+    largest of them. Whoever asks for no CPUs counts as one core, or as next to nothing on shared nodes; in manifests
+    of Kubernetes, where what is absent is nothing, this holds only for workers that ask for no device either."""
+    worker, is_own = spec.worker, spec.kind == "TrainingJob"
     others = [each for each in spec.replicas if each is not worker]
-    asks = worker.cpus or worker.devices
     default = COUNTED_CPUS if slices.is_shared else MILLI
-    cpus = worker.cpus if asks else default
     return Shape(
         worker.devices,
-        cpus,
+        worker.cpus or (default if is_own or not worker.devices else 0),
         worker.memory_bytes,
         sum(each.count for each in others),
-        max((each.cpus or (COUNTED_CPUS if slices.is_shared else 0) for each in others), default=0),
+        max((each.cpus or (default if is_own or slices.is_shared else 0) for each in others), default=0),
         max((each.memory_bytes for each in others), default=0),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sterna.backends.local import cgroup_files as files
 from sterna.backends.local.process_table import Process, descendants, process, processes
@@ -83,6 +83,15 @@ class AffinityControl:
     def cpu_seconds(self, job: str) -> float | None:
         """Nobody counts per group; `Launcher.cpu_seconds` adds up processes."""
         return None
+
+    def sweep(self, jobs: Collection[str], nodes: Collection[str]) -> None:
+        """A folder holds somebody for as long as one of those in its list runs."""
+        for node in map(os.path.basename, files.subgroups(self._root)):
+            for job in map(os.path.basename, files.subgroups(os.path.join(self._root, node))):
+                if job not in jobs and not self._leaders(node, job):
+                    self.remove(node, job)
+            if node not in nodes:
+                files.remove(os.path.join(self._root, node))
 
     def close(self) -> None:
         for node in files.subgroups(self._root):

@@ -8,9 +8,9 @@ group by which it can be killed, do not depend on the node: they are ROOT/all/JO
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from sterna.backends.local.cgroup_tree import CANNOT_EMPTY, MOST_ROUNDS, Tree, core_list, move_member
+from sterna.backends.local.cgroup_tree import CANNOT_EMPTY, MOST_ROUNDS, Tree, core_list, move_member, sweep
 from sterna.errors import Retry
 
 SHARES_PER_CORE = 1024
@@ -82,8 +82,8 @@ class LegacyControl:
 
     def remove(self, node: str, job: str) -> None:
         """Everywhere: it may have been on other nodes before."""
-        for root in dict.fromkeys([*self._roots.values(), self._killing or ""]):
-            for below in self._tree.subgroups(root) if root else ():
+        for root in self._tops:
+            for below in self._tree.subgroups(root):
                 self._tree.remove(os.path.join(below, job))
 
     def remove_node(self, name: str) -> None:
@@ -99,11 +99,18 @@ class LegacyControl:
         used = [self._tree.read(group, "cpuacct.usage") for group in groups]
         return sum(int(each) for each in used if each) / 1e9
 
+    def sweep(self, jobs: Collection[str], nodes: Collection[str]) -> None:
+        sweep(self._tree, self._tops, jobs, nodes)
+
     def close(self) -> None:
         """Remove what is empty; what still runs keeps its groups."""
-        for root in dict.fromkeys([*self._roots.values(), self._killing or ""]):
-            if root:
-                self._tree.remove(root)
+        for root in self._tops:
+            self._tree.remove(root)
+
+    @property
+    def _tops(self) -> list[str]:
+        """Our top group in every tree, once."""
+        return list(dict.fromkeys([*self._roots.values(), *([self._killing] if self._killing else [])]))
 
     @property
     def _counts_with_weights(self) -> bool:

@@ -4,7 +4,8 @@ share."""
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 MOST_ROUNDS = 1000
@@ -39,6 +40,18 @@ def move_member(tree: Tree, group: str, pid: int) -> None:
     except OSError as error:
         if error.errno != errno.ESRCH:
             raise
+
+
+def sweep(tree: Tree, roots: Iterable[str], jobs: Collection[str], nodes: Collection[str]) -> None:
+    """Remove groups below these tops that hold nobody, but for those of the jobs and nodes that are named: somebody may
+    be about to enter them."""
+    for root in roots:
+        for node in tree.subgroups(root):
+            kept = [
+                group for group in tree.subgroups(node) if os.path.basename(group) in jobs or not tree.remove(group)
+            ]
+            if not kept and os.path.basename(node) not in nodes:
+                tree.remove(node)
 
 
 def core_list(cpus: Sequence[int]) -> str:

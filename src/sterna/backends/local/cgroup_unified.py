@@ -9,9 +9,9 @@ groups it left behind when it moved stay until it is removed.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from sterna.backends.local.cgroup_tree import CANNOT_EMPTY, MOST_ROUNDS, Tree, core_list, move_member
+from sterna.backends.local.cgroup_tree import CANNOT_EMPTY, MOST_ROUNDS, Tree, core_list, move_member, sweep
 from sterna.errors import Retry
 
 WEIGHT_PER_CORE = 100
@@ -93,6 +93,9 @@ class UnifiedControl:
                 if name == "usage_usec":
                     total_microseconds += int(value)
         return total_microseconds / 1e6
+
+    def sweep(self, jobs: Collection[str], nodes: Collection[str]) -> None:
+        sweep(self._tree, [self._root], jobs, nodes)
 
     def close(self) -> None:
         """Remove what is empty; what still runs keeps its groups."""

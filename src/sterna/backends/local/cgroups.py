@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -56,6 +56,10 @@ class Control(Protocol):
 
     def cpu_seconds(self, job: str) -> float | None:
         """Used so far, on all nodes it was on; None where nobody counts."""
+        ...
+
+    def sweep(self, jobs: Collection[str], nodes: Collection[str]) -> None:
+        """Remove what a predecessor left that holds nobody, but for groups of these jobs and of these nodes."""
         ...
 
     def close(self) -> None:

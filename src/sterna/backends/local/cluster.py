@@ -6,7 +6,6 @@ which is only woken here. Answers are made from the book, so that asking costs t
 
 from __future__ import annotations
 
-import getpass
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,15 +13,15 @@ from pathlib import Path
 
 import msgspec
 
-from sterna.backends.local.admission import admit
+from sterna.backends.local.admission import Admission
 from sterna.backends.local.backend import LocalBackend
-from sterna.backends.local.book import LocalJob, insertion
-from sterna.backends.local.process_crash import crash_point
+from sterna.backends.local.book import LocalJob
+from sterna.backends.local.creating import Creating, Order
 from sterna.backends.local.records import ACTIVE, JobRecord, ReplicaRecord, encode
 from sterna.backends.local.relocating import evicted, moved_to
 from sterna.backends.local.store_journal import written
-from sterna.backends.local.training import Told
 from sterna.backends.local.views import job_view, node_views
+from sterna.control.training import Told
 from sterna.control.verbs import EventView, JobView, NodeView, PolicyView
 from sterna.engine.decide import Rules
 from sterna.errors import UserError, did_you_mean
@@ -45,62 +44,20 @@ class LocalCluster:
         self._make_rules, self._story = make_rules, story
         self._view = rules
         self.rules_in_force = make_rules(rules)
-        self._user = _me()
-        self._answering: set[str] = set()
-        self._answered = threading.Condition()
+        self._admission = Admission(backend.book.slices)
+        self._creating = Creating(backend, self._admission)
 
     # Jobs.
 
     def create(self, specs: Sequence[JobSpec], key: str = "") -> list[JobView]:
-        if not key:
-            return self._create(specs, "")
-        with self._answered:
-            while key in self._answering:
-                self._answered.wait()
-            self._answering.add(key)
-        try:
-            found = self._book.store.read("SELECT names FROM answers WHERE key = ?", [key])
-            return msgspec.json.decode(found[0][0], type=list[JobView]) if found else self._create(specs, key)
-        finally:
-            with self._answered:
-                self._answering.discard(key)
-                self._answered.notify_all()
-
-    def _create(self, specs: Sequence[JobSpec], key: str) -> list[JobView]:
-        if not specs:
-            raise UserError("There is no job in what was submitted; give at least one.")
-        book = self._book
-        for spec in specs:
-            admit(spec, book.slices)
-        names = [spec.name for spec in specs]
-        book.reserve(names)
-        try:
-            numbers, statement = book.next_keys(len(specs))
-            records = [self._record(spec, number) for spec, number in zip(specs, numbers, strict=True)]
-            answer = [_first_view(record) for record in records]
-            statements = [statement, *(insertion(record) for record in records)]
-            if key:
-                now = book.clock()
-                statements.append(("INSERT INTO answers VALUES (?, ?, ?)", [key, now, encode(answer)]))
-            book.store.write(statements)
-        except BaseException:
-            book.release(names)
-            raise
-        crash_point("daemon.acknowledging")
-        with book.lock:
-            for record in records:
-                book.enter(record)
-                asks = f"{record.spec.request} worker" + ("" if record.spec.request == 1 else "s")
-                book.note(record.name, "submitted", f"submitted: asks for {asks}.")
-            self._backend.note_arrival()
-        self._backend.wake()
+        (answer,) = self.create_each([(specs, key)])
+        if isinstance(answer, UserError):
+            raise answer
         return answer
 
-    def _record(self, spec: JobSpec, key: int) -> JobRecord:
-        now = self._book.clock()
-        if not spec.user:
-            spec = replace(spec, user=self._user)
-        return JobRecord(key, spec, now, spec.minimum, spec.maximum, waiting_since=now, reason=_NEW)
+    def create_each(self, orders: Sequence[Order]) -> list[list[JobView] | UserError]:
+        """Many at once for one flush of the disk: for each what `create` answers or raises."""
+        return self._creating.create_each(orders)
 
     def jobs(self) -> list[JobView]:
         with self._book.lock:
@@ -137,7 +94,7 @@ class LocalCluster:
             if maximum is not None and minimum is None:
                 low = min(low, high)
             spec = replace(record.spec, minimum=low, maximum=high, request=_between(record, low, high))
-            admit(spec, self._book.slices)
+            self._admission.admit(spec)
             record.minimum, record.maximum, record.spec = low, high, spec
             statement = self._book.statement(job)
         self._book.store.write([statement])
@@ -289,17 +246,6 @@ class LocalCluster:
         return view
 
 
-_NEW = "waits: the next round will look at it."
-
-
-def _first_view(record: JobRecord) -> JobView:
-    spec = record.spec
-    return JobView(
-        record.name, spec.kind, "waiting", record.reason, 0, spec.minimum, spec.maximum, spec.request, spec.priority,
-        spec.category, spec.user, record.submitted_at, notices=list(spec.notices),
-    )  # fmt: skip
-
-
 def _chosen(name: str, replicas: Sequence[ReplicaRecord], wanted: str) -> ReplicaRecord:
     """The one asked for; else the first in rank."""
     names = [each.name for each in replicas]
@@ -320,10 +266,3 @@ def _seconds(text: object) -> float:
     if not 0 <= value < 86400:
         raise UserError(f"A rate limit of '{text}' is not possible; give seconds from 0 to 86,400.")
     return value
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""

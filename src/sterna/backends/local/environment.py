@@ -160,7 +160,7 @@ def _framework(
     if job.spec.kind == "TFJob":
         return {"TF_CONFIG": tf_config(attempt.members, replica)}
     if job.spec.resizing is Resizing.TORCHRUN:
-        return _torchrun(job, attempt)
+        return _torchrun(job, attempt, replica)
     if job.spec.kind == "PyTorchJob":
         return _torch(attempt, replica)
     if job.spec.kind == "MPIJob":
@@ -189,10 +189,12 @@ def _torch(attempt: AttemptRecord, replica: ReplicaRecord) -> dict[str, str]:
     }
 
 
-def _torchrun(job: JobRecord, attempt: AttemptRecord) -> dict[str, str]:
+def _torchrun(job: JobRecord, attempt: AttemptRecord, replica: ReplicaRecord) -> dict[str, str]:
     """Elastic agents that meet on loopback. Without the first variable a second agent can never join; the short last
-    call is waited for at every start; every agent that leaves costs the others a restart."""
-    first = min(attempt.replicas, key=lambda each: each.index)
+    call is waited for at every start; every agent that leaves costs the others a restart. They meet at the first, which
+    is the last to leave: not told so, whichever comes first would take that part, and take all others along."""
+    first = attempt.first
+    conf = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
     return {
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PET_NNODES": f"{job.minimum}:{job.maximum}",
@@ -200,7 +202,7 @@ def _torchrun(job: JobRecord, attempt: AttemptRecord) -> dict[str, str]:
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": f"{HOST}:{first.port}",
         "PET_RDZV_ID": f"{job.name}-{attempt.number}",
-        "PET_RDZV_CONF": "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3",
+        "PET_RDZV_CONF": f"{conf},is_host={int(replica is first)}",
         "PET_MAX_RESTARTS": "1000",
         "PET_LOCAL_ADDR": HOST,
     }

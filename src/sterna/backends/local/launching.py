@@ -114,9 +114,8 @@ class Launching:
 
     def cores(self, job: LocalJob, replica: ReplicaRecord) -> list[int]:
         """Those of its node; a launcher has those of all nodes on which it will start workers."""
-        names = {replica.node}
-        if not job.record.spec.worker.command:
-            names.update(name for name, _ in job.record.workers)
+        is_launcher = not job.record.spec.worker.command
+        names = {name for name, _ in job.record.workers} if is_launcher else {replica.node}
         return sorted({core for name in names for core in self._nodes[name].cores})
 
     def _group(self, job: LocalJob, replica: ReplicaRecord, number: int) -> str:

@@ -2,7 +2,7 @@
 
 Worker numbers run through the seats from the left. Replicas that are not scaled (parameter servers, a chief, a
 launcher) take the other seats in the order in which the job lists them. A replica without a command is a seat only:
-the workers of an MPI job are started by its launcher.
+the workers of an MPI job are started by its launcher, which runs where the first of them sits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sterna.backends.local.environment import rank_order
 from sterna.backends.local.nodes import LocalNode
 from sterna.backends.local.records import AttemptRecord, JobRecord, ReplicaRecord, Seats
 from sterna.model.cluster import MILLI, Shape
-from sterna.model.job import ReplicaSpec
+from sterna.model.job import ReplicaSpec, Resizing
 
 
 def spread_out(seats: Seats) -> list[str]:
@@ -50,6 +50,8 @@ def laid_out(job: JobRecord) -> list[ReplicaRecord]:
     for spec in job.spec.replicas:
         is_scaled = spec is job.spec.worker
         nodes = workers if is_scaled else [others.pop(0) for _ in range(spec.count)]
+        if not (is_scaled or job.spec.worker.command):
+            nodes = workers[:1] * spec.count
         for index, node in enumerate(nodes):
             slot = job.slots[index] if is_scaled and job.slots else -1
             if spec.command:
@@ -59,6 +61,11 @@ def laid_out(job: JobRecord) -> list[ReplicaRecord]:
         ReplicaRecord(spec.type, index, rank, node, secrets.token_hex(8), slot=slot)
         for rank, (spec, index, node, slot) in enumerate(planned)
     ]
+
+
+def is_host(job: JobRecord, attempt: AttemptRecord, replica: ReplicaRecord) -> bool:
+    """Whether its peers meet at this one, so that none of them can go on without it: torchrun's first agent."""
+    return job.spec.resizing is Resizing.TORCHRUN and replica is attempt.first
 
 
 @dataclass(frozen=True)
@@ -71,9 +78,9 @@ class Rearrangement:
     arriving: list[tuple[str, int]]
     """Nodes of new workers, and for parts of devices the numbers under which the nodes count them."""
 
-
 def rearranged(job: JobRecord, attempt: AttemptRecord) -> Rearrangement:
-    """The fewest changes: who sits right stays, then who can move moves, then the highest numbers leave."""
+    """The fewest changes: who sits right stays, then who can move moves, then the highest numbers leave, but never the
+    one at which all others meet."""
     scaled = job.spec.worker.type
     workers = sorted((each for each in attempt.members if each.type == scaled), key=lambda each: each.index)
     names = spread_out(job.workers)
@@ -85,6 +92,9 @@ def rearranged(job: JobRecord, attempt: AttemptRecord) -> Rearrangement:
         else:
             astray.append(worker)
     open_seats = list(wanted.elements())
+    if astray and not open_seats and is_host(job, attempt, astray[0]):
+        last = next(each for each in reversed(workers) if each not in astray)
+        open_seats, astray = [(last.node, last.slot)], [*astray, last]
     moved = [(worker, node) for worker, (node, _) in zip(astray, open_seats, strict=False)]
     others = [each for each in attempt.members if each.type != scaled]
     seats = spread_out(job.servers)

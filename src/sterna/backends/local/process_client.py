@@ -50,6 +50,14 @@ class ZygoteClient:
             if time.monotonic() > deadline:
                 raise Retry(f"the zygote of {self._state} does not answer; see zygote.log in that folder")
 
+    def warm(self) -> None:
+        """Start a zygote where none listens."""
+        connection = self._connect()
+        if connection is None:
+            self._start_zygote()
+        else:
+            connection.close()
+
     def retire(self) -> None:
         """Tell the zygote to leave when its last shim has ended; nothing happens if there is none."""
         connection = self._connect()

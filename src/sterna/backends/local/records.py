@@ -42,6 +42,8 @@ class ReplicaRecord(msgspec.Struct):
     pid: int = 0
     leaving: bool = False
     """Asked to stop, while the rest of the attempt may go on."""
+    intended_at: float = 0.0
+    """When it was to join an attempt that ran already; 0: it began with it."""
     asked_at: float = 0.0
     """When it was asked to stop; 0: it was not."""
     exit_code: int | None = None
@@ -83,6 +85,11 @@ class AttemptRecord(msgspec.Struct):
     def members(self) -> list[ReplicaRecord]:
         """Those that are to go on."""
         return [replica for replica in self.live if not replica.leaving]
+
+    @property
+    def first(self) -> ReplicaRecord:
+        """The one of the lowest number, where torchrun's agents meet."""
+        return min(self.replicas, key=lambda replica: replica.index)
 
 
 class JobRecord(msgspec.Struct):

@@ -14,7 +14,7 @@ from pathlib import Path
 from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.book import Book, LocalJob
 from sterna.backends.local.replica import Phase
-from sterna.backends.local.training import Pace, Told
+from sterna.control.training import Pace, Told
 from sterna.engine.room import Room
 from sterna.model.cluster import NOWHERE
 

@@ -180,6 +180,10 @@ class Launcher:
         claim = read_claim(str(Path(folder).resolve()))
         return None if claim is None else _open(claim)
 
+    def warm(self) -> None:
+        """Have a zygote, so that the first start need not wait for one."""
+        self._zygote.warm()
+
     def retire(self) -> None:
         """End the zygote when its last replica has ended; a later start makes a new one."""
         self._zygote.retire()

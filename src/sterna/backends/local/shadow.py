@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sterna.backends.local.book import LocalJob
 from sterna.backends.local.nodes import Slices
-from sterna.backends.local.training import Training
+from sterna.control.training import Training
 from sterna.engine.forecast import equal_ends, max_min
 
 _LEAST_LEFT = 1e-3

@@ -94,7 +94,8 @@ class Store:
             if self._is_closing:
                 raise UserError("The daemon is shutting down and takes no changes; try again when it is up.")
             self._waiting.append(parcel)
-            self._news.notify()
+            if parcel.done is not None or len(self._waiting) == 1:  # else the writer knows that there is something
+                self._news.notify()
 
     def _keep_writing(self) -> None:
         left: list[_Parcel] = []

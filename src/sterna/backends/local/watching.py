@@ -15,13 +15,13 @@ from sterna.backends.local.endings import Endings
 from sterna.backends.local.launching import Means
 from sterna.backends.local.layout import spec_of
 from sterna.backends.local.process_files import SAVED, read_record
-from sterna.backends.local.progress import ProgressReader, Report
 from sterna.backends.local.pulse import Pulse
 from sterna.backends.local.records import ENDED, INTENDED, RUNNING, AttemptRecord, ReplicaRecord
 from sterna.backends.local.replica import Phase, ReplicaState
-from sterna.backends.local.training import Pace, Told
 from sterna.backends.local.verdicts import LOST_CODE, Ending
+from sterna.control.training import Pace, Told
 from sterna.errors import Retry
+from sterna.reading.reports import ProgressReader, Report
 
 _ASKED_SECONDS = 15.0
 """A start that nobody has taken up by then is called off."""
@@ -85,7 +85,8 @@ class Watching:
         if state.phase in (Phase.RUNNING, Phase.STARTING, Phase.ENDING):
             return self._follow(job, replica, name, folder, state)
         if state.phase in (Phase.ABSENT, Phase.ASKED):
-            is_late = self._book.clock() - max(attempt.started_at, replica.asked_at) > _ASKED_SECONDS
+            since = max(attempt.started_at, replica.intended_at, replica.asked_at)
+            is_late = self._book.clock() - since > _ASKED_SECONDS
             if not is_late or not self._means.processes.void(folder):
                 return False
         ending = self._ending(replica, folder, state)

@@ -3,8 +3,9 @@ share memory.
 
 One per state folder, started by whoever first needs it, and it outlives the daemon. A request is a line of JSON on
 the unix socket `zygote.sock`: `{"version", "folder"}` is answered `{"pid"}` or `{"error"}`; `{"retire": true}` makes
-it leave when its last shim has ended. It sleeps until someone asks or a child ends. As sub-reaper it inherits what a
-killed shim leaves behind, and kills it. It decides nothing and remembers nothing that it could not lose.
+it leave when its last shim has ended. It sleeps until someone asks or a child ends; one that has neither a shim nor a
+daemon leaves by itself. As sub-reaper it inherits what a killed shim leaves behind, and kills it. It decides nothing
+and remembers nothing that it could not lose.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ import sys
 import sterna
 from sterna.backends.local import shim
 from sterna.backends.local.process_crash import arm, crash_point
-from sterna.backends.local.process_files import Record, remove
+from sterna.backends.local.process_files import Record, read_record, remove
 from sterna.backends.local.process_intent import groups_of
 from sterna.backends.local.process_kernel import SPARED, become_subreaper, oom_score, set_oom_score
-from sterna.backends.local.process_table import children
+from sterna.backends.local.process_table import children, is_alive
 from sterna.backends.local.process_tree import kill, kill_leaves, reap
 
 SOCKET, LOCK, LOG = "zygote.sock", "zygote.lock", "zygote.log"
@@ -36,9 +37,12 @@ _BACKLOG = 128
 _PATIENCE_SECONDS = 2.0
 """With one who connected and says nothing."""
 _LONGEST_REQUEST_BYTES = 1 << 16
+_LONELY_SECONDS = 60.0
+"""Without a shim it looks so often whether there still is a daemon."""
+_DAEMON = "daemon.json"
 
 
-def main(state: str) -> int:
+def main(state: str, lonely_seconds: float = _LONELY_SECONDS) -> int:
     """Listen, then go into the background: when the caller's child has ended, requests are welcome."""
     os.umask(0o077)
     lock = os.open(os.path.join(state, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
@@ -52,7 +56,7 @@ def main(state: str) -> int:
     os.setsid()
     os.chdir("/")
     _redirect_streams(state)
-    Zygote(state, listener, lock).serve()
+    Zygote(state, listener, lock, lonely_seconds).serve()
     return 0
 
 
@@ -81,8 +85,9 @@ def _redirect_streams(state: str) -> None:
 
 
 class Zygote:
-    def __init__(self, state: str, listener: socket.socket, lock: int) -> None:
+    def __init__(self, state: str, listener: socket.socket, lock: int, lonely_seconds: float) -> None:
         self._state = os.path.join(state, "")
+        self._lonely_seconds = lonely_seconds
         self._listener: socket.socket | None = listener
         self._lock = lock
         self._shims: dict[int, str] = {}
@@ -99,10 +104,12 @@ class Zygote:
         gc.freeze()
         gc.disable()
         while self._listener is not None or self._shims:
-            self._wait()
+            has_news = self._wait()
             self._reap()
             if self._listener is not None:
                 self._accept(self._listener)
+            if not has_news and not self._shims and not self._has_daemon():
+                self._retire()
 
     def _listen_to_children(self) -> None:
         os.set_blocking(self._wake_reading, False)
@@ -110,12 +117,23 @@ class Zygote:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_writing, warn_on_full_buffer=False)
 
-    def _wait(self) -> None:
+    def _has_daemon(self) -> bool:
+        """The one that said where it is: a daemon that has just begun has not yet, but asks soon enough."""
+        about = read_record(self._state, _DAEMON) or {}
+        pid, ticks, boot = about.get("pid"), about.get("start_ticks"), about.get("boot_id")
+        return isinstance(pid, int) and isinstance(ticks, int) and is_alive(pid, ticks, str(boot))
+
+    def _wait(self) -> bool:
+        """Until somebody asks or a child ends; false if nothing happened for long and there is no shim."""
         poll = select.poll()  # not select(), which fails above descriptor 1023
         poll.register(self._wake_reading, select.POLLIN)
         if self._listener is not None:
             poll.register(self._listener, select.POLLIN)
-        poll.poll()
+        found = poll.poll(None if self._shims else self._lonely_seconds * 1000)
+        self._drain()
+        return bool(found)
+
+    def _drain(self) -> None:
         try:
             while os.read(self._wake_reading, 4096):
                 pass

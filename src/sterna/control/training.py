@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sterna.backends.local.lessons import Lessons
+from sterna.control.lessons import Lessons
 from sterna.model.eta import LEAST_WINDOWS, SHARED_CORE, Band, Factors, learned, remaining_seconds
 from sterna.model.growth import Direction, Growth, GrowthRule, GrowthTable, History
 from sterna.model.job import ProgressSpec
@@ -111,6 +111,8 @@ class Training:
             self._free = list(range(2 * size - 1, size - 1, -1))
         course = Course(self._free.pop(), spec, category, total=spec.total or None, metric=spec.metric)
         self._courses[key] = course
+        if course.metric:
+            self._table.declare([course.slot], _direction(course.metric, spec.goal))
         return course
 
     def judge_by(self, rule: GrowthRule, heard: Iterable[tuple[int, int, Sequence[Told]]]) -> None:

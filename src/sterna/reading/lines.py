@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from sterna.backends.local.reading_bars import Bars
-from sterna.backends.local.reading_names import (
+from sterna.errors import UserError
+from sterna.reading.bars import Bars
+from sterna.reading.names import (
     NUMBER,
     QUALITIES,
     Counted,
@@ -26,7 +27,6 @@ from sterna.backends.local.reading_names import (
     sorted_out,
     whole,
 )
-from sterna.errors import UserError
 
 _LONGEST_LINE = 4096
 _LONGEST_FOR_PATTERN = 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from sterna.backends.local.reading_names import NUMBER, Counted, finite, number, whole
+from sterna.reading.names import NUMBER, Counted, finite, number, whole
 
 _KERAS = re.compile(r"^\s*(\d+)/(\d+|Unknown)\b.*?\b\d+m?u?s(?:/step|/epoch|/sample)?\b(.*)$")
 _BAR = re.compile(r"^(.*?)\s*\d+%\|[^|]*\|\s*([\d.]+[kKMGT]?)/([\d.]+[kKMGT]?)\s*\[([^\]]*)")

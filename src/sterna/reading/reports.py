@@ -15,19 +15,21 @@ from typing import Protocol
 
 import msgspec
 
-from sterna.backends.local.reading_csv import CsvReader
-from sterna.backends.local.reading_events import EventFolder
-from sterna.backends.local.reading_lines import LineReader, is_telling
-from sterna.backends.local.reading_names import Counted, finite, whole
-from sterna.backends.local.reading_tail import Position, Tail
 from sterna.errors import UserError
 from sterna.model.job import ProgressSpec
+from sterna.reading.csv_rows import CsvReader
+from sterna.reading.events import EventFolder
+from sterna.reading.lines import LineReader, is_telling
+from sterna.reading.names import Counted, finite, whole
+from sterna.reading.tail import Position, Tail
 
 AGENT_FILE = "progress.jsonl"
 LOG_FILE = "out.log"
 
-_LOG_SECONDS = 1.0
-_LINES_PER_SECOND = 20
+LOG_SECONDS = 1.0
+"""How often output is looked at."""
+LINES_PER_SECOND = 20
+"""Of a flood of lines so many are read."""
 
 Positions = dict[str, Position]
 
@@ -62,6 +64,13 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
+class Output(Source, Protocol):
+    """What a replica prints, read line by line."""
+
+    @property
+    def notices(self) -> list[str]: ...
+
+
 class ProgressReader:
     """Everything that one replica tells of its progress."""
 
@@ -72,18 +81,23 @@ class ProgressReader:
         working_dir: Path | None = None,
         positions: Mapping[str, Position] | None = None,
         clock: Callable[[], float] = time.time,
+        output: Output | None = None,
+        inside: Mapping[str, Path] | None = None,
     ) -> None:
+        """`output`: where its output is found, if it is not a file in its folder. `inside`: by source (`agent`, `csv`,
+        `tensorboard`), a folder that links may not lead out of."""
         spec = spec or ProgressSpec()
         places = dict(positions or {})
         home = working_dir or folder
+        limits = inside or {}
         self._total = spec.total or None
-        self._agent = _AgentSource(folder / AGENT_FILE, places.get("agent"))
-        self._log = _LogSource(folder / LOG_FILE, spec, places.get("stdout"), clock)
+        self._agent = _AgentSource(folder / AGENT_FILE, places.get("agent"), limits.get("agent", ""))
+        self._log: Output = output or _LogSource(folder / LOG_FILE, spec, places.get("stdout"), clock)
         self._others: list[Source] = []
         if spec.csv:
-            self._others.append(_CsvSource(home / spec.csv, places.get("csv"), clock))
+            self._others.append(_CsvSource(home / spec.csv, places.get("csv"), clock, limits.get("csv", "")))
         if spec.tensorboard:
-            self._others.append(_EventSource(home / spec.tensorboard, places))
+            self._others.append(_EventSource(home / spec.tensorboard, places, limits.get("tensorboard", "")))
         self._reads_log = bool(spec.stdout) or not self._others
         self._may_drop_log = not spec.stdout
 
@@ -146,8 +160,8 @@ _DECODE = msgspec.json.Decoder(_Line).decode
 class _AgentSource:
     """Lines that `sterna.agent` appends."""
 
-    def __init__(self, path: Path, position: Position | None) -> None:
-        self._tail = Tail(path, position, is_timed=False)
+    def __init__(self, path: Path, position: Position | None, inside: Path | str = "") -> None:
+        self._tail = Tail(path, position, is_timed=False, inside=inside)
         self.has_reported = position is not None and position.offset > 0
 
     def poll(self, is_last: bool) -> list[Report]:
@@ -178,7 +192,7 @@ class _LogSource:
 
     def __init__(self, path: Path, spec: ProgressSpec, position: Position | None, clock: Callable[[], float]) -> None:
         self._tail = Tail(path, position, is_log=True)
-        self._reader = _line_reader(spec.stdout)
+        self._reader = line_reader(spec.stdout)
         self._clock = clock
         self._look_at = 0.0
 
@@ -190,13 +204,13 @@ class _LogSource:
         now = time.monotonic()
         if now < self._look_at and not is_last:
             return []
-        self._look_at = now + _LOG_SECONDS
+        self._look_at = now + LOG_SECONDS
         before = self._tail.previous_at
         lines = self._tail.lines(is_last)
         if not lines:
             return []
         span_seconds = self._tail.changed_at - before if before else 1.0
-        lines = _spread(lines, int(min(max(span_seconds, 1.0), 100.0) * _LINES_PER_SECOND))
+        lines = spread(lines, int(min(max(span_seconds, 1.0), 100.0) * LINES_PER_SECOND))
         said = [found.said if found else None for found in map(self._reader.read, lines)]
         return list(_timed(said, before, self._tail.changed_at, self._clock(), "stdout"))
 
@@ -207,7 +221,7 @@ class _LogSource:
         self._tail.close()
 
 
-def _line_reader(patterns: tuple[str, ...]) -> LineReader:
+def line_reader(patterns: tuple[str, ...]) -> LineReader:
     """Patterns are checked when a job is submitted; one that slipped through must not stop those who watch it."""
     try:
         return LineReader(patterns)
@@ -217,7 +231,7 @@ def _line_reader(patterns: tuple[str, ...]) -> LineReader:
         return reader
 
 
-def _spread(lines: list[bytes], most: int) -> list[bytes]:
+def spread(lines: list[bytes], most: int) -> list[bytes]:
     """At most so many lines that may tell something: the newest, and others evenly spaced."""
     if len(lines) <= most:
         return lines
@@ -230,9 +244,11 @@ def _spread(lines: list[bytes], most: int) -> list[bytes]:
 class _CsvSource:
     """A CSV file of the job's own."""
 
-    def __init__(self, path: Path, position: Position | None, clock: Callable[[], float]) -> None:
-        self._path = path
-        self._tail = Tail(path, position)
+    def __init__(
+        self, path: Path, position: Position | None, clock: Callable[[], float], inside: Path | str = ""
+    ) -> None:
+        self._path, self._inside = path, inside
+        self._tail = Tail(path, position, inside=inside)
         self._reader = CsvReader()
         self._restarts = 0
         self._clock = clock
@@ -241,7 +257,7 @@ class _CsvSource:
 
     def _read_header(self) -> None:
         """Going on in the middle of a file: its first line still says what the columns are."""
-        first = Tail(self._path)
+        first = Tail(self._path, inside=self._inside)
         lines = first.lines()[:1]
         first.close()
         for line in lines:
@@ -270,10 +286,10 @@ class _EventSource:
 
     _PREFIX = "tensorboard:"
 
-    def __init__(self, folder: Path, places: Mapping[str, Position]) -> None:
+    def __init__(self, folder: Path, places: Mapping[str, Position], inside: Path | str = "") -> None:
         size = len(self._PREFIX)
         own = {name[size:]: place for name, place in places.items() if name.startswith(self._PREFIX)}
-        self._events = EventFolder(folder, own)
+        self._events = EventFolder(folder, own, inside)
 
     def poll(self, is_last: bool) -> list[Report]:
         return [

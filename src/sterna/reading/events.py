@@ -12,8 +12,8 @@ import struct
 import time
 from collections.abc import Iterator
 
-from sterna.backends.local.reading_protobuf import Scalars, scalars_of
-from sterna.backends.local.reading_tail import MOST_BYTES, Position, Tail
+from sterna.reading.protobuf import Scalars, scalars_of
+from sterna.reading.tail import MOST_BYTES, Position, Tail
 
 _HEADER = struct.Struct("<QI")
 _FOOTER_BYTES = 4
@@ -27,8 +27,15 @@ MARK = "tfevents"
 class EventFolder:
     """Follows all event files below a folder; tags of a sub-folder get its name before them (`train/loss`)."""
 
-    def __init__(self, folder: str | os.PathLike[str], positions: dict[str, Position] | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        positions: dict[str, Position] | None = None,
+        inside: str | os.PathLike[str] = "",
+    ) -> None:
+        """`inside`: a folder that links may not lead out of."""
         self._folder = os.fspath(folder)
+        self._inside = inside
         self._positions = dict(positions or {})
         self._files: dict[str, EventFile] = {}
         self._look_at = 0.0
@@ -56,7 +63,8 @@ class EventFolder:
             if name not in self._files and len(self._files) < _MOST_FILES:
                 run = os.path.dirname(name)
                 path = os.path.join(self._folder, name)
-                self._files[name] = EventFile(path, f"{run}/" if run else "", self._positions.get(name))
+                prefix = f"{run}/" if run else ""
+                self._files[name] = EventFile(path, prefix, self._positions.get(name), self._inside)
 
 
 def _event_files(folder: str) -> Iterator[str]:
@@ -73,8 +81,10 @@ def _event_files(folder: str) -> Iterator[str]:
 class EventFile:
     """Follows one event file."""
 
-    def __init__(self, path: str, prefix: str = "", position: Position | None = None) -> None:
-        self._tail = Tail(path, position)
+    def __init__(
+        self, path: str, prefix: str = "", position: Position | None = None, inside: str | os.PathLike[str] = ""
+    ) -> None:
+        self._tail = Tail(path, position, inside=inside)
         self._prefix = prefix
         self._is_broken = False
         self._restarts = 0

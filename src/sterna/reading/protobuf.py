@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sterna.backends.local.reading_names import finite
+from sterna.reading.names import finite
 
 _BFLOAT16 = 14
 _FORMS = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 19: "<e"}

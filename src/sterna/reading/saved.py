@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
-from sterna.backends.local.reading_csv import CsvReader
-from sterna.backends.local.reading_events import MARK, EventFile
-from sterna.backends.local.reading_lines import LineReader
-from sterna.backends.local.reading_names import Counted, is_rising, main_metric
 from sterna.errors import UserError
+from sterna.reading.csv_rows import CsvReader
+from sterna.reading.events import MARK, EventFile
+from sterna.reading.lines import LineReader
+from sterna.reading.names import Counted, is_rising, main_metric
 
 _EXAMPLES = 5
 """Shown of the beginning, and as many of the end."""

@@ -13,7 +13,7 @@ import datetime
 import math
 from collections.abc import Mapping, Sequence
 
-from sterna.backends.local.reading_names import Counted, finite, number, sorted_out
+from sterna.reading.names import Counted, finite, number, sorted_out
 
 _VODA = frozenset({"epoch_time_sec", "total_epochs"})
 _VODA_BESIDE = frozenset({"steps", "epochs", "verbose", "workers", "local_batch_size", "global_batch_size"})

@@ -39,10 +39,13 @@ class Tail:
         position: Position | None = None,
         is_log: bool = False,
         is_timed: bool = True,
+        inside: str | os.PathLike[str] = "",
     ) -> None:
         """`is_log`: bars that are drawn anew are lines too, and what is far behind is not caught up with. `is_timed`:
-        somebody wants to know when the file changed, which costs another system call."""
+        somebody wants to know when the file changed, which costs another system call. `inside`: a folder that links
+        may not lead out of, for readers that may read more than whoever writes."""
         self.path = os.fspath(path)
+        self._inside = os.path.realpath(inside) if os.fspath(inside) else ""
         self.changed_at = 0.0
         """When the newest bytes were written."""
         self.previous_at = position.at if position else 0.0
@@ -152,6 +155,10 @@ class Tail:
             self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return False
+        if self._inside and not self._is_inside():
+            os.close(self._file)
+            self._file = -1
+            return False
         found = os.fstat(self._file)
         self._identity = (found.st_dev, found.st_ino)
         self._offset, self._looked_at, self.size = 0, -1, 0
@@ -162,6 +169,14 @@ class Tail:
             else:
                 self.restarts += 1
         return True
+
+    def _is_inside(self) -> bool:
+        """Asked of what was opened, not of its name, which may mean something else a moment later."""
+        try:
+            real = os.readlink(f"/proc/self/fd/{self._file}")
+        except OSError:
+            return False
+        return real.startswith(self._inside.rstrip(os.sep) + os.sep)
 
     def _begin_anew(self) -> None:
         self._offset, self._is_in_long_line = 0, False

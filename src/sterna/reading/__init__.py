@@ -1,0 +1,1 @@
+"""Progress as jobs tell it: lines of output, CSV and TensorBoard files, reports of the agent; for whoever watches."""

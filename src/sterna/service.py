@@ -21,17 +21,24 @@ from sterna.model.cluster import ANYWHERE
 from sterna.model.plan import Action, Decision
 from sterna.model.snapshot import Snapshot
 from sterna.settings import placement_for
-from sterna.wiring import make_rules, rules_of
+from sterna.wiring import make_rules, rules_by_type, rules_of, unknown_types
 
 Document = dict[str, Any]
 
 
-def plan(document: Mapping[str, object], policy: str, placement: str | None = None) -> Document:
-    """What this policy would do now with the cluster that the document describes, and why."""
+def plan(
+    document: Mapping[str, object], policy: str, placement: str | None = None, policy_for: Sequence[str] = ()
+) -> Document:
+    """What this policy would do now with the cluster that the document describes, and why. Types of GPU may have
+    policies of their own: `nvidia-a100=srjf`."""
+    by_type = rules_by_type(policy_for, placement)
     placement = placement_for(policy) if placement is None else placement
-    rules = make_rules(policy, placement)
+    rules = make_rules(policy, placement, by_type=by_type)
     places_nowhere = placement.partition(":")[0] == "none"
     cluster = described(document, places_nowhere)
+    unknown = unknown_types(rules, cluster.snapshot.nodes)
+    if unknown:
+        raise UserError(unknown[0])
     decision = decide(cluster.snapshot, rules)
     check(decision.plan, cluster.snapshot)
     answer = _answer(cluster.snapshot, decision)

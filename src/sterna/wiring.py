@@ -9,12 +9,15 @@ import importlib
 import pkgutil
 import re
 import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from sterna.engine.decide import Rules
+from sterna.engine.partition import TYPE_LABELS, types_in
 from sterna.engine.registry import (
     Claim,
     Migration,
@@ -27,10 +30,11 @@ from sterna.engine.registry import (
     known,
     make_rule,
 )
-from sterna.errors import UserError
+from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import MILLI, Nodes
 from sterna.model.growth import GrowthRule
 from sterna.model.snapshot import Snapshot
+from sterna.settings import placement_for
 
 _PACKAGES = {
     RuleKind.POLICY: "sterna.policies",
@@ -39,6 +43,12 @@ _PACKAGES = {
     RuleKind.SHARE: "sterna.shares",
     RuleKind.CLAIM: "sterna.claims",
 }
+
+ByType = Mapping[str, tuple[str, str]]
+"""Types of GPU that have rules of their own: policy and placement of each."""
+
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+"""What a label of a node can have as its value."""
 
 _MOST_NODES = 1_000_000
 _MOST_DEVICES = 100_000
@@ -127,15 +137,61 @@ def make_claim(spec: str) -> Claim | None:
 
 
 def make_rules(
-    policy: str, placement: str, migration: str = "none", share: str = "equal", claim: str = "serving"
+    policy: str,
+    placement: str,
+    migration: str = "none",
+    share: str = "equal",
+    claim: str = "serving",
+    by_type: ByType | None = None,
 ) -> Rules:
-    return Rules(
+    rules = Rules(
         make_policy(policy),
         make_placement(placement),
         make_migration(migration),
         make_share(share),
         make_claim(claim),
     )
+    if not by_type:
+        return rules
+    if any(each.partition(":")[0].strip() == "none" for each in (placement, *(each for _, each in by_type.values()))):
+        raise UserError(
+            "The placement 'none' only counts devices and cannot keep GPU types apart: leave out --policy-for, or "
+            "choose a placement that finds nodes, such as stay."
+        )
+    own = {
+        type_: replace(rules, policy=make_policy(theirs), placement=make_placement(where))
+        for type_, (theirs, where) in by_type.items()
+    }
+    return replace(rules, by_type=own)
+
+
+def rules_by_type(texts: Iterable[str], placement: str | None = None) -> dict[str, tuple[str, str]]:
+    """From `nvidia-a100=srjf` and the like; a policy gets the placement that it was made for if none is chosen."""
+    found: dict[str, tuple[str, str]] = {}
+    for text in texts:
+        type_, equals, policy = (part.strip() for part in text.partition("="))
+        if not equals or not policy:
+            raise UserError(f"--policy-for {text}: write TYPE=POLICY, such as nvidia-a100=srjf.")
+        if not _LABEL_VALUE.fullmatch(type_):
+            raise UserError(
+                f"--policy-for {text}: no label of a node can have the value '{type_}'; write the type as the label of "
+                "the nodes has it, such as nvidia-a100."
+            )
+        if type_ in found:
+            raise UserError(f"--policy-for {text}: the type '{type_}' already has a policy; keep one of them.")
+        found[type_] = policy, placement or placement_for(policy)
+    return found
+
+
+def unknown_types(rules: Rules, nodes: Nodes) -> list[str]:
+    """A sentence for each type that has rules and no nodes: it may be misspelt, or its nodes are yet to come."""
+    labelled = types_in(nodes)
+    missing = [type_ for type_ in rules.by_type if type_ not in labelled]
+    return [f"--policy-for {type_}: no node is of this type; {_near(type_, labelled)}" for type_ in missing]
+
+
+def _near(type_: str, labelled: Sequence[str]) -> str:
+    return did_you_mean(type_, labelled) if labelled else f"no node is labelled {' or '.join(TYPE_LABELS)}."
 
 
 def _loaded(spec: str) -> str:

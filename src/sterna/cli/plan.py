@@ -12,9 +12,21 @@ from sterna.cli.options import AsJson, Placement, PolicyOption
 File = Annotated[
     str, typer.Option("--file", "-f", metavar="FILE", help="The description, YAML or JSON; - reads stdin.")
 ]
+PolicyFor = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy-for", metavar="TYPE=RULE", help="A policy of its own for a type of GPU; may be given several times."
+    ),
+]
 
 
-def command(file: File, policy: PolicyOption, placement: Placement = None, as_json: AsJson = False) -> None:
+def command(
+    file: File,
+    policy: PolicyOption,
+    placement: Placement = None,
+    policy_for: PolicyFor = None,
+    as_json: AsJson = False,
+) -> None:
     """Decide once for a described cluster, and say why.
 
     The description holds `now`, `nodes` and `jobs`; times are seconds, `remaining` is seconds at one worker.
@@ -31,6 +43,7 @@ def command(file: File, policy: PolicyOption, placement: Placement = None, as_js
     Examples:
       sterna plan -f cluster.yaml --policy elastic-fifo
       sterna plan -f cluster.yaml --policy afs-l --placement topology --json
+      sterna plan -f cluster.yaml --policy elastic-fifo --policy-for nvidia-a100=srjf --policy-for t4=tiresias
     """
     from sterna.cli.documents import read_document
     from sterna.cli.output import show_json, show_notices
@@ -40,7 +53,7 @@ def command(file: File, policy: PolicyOption, placement: Placement = None, as_js
 
     document = read_document(file)
     try:
-        answer = plan(document, policy, placement)
+        answer = plan(document, policy, placement, policy_for or ())
     except UserError as error:
         raise UserError(f"{file}: {error}" if _is_about(str(error)) else str(error)) from None
     show_notices(answer.get("notices", ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -100,7 +100,7 @@ def command(
             show_shadow(str(shadow), beside)
 
 
-def _journal(files: ExitStack, path: str | None, overwrite: bool, opening: dict[str, str]) -> JournalWriter | None:
+def _journal(files: ExitStack, path: str | None, overwrite: bool, opening: dict[str, Any]) -> JournalWriter | None:
     if path is None:
         if overwrite:
             raise UserError("--overwrite replaces a journal, but none is written: add --journal FILE.")

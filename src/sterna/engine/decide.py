@@ -2,18 +2,20 @@
 
 The policy counts, the placement finds nodes. What cannot be placed comes back: jobs of that shape are held to what
 could be placed, and the policy is asked again, so nobody is stopped for a job that then does not start. A migration and
-a share, where there are any, are asked last, about the instant as it will be (`engine/outlook.py`).
+a share, where there are any, are asked last, about the instant as it will be (`engine/outlook.py`). Where types of GPU
+have rules of their own, each is decided on by itself (`engine/partition.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from sterna.engine.admission import admitted
 from sterna.engine.outlook import composed, planned, with_moves, with_shares
+from sterna.engine.partition import merged, parts_of
 from sterna.engine.reasons import reasons_for
 from sterna.engine.registry import Claim, Claimed, Migration, Misfit, Placed, Placement, Policy, Share, Target
 from sterna.engine.room import Room
@@ -42,10 +44,27 @@ class Rules:
     """None: everybody on a shared node has an equal share."""
     claim: Claim | None = None
     """None: nobody goes before training."""
+    by_type: Mapping[str, Rules] = field(default_factory=dict, hash=False)
+    """Rules of types of GPU that have their own; everybody else is under the ones above."""
+
+    def under(self, policy: Policy) -> Rules:
+        """The same with another policy, for every type."""
+        by_type = {name: replace(rules, policy=policy) for name, rules in self.by_type.items()}
+        return replace(self, policy=policy, by_type=by_type)
 
 
 def decide(snapshot: Snapshot, rules: Rules) -> Decision:
     """What to do now, why, and until when that stands."""
+    return _decided_by_type(snapshot, rules) if rules.by_type else _decided(snapshot, rules)
+
+
+def _decided_by_type(snapshot: Snapshot, rules: Rules) -> Decision:
+    parts = parts_of(snapshot, rules.by_type)
+    decided = [(part, _decided(part.snapshot, rules.by_type.get(part.type, rules))) for part in parts]
+    return merged(snapshot, decided) if len(decided) > 1 else decided[0][1]
+
+
+def _decided(snapshot: Snapshot, rules: Rules) -> Decision:
     claim_until = NEVER
     if snapshot.serving and rules.claim is not None:
         claimed = rules.claim(snapshot)

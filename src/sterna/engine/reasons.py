@@ -220,6 +220,7 @@ class _Never:
         nodes = snapshot.nodes
         self._empty = replace(nodes, free=nodes.capacity, shared={})
         self._beside: dict[tuple[Shape, int], int | None] = {}
+        self._obstacles: dict[Shape, tuple[Obstacle, ...]] = {}
 
     def reason(self, row: int, least: int, most: int) -> Reason | None:
         """Why a job that needs `least` workers cannot run where `most` have room; None if it can."""
@@ -227,16 +228,21 @@ class _Never:
         job = jobs.name_of(row)
         if not most:
             each = int(self._snapshot.need[row]) / MILLI
-            return Reason(row, job, Code.NO_NODE, each, obstacles=_obstacles(self._snapshot.nodes, shape))
+            return Reason(row, job, Code.NO_NODE, each, obstacles=self._against(shape))
         if most < least:
             return Reason(row, job, Code.TOO_LARGE, least, most)
         if not shape.ps:
             return None
         beside = self._workers_beside(shape, least)
         if beside is None:
-            obstacles = _obstacles(self._snapshot.nodes, _server(shape))
-            return Reason(row, job, Code.NO_SERVERS, shape.ps, obstacles=obstacles)
+            return Reason(row, job, Code.NO_SERVERS, shape.ps, obstacles=self._against(_server(shape)))
         return Reason(row, job, Code.NOT_BESIDE_SERVERS, least, beside) if beside < least else None
+
+    def _against(self, shape: Shape) -> tuple[Obstacle, ...]:
+        """What rules nodes out for a shape, which is the same for all jobs that have it."""
+        if shape not in self._obstacles:
+            self._obstacles[shape] = _obstacles(self._snapshot.nodes, shape)
+        return self._obstacles[shape]
 
     def _workers_beside(self, shape: Shape, least: int) -> int | None:
         """Workers that have room once the parameter servers sit; None if not even those do."""

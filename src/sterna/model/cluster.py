@@ -209,13 +209,25 @@ class Nodes:
     def _most(self) -> dict[Shapes, tuple[int, ...]]:
         return {}
 
+    @once
+    def _has_taints(self) -> bool:
+        return any(self.taints)
+
+    @once
+    def _fitting(self) -> dict[tuple[object, object], Bools]:
+        return {}
+
     def accepting(self, shape: Shape) -> Bools:
         """Nodes on which a worker of this shape may be put, were there room."""
-        if not shape.selector and not any(self.taints):
+        if not shape.selector and not self._has_taints:
             return self.is_open
-        nothing: Mapping[str, str] = {}
-        fits = [
-            shape.accepts(self.labels[i] if self.labels else nothing, self.taints[i] if self.taints else frozenset())
-            for i in range(len(self))
-        ]
-        return self.is_open & np.array(fits, dtype=np.bool_)
+        terms = shape.selector, shape.tolerations
+        fits = self._fitting.get(terms)
+        if fits is None:
+            fits = self._fitting[terms] = np.array(self._fits(shape), dtype=np.bool_)
+        return self.is_open & fits
+
+    def _fits(self, shape: Shape) -> list[bool]:
+        labels = self.labels or ({},) * len(self)
+        taints = self.taints or (frozenset[str](),) * len(self)
+        return [shape.accepts(*each) for each in zip(labels, taints, strict=True)]

@@ -38,6 +38,7 @@ class Bar(Enum):
     a label or a taint; verbs agree with the number of nodes."""
 
     LABEL = "{lack} the label {what}"
+    TYPE = "{take} only jobs that ask for the GPU type {what}"
     TAINT = "{carry} the taint {what}, which it does not tolerate"
     DEVICES = "{have_verb} {have} of the {need} devices it needs"
     CPUS = "{have_verb} {have} of the {need} CPUs it needs"

@@ -86,7 +86,8 @@ def _policy(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     names, told = [], []
     for info in rules_of(RuleKind.POLICY):
         other = make_policy(info.name)
-        decision = None if other == rules.policy else starting(snapshot, key, replace(rules, policy=other))
+        is_same = other == rules.policy and not rules.by_type
+        decision = None if is_same else starting(snapshot, key, rules.under(other))
         if decision is not None:
             stops = sum(action.kind is Kind.STOP for action in decision.plan)
             names.append(info.name)

@@ -1,0 +1,300 @@
+"""A cluster of several GPU types is decided on as so many clusters: compared with deciding on each of them alone.
+
+Small worlds that follow from a seed are given a type each and thrown together, so that rows and nodes of different
+types lie between one another. What was decided is told by names, because numbers differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sterna.engine.check import check
+from sterna.engine.decide import Rules, decide
+from sterna.engine.partition import TYPE_LABELS
+from sterna.engine.registry import RuleKind
+from sterna.model.cluster import MILLI, Shape, Shapes
+from sterna.model.plan import Action, Decision
+from sterna.model.reason import Code
+from sterna.model.serving import ServingPod
+from sterna.model.snapshot import Column, Jobs, Snapshot, WrittenJobs
+from sterna.wiring import make_rules, rules_of
+from tests.builders import AJob, ANode, World, a_snapshot, after
+from tests.crowds import Instant, rules_with
+from tests.properties.test_moves_and_shares import MIGRATIONS, SHARES, a_crowd
+from tests.properties.worlds import NOW, a_world
+
+KINDS = ("", "t4", "v100")
+"""The parts of a world; the empty one has no type."""
+POLICIES = [info.name for info in rules_of(RuleKind.POLICY)]
+PLACEMENTS = [info.name for info in rules_of(RuleKind.PLACEMENT) if info.name != "none"]
+
+sizes = st.integers(0, 5)
+worlds = given(seed=st.integers(0, 1_000_000), jobs=st.tuples(sizes, sizes, sizes))
+
+
+@dataclass(frozen=True)
+class Typed:
+    """One cluster of one type."""
+
+    kind: str
+    world: World
+    serving: tuple[ServingPod, ...]
+    rules: Rules
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return _snapshot(self.world, self.serving)
+
+
+def some_clusters(seed: int, jobs: Sequence[int]) -> list[Typed]:
+    random = Random(seed)
+    last_action, finished = random.choice((-np.inf, NOW - 61, NOW - 59)), (float(random.randint(1, 5000)),)
+    found = []
+    for kind, count in zip(KINDS, jobs, strict=True):
+        policy, placement = random.choice(POLICIES), random.choice(PLACEMENTS)
+        world = a_world(random.randrange(1_000_000), count, random.randint(1, 3), placement)
+        label = random.choice(TYPE_LABELS)
+        found.append(
+            Typed(
+                kind,
+                World(
+                    tuple(_job_of(job, kind, label) for job in world.jobs),
+                    tuple(_node_of(node, kind, label) for node in world.nodes),
+                    NOW,
+                    last_action,
+                    finished,
+                ),
+                tuple(_some_pods(random, kind, label)),
+                make_rules(policy, placement),
+            )
+        )
+    return found
+
+
+def _job_of(job: AJob, kind: str, label: str) -> AJob:
+    selector = {**_labels(dict(job.shape.selector), kind), **({label: kind} if kind else {})}
+    on, ps_on = (tuple((f"{node}{kind}", count) for node, count in seats) for seats in (job.on, job.ps_on))
+    shape = replace(job.shape, selector=tuple(sorted(selector.items())))
+    return replace(job, name=f"{job.name}{kind}", shape=shape, on=on, ps_on=ps_on)
+
+
+def _node_of(node: ANode, kind: str, label: str) -> ANode:
+    labels = {**_labels(node.labels, kind), **({label: kind} if kind else {})}
+    return replace(node, name=f"{node.name}{kind}", labels=labels)
+
+
+def _labels(labels: Mapping[str, str], kind: str) -> dict[str, str]:
+    """Of its own for each type: else a job without a type could find all that it asks for among the nodes of one."""
+    return {f"{key}{kind}": value for key, value in labels.items()}
+
+
+def _some_pods(random: Random, kind: str, label: str) -> list[ServingPod]:
+    selector = ((label, kind),) if kind else ()
+    return [
+        ServingPod(f"pod{number}{kind}", Shape(random.choice((1, 2)) * MILLI, selector=selector), NOW - 5)
+        for number in range(random.choice((0, 0, 1, 2)))
+    ]
+
+
+def _snapshot(world: World, serving: Sequence[ServingPod]) -> Snapshot:
+    built = a_snapshot(world.jobs, world.nodes, now=world.now, last_action=world.last_action, finished=world.finished)
+    return replace(built, serving=serving)
+
+
+def together(clusters: Sequence[Typed], random: Random | None = None) -> tuple[Snapshot, Rules]:
+    """All of them as one cluster, in some order; the type of each keeps its rules."""
+    jobs = [job for cluster in clusters for job in cluster.world.jobs]
+    nodes = [node for cluster in clusters for node in cluster.world.nodes]
+    serving = [pod for cluster in clusters for pod in cluster.serving]
+    if random is not None:
+        random.shuffle(jobs)
+        random.shuffle(nodes)
+        random.shuffle(serving)
+    world = replace(clusters[0].world, jobs=tuple(jobs), nodes=tuple(nodes))
+    by_type = {cluster.kind: cluster.rules for cluster in clusters if cluster.kind}
+    return _snapshot(world, tuple(serving)), replace(clusters[0].rules, by_type=by_type)
+
+
+class Told(NamedTuple):
+    """What an action does, by names."""
+
+    kind: str
+    job: str
+    before: object
+    after: object
+    mark: str
+
+
+def told(snapshot: Snapshot, decision: Decision) -> list[Told]:
+    return [
+        Told(
+            action.kind.name,
+            snapshot.jobs.name_of(action.row),
+            _by_name(snapshot, action, "before"),
+            _by_name(snapshot, action, "after"),
+            action.mark.value,
+        )
+        for action in decision.plan
+    ]
+
+
+def _by_name(snapshot: Snapshot, action: Action, side: str) -> object:
+    home = getattr(action, side)
+    workers, ps = ([(snapshot.nodes.name[node], count) for node, count in runs] for runs in home[:2])
+    return workers, ps, home.slots
+
+
+def reasons_of(decision: Decision) -> dict[str, object]:
+    """Codes and numbers; where a job cannot run, the nodes that are counted differ."""
+    return {
+        reason.job: reason.code if reason.code in (Code.NO_NODE, Code.NO_SERVERS) else reason.sentence
+        for reason in decision.reasons
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@worlds
+def test_types_are_decided_on_as_if_each_were_a_cluster_by_itself(seed: int, jobs: tuple[int, int, int]) -> None:
+    """VODA-13, 79."""
+    clusters = some_clusters(seed, jobs)
+    snapshot, rules = together(clusters)
+    whole = decide(snapshot, rules)
+    check(whole.plan, snapshot)
+    alone = [(cluster.snapshot, decide(cluster.snapshot, cluster.rules)) for cluster in clusters]
+    assert sorted(told(snapshot, whole)) == sorted(each for pair in alone for each in told(*pair))
+    assert whole.until == min(decision.until for _, decision in alone)
+    assert reasons_of(whole) == {job: why for _, decision in alone for job, why in reasons_of(decision).items()}
+    for _, decision in alone:
+        own = [reason.job for reason in decision.reasons]
+        assert [reason.job for reason in whole.reasons if reason.job in set(own)] == own
+
+
+@settings(max_examples=100, deadline=None)
+@worlds
+def test_deciding_again_on_its_own_result_changes_nothing(seed: int, jobs: tuple[int, int, int]) -> None:
+    snapshot, rules = together([replace(each, serving=()) for each in some_clusters(seed, jobs)])
+    assert list(decide(after(snapshot, decide(snapshot, rules)), rules).plan) == []
+
+
+@settings(max_examples=60, deadline=None)
+@worlds
+def test_the_order_of_the_input_does_not_matter(seed: int, jobs: tuple[int, int, int]) -> None:
+    """VODA-28, 47."""
+    clusters = some_clusters(seed, jobs)
+    (one, rules), (other, _) = together(clusters), together(clusters, Random(seed))
+    first, second = decide(one, rules), decide(other, rules)
+    assert told(one, first) == told(other, second)
+    assert first.until == second.until
+    assert [reason.sentence for reason in first.reasons] == [reason.sentence for reason in second.reasons]
+
+
+@settings(max_examples=100, deadline=None)
+@worlds
+def test_a_job_whose_nodes_are_of_another_type_now_goes_on_as_it_is(seed: int, jobs: tuple[int, int, int]) -> None:
+    """VODA-78: nodes get another label under running jobs, and nobody is stopped, moved or resized for it."""
+    clusters = [replace(each, serving=()) for each in some_clusters(seed, jobs)]
+    random = Random(seed)
+    clusters = [replace(each, world=_relabelled(each.world, random)) for each in clusters]
+    snapshot, rules = together(clusters)
+    decision = decide(snapshot, rules)
+    check(decision.plan, snapshot)
+    for action in decision.plan:
+        types = {_type_of(snapshot.nodes.labels[node]) for home in action[3:5] for node, _ in (*home[0], *home[1])}
+        assert len(types) == 1
+    assert list(decide(after(snapshot, decision), rules).plan) == []
+
+
+def _relabelled(world: World, random: Random) -> World:
+    nodes = [
+        replace(node, labels={**node.labels, TYPE_LABELS[0]: random.choice(KINDS[1:])})
+        if random.random() < 0.4
+        else node
+        for node in world.nodes
+    ]
+    return replace(world, nodes=tuple(nodes))
+
+
+def _type_of(labels: Mapping[str, str]) -> str:
+    return next((labels[key] for key in TYPE_LABELS if labels.get(key) in KINDS), "")
+
+
+# Moves and shares.
+
+
+@pytest.mark.parametrize(("migration", "share"), [*((each, "finish") for each in MIGRATIONS), ("specon", "equal")])
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1_000_000), jobs=st.tuples(st.integers(0, 8), st.integers(0, 8)))
+def test_moves_and_shares_of_a_type_are_those_of_a_cluster_by_itself(
+    migration: str, share: str, seed: int, jobs: tuple[int, int]
+) -> None:
+    """What jobs remember of nodes and of one another is understood in their part."""
+    assert share in SHARES
+    one, other = a_crowd(seed, jobs[0]), a_crowd(seed + 1, jobs[1])
+    other = replace(other, restart_seconds=one.restart_seconds, last_event=one.last_event)
+    rules = rules_with(migration, share)
+    alone = [
+        (action, base, first)
+        for instant, base, first in ((one, 0, 0), (other, len(one.members), len(one.cores)))
+        for action in decide(instant.snapshot, rules).plan
+    ]
+    snapshot = _crowds(one, other)
+    decision = decide(snapshot, replace(rules, by_type={"t4": rules}))
+    check(decision.plan, snapshot)
+    found = {action.key: (action.kind, action.after, action.share, action.evictor) for action in decision.plan}
+    assert found == {
+        action.key + base: (
+            action.kind,
+            action.after._replace(workers=tuple((node + first, count) for node, count in action.after.workers)),
+            action.share,
+            action.evictor + base if action.evictor >= 0 else action.evictor,
+        )
+        for action, base, first in alone
+    }
+
+
+def _crowds(one: Instant, other: Instant) -> Snapshot:
+    """Two crowds on one cluster: the nodes of the second are of type t4."""
+    first, base = len(one.cores), len(one.members)
+    moved = [
+        replace(
+            member,
+            name=f"{member.name}x",
+            on=tuple((node + first, count) for node, count in member.on),
+            moved_from=member.moved_from + first if member.moved_from >= 0 else -1,
+            evictor=member.evictor + base if member.evictor >= 0 else -1,
+        )
+        for member in other.members
+    ]
+    devices = [*(one.devices or (0,) * first), *(other.devices or (0,) * len(other.cores))]
+    snapshot = replace(
+        one,
+        members=(*one.members, *moved),
+        cores=(*one.cores, *other.cores),
+        devices=tuple(devices),
+        closed=one.closed | {node + first for node in other.closed},
+    ).snapshot
+    return _of_two_types(snapshot, first, base)
+
+
+def _of_two_types(snapshot: Snapshot, first: int, base: int) -> Snapshot:
+    """Nodes and jobs from these numbers on are of type t4."""
+    jobs, known = snapshot.jobs, snapshot.shapes.rows
+    label = (TYPE_LABELS[0], "t4")
+    nodes = replace(
+        snapshot.nodes, labels=[{} if node < first else dict([label]) for node in range(len(snapshot.nodes))]
+    )
+    names = [name for name, each in vars(Jobs).items() if isinstance(each, Column)]
+    columns: dict[str, npt.NDArray[Any]] = {name: np.array(getattr(jobs, name)) for name in names}
+    columns["shape"] = columns["shape"] + len(known) * (columns["key"] >= base)
+    source = WrittenJobs([jobs.name_of(row) for row in range(len(jobs))], columns)
+    shapes = Shapes((*known, *(replace(shape, selector=(label,)) for shape in known)))
+    return replace(snapshot, jobs=Jobs(source), nodes=nodes, shapes=shapes)

@@ -1,0 +1,474 @@
+"""The one module that talks to an API server: follows resources, carries out writes, asks.
+
+Threads call it; inside is one asyncio loop on a thread of its own. What is remembered of objects is what `reflector.py`
+remembers, which write goes next is what `sending.py` says; here is only how bytes travel.
+
+An answer and the watch may tell of the same change, the watch up to a quarter of a second later. What a write answers
+is laid over at once: the news comes as `SEEN` right before the answer, and the watch's echo is dropped.
+
+It deliberately keeps no objects, retries no write that may have been done, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+import sterna
+from sterna.backends.kubernetes.apiserver import (
+    NO_WRITE,
+    NOT_LEADER,
+    SUPERSEDED,
+    UNREACHABLE,
+    Answer,
+    Delta,
+    Followed,
+    Inbox,
+    Resource,
+    Verb,
+    Write,
+)
+from sterna.backends.kubernetes.credentials import RENEW_SECONDS, header_of, is_renewed, tls_of
+from sterna.backends.kubernetes.kubeconfig import Access
+from sterna.backends.kubernetes.reflector import WATCH_SECONDS, Reflector
+from sterna.backends.kubernetes.sending import IN_FLIGHT, PATIENCE_SECONDS, Fate, Outbox, Ticket, fate_of, pause_seconds
+from sterna.backends.kubernetes.wire import Refusal, refusal_of
+from sterna.errors import Bug, Retry
+
+RELIST_SECONDS = 12 * 3600.0
+"""A watch that has lived so long is followed by a list: nothing that went amiss unseen stays so for ever."""
+
+_JSON = "application/json"
+_SENT_AS = {
+    Verb.CREATE: ("POST", _JSON),
+    Verb.MERGE: ("PATCH", "application/merge-patch+json"),
+    Verb.JSON_PATCH: ("PATCH", "application/json-patch+json"),
+    Verb.REPLACE: ("PUT", _JSON),
+    Verb.DELETE: ("DELETE", _JSON),
+}
+_WRITTEN_BY = "fieldManager=sterna&fieldValidation=Ignore"
+_QUERIES = {"POST": _WRITTEN_BY, "PUT": _WRITTEN_BY, "PATCH": _WRITTEN_BY}
+_CONNECT_SECONDS = 5.0
+_WRITE_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=15.0)
+"""Of silence: a limit to the whole would cost a timer a write."""
+_LIST_TIMEOUT = aiohttp.ClientTimeout(total=120.0, sock_connect=_CONNECT_SECONDS)
+_WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=150.0)
+"""Bookmarks come every minute; a watch that is silent for longer may hang on a connection that is long dead."""
+_LONGEST_PAUSE_SECONDS = 30.0
+_SETTLED_SECONDS = 5.0
+"""A watch that lived so long is no trouble when it ends."""
+_CLOSE_SECONDS = 5.0
+_NONE = Refusal("", "")
+
+_T = TypeVar("_T")
+
+
+class _Reply(NamedTuple):
+    status: int
+    body: bytes
+    retry_after: float
+
+
+class _NotSent(Exception):  # noqa: N818  (not an error of ours: what became of a request)
+    """There was no connection, so nothing was done."""
+
+
+class _NoReply(Exception):  # noqa: N818
+    """It was sent, and what became of it is unknown."""
+
+
+class Client:
+    """A server behind an `Access`; implements `ApiServer`."""
+
+    def __init__(
+        self, access: Access, may_write: Callable[[], bool] = lambda: True, in_flight: int = IN_FLIGHT
+    ) -> None:
+        self.access = access
+        self.trouble = ""
+        """Why the server cannot be reached, as a sentence; empty while it can. The inbox is woken when it changes."""
+        self._may_write = may_write
+        self._tls = tls_of(access)
+        self._outbox = Outbox(in_flight)
+        self._inbox: Inbox | None = None
+        self._reflectors: dict[Resource, list[Reflector]] = {}
+        self._news: list[Delta | Answer] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._failure: BaseException | None = None
+        self._is_closing = False
+        self._headers: dict[str, CIMultiDict[str]] = {}
+        self._authorization = header_of(access)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="api-client", daemon=True)
+        self._thread.start()
+        self._wait_for(self._open(), _CLOSE_SECONDS)
+
+    # What threads call.
+
+    def follow(self, followed: Sequence[Followed], inbox: Inbox) -> None:
+        if self._inbox is not None:
+            raise Bug("a client follows once")
+        self._inbox = inbox
+        for each in followed:
+            reflector = Reflector(each)
+            self._reflectors.setdefault(reflector.followed.resource, []).append(reflector)
+            self._loop.call_soon_threadsafe(self._spawn, self._follow(reflector))
+
+    def send(self, writes: Sequence[Write]) -> None:
+        if self._inbox is None:
+            raise Bug("answers need an inbox: follow first")
+        if self._failure is not None:
+            raise Bug("the client's loop failed") from self._failure
+        self._loop.call_soon_threadsafe(self._take, tuple(writes))
+
+    def ask(
+        self,
+        verb: str,
+        path: str,
+        body: bytes = b"",
+        query: str = "",
+        content_type: str = "",
+        timeout_seconds: float = 30.0,
+    ) -> Answer:
+        if threading.current_thread() is self._thread:
+            raise Bug("the client's own thread cannot wait for itself")
+        if not self._thread.is_alive():
+            raise Retry("The connection to the API server is closed.")
+        return self._wait_for(self._ask(verb, path, body, query, content_type, timeout_seconds), timeout_seconds + 5.0)
+
+    def close(self) -> None:
+        """What is in flight may still be done; nobody will hear of it."""
+        if self._thread.is_alive():
+            with suppress(Retry):
+                self._wait_for(self._shut(), _CLOSE_SECONDS)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_CLOSE_SECONDS)
+        if not self._loop.is_running():
+            self._loop.close()
+
+    # The loop.
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _wait_for(self, work: Coroutine[Any, Any, _T], seconds: float) -> _T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(seconds)
+        except (TimeoutError, CancelledError):
+            future.cancel()
+            raise Retry(f"The API server at {self.access.server} did not answer in time.") from None
+
+    async def _open(self) -> None:
+        tls = self._tls if self._tls is not None else True
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=60.0, ttl_dns_cache=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            proxy=self.access.proxy or None,
+        )
+        # Left to itself it sends a PUT or DELETE again on a broken connection; whether to is ours to know.
+        self._session._retry_connection = False
+        if is_renewed(self.access):
+            self._spawn(self._renew())
+
+    async def _shut(self) -> None:
+        self._is_closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await (
+            self._session.close()
+        )  # first: a task that is cancelled would part from its connection politely, and slowly
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(3):
+            await asyncio.sleep(0)  # what was aborted gets to close its socket
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Only a bug ends a task with an error: the next `send` tells of it."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = error
+            self._wake()
+
+    async def _renew(self) -> None:
+        """Tokens in files and those of login programs grow old."""
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                header = await asyncio.to_thread(header_of, self.access)
+            except Retry as error:
+                self._note_trouble(str(error))
+                continue
+            if header != self._authorization:
+                self._authorization = header
+                self._headers.clear()
+
+    # One request.
+
+    async def _ask(self, verb: str, path: str, body: bytes, query: str, content_type: str, seconds: float) -> Answer:
+        url = self._url(path, query or _QUERIES.get(verb, ""))
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
+        for is_last in (verb != "GET", True):
+            try:
+                reply = await self._request(verb, url, body, content_type or _JSON, timeout)
+                break
+            except _NotSent as error:
+                raise Retry(str(error)) from None
+            except _NoReply as error:
+                if (
+                    is_last
+                ):  # a kept connection may have been closed by the server meanwhile: once more, if it only reads
+                    raise Retry(str(error)) from None
+        refusal = refusal_of(reply.body) if reply.status >= 400 else _NONE
+        return Answer(NO_WRITE, reply.status, refusal.reason, refusal.message, reply.body)
+
+    async def _request(
+        self, method: str, url: URL, body: bytes, content_type: str, timeout: aiohttp.ClientTimeout
+    ) -> _Reply:
+        try:
+            async with self._session.request(
+                method,
+                url,
+                data=body or None,
+                headers=self._headers_of(content_type),
+                timeout=timeout,
+                allow_redirects=False,
+                server_hostname=self.access.server_name or None,
+            ) as response:
+                read = await response.read()
+                after = response.headers.get("Retry-After", "") if response.status in (429, 503) else ""
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            self._note_trouble(_unreachable(self.access.server, error))
+            raise _NotSent(self.trouble) from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _NoReply(f"The API server at {self.access.server} did not answer ({_words(error)}).") from None
+        self._note_trouble("")
+        return _Reply(response.status, read, float(after) if after.isdigit() else 0.0)
+
+    def _url(self, path: str, query: str) -> URL:
+        return URL(f"{self.access.server}{path}?{query}" if query else self.access.server + path, encoded=True)
+
+    def _headers_of(self, content_type: str) -> CIMultiDict[str]:
+        headers = self._headers.get(content_type)
+        if headers is None:
+            headers = CIMultiDict(
+                {
+                    "Accept": _JSON,
+                    "Accept-Encoding": "identity",
+                    "Content-Type": content_type,
+                    "User-Agent": f"sterna/{sterna.__version__}",
+                }
+            )
+            if self._authorization:
+                headers["Authorization"] = self._authorization
+            self._headers[content_type] = headers
+        return headers
+
+    def _note_trouble(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._inbox is not None:
+            self._inbox.wake()
+
+    # Writes.
+
+    def _take(self, writes: Sequence[Write]) -> None:
+        now = self._loop.time()
+        replaced = [old for write in writes if (old := self._outbox.put(write, now)) is not None]
+        self._tell([_superseded(write) for write in replaced])
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send what may go; come back when something that was turned away may try again."""
+        now = self._loop.time()
+        while not self._is_closing and (ticket := self._outbox.next(now)) is not None:
+            self._spawn(self._work(ticket))
+        due = self._outbox.next_due
+        if self._timer is not None and (due is None or self._timer.when() > due):
+            self._timer.cancel()
+            self._timer = None
+        if due is not None and self._timer is None:
+            self._timer = self._loop.call_at(due, self._pump_in_time)
+
+    def _pump_in_time(self) -> None:
+        self._timer = None
+        self._pump()
+
+    async def _work(self, ticket: Ticket | None) -> None:
+        """One write after the other, for as long as some may go: cheaper than a task for each."""
+        while ticket is not None:
+            await self._carry(ticket)
+            ticket = None if self._is_closing else self._outbox.next(self._loop.time())
+
+    async def _carry(self, ticket: Ticket) -> None:
+        """One try of one write."""
+        write = ticket.write
+        if not self._may_write():
+            self._answer(ticket, Answer(write, 403, NOT_LEADER, "Another operator leads."))
+            return
+        method, content_type = _SENT_AS[write.verb]
+        is_new = write.verb is Verb.CREATE and not write.subresource
+        path = write.resource.path(write.namespace, "" if is_new else write.name, write.subresource)
+        url = self._url(path, _QUERIES.get(method, ""))
+        try:
+            reply = await self._request(method, url, write.body, content_type, _WRITE_TIMEOUT)
+        except _NotSent as error:
+            self._try_again(ticket, Answer(write, 503, UNREACHABLE, str(error)))
+        except _NoReply as error:
+            self._answer(ticket, Answer(write, 0, "NoReply", str(error)))
+        else:
+            self._judge(ticket, reply)
+
+    def _judge(self, ticket: Ticket, reply: _Reply) -> None:
+        write = ticket.write
+        if reply.status < 300:
+            self._answer(ticket, Answer(write, reply.status, body=reply.body))
+            return
+        refusal = refusal_of(reply.body)
+        answer = Answer(write, reply.status, refusal.reason, refusal.message, reply.body)
+        fate = fate_of(reply.status)
+        if fate is Fate.TURNED_AWAY:
+            self._try_again(ticket, answer, reply.retry_after)
+        else:
+            self._answer(ticket, answer._replace(status=0) if fate is Fate.UNKNOWN else answer)
+
+    def _try_again(self, ticket: Ticket, answer: Answer, retry_after: float = 0.0) -> None:
+        now = self._loop.time()
+        not_before = now + pause_seconds(ticket.tries - 1, random.random(), retry_after)
+        if not_before > ticket.asked_at + PATIENCE_SECONDS:
+            self._answer(ticket, answer)
+            return
+        replaced = self._outbox.again(ticket, not_before)
+        if replaced is not None:
+            self._tell([_superseded(replaced)])
+        self._pump()
+
+    def _answer(self, ticket: Ticket, answer: Answer) -> None:
+        self._outbox.done(ticket)
+        news: list[Delta | Answer] = []
+        if answer.is_done:
+            for reflector in self._reflectors.get(answer.write.resource, ()):
+                news += reflector.note_written(answer.body)
+        news.append(answer)
+        self._tell(news)
+
+    def _tell(self, news: Sequence[Delta | Answer]) -> None:
+        """All that comes in one turn of the loop is put at once: waking another thread costs more than a decoding."""
+        if news and not self._news:
+            self._loop.call_soon(self._put_news)
+        self._news += news
+
+    def _put_news(self) -> None:
+        news, self._news = self._news, []
+        if self._inbox is not None:
+            self._inbox.put(*news)
+
+    # Following.
+
+    async def _follow(self, reflector: Reflector) -> None:
+        """List, watch, and again, for as long as we live."""
+        failures, listed_at = 0, self._loop.time()
+        while not self._is_closing:
+            began = self._loop.time()
+            if began - listed_at > RELIST_SECONDS:
+                reflector.list_again()
+            if reflector.wants_list:
+                listed_at = began
+            if await self._follow_once(reflector):
+                failures = 0
+            else:
+                failures += 1
+                longest = _LONGEST_PAUSE_SECONDS
+                await asyncio.sleep(pause_seconds(failures - 1, random.random(), first=0.2, longest=longest))
+
+    async def _follow_once(self, reflector: Reflector) -> bool:
+        """One page, or one watch until it ends; whether there is no reason to wait before the next."""
+        request = reflector.request(random.randint(WATCH_SECONDS // 2, WATCH_SECONDS))
+        url = self._url(request.path, request.query)
+        try:
+            if request.is_watch:
+                return await self._watch(reflector, url)
+            reply = await self._request("GET", url, b"", _JSON, _LIST_TIMEOUT)
+        except (_NotSent, _NoReply):
+            return False
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            self._note_trouble(_unreachable(self.access.server, error))
+            return False
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False  # it broke off; the next one says whether that is trouble
+        return self._take_page(reflector, reply)
+
+    def _take_page(self, reflector: Reflector, reply: _Reply) -> bool:
+        if reply.status != 200:
+            self._tell(reflector.refused(reply.status, reply.body))
+            return False
+        try:
+            self._tell(reflector.page(reply.body))
+        except msgspec.DecodeError as error:
+            reflector.list_again()
+            self._note_trouble(f"What answers at {self.access.server} is no API server ({error}); check the address.")
+            return False
+        return True
+
+    async def _watch(self, reflector: Reflector, url: URL) -> bool:
+        has_told, began = False, self._loop.time()
+        async with self._session.get(
+            url,
+            headers=self._headers_of(_JSON),
+            timeout=_WATCH_TIMEOUT,
+            allow_redirects=False,
+            server_hostname=self.access.server_name or None,
+        ) as response:
+            self._note_trouble("")
+            if response.status != 200:
+                self._tell(reflector.refused(response.status, await response.read()))
+                return False
+            self._tell(reflector.opened())
+            async for chunk in response.content.iter_any():
+                if deltas := reflector.events(chunk):
+                    has_told = True
+                    self._tell(deltas)
+                if reflector.wants_list:
+                    break
+        return has_told or self._loop.time() - began > _SETTLED_SECONDS
+
+
+def _superseded(write: Write) -> Answer:
+    return Answer(write, 409, SUPERSEDED, "A later write of the same slot took its place.")
+
+
+def _unreachable(server: str, error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = f"The certificate of the API server at {server} is not to be trusted"
+        return f"{why} ({error.certificate_error}); check certificate-authority and tls-server-name in the kubeconfig."
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return f"The API server at {server} does not speak TLS with us ({_words(error)}); check address and port."
+    return f"The API server at {server} cannot be reached ({_words(error)}); check that it runs, and its address."
+
+
+def _words(error: Exception) -> str:
+    """Of exceptions whose text is empty, the name."""
+    inner = getattr(error, "os_error", None)
+    return str(getattr(inner, "strerror", "") or error) or type(error).__name__

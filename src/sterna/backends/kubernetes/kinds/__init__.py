@@ -1,0 +1,46 @@
+"""Kinds: from users' objects to values, and from decisions to pods. Pure: nothing here knows a server or a clock.
+
+In: `read` makes a `Submitted` of a TFJob, PyTorchJob, MPIJob, TrainingJob or labelled pod, or raises the sentence that
+its user is told; `pod_row` and `share_row` make rows of any pod and SharePod. Out: `pod_of` and its neighbours make the
+objects that a decision turns into, `mpi_start` and its neighbours patches of MPIJobs, `move_record` and `moved_pod` a
+plain pod that goes elsewhere.
+"""
+
+from sterna.backends.kubernetes.kinds.context import Around, KubeShare, ReadContext
+from sterna.backends.kubernetes.kinds.making import binding_of, pod_name, pod_of, service_of, share_pod_of
+from sterna.backends.kubernetes.kinds.moving import Move, move_record, moved_pod, read_record, record_name
+from sterna.backends.kubernetes.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
+from sterna.backends.kubernetes.kinds.mpi_v1 import translated_v1
+from sterna.backends.kubernetes.kinds.pods import is_plain_job, is_serving, pod_row, serving_pod
+from sterna.backends.kubernetes.kinds.reading import invalid_reason, is_ours, read
+from sterna.backends.kubernetes.kinds.share_pods import ShareRow, placing_patch, share_row
+
+__all__ = [
+    "Around",
+    "KubeShare",
+    "Move",
+    "ReadContext",
+    "ShareRow",
+    "binding_of",
+    "invalid_reason",
+    "is_ours",
+    "is_plain_job",
+    "is_serving",
+    "move_record",
+    "moved_pod",
+    "mpi_scale",
+    "mpi_start",
+    "mpi_suspend",
+    "placing_patch",
+    "pod_name",
+    "pod_of",
+    "pod_row",
+    "read",
+    "read_record",
+    "record_name",
+    "service_of",
+    "serving_pod",
+    "share_pod_of",
+    "share_row",
+    "translated_v1",
+]

@@ -1,0 +1,145 @@
+"""MPIJob `kubeflow.org/v1`, as Voda's users have it, translated into `v2beta1`.
+
+What differs: the run policy has a place of its own; workers are reached by ssh, so their images need an sshd;
+`discover_hosts.sh` names hosts without their slots, so Horovod must be told those. What we add: the job begins
+suspended and its workers ask for our scheduler, so that nobody runs before there is room for them; and Voda's label on
+all its pods (VODA-66).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sterna.backends.kubernetes.apiserver import MPI_JOBS
+from sterna.backends.kubernetes.jobs import SCHEDULER
+from sterna.backends.kubernetes.kinds.wishes import CATEGORY
+from sterna.backends.kubernetes.kinds.wording import decoded
+from sterna.errors import UserError
+
+ACCELERATOR = "vodascheduler/accelerator"
+VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1alpha2")
+_RUN_POLICY = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
+_KEPT = ("slotsPerWorker", "sshAuthMountPath", "mpiImplementation")
+_DISCOVERY = re.compile(r"--host-discovery-script[= ]\s*\S*discover_hosts\.sh")
+_OPTION = "--host-discovery-script"
+_SLOTS = re.compile(r"--slots-per-host\b")
+_SERVER_SIDE = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
+
+
+def translated_v1(job: Mapping[str, Any], name: str = "") -> dict[str, Any]:
+    """The same job for the present MPI operator; `name`: a unique one, where the written one is a category (VODA-3,
+    VODA-4). A job that is `v2beta1` already only gets what we add."""
+    whole = decoded(dict(job), dict[str, Any], "the manifest")
+    spec, metadata = _mapping(whole, "spec"), _mapping(whole, "metadata")
+    written = str(metadata.get("name", ""))
+    groups = {key.title(): _mapping(value, None) for key, value in _mapping(spec, "mpiReplicaSpecs").items()}
+    for type_ in ("Launcher", "Worker"):
+        if type_ not in groups:
+            raise UserError(f"spec.mpiReplicaSpecs.{type_} is missing; an MPIJob has a Launcher and Workers.")
+    slots = spec.get("slotsPerWorker")
+    slots = slots if isinstance(slots, int) and slots > 0 else 1
+    accelerator = _selector(groups["Worker"]).get(ACCELERATOR, "")
+    launcher = _launcher(groups["Launcher"], name or written, slots)
+    worker = _worker(groups["Worker"])
+    replicas = {"Launcher": _labelled(launcher, accelerator), "Worker": _labelled(worker, accelerator)}
+    policy = {key: spec[key] for key in _RUN_POLICY if key in spec}
+    policy = {**policy, **_mapping(spec, "runPolicy"), "suspend": True}
+    return {
+        "apiVersion": MPI_JOBS.api_version,
+        "kind": MPI_JOBS.kind,
+        "metadata": _metadata(metadata, written, name, accelerator),
+        "spec": {**{key: spec[key] for key in _KEPT if key in spec}, "runPolicy": policy, "mpiReplicaSpecs": replicas},
+    }
+
+
+def _metadata(metadata: Mapping[str, Any], written: str, name: str, accelerator: str) -> dict[str, Any]:
+    kept = {key: value for key, value in metadata.items() if key not in _SERVER_SIDE}
+    labels = dict(_mapping(metadata, "labels"))
+    if accelerator:
+        labels[ACCELERATOR] = accelerator
+    annotations = dict(_mapping(metadata, "annotations"))
+    if name:
+        annotations.setdefault(CATEGORY, written)
+    return {
+        **kept,
+        "name": name or written,
+        **({"labels": labels} if labels else {}),
+        **({"annotations": annotations} if annotations else {}),
+    }
+
+
+def _launcher(group: Mapping[str, Any], name: str, slots: int) -> dict[str, Any]:
+    """JOB_NAME is the job's name, whatever was written (VODA-5)."""
+    template, spec, containers = _parts(group)
+    main = dict(containers[0]) if containers else {}
+    env = [each for each in _listed(main.get("env")) if not _is_named(each, "JOB_NAME")]
+    main["env"] = [{"name": "JOB_NAME", "value": name}, *env]
+    words = [*_listed(main.get("command")), *_listed(main.get("args"))]
+    text = " ".join(each for each in words if isinstance(each, str))
+    if _DISCOVERY.search(text) and not _SLOTS.search(text):
+        for key in ("command", "args"):
+            if key in main:
+                main[key] = _with_slots(_listed(main[key]), slots)
+    return {**group, "replicas": 1, "template": _rebuilt(template, spec, [main, *containers[1:]])}
+
+
+def _with_slots(words: list[Any], slots: int) -> list[Any]:
+    """After the script's path, whether it is a word of its own or part of a line for a shell."""
+    found: list[Any] = []
+    for word in words:
+        if isinstance(word, str) and _DISCOVERY.search(word):
+            word = _DISCOVERY.sub(lambda match: f"{match[0]} --slots-per-host {slots}", word, count=1)
+            found.append(word)
+        elif isinstance(word, str) and word.endswith("discover_hosts.sh") and found and found[-1] == _OPTION:
+            found += [word, "--slots-per-host", str(slots)]
+        else:
+            found.append(word)
+    return found
+
+
+def _worker(group: Mapping[str, Any]) -> dict[str, Any]:
+    template, spec, containers = _parts(group)
+    kept = {key: value for key, value in group.items() if key != "restartPolicy"}
+    return {**kept, "template": _rebuilt(template, {**spec, "schedulerName": SCHEDULER}, containers)}
+
+
+def _labelled(group: dict[str, Any], accelerator: str) -> dict[str, Any]:
+    if not accelerator:
+        return group
+    template = group["template"]
+    metadata = _mapping(template, "metadata")
+    labels = {**_mapping(metadata, "labels"), ACCELERATOR: accelerator}
+    return {**group, "template": {**template, "metadata": {**metadata, "labels": labels}}}
+
+
+def _selector(group: Mapping[str, Any]) -> dict[str, str]:
+    selector = _mapping(_mapping(_mapping(group, "template"), "spec"), "nodeSelector")
+    return {key: value for key, value in selector.items() if isinstance(value, str)}
+
+
+def _parts(group: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+    template = _mapping(group, "template")
+    spec = _mapping(template, "spec")
+    containers = [each for each in _listed(spec.get("containers")) if isinstance(each, dict)]
+    if not containers:
+        raise UserError("A template of the MPIJob has no containers; add one that says what to run.")
+    return template, spec, containers
+
+
+def _rebuilt(template: dict[str, Any], spec: dict[str, Any], containers: list[Any]) -> dict[str, Any]:
+    return {**template, "spec": {**spec, "containers": containers}}
+
+
+def _mapping(value: Mapping[str, Any], key: str | None) -> dict[str, Any]:
+    inner = value if key is None else value.get(key)
+    return dict(inner) if isinstance(inner, Mapping) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _is_named(variable: Any, name: str) -> bool:
+    return isinstance(variable, Mapping) and variable.get("name") == name

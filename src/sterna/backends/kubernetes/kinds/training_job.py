@@ -1,0 +1,166 @@
+"""TrainingJob `sterna.dev/v1alpha1`: the same manifest as on one machine, and the image that its pods run.
+
+Read by the same fields (`manifests/training_job.py`), so that both worlds understand the same and refuse the same. What
+is new here: `image`, or a whole pod `template` over whose first container the other fields are laid; `replicas`, which
+`kubectl scale` writes; `suspend`. Pods are restarted by us and not by the kubelet: every start is an attempt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from sterna.backends.kubernetes.apiserver import Resource
+from sterna.backends.kubernetes.jobs import Carrier, CleanPods, GpuShare, Submitted
+from sterna.backends.kubernetes.kinds.assembling import Bounds, Parts, assembled
+from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.kinds.run_policy import RunPolicy
+from sterna.backends.kubernetes.kinds.shares import share_of
+from sterna.backends.kubernetes.kinds.templates import ReplicaGroup, Template, checked
+from sterna.backends.kubernetes.kinds.wishes import MOST_WORKERS, wishes_of
+from sterna.backends.kubernetes.kinds.wording import decoded
+from sterna.backends.kubernetes.objects import JobObject
+from sterna.errors import UserError
+from sterna.manifests.documents import Document
+from sterna.manifests.fields import Fields
+from sterna.manifests.refusals import refusal
+from sterna.manifests.training_job import Command, Needs, ParameterServers, TrainingJobSpec
+from sterna.model.cluster import MILLI
+from sterna.model.job import Resizing, RestartPolicy
+
+CONTAINER = "training"
+"""The name of the container of a job that has no template."""
+NOT_IN_PLACE = "On a cluster this job is resized by checkpoint and restart: its workers cannot join in place there."
+
+
+class _Servers(ParameterServers):
+    command: Command | None = None  # type: ignore[assignment]  # an image has one of its own
+    image: str = ""
+    template: dict[str, Any] | None = None
+
+
+class _Spec(TrainingJobSpec):
+    """The specification, as a cluster understands it."""
+
+    command: Command | None = None  # type: ignore[assignment]  # an image has one of its own
+    image: str = ""
+    template: dict[str, Any] | None = None
+    replicas: Annotated[int, Field(ge=0, le=MOST_WORKERS)] = 0
+    suspend: bool = False
+    clean_pod_policy: Literal["All", "Running", "None"] = "Running"
+    parameter_servers: _Servers | None = None
+
+
+class _Manifest(Fields):
+    """Only a place for `spec`, so that sentences begin with it."""
+
+    spec: _Spec
+
+
+def read(job: JobObject, resource: Resource, context: ReadContext) -> Submitted:
+    spec = _spec_of(job)
+    wishes = wishes_of(job.metadata.annotations)
+    worker, share = _group("worker", spec, spec, context)
+    groups = [worker]
+    if spec.parameter_servers is not None:
+        servers, _ = _group("ps", spec, spec.parameter_servers, context)
+        groups.insert(0, replace(servers, replicas=spec.parameter_servers.count))
+    workers = spec.workers
+    bounds = Bounds(workers.min, workers.most, workers.asked).within(spec.replicas or None)
+    parts = Parts(
+        groups=groups,
+        scaled=worker,
+        bounds=bounds,
+        policy=RunPolicy(CleanPods(spec.clean_pod_policy), spec.backoff_limit, spec.ttl, spec.deadline, spec.suspend),
+        wishes=wishes,
+        default_restart=RestartPolicy.NEVER,
+        restart=RestartPolicy(spec.restart_policy),
+        resizing=Resizing.TORCHRUN if spec.resizing == "torchrun" else Resizing.RESTART,
+        carrier=Carrier.SHARE_PODS if share else Carrier.PODS,
+        share=share,
+        category=spec.category,
+        progress=spec.progress.spec,
+        priority=spec.priority,
+        notices=(NOT_IN_PLACE,) if spec.resizing == "in-place" else (),
+    )
+    return assembled(job.metadata, resource, parts)
+
+
+def _spec_of(job: JobObject) -> _Spec:
+    values = {"spec": decoded(job.spec, dict[str, Any], "spec")}
+    try:
+        return _Manifest.model_validate(values).spec
+    except ValidationError as error:
+        raise UserError(str(refusal(error, Document(values, ""))).removeprefix(": ")) from None
+    except RecursionError:
+        raise UserError("spec is nested too deeply to be read; check what was submitted.") from None
+
+
+def _group(
+    type_: str, spec: _Spec, own: _Spec | _Servers, context: ReadContext
+) -> tuple[ReplicaGroup, GpuShare | None]:
+    """The template of one type, with everything laid over it that the specification says."""
+    place = "spec" if own is spec else "spec.parameterServers"
+    given = own.template if own.template is not None else spec.template
+    if given is not None:
+        decoded(given, Template, f"{place}.template")  # so that what is laid over it finds what it expects
+    template = dict(given or {})
+    pod = dict(_mapping(template.get("spec")))
+    containers = [each for each in pod.get("containers") or [] if isinstance(each, Mapping)]
+    first = dict(containers[0]) if containers else {"name": CONTAINER}
+    image = own.image or spec.image or first.get("image") or context.default_image
+    if not image:
+        raise UserError("spec.image is missing; name the image that holds the training script, or give a template.")
+    first["image"] = image
+    _lay_over(first, spec, own)
+    share = _resources(first, own, given is not None, context)
+    pod["containers"] = [first, *containers[1:]]
+    if given is None or "grace" in spec.model_fields_set or "terminationGracePeriodSeconds" not in pod:
+        pod["terminationGracePeriodSeconds"] = math.ceil(spec.grace)
+    group = checked(type_, place, 1, "", {**template, "spec": pod})
+    return group, share or share_of(group.annotations)
+
+
+def _lay_over(container: dict[str, Any], spec: _Spec, own: _Spec | _Servers) -> None:
+    if own.command:
+        container["command"] = list(own.command)
+        container.pop("args", None)
+    if spec.working_dir:
+        container["workingDir"] = spec.working_dir
+    env = spec.env | own.env
+    if env:
+        kept = [each for each in container.get("env") or [] if _mapping(each).get("name") not in env]
+        container["env"] = [*kept, *({"name": name, "value": value} for name, value in env.items())]
+
+
+def _resources(
+    container: dict[str, Any], own: _Spec | _Servers, has_template: bool, context: ReadContext
+) -> GpuShare | None:
+    """What one replica needs: as requests, memory as its own limit too; devices as limits, or a part of one."""
+    if has_template and "resources" not in own.model_fields_set:
+        return None
+    needs: Needs = own.resources
+    resources = dict(_mapping(container.get("resources")))
+    requests, limits = dict(_mapping(resources.get("requests"))), dict(_mapping(resources.get("limits")))
+    requests["cpu"] = f"{needs.cpu}m"
+    if needs.memory:
+        requests["memory"] = limits["memory"] = str(needs.memory)
+    share = None
+    if needs.gpu % MILLI:
+        if needs.gpu > MILLI:
+            raise UserError(
+                f"spec.resources.gpu is {needs.gpu / MILLI:g}; ask for whole devices, or for a part of one such as 0.5."
+            )
+        share = GpuShare(needs.gpu, MILLI, 0)
+    elif needs.gpu:
+        limits[context.gpu_resource] = needs.gpu // MILLI
+    container["resources"] = {**resources, "requests": requests, **({"limits": limits} if limits else {})}
+    return share
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

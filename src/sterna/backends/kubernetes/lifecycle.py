@@ -1,0 +1,314 @@
+"""What the pods of a job mean for it: it goes on, replicas are replaced, all begins anew, or it has ended. Pure.
+
+Judged anew from what is there each time something changes; nothing is remembered here. A pod that somebody asked to go
+is never a failure, whatever code it ends with: it is replaced or not by whoever decides where the job sits
+(`replicas.steps`). Restart policies, exit codes, back-off and deadlines are Kubeflow's (DRAGON-42 to 50), except that
+what the cluster did to a pod is not held against the job.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from sterna.backends.kubernetes.ailments import Ailment, ailment_of, how_it_ended
+from sterna.backends.kubernetes.homes import Key
+from sterna.backends.kubernetes.jobs import Carrier, CleanPods, KubeJob, Memory, PodRow, PodState, Seat
+from sterna.backends.kubernetes.replicas import changes_in_place
+from sterna.model.job import JobSpec, RestartPolicy
+from sterna.model.snapshot import NEVER
+
+RETRYABLE = frozenset({130, 137, 138, 143})
+"""Exit codes that mean somebody else ended it: SIGINT, SIGKILL, SIGUSR1 (a permanent 'try again'), SIGTERM."""
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 10.0, 300.0
+"""Between restarts, twice as long each time, as Kubernetes waits."""
+REFUSAL_WAIT_SECONDS = 10.0
+"""After a kubelet refused a pod for which we had counted room: it knows something that we do not see yet."""
+
+_DECISIVE = ("chief", "master", "launcher")
+
+
+class Fate(Enum):
+    """What becomes of a job."""
+
+    GOES_ON = "goes on"
+    REPLACE = "replace"
+    """Some replicas failed and come again while the others go on."""
+    RESTART = "restart"
+    """All of it goes and comes again, with the next attempt: set `Memory.started_at` to None."""
+    STOPPED = "stopped"
+    """Nothing is left of an attempt that had begun. It comes again where it shall sit, if anywhere: set
+    `Memory.started_at` to None."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of a job, and why."""
+
+    fate: Fate = Fate.GOES_ON
+    replicas: tuple[Key, ...] = ()
+    """With `REPLACE`: whose pods are to be deleted and made again (`steps(replaced=...)`)."""
+    reason: str = ""
+    """One word for a condition: `TFJobFailed`, `BackoffLimitExceeded`, `DeadlineExceeded`, .."""
+    sentence: str = ""
+    is_counted: bool = False
+    """Counts against the back-off limit: add one to `Memory.restarts`."""
+    not_before: float = 0.0
+    """When it may come again: goes into `Memory.not_before`."""
+    exit_code: int | None = None
+    refused_by: frozenset[str] = frozenset()
+    """Nodes whose kubelets did not take a pod."""
+    lost_seconds: float = 0.0
+    """With an end of the attempt: work that nobody saved; to be added to `Memory.lost_seconds`."""
+    until: float = NEVER
+    """When to judge again though nothing happened."""
+
+
+GOES_ON = Verdict()
+
+
+def judge(job: KubeJob, now: float, seats: Sequence[Seat] = ()) -> Verdict:
+    """What becomes of a job that has not ended, by its pods and the time.
+
+    `seats` is where it shall sit (`replicas.seats`): without them whoever exists counts as everybody. A restart or a
+    replacement is said as long as pods show the failure that calls for it and have not been asked to go, so count it
+    when the deletions are sent.
+    """
+    if job.memory.ended_at is not None:
+        return GOES_ON
+    if job.submitted.carrier is Carrier.MPI:
+        return _as_its_operator_says(job)
+    present = _present(job)
+    if _is_complete(job, present, seats):
+        return Verdict(Fate.COMPLETED, reason=f"{job.submitted.spec.kind}Succeeded", sentence="completed.")
+    deadline = _deadline(job)
+    if now >= deadline:
+        return _out_of_time(job, now)
+    failed = [pod for pod in present if pod.state is PodState.FAILED and not pod.is_deleting]
+    if failed:
+        return _after_failure(job, failed, now, deadline)
+    restarts = job.memory.restarts + sum(pod.restarts for pod in present)
+    if any(pod.restarts for pod in present) and restarts >= max(job.submitted.spec.backoff_limit, 1):
+        return _given_up(job, "its containers were restarted too often", None, now)
+    if not job.pods and job.memory.started_at is not None:
+        lost = lost_seconds(job.memory, now)
+        return Verdict(Fate.STOPPED, sentence=_how_it_stopped(job.memory, lost), lost_seconds=lost, until=deadline)
+    return Verdict(until=deadline)
+
+
+def leftovers(job: KubeJob) -> list[PodRow]:
+    """Pods of a job that has ended which are to be deleted, by its cleanPodPolicy (DRAGON-46)."""
+    policy = job.submitted.clean_pods
+    if policy is CleanPods.NONE or job.submitted.carrier in (Carrier.MPI, Carrier.POD):
+        return []
+    return [
+        pod for pod in job.pods.values() if not pod.is_deleting and (policy is CleanPods.ALL or not pod.is_terminated)
+    ]
+
+
+def expires_at(job: KubeJob) -> float:
+    """When a job that has ended is to be deleted (`ttlSecondsAfterFinished`); `NEVER` if it stays."""
+    ended_at, ttl = job.memory.ended_at, job.submitted.spec.ttl_seconds
+    return NEVER if ended_at is None or ttl is None else ended_at + ttl
+
+
+def saved_step(pod: PodRow) -> int | None:
+    """The step that a pod says it saved when it was asked to end, from its termination message; -1 if it does not say
+    which, None if it did not save then."""
+    said = _said(pod)
+    if said is None or not said.saved:
+        return None
+    return said.step if said.step is not None and said.step >= 0 else -1
+
+
+def note_saved(memory: Memory, pod: PodRow, now: float) -> bool:
+    """Take down which work of a pod is in a checkpoint; whether it saved when it was asked to go. To be called once its
+    containers have ended, also for one that is gone, as it was last seen. Only who never leaves a job that runs,
+    number 0, speaks for all of it."""
+    said = _said(pod)
+    if said is None or not pod.is_terminated:
+        return False
+    memory.saved_step = max(memory.saved_step, said.step if said.step is not None else -1)
+    if said.at is not None and math.isfinite(said.at):
+        memory.saved_at = max(memory.saved_at, min(said.at, now))
+    if said.saved and pod.is_deleting and pod.index == 0 and memory.saved_attempt != pod.attempt:
+        memory.saved_at, memory.saved_attempt = max(memory.saved_at, now), pod.attempt
+    return said.saved
+
+
+def lost_seconds(memory: Memory, ended_at: float) -> float:
+    """Work of an attempt that ends which is in no checkpoint: all since the last one, unless somebody saved when asked
+    to go."""
+    if memory.started_at is None or memory.saved_attempt == memory.attempt:
+        return 0.0
+    return max(0.0, ended_at - max(memory.saved_at, memory.started_at))
+
+
+def conditions_in(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The conditions that a status holds, as far as they are any."""
+    found = status.get("conditions")
+    listed = found if isinstance(found, list) else []
+    return [each for each in listed if isinstance(each, dict) and isinstance(each.get("type"), str)]
+
+
+def wait_seconds(restarts: int) -> float:
+    """How long to wait before restart number so many, from 1."""
+    return min(FIRST_WAIT_SECONDS * 2.0 ** max(restarts - 1, 0), LONGEST_WAIT_SECONDS)
+
+
+class _Said(msgspec.Struct):
+    """What the agent leaves in the termination log."""
+
+    saved: bool
+    """When it was asked to end; else it tells of the last checkpoint that it made of its own accord."""
+    step: int | None = None
+    at: float | None = None
+
+
+def _said(pod: PodRow) -> _Said | None:
+    try:
+        return msgspec.json.decode(pod.message, type=_Said)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _present(job: KubeJob) -> list[PodRow]:
+    """The pods of the present attempt, in an order that does not depend on who came first."""
+    latest = max((pod.attempt for pod in job.pods.values()), default=0)
+    return [job.pods[key] for key in sorted(job.pods) if job.pods[key].attempt == latest]
+
+
+def _deadline(job: KubeJob) -> float:
+    started_at, seconds = job.memory.first_started_at, job.submitted.spec.deadline_seconds
+    return NEVER if started_at is None or seconds is None else started_at + seconds
+
+
+# How a job ends.
+
+
+def _is_complete(job: KubeJob, present: Sequence[PodRow], seats: Sequence[Seat]) -> bool:
+    """Chief, master or launcher decide where there is one; worker 0 of a TFJob; else every worker (DRAGON-45)."""
+    spec = job.submitted.spec
+    done = {(pod.type, pod.index) for pod in present if _is_done(job, pod)}
+    if not done:
+        return False
+    leader = _leader(spec)
+    if leader is not None:
+        return leader in done
+    worker = spec.worker.type
+    if spec.kind == "TFJob" and (worker, 0) in done:
+        return True
+    staying = {(pod.type, pod.index) for pod in present if pod.type == worker and not pod.is_deleting}
+    missing = set() if changes_in_place(job.submitted) else {seat[:2] for seat in seats if seat.type == worker}
+    return bool(done) and staying | missing <= done
+
+
+def _leader(spec: JobSpec) -> Key | None:
+    types = {each.type for each in spec.replicas}
+    return next(((each, 0) for each in _DECISIVE if each in types), None)
+
+
+def _is_done(job: KubeJob, pod: PodRow) -> bool:
+    """Whether it did all it had to do. One that was asked to go counts only if its last step was reported."""
+    if pod.state is not PodState.SUCCEEDED:
+        return False
+    if not pod.is_deleting:
+        return True
+    step, total = job.memory.step, job.memory.total
+    return saved_step(pod) is None and bool(total) and step is not None and step >= (total or 0)
+
+
+def _as_its_operator_says(job: KubeJob) -> Verdict:
+    """The MPI operator judges its jobs itself, restarts of the launcher included (VODA-72, VODA-73, VODA-76)."""
+    said = {each.get("type"): each for each in conditions_in(job.status) if each.get("status") == "True"}
+    if "Succeeded" in said:
+        return Verdict(Fate.COMPLETED, reason="MPIJobSucceeded", sentence="completed.")
+    if "Failed" in said:
+        why = str(said["Failed"].get("message") or said["Failed"].get("reason") or "its launcher failed")
+        return Verdict(Fate.FAILED, reason="MPIJobFailed", sentence=f"failed: {why.removesuffix('.')}.")
+    return GOES_ON
+
+
+def _out_of_time(job: KubeJob, now: float) -> Verdict:
+    seconds = job.submitted.spec.deadline_seconds or 0.0
+    return Verdict(
+        Fate.FAILED,
+        reason="DeadlineExceeded",
+        sentence=f"failed: it was active for longer than the {seconds:g} s of its deadline.",
+        lost_seconds=lost_seconds(job.memory, now),
+    )
+
+
+def _given_up(job: KubeJob, how: str, exit_code: int | None, now: float) -> Verdict:
+    limit = job.submitted.spec.backoff_limit
+    return Verdict(
+        Fate.FAILED,
+        reason="BackoffLimitExceeded",
+        sentence=f"failed: {how}, and its back-off limit of {limit} is used up.",
+        exit_code=exit_code,
+        lost_seconds=lost_seconds(job.memory, now),
+    )
+
+
+def _how_it_stopped(memory: Memory, lost: float) -> str:
+    if memory.saved_attempt == memory.attempt:
+        at = f" at step {memory.saved_step}" if memory.saved_step >= 0 else ""
+        return f"saved its work{at} and stopped."
+    return f"stopped; {lost:.0f} s of work are lost: it did not say that it saved before it ended."
+
+
+# What follows from failures.
+
+
+def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline: float) -> Verdict:
+    spec = job.submitted.spec
+    own = [pod for pod in failed if ailment_of(pod) is Ailment.ENDED]
+    fatal = next((pod for pod in own if not _may_come_again(spec, pod)), None)
+    if fatal is not None:
+        return Verdict(
+            Fate.FAILED,
+            reason=f"{spec.kind}Failed",
+            sentence=f"failed: {how_it_ended(fatal)} (restart policy {spec.restart.value}).",
+            exit_code=fatal.exit_code,
+            lost_seconds=lost_seconds(job.memory, now),
+        )
+    if own and job.memory.restarts >= spec.backoff_limit:
+        return _given_up(job, how_it_ended(own[0]), own[0].exit_code, now)
+    refused_by = frozenset(pod.node for pod in failed if ailment_of(pod) is Ailment.REFUSED)
+    wait = wait_seconds(job.memory.restarts + 1) if own else REFUSAL_WAIT_SECONDS if refused_by else 0.0
+    is_single = changes_in_place(job.submitted)
+    return Verdict(
+        Fate.REPLACE if is_single else Fate.RESTART,
+        tuple((pod.type, pod.index) for pod in failed) if is_single else (),
+        f"{spec.kind}Restarting",
+        _comes_again(job, failed, own, wait, is_single),
+        bool(own),
+        now + wait if wait else 0.0,
+        own[0].exit_code if own else None,
+        refused_by,
+        0.0 if is_single else lost_seconds(job.memory, now),
+        deadline,
+    )
+
+
+def _may_come_again(spec: JobSpec, pod: PodRow) -> bool:
+    """By the restart policy (DRAGON-42)."""
+    if spec.restart is RestartPolicy.EXIT_CODE:
+        return pod.exit_code in RETRYABLE
+    return spec.restart is not RestartPolicy.NEVER
+
+
+def _comes_again(job: KubeJob, failed: Collection[PodRow], own: Sequence[PodRow], wait: float, is_single: bool) -> str:
+    first = own[0] if own else next(iter(failed))
+    others = f" and {len(failed) - 1} more failed" if len(failed) > 1 else ""
+    who = "it is replaced" if is_single else "all of it is started again"
+    when = f" in {wait:g} s" if wait else ""
+    counted = f" (restart {job.memory.restarts + 1} of {job.submitted.spec.backoff_limit})" if own else ""
+    return f"{how_it_ended(first)}{others}; {who}{when}{counted}."

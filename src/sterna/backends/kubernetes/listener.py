@@ -1,0 +1,140 @@
+"""An HTTP service in a thread of its own: for the few requests that reach a monitor or the operator.
+
+Bodies are bounded and must arrive soon; what is wrong with a request is said in a sentence, with a status of its own;
+nothing that goes wrong in here leaves a trace of our code in an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+from aiohttp import web
+
+from sterna.errors import Retry, UserError
+
+_BODY_SECONDS = 10.0
+_STOP_SECONDS = 5.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Refusal(Exception):  # noqa: N818 - it is an answer, and not always an error of ours
+    """A request that is not done: the status to answer with, and a sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+
+
+class Route(msgspec.Struct, frozen=True):
+    """What is done at a path."""
+
+    method: str
+    path: str
+    handler: Handler
+
+
+class Listener:
+    """Answers on one address until it is stopped."""
+
+    def __init__(self, listen: str, routes: Iterable[Route], most_bytes: int) -> None:
+        """`listen`: `HOST:PORT`; no host: all there are; port 0: any that is free."""
+        self._host, self._port = host_and_port(listen)
+        self._app = web.Application(client_max_size=most_bytes, middlewares=[_explained])
+        for route in routes:
+            self._app.router.add_route(route.method, route.path, route.handler)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._is_up = threading.Event()
+        self._trouble: OSError | None = None
+        self._over = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def start(self) -> None:
+        """Returns when others can call."""
+        self._thread.start()
+        self._is_up.wait()
+        if self._trouble is not None:
+            self._thread.join()
+            where = f"{self._host or '*'}:{self._port}"
+            raise UserError(
+                f"Nothing can listen on {where} ({self._trouble.strerror or self._trouble}); choose another address "
+                "with --listen, or end what uses it."
+            )
+
+    def stop(self) -> None:
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._over.set)
+            self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        loop = self._loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(self._serve())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            self._is_up.set()
+            loop.close()
+
+    async def _serve(self) -> None:
+        runner = web.AppRunner(self._app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, self._host or None, self._port)
+            await site.start()
+            self._port = runner.addresses[0][1]
+            self._is_up.set()
+            await self._over.wait()
+        except OSError as error:
+            self._trouble = error
+        finally:
+            await runner.cleanup()
+
+
+def host_and_port(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise UserError(f"--listen {listen}: this is no address; give HOST:PORT or :PORT.")
+    return host.strip("[]"), int(port)
+
+
+async def body_of(request: web.Request) -> bytes:
+    """The whole of it, if it is not too large and comes soon."""
+    try:
+        return await asyncio.wait_for(request.read(), _BODY_SECONDS)
+    except TimeoutError:
+        raise Refusal(408, f"The body did not arrive within {_BODY_SECONDS:.0f} seconds.") from None
+
+
+@web.middleware
+async def _explained(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except Refusal as refusal:
+        return _said(refusal.status, refusal.sentence)
+    except web.HTTPRequestEntityTooLarge:
+        return _said(413, "The body is too large; send less at a time.")
+    except web.HTTPRedirection:
+        raise
+    except web.HTTPException as other:
+        return _said(other.status, f"{other.reason}: {request.method} {request.path[:200]}.")
+    except Retry as trouble:
+        return _said(503, str(trouble))
+    except UserError as error:
+        return _said(422, str(error))
+    except Exception as error:
+        print(f"sterna: {request.method} {request.path[:200]} failed:", file=sys.stderr)
+        traceback.print_exc()
+        return _said(500, f"This is a bug of Sterna, not your fault ({type(error).__name__}); see its log.")
+
+
+def _said(status: int, sentence: str) -> web.Response:
+    return web.Response(status=status, text=f"{sentence}\n")

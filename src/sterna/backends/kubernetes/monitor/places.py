@@ -1,0 +1,108 @@
+"""Where on a node a pod's files are: paths inside a container, as paths below the kubelet's folder.
+
+A pod may put links wherever it likes, and the monitor may read more than the pod may. So every place comes with the
+folder that what is opened must lie in, and whoever opens it checks that (`reading.tail`).
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from sterna.backends.kubernetes.monitor.pods import Container, Mount, NodePod, Volume, is_below
+
+AGENT_VOLUME = "sterna-agent"
+"""An emptyDir of that name is where the agent writes."""
+
+_KINDS = {"empty_dir": "kubernetes.io~empty-dir", "nfs": "kubernetes.io~nfs", "csi": "kubernetes.io~csi"}
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Where the monitor finds what belongs to the node."""
+
+    kubelet: Path = Path("/var/lib/kubelet")
+    logs: Path = Path("/var/log/pods")
+    host: Path | None = None
+    """The node's own root; without it files in hostPath volumes are not read."""
+
+
+class Place(NamedTuple):
+    """A file or folder, and the folder it may not lead out of."""
+
+    path: Path
+    inside: Path
+
+
+def agent_place(pod: NodePod, roots: Roots) -> Place:
+    folder = _volumes(pod, roots) / _KINDS["empty_dir"] / AGENT_VOLUME
+    return Place(folder, folder)
+
+
+def log_folder(pod: NodePod, container: Container, roots: Roots) -> Path:
+    meta = pod.metadata
+    return roots.logs / f"{meta.namespace}_{meta.name}_{meta.uid}" / container.name
+
+
+def place_of(pod: NodePod, path: str, roots: Roots) -> Place | None:
+    """Of a path as the pod's containers see it; None where nothing is mounted there that a monitor can read, or not
+    yet."""
+    if not path:
+        return None
+    for container in pod.spec.containers:
+        whole = posixpath.normpath(posixpath.join(container.working_dir or "/", path))
+        mounts = [mount for mount in container.volume_mounts if is_below(whole, mount.mount_path)]
+        for mount in sorted(mounts, key=lambda each: -len(each.mount_path))[:1]:
+            rest = posixpath.relpath(whole, posixpath.normpath(mount.mount_path or "/"))
+            found = _found(pod, mount, rest, roots)
+            if found is not None:
+                return found
+    return None
+
+
+def _found(pod: NodePod, mount: Mount, rest: str, roots: Roots) -> Place | None:
+    volume = next((each for each in pod.spec.volumes if each.name == mount.name), None)
+    if volume is None or ".." in mount.sub_path.split("/"):
+        return None
+    below = "." if os.path.isabs(mount.sub_path) else mount.sub_path or "."
+    folders = list(_folders(pod, volume, roots))
+    places = [Place(folder / below / rest, folder) for folder in folders]
+    # A claim's folder bears the name of its volume, which a pod does not say: where there are several, the file tells.
+    if len(places) > 1:
+        places = [place for place in places if place.path.exists()]
+    return places[0] if places else None
+
+
+def _folders(pod: NodePod, volume: Volume, roots: Roots) -> Iterator[Path]:
+    if volume.host_path is not None:
+        path = str(volume.host_path.get("path", ""))
+        if roots.host is not None and path.startswith("/"):
+            yield roots.host / path.lstrip("/")
+        return
+    volumes = _volumes(pod, roots)
+    for kind, folder in _KINDS.items():
+        if getattr(volume, kind) is not None:
+            yield volumes / folder / volume.name / ("mount" if kind == "csi" else "")
+            return
+    if volume.persistent_volume_claim is not None:
+        named = {each.name for each in pod.spec.volumes}
+        yield from _claimed(volumes, named)
+
+
+def _claimed(volumes: Path, named: set[str]) -> Iterator[Path]:
+    """Folders of volumes that the pod does not name itself: those of its claims."""
+    try:
+        folders = sorted(folder for plugin in volumes.iterdir() for folder in plugin.iterdir())
+    except OSError:
+        return  # the pod is not set up yet, or gone
+    for folder in folders:
+        if folder.name not in named:
+            yield folder / "mount" if folder.parent.name == _KINDS["csi"] else folder
+
+
+def _volumes(pod: NodePod, roots: Roots) -> Path:
+    return roots.kubelet / "pods" / pod.metadata.uid / "volumes"

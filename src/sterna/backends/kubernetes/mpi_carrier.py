@@ -1,0 +1,176 @@
+"""MPIJobs: carried out by Kubeflow's MPI operator, told by us what to do (VODA-58 to 79).
+
+Where such a job shall sit becomes: suspended or not, so many workers, and each worker pod bound to its node. Workers
+wait for our binding, because their template names us as their scheduler; a gang is bound when all of it can be. One
+that moves is deleted, and bound elsewhere when its operator has made it again; a job of fixed size goes as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sterna.backends.kubernetes.apiserver import PODS, Verb, Write
+from sterna.backends.kubernetes.entry import Entry, Stage
+from sterna.backends.kubernetes.jobs import MAX_WORKERS, MIN_WORKERS, PodRow, PodState, Seat
+from sterna.backends.kubernetes.kinds.making import binding_of
+from sterna.backends.kubernetes.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
+from sterna.backends.kubernetes.lifecycle import Fate, judge, lost_seconds, note_saved
+from sterna.backends.kubernetes.reconciling import Reconciler, deletion_of
+from sterna.backends.kubernetes.replicas import Need, need_of
+from sterna.backends.kubernetes.tags import Bound, DeletedPod, Patched
+from sterna.backends.kubernetes.world import World
+from sterna.model.job import Resizing
+from sterna.model.snapshot import NEVER
+
+
+class _Run(msgspec.Struct):
+    suspend: bool = False
+
+
+class _Group(msgspec.Struct):
+    replicas: int | None = None
+
+
+class MpiState(msgspec.Struct, rename="camel"):
+    """What of the object says how it is carried out."""
+
+    run_policy: _Run = msgspec.field(default_factory=_Run)
+    mpi_replica_specs: dict[str, _Group] = {}
+
+    @property
+    def is_suspended(self) -> bool:
+        return self.run_policy.suspend
+
+    @property
+    def workers(self) -> int:
+        group = self.mpi_replica_specs.get("Worker")
+        return 1 if group is None or group.replicas is None else group.replicas
+
+
+def state_of(entry: Entry) -> MpiState:
+    try:
+        return msgspec.json.decode(entry.raw_spec, type=MpiState)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return MpiState()
+
+
+class MpiCarrier:
+    """Looks after MPIJobs."""
+
+    def __init__(self, world: World, reconciler: Reconciler) -> None:
+        self._world, self._reconciler = world, reconciler
+
+    def look(self, entry: Entry, now: float) -> list[Write]:
+        """The next writes for a job."""
+        if entry.stage is not Stage.ACTIVE or entry.job.is_deleting:
+            return []
+        memory = entry.job.memory
+        for pod in entry.job.pods.values():
+            if pod.is_terminated and pod.message:
+                note_saved(memory, pod, now)
+        self._reconciler.time.count(entry, now)
+        self._world.attention.changed.add(entry.key)
+        verdict = judge(entry.job, now, entry.seats)
+        if verdict.fate in (Fate.COMPLETED, Fate.FAILED):
+            self._reconciler.end(entry, verdict, now)
+            return []
+        if entry.under_way or entry.retry_at > now:
+            self._reconciler.timers.set(entry.retry_at if entry.retry_at > now else NEVER, entry)
+            return []
+        self._reconciler.drop_lost_seats(entry, now)
+        return self._towards(entry, now)
+
+    def _towards(self, entry: Entry, now: float) -> list[Write]:
+        state, workers = state_of(entry), self._workers(entry)
+        if not workers or self._must_stop_first(entry):
+            if not state.is_suspended:
+                return [self._patch(entry, mpi_suspend(True), "suspend")]
+            if not entry.job.pods and entry.job.memory.started_at is not None:
+                entry.job.memory.lost_seconds += lost_seconds(entry.job.memory, now)
+                self._reconciler.time.stop(entry, now)
+                self._world.attention.dirty.add(entry.key)
+            return []
+        if state.is_suspended:
+            entry.job.memory.attempt += 1
+            return [self._patch(entry, mpi_start(len(workers)), "start")]
+        if state.workers != len(workers):
+            return [self._patch(entry, mpi_scale(len(workers)), "scale")]
+        return self._moves(entry) + self._bindings(entry)
+
+    def _workers(self, entry: Entry) -> list[Seat]:
+        worker = entry.submitted.spec.worker.type
+        return [seat for seat in entry.seats if seat.type == worker] if entry.wants_to_run else []
+
+    def _must_stop_first(self, entry: Entry) -> bool:
+        """A job of fixed size whose pods sit elsewhere than they shall is stopped as a whole and begun again."""
+        if entry.submitted.spec.resizing is not Resizing.RESTART:
+            return False
+        seats = {(seat.type, seat.index): seat.node for seat in entry.seats}
+        return any(
+            pod.node and not pod.is_terminated and seats.get(key, pod.node) != pod.node
+            for key, pod in entry.job.pods.items()
+        )
+
+    def _patch(self, entry: Entry, patch: dict[str, Any], what: str) -> Write:
+        ref, spec = entry.submitted.ref, entry.submitted.spec
+        given = {MIN_WORKERS: spec.minimum, MAX_WORKERS: spec.maximum}
+        lacking = {key: str(value) for key, value in given.items() if key not in entry.annotations}
+        if len(lacking) == 1:
+            # What is not said follows the number of workers, which is ours to change from now on.
+            patch = {**patch, "metadata": {**patch.get("metadata", {}), "annotations": lacking}}
+        body = msgspec.json.encode(patch)
+        entry.under_way += 1
+        return Write(
+            Verb.MERGE, ref.resource, ref.namespace, ref.name, body, slot=f"mpi/{ref.uid}", tag=Patched(entry.key, what)
+        )
+
+    # Workers.
+
+    def _moves(self, entry: Entry) -> list[Write]:
+        """Workers that sit elsewhere than they shall are made anew by their operator."""
+        seats = {(seat.type, seat.index): seat for seat in entry.seats}
+        astray = [
+            pod
+            for key, pod in sorted(entry.job.pods.items())
+            if key in seats and pod.node and pod.node != seats[key].node and not pod.is_deleting and pod.uid
+        ]
+        for pod in astray:
+            self._world.pods.ask_to_go(entry, pod)
+        return [deletion_of(pod, DeletedPod(entry.key, pod.uid)) for pod in astray]
+
+    def _bindings(self, entry: Entry) -> list[Write]:
+        pods = entry.job.pods
+        waiting = [(seat, pod) for seat in entry.seats if (pod := pods.get((seat.type, seat.index))) and _waits(pod)]
+        if not waiting:
+            self._world.attention.set_waiting(entry, False)
+            return []
+        is_new = entry.job.memory.started_at is None
+        if is_new and any((seat.type, seat.index) not in pods for seat in entry.seats):
+            return []  # its operator is still making the others: a gang is bound as one
+        needs: dict[str, Need] = {}
+        fitting: list[tuple[Seat, PodRow]] = []
+        full: set[str] = set()
+        for seat, pod in waiting:
+            need = needs.get(seat.node, Need()).plus(need_of(entry.submitted, seat.type))
+            if self._world.accounts.has_room(seat.node, need.devices, need.cpus, need.memory_bytes):
+                needs[seat.node] = need
+                fitting.append((seat, pod))
+            else:
+                full.add(seat.node)
+        self._world.attention.set_waiting(entry, bool(full))
+        if is_new and full:
+            return []
+        return [self._binding(entry, seat, pod) for seat, pod in fitting]
+
+    def _binding(self, entry: Entry, seat: Seat, pod: PodRow) -> Write:
+        namespace, _, name = pod.key.partition("/")
+        self._world.pods.bind(entry, pod, seat.node)
+        body = msgspec.json.encode(binding_of(namespace, name, pod.uid, seat.node))
+        tag = Bound(entry.key, pod.uid, seat.node)
+        return Write(Verb.CREATE, PODS, namespace, name, body, "binding", tag=tag)
+
+
+def _waits(pod: PodRow) -> bool:
+    return not pod.node and pod.state is PodState.PENDING and not pod.is_deleting and bool(pod.uid)

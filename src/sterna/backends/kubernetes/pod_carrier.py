@@ -1,0 +1,140 @@
+"""Plain pods: SpeCon's jobs, which their own scheduler places first and we only move (DRAGON-80 to 90).
+
+Nobody else makes such a pod again, so a move is written down before anything is deleted: a record with the whole pod
+and where it shall go. Then the pod is asked to save and go, made anew under its name where there is room, and the
+record is removed. Whoever finds a record after a crash goes on from there. A pod that is stopped for others is a move
+whose end waits for its turn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, PODS, ApiServer, Verb, Write
+from sterna.backends.kubernetes.entry import Entry, Stage
+from sterna.backends.kubernetes.jobs import MEMORY, PodRow, Seat
+from sterna.backends.kubernetes.kinds.moving import Move, move_record, moved_pod, record_name
+from sterna.backends.kubernetes.lifecycle import Fate, judge, note_saved
+from sterna.backends.kubernetes.reconciling import Reconciler, deletion_of, expected
+from sterna.backends.kubernetes.replicas import need_of
+from sterna.backends.kubernetes.resizing import resizes
+from sterna.backends.kubernetes.status import memory_fields
+from sterna.backends.kubernetes.tags import FORGOTTEN, CreatedPod, DeletedPod, Patched
+from sterna.backends.kubernetes.world import World
+from sterna.errors import Retry, UserError
+from sterna.model.snapshot import NEVER
+
+_ASK_SECONDS = 5.0
+
+
+class PodCarrier:
+    """Looks after plain pods."""
+
+    def __init__(self, world: World, reconciler: Reconciler, server: ApiServer) -> None:
+        self._world, self._reconciler, self._server = world, reconciler, server
+
+    def look(self, entry: Entry, now: float) -> list[Write]:
+        """The next writes for a job."""
+        pod = next(iter(entry.job.pods.values()), None)
+        if entry.stage is not Stage.ACTIVE or (entry.job.is_deleting and entry.record is None):
+            return [self._forgotten(entry)] if entry.record is not None and not entry.under_way else []
+        if pod is not None:
+            note_saved(entry.job.memory, pod, now)
+            if not entry.seats and pod.node and entry.record is None and not pod.is_deleting:
+                self._settled(entry, pod, now)  # its scheduler has found a node for it
+        self._reconciler.time.count(entry, now)
+        self._world.attention.changed.add(entry.key)
+        if entry.record is None or (pod is not None and not pod.is_deleting):
+            verdict = judge(entry.job, now, entry.seats)
+            if verdict.fate in (Fate.COMPLETED, Fate.FAILED):
+                self._reconciler.end(entry, verdict, now)
+                return [self._forgotten(entry)] if entry.record is not None else []
+        if entry.under_way or entry.retry_at > now:
+            self._reconciler.timers.set(entry.retry_at if entry.retry_at > now else NEVER, entry)
+            return []
+        return self._towards(entry, pod, now)
+
+    def _settled(self, entry: Entry, pod: PodRow, now: float) -> None:
+        entry.seated_at = now
+        self._world.reseat(entry, [Seat(pod.type, pod.index, pod.node)])
+        self._world.reindex(entry)
+
+    def _towards(self, entry: Entry, pod: PodRow | None, now: float) -> list[Write]:
+        seat = entry.seats[0] if entry.seats else None
+        if pod is not None and seat is not None and pod.node == seat.node and not pod.is_deleting:
+            return [self._forgotten(entry)] if entry.record is not None else resizes(entry)
+        if pod is not None and not pod.is_deleting and pod.node:
+            if entry.record is None:
+                return self._written_down(entry, pod, seat)
+            self._world.pods.ask_to_go(entry, pod)
+            return [deletion_of(pod, DeletedPod(entry.key, pod.uid))]
+        if pod is not None or entry.record is None:
+            return []
+        self._reconciler.time.stop(entry, now)
+        if seat is None:
+            return []
+        if entry.record.node != seat.node:
+            return [self._redirected(entry, entry.record, seat.node)]
+        return self._created(entry, entry.record, seat)
+
+    # The record.
+
+    def _written_down(self, entry: Entry, pod: PodRow, seat: Seat | None) -> list[Write]:
+        """The whole pod is asked for only now, because few are ever moved."""
+        namespace, _, name = pod.key.partition("/")
+        try:
+            answer = self._server.ask("GET", PODS.path(namespace, name))
+            attempt = max(entry.job.memory.attempt, pod.attempt) + 1
+            target = seat.node if seat is not None else pod.node
+            record = move_record(_remembering(entry, answer.body), target, attempt) if answer.is_done else None
+        except (Retry, UserError, msgspec.DecodeError):
+            record = None
+        if record is None:
+            entry.retry_at = self._world.clock() + _ASK_SECONDS
+            self._reconciler.timers.set(entry.retry_at, entry)
+            return []
+        entry.under_way += 1
+        body = msgspec.json.encode(record)
+        tag = Patched(entry.key, "record")
+        return [Write(Verb.CREATE, CONFIG_MAPS, namespace, record_name(name), body, tag=tag)]
+
+    def _redirected(self, entry: Entry, record: Move, node: str) -> Write:
+        """It goes elsewhere than was written down."""
+        pod = moved_pod(record.pod, node, record.attempt)
+        body = {"data": {"node": node, "pod.json": msgspec.json.encode(pod).decode()}}
+        entry.under_way += 1
+        name, tag = record_name(record.name), Patched(entry.key, "record")
+        return Write(Verb.MERGE, CONFIG_MAPS, record.namespace, name, msgspec.json.encode(body), tag=tag)
+
+    def _forgotten(self, entry: Entry) -> Write:
+        """The move is over, or there is nothing left to move."""
+        entry.under_way += 1
+        ref, tag = entry.submitted.ref, Patched(entry.key, FORGOTTEN)
+        return Write(Verb.DELETE, CONFIG_MAPS, ref.namespace, record_name(ref.name), b"", tag=tag)
+
+    # The pod.
+
+    def _created(self, entry: Entry, record: Move, seat: Seat) -> list[Write]:
+        need, accounts = need_of(entry.submitted, seat.type), self._world.accounts
+        if not accounts.has_room(seat.node, need.devices, need.cpus, need.memory_bytes):
+            self._world.attention.set_waiting(entry, True)
+            if not accounts.is_open(seat.node):
+                self._reconciler.unseat(entry, self._world.clock())
+            return []
+        self._world.attention.set_waiting(entry, False)
+        entry.job.memory.attempt = record.attempt
+        row = expected(entry, seat, record.name, record.attempt)
+        self._world.pods.expect(entry, row)
+        body = msgspec.json.encode(record.pod)
+        return [Write(Verb.CREATE, PODS, record.namespace, record.name, body, tag=CreatedPod(entry.key, row))]
+
+
+def _remembering(entry: Entry, body: bytes) -> dict[str, Any]:
+    """The pod, with what is remembered of its job as of now: it may be all that is left when somebody looks."""
+    pod: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
+    metadata = dict(pod.get("metadata") or {})
+    memory = msgspec.json.encode(memory_fields(entry.job.memory)).decode()
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), MEMORY: memory}
+    return {**pod, "metadata": metadata}

@@ -1,0 +1,66 @@
+"""Recovery: an operator that comes up finds what a predecessor began, however that one died, and goes on with it.
+
+Where jobs sit is read from their pods. A gang of which only a part was made is made whole, as its pods say it was
+meant, if the nodes for it are still there; else it is withdrawn and decided on anew. What was remembered of jobs came
+with the objects themselves.
+"""
+
+from __future__ import annotations
+
+from sterna.backends.kubernetes.entry import Entry
+from sterna.backends.kubernetes.homes import read_home
+from sterna.backends.kubernetes.jobs import Carrier, PodState, Seat
+from sterna.backends.kubernetes.replicas import changes_in_place
+from sterna.backends.kubernetes.world import World
+
+
+def recover(world: World, now: float) -> int:
+    """Give every job that has pods its home back; how many have one."""
+    world.settle()
+    found = 0
+    for entry in list(world.entries.values()):
+        if entry.submitted.carrier is Carrier.SHARE_PODS:
+            world.shares.join(entry)
+        if not entry.wants_to_run:
+            continue
+        memory = entry.job.memory
+        memory.attempt = max([memory.attempt, *(pod.attempt for pod in entry.job.pods.values())])
+        if memory.counted_from is not None:
+            entry.counted_workers = entry.running_workers
+        seats = seats_found(world, entry)
+        if seats:
+            world.reseat(entry, seats)
+            entry.seated_at = memory.started_at if memory.started_at is not None else now
+            found += 1
+    world.attention.has_news = True
+    return found
+
+
+def seats_found(world: World, entry: Entry) -> list[Seat]:
+    """Where a job shall sit, as its pods tell; none: nowhere."""
+    job, worker = entry.job, entry.submitted.spec.worker.type
+    carrier, attempt = entry.submitted.carrier, job.memory.attempt
+    if carrier is Carrier.POD and entry.record is not None:
+        return [Seat(worker, 0, entry.record.node)] if world.accounts.is_open(entry.record.node) else []
+    present = [
+        pod
+        for pod in job.pods.values()
+        if (pod.attempt == attempt or carrier is Carrier.MPI) and pod.node and not pod.is_deleting
+        if pod.state is not PodState.FAILED
+    ]
+    if not present:
+        return []
+    seats = [Seat(pod.type, pod.index, pod.node, pod.gpu_id) for pod in present]
+    has_begun = changes_in_place(entry.submitted) and job.memory.started_at is not None
+    if not has_begun and carrier not in (Carrier.MPI, Carrier.POD):
+        meant = read_home(max(present, key=lambda pod: pod.version).home)
+        seats = meant if meant else seats
+    row_of = world.accounts.row_of
+    if any(seat.node not in row_of for seat in seats) and not changes_in_place(entry.submitted):
+        return []
+    kept = [seat for seat in seats if seat.node in row_of]
+    others = sum(each.count for each in entry.submitted.spec.replicas if each.type != worker)
+    workers = sum(seat.type == worker for seat in kept)
+    if carrier is Carrier.MPI and workers < entry.submitted.spec.minimum:
+        return []  # half bound: its operator cannot be told where the others were to go
+    return [] if len(kept) - workers < others or not workers else kept

@@ -1,0 +1,44 @@
+"""Which headless services a job needs: one for each replica that others call by name (DRAGON-6). Pure.
+
+The names are those of the replicas, so that a replica that comes again elsewhere is found where its predecessor was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from sterna.backends.kubernetes.homes import Key
+from sterna.backends.kubernetes.jobs import Carrier, CleanPods, Seat, Submitted
+
+
+class ServiceSteps(NamedTuple):
+    """What to do next, by type and index."""
+
+    create: list[Key]
+    delete: list[Key]
+
+
+def is_called_by_name(submitted: Submitted) -> bool:
+    """Whether its replicas talk to each other at all: one that is alone is not worth a write, except that everything
+    which reads a TFJob expects its services. An MPI job's are its operator's, a plain pod has none."""
+    if submitted.carrier in (Carrier.MPI, Carrier.POD):
+        return False
+    spec = submitted.spec
+    others = sum(each.count for each in spec.replicas if each is not spec.worker)
+    return spec.kind == "TFJob" or spec.maximum + others > 1
+
+
+def service_steps(submitted: Submitted, seats: Sequence[Seat], existing: Collection[Key]) -> ServiceSteps:
+    """Towards one service for each seat: those of removed replicas go. While a job is moved or begins anew its seats
+    stay, and so do its services."""
+    wanted = {(seat.type, seat.index) for seat in seats} if is_called_by_name(submitted) else set()
+    return ServiceSteps(sorted(wanted.difference(existing)), sorted(set(existing) - wanted))
+
+
+def leftover_services(submitted: Submitted, existing: Collection[Key], staying: Collection[Key]) -> list[Key]:
+    """Services of a job that has ended which are to be deleted, by its cleanPodPolicy; `staying` are the pods that
+    are kept."""
+    if submitted.clean_pods is CleanPods.NONE:
+        return []
+    return sorted(key for key in existing if submitted.clean_pods is CleanPods.ALL or key not in staying)

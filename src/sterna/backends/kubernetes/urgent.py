@@ -1,0 +1,59 @@
+"""Urgent SharePods: somebody's, not ours, that go before all jobs and whom we give a node and a GPU (DRAGON-40).
+
+Room for them is made like room for serving pods, by the claim; here they are placed as soon as it is really free. What
+was given counts at once, and again when the server shows it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sterna.backends.kubernetes.apiserver import SHARE_PODS, Verb, Write
+from sterna.backends.kubernetes.homes import gpu_id
+from sterna.backends.kubernetes.kinds.share_pods import ShareRow, placing_patch
+from sterna.backends.kubernetes.share_book import part_of
+from sterna.backends.kubernetes.tags import Placed
+from sterna.backends.kubernetes.world import World
+from sterna.engine.room import Room
+from sterna.model.cluster import MILLI, Shape
+
+
+def placements(world: World) -> list[Write]:
+    """Writes that place those for whom there is room now, the oldest first."""
+    if not world.shares.urgent:
+        return []
+    world.settle()
+    room = Room(world.accounts.table())
+    found = []
+    for row in sorted(world.shares.urgent.values(), key=lambda row: (row.submitted_at, row.key)):
+        place = _place(world, room, row)
+        if place is not None:
+            found.append(_placed(world, row, *place))
+    return found
+
+
+def _place(world: World, room: Room, row: ShareRow) -> tuple[str, str] | None:
+    part = part_of(row.share, world.accounts.gpu_memory_bytes) if row.share is not None else 0
+    shape = Shape(part, row.cpus, row.memory_bytes)
+    runs = room.tightest(shape, 1)
+    if not runs:
+        return None
+    node = world.accounts.names[runs[0][0]]
+    slots = room.take(shape, runs[0][0], 1)
+    is_new = bool(slots) and world.accounts.parts.left(node, slots[0]) == MILLI
+    whole = MILLI if is_new or part >= MILLI else 0
+    if slots and world.accounts.parts.left(node, slots[0]) < part:
+        return None  # whoever holds it has not gone yet
+    if not world.accounts.has_room(node, whole, row.cpus, row.memory_bytes):
+        return None
+    return node, gpu_id(slots[0]) if slots else ""
+
+
+def _placed(world: World, row: ShareRow, node: str, gpu: str) -> Write:
+    del world.shares.urgent[row.uid]
+    if gpu and row.share is not None:
+        part = part_of(row.share, world.accounts.gpu_memory_bytes)
+        world.accounts.parts.hold(row.uid, node, gpu, part, is_planned=False)
+    namespace, _, name = row.key.partition("/")
+    body = msgspec.json.encode(placing_patch(node, gpu, str(row.version)))
+    return Write(Verb.MERGE, SHARE_PODS, namespace, name, body, tag=Placed(row.uid))

@@ -1,0 +1,400 @@
+"""The world as the operator knows it: jobs and where they shall sit, nodes, pods, and what they use.
+
+Deltas come in one by one and change what they are about and nothing else; what has to be looked at next is noted
+(`attention.py`). Objects are the only truth: one that cannot be read becomes an invalid job and stops nobody. Nothing
+is written from here and nothing is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from sterna.backends.kubernetes.accounts import Accounts, Interest
+from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, NODES, PODS, SERVICES, SHARE_PODS, Change, Delta, Resource
+from sterna.backends.kubernetes.attention import Attention, JobIndex
+from sterna.backends.kubernetes.columns import JobTable
+from sterna.backends.kubernetes.conditions import ending
+from sterna.backends.kubernetes.entry import Entry, Stage, planned_charges, row_home, shared_places
+from sterna.backends.kubernetes.jobs import KIND_LABEL, Carrier, KubeJob, PodRow, Seat, Submitted
+from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.kinds.moving import Move, read_record
+from sterna.backends.kubernetes.kinds.pods import is_plain_job
+from sterna.backends.kubernetes.kinds.reading import is_ours
+from sterna.backends.kubernetes.lifecycle import conditions_in
+from sterna.backends.kubernetes.object_reading import (
+    ORPHAN,
+    as_asked,
+    memory_in,
+    read_of,
+    replica_in,
+    status_in,
+    submitted_in,
+)
+from sterna.backends.kubernetes.objects import JobObject, Meta, Node, Plain, Pod, Record
+from sterna.backends.kubernetes.pod_book import PodBook
+from sterna.backends.kubernetes.progress import Progress
+from sterna.backends.kubernetes.share_book import ShareBook, part_of
+from sterna.errors import UserError
+from sterna.model.cluster import NOWHERE, Home, Shape
+from sterna.model.snapshot import NEVER
+
+Clock = Callable[[], float]
+
+
+class World:
+    """Everything that is known now."""
+
+    def __init__(self, context: ReadContext, progress: Progress, clock: Clock) -> None:
+        self._context, self.clock = context, clock
+        self.progress = progress
+        self.accounts, self.table, self.attention = Accounts(), JobTable(), Attention()
+        self.jobs = JobIndex()
+        self.pods = PodBook(self.jobs, self.accounts, self.attention, progress)
+        self.shares = ShareBook(self.jobs, self.pods, self.accounts, self.attention)
+        self.homes: dict[int, Home] = {}
+        """Of jobs that want to run and have one."""
+        self.services: dict[str, str] = {}
+        """Names that replicas can be found by: key and the uid of the owner."""
+        self._shapes: dict[tuple[Shape, object, object], Shape] = {}
+        self.orphans: list[PodRow] = []
+        """Pods of jobs that are gone for good, to be deleted."""
+        self.absent: set[Resource] = set()
+        """Kinds that the server does not show us now: what we know of their jobs may be long over."""
+        self.is_standing_by = True
+        """Somebody else acts: what objects say of jobs is what they remember."""
+        self.arrived_at = -NEVER
+        """When a job last came."""
+        self.on_arrival: Callable[[Entry], None] = lambda entry: None
+        self.on_departure: Callable[[Entry], None] = lambda entry: None
+        self.on_mended: Callable[[Entry], None] = lambda entry: None
+        """What was submitted can be run after all."""
+
+    @property
+    def entries(self) -> dict[int, Entry]:
+        return self.jobs.entries
+
+    # Deltas.
+
+    def take(self, delta: Delta) -> None:
+        """One piece of news."""
+        seen, is_there = delta.object, delta.change is Change.SEEN
+        if seen is None:
+            return
+        if delta.resource == PODS:
+            self._see_pod(seen) if is_there else self._lose_pod(seen.metadata)
+        elif delta.resource == NODES:
+            self._take_node(seen, is_there)
+        elif delta.resource == SERVICES:
+            self._take_service(seen, is_there)
+        elif delta.resource == CONFIG_MAPS:
+            self._take_record(seen, is_there)
+        elif delta.resource == SHARE_PODS:
+            self.shares.see(seen) if is_there else self.shares.lose(seen.metadata)
+        elif is_there:
+            self._see_job(seen, delta.resource)
+        else:
+            self._lose_job(seen.metadata)
+
+    def _take_node(self, node: Node, is_there: bool) -> None:
+        name = node.metadata.name
+        interest = self.accounts.see(node) if is_there else self.accounts.lose(name)
+        if interest is Interest.NONE:
+            return
+        self.attention.has_news = True
+        self.attention.note_room()
+        if not self.accounts.is_open(name):
+            for entry in self.entries.values():
+                if any(seat.node == name for seat in entry.seats):
+                    self.attention.dirty.add(entry.key)
+
+    def _see_pod(self, pod: Pod) -> None:
+        if is_plain_job(pod) and KIND_LABEL not in pod.metadata.labels:
+            self._see_job(pod, PODS)
+        self.pods.see(pod)
+
+    def _lose_pod(self, meta: Meta) -> None:
+        row = self.pods.lose(meta)
+        entry = self.jobs.by_uid.get(meta.uid)
+        if row is None or entry is None or entry.submitted.carrier is not Carrier.POD:
+            return
+        if entry.record is None:
+            self.forget(entry)
+        else:
+            self.reindex(entry)  # it is under way
+
+    def _take_service(self, service: Plain, is_there: bool) -> None:
+        meta = service.metadata
+        owner = next((each.uid for each in meta.owner_references if each.controller), "")
+        if is_there:
+            self.services[meta.key] = owner
+        else:
+            owner = self.services.pop(meta.key, owner)
+            self.attention.note_room()
+        entry, replica = self.jobs.by_uid.get(owner), replica_in(meta)
+        if entry is None or replica is None:
+            return
+        if is_there:
+            entry.services[replica] = True
+        else:
+            entry.services.pop(replica, None)
+        self.attention.dirty.add(entry.key)
+
+    def _take_record(self, record: Record, is_there: bool) -> None:
+        """A plain pod is under way, or has arrived."""
+        try:
+            move = read_record(msgspec.to_builtins(record))
+        except UserError:
+            return
+        name = f"{move.namespace}/{move.name}"
+        entry = self.jobs.named(name, Carrier.POD)
+        if entry is None and is_there:
+            self._see_job(_remains(move), PODS)
+            entry = self.jobs.named(name, Carrier.POD)
+        if entry is None:
+            return
+        if is_there:
+            entry.record, entry.job.is_deleting = move, False
+            self.reindex(entry)
+        elif entry.record is not None:
+            self.drop_record(entry)
+
+    def drop_record(self, entry: Entry) -> None:
+        """A plain pod is not under way any more."""
+        entry.record = None
+        if entry.job.pods:
+            self.reindex(entry)
+        else:
+            self.forget(entry)
+
+    # Jobs.
+
+    def _see_job(self, seen: JobObject | Pod, resource: Resource) -> None:
+        meta = seen.metadata
+        entry = self.jobs.by_uid.get(meta.uid) or self._predecessor(seen)
+        if entry is None:
+            self._enter(seen, resource)
+            return
+        job = entry.job
+        if meta.version < job.version:
+            return
+        job.version, entry.annotations = meta.version, meta.annotations
+        if isinstance(seen, JobObject):
+            self._note_status(entry, seen)
+        if self.is_standing_by:
+            self._learn(entry)
+        if ORPHAN in meta.finalizers:
+            entry.leaves_pods = True
+        if meta.deletion_timestamp is not None and not job.is_deleting and entry.record is None:
+            job.is_deleting = True
+            self.reindex(entry)
+        if entry.read_of != read_of(meta):
+            self._read_again(entry, seen, resource)
+
+    def _predecessor(self, seen: JobObject | Pod) -> Entry | None:
+        """The job of which a plain pod is the next life."""
+        entry = self.jobs.named(seen.metadata.key, Carrier.POD) if isinstance(seen, Pod) else None
+        if entry is None or entry.record is None:
+            return None
+        if any(pod.uid for pod in entry.job.pods.values()):
+            return None
+        self.jobs.by_uid.pop(entry.submitted.ref.uid, None)
+        entry.job.submitted = replace(entry.submitted, ref=entry.submitted.ref._replace(uid=seen.metadata.uid))
+        self.jobs.by_uid[seen.metadata.uid] = entry
+        entry.job.version = 0
+        return entry
+
+    def _note_status(self, entry: Entry, seen: JobObject) -> None:
+        entry.seen_status = status_in(seen)
+        if not entry.telling.under_way or entry.submitted.carrier is Carrier.MPI:
+            entry.job.status = entry.seen_status
+        if entry.submitted.carrier is Carrier.MPI:
+            if not entry.under_way:
+                entry.raw_spec = bytes(seen.spec)
+            self.attention.dirty.add(entry.key)
+
+    def _enter(self, seen: JobObject | Pod, resource: Resource) -> None:
+        meta = seen.metadata
+        if not is_ours(seen, resource, self._context):
+            return
+        submitted, problem = submitted_in(seen, resource, self._context)
+        status = status_in(seen) if isinstance(seen, JobObject) else {}
+        memory = memory_in(meta.annotations, status)
+        if memory.enqueued_at is None:
+            memory.enqueued_at = submitted.submitted_at
+        elif submitted.carrier is Carrier.POD:
+            submitted = as_asked(replace(submitted, submitted_at=memory.enqueued_at), memory)  # a move makes it anew
+        job = KubeJob(self.jobs.next_key(), submitted, memory, meta.version, status=status)
+        job.is_deleting = meta.deletion_timestamp is not None
+        entry = Entry(job, self._shape(submitted))
+        entry.seen_status, entry.read_of, entry.annotations = status, read_of(meta), meta.annotations
+        entry.raw_spec = bytes(seen.spec) if isinstance(seen, JobObject) and submitted.carrier is Carrier.MPI else b""
+        entry.leaves_pods = ORPHAN in meta.finalizers
+        self.jobs.enter(entry)
+        if problem is not None:
+            entry.stage, entry.outcome = Stage.INVALID, problem
+        elif memory.ended_at is not None or self._has_ended(entry):
+            entry.stage = Stage.ENDED
+        self.pods.adopt(entry)
+        self.shares.adopt(entry)
+        if entry.stage is Stage.ACTIVE:
+            self.progress.follow(job)
+            self.arrived_at = self.clock()
+        self.on_arrival(entry)
+        self.reindex(entry)
+
+    def _has_ended(self, entry: Entry) -> bool:
+        """Whether its status says so, though its memory does not: the two may be written one after the other."""
+        if entry.submitted.carrier in (Carrier.MPI, Carrier.POD) or ending(conditions_in(entry.job.status)) is None:
+            return False
+        entry.job.memory.ended_at = self.clock()
+        return True
+
+    def _read_again(self, entry: Entry, seen: JobObject | Pod, resource: Resource) -> None:
+        """Its user has changed it."""
+        entry.read_of = read_of(seen.metadata)
+        submitted, problem = submitted_in(seen, resource, self._context)
+        is_mended = False
+        if entry.stage is Stage.ENDED:
+            return
+        if problem is not None:
+            entry.outcome = problem
+            if entry.stage is Stage.ACTIVE and entry.job.pods:
+                entry.trouble = problem.sentence  # what runs goes on as it was submitted
+                self.attention.dirty.add(entry.key)
+                return
+            entry.stage = Stage.INVALID
+        elif entry.stage is Stage.INVALID:
+            entry.stage, entry.outcome, entry.trouble, is_mended = Stage.ACTIVE, ("", ""), "", True
+        self._plan(entry, -1)
+        submitted = replace(submitted, submitted_at=entry.submitted.submitted_at)
+        if submitted.carrier is Carrier.POD:  # nothing of a pod changes but its share, which is our doing
+            submitted = replace(submitted, spec=entry.submitted.spec, shape=entry.submitted.shape)
+        entry.job.submitted = submitted
+        entry.shape = self._shape(entry.job.submitted)
+        self._plan(entry, 1)
+        if entry.stage is Stage.ACTIVE:
+            self.progress.follow(entry.job)
+        self.reindex(entry)
+        if is_mended:
+            self.on_mended(entry)
+
+    def learn_spec(self, entry: Entry, body: bytes) -> None:
+        """What the server answered to a change of the object itself."""
+        if entry.submitted.carrier is Carrier.MPI:
+            try:
+                entry.raw_spec = bytes(msgspec.json.decode(body, type=JobObject).spec)
+            except (msgspec.DecodeError, msgspec.ValidationError):
+                return
+
+    def _learn(self, entry: Entry) -> None:
+        """What whoever acts has written down."""
+        job = entry.job
+        job.memory = memory_in(entry.annotations, job.status)
+        if entry.stage is Stage.ACTIVE and (job.memory.ended_at is not None or self._has_ended(entry)):
+            entry.stage = Stage.ENDED
+            self.reindex(entry)
+
+    def _lose_job(self, meta: Meta) -> None:
+        entry = self.jobs.by_uid.get(meta.uid)
+        if entry is None:
+            return
+        if not entry.leaves_pods and ORPHAN not in meta.finalizers:
+            self.orphans += [pod for pod in entry.job.pods.values() if pod.uid and not pod.is_deleting]
+        self.forget(entry)
+
+    def forget(self, entry: Entry) -> None:
+        """A job is gone."""
+        entry.job.is_deleting = True
+        self.reindex(entry)
+        self.progress.forget(entry.key)
+        self.jobs.remove(entry)
+        self.attention.forget(entry.key)
+        self.pods.disown(entry)
+        self.on_departure(entry)
+
+    def reindex(self, entry: Entry) -> None:
+        """Whether it wants to run may have changed, and with it what rules see of it."""
+        if entry.wants_to_run:
+            self.attention.changed.add(entry.key)
+        else:
+            if entry.seats:
+                self.seat(entry, (), NOWHERE)
+            self.table.drop(entry.key)
+            self.attention.changed.discard(entry.key)
+            self.attention.set_waiting(entry, False)
+        self.pods.recharge(entry)
+        self.shares.recharge(entry)
+        self.attention.dirty.add(entry.key)
+        self.attention.has_news = True
+
+    # Homes.
+
+    def seat(self, entry: Entry, seats: Sequence[Seat], home: Home) -> None:
+        """From now on it shall sit there."""
+        self._plan(entry, -1)
+        entry.seats, entry.home = tuple(seats), home
+        self._plan(entry, 1)
+        if home.workers:
+            self.homes[entry.key] = home
+        else:
+            self.homes.pop(entry.key, None)
+        self.attention.note(entry)
+
+    def reseat(self, entry: Entry, seats: Sequence[Seat]) -> None:
+        """The same by seats alone, as far as their nodes are there."""
+        self.seat(entry, seats, row_home(entry.submitted, seats, self.accounts.row_of))
+
+    def _plan(self, entry: Entry, sign: int) -> None:
+        if entry.seats:
+            self.accounts.plan(planned_charges(entry), sign)
+            if entry.shape.is_fraction:
+                self.accounts.parts.plan(shared_places(entry), entry.shape.devices, sign)
+
+    def settle(self) -> None:
+        """Make everything that hangs on the set of nodes current."""
+        generation = self.accounts.taint_generation
+        if not self.accounts.settle():
+            return
+        row_of = self.accounts.row_of
+        is_tainted = generation != self.accounts.taint_generation
+        if is_tainted:
+            self._shapes.clear()
+        for entry in self.entries.values():
+            if not entry.wants_to_run:
+                continue
+            if is_tainted:
+                entry.shape = self._shape(entry.submitted)
+            if entry.seats:
+                entry.home = self.homes[entry.key] = row_home(entry.submitted, entry.seats, row_of)
+            self.attention.changed.add(entry.key)
+
+    def write_table(self) -> None:
+        """Bring the table of jobs up to date with what has changed."""
+        row_of = self.accounts.row_of
+        for key in self.attention.take_changed():
+            entry = self.entries.get(key)
+            if entry is not None and entry.wants_to_run:
+                self.table.put(entry, row_of, self.jobs.key_of)
+
+    def _shape(self, submitted: Submitted) -> Shape:
+        """What one worker needs, in terms of the nodes that there are."""
+        memory_bytes = self.accounts.gpu_memory_bytes if submitted.share is not None else 0
+        key = (submitted.shape, submitted.needs, (submitted.share, memory_bytes))
+        shape = self._shapes.get(key)
+        if shape is None:
+            terms = self.accounts.terms(submitted.needs)
+            shape = replace(submitted.shape, selector=terms.selector, tolerations=terms.tolerations)
+            if submitted.share is not None and shape.devices:
+                shape = replace(shape, devices=part_of(submitted.share, memory_bytes))
+            self._shapes[key] = shape
+        return shape
+
+
+def _remains(move: Move) -> Pod:
+    """All that is left of a plain pod that is under way: what was written down."""
+    pod = msgspec.convert(move.pod, Pod)
+    pod.metadata.uid = f"record:{move.namespace}/{move.name}"
+    return pod

@@ -1,0 +1,113 @@
+"""`sterna monitor`: one on each node of a cluster, as a DaemonSet; hears how training goes there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sterna.errors import UserError, did_you_mean
+from sterna.settings import MonitorSettings, entry
+
+_USUAL = MonitorSettings()
+_RULES = ("container-migration", "specon", "sterna")
+_ASKING = ("posted", "all", "none")
+
+
+def _option(name: str, **more: Any) -> Any:
+    """The flag of a setting."""
+    setting = entry(f"monitor.{name}")
+    variables = [setting.environment, *setting.aliases]
+    return typer.Option(
+        setting.flag, metavar=setting.metavar, help=setting.words, envvar=variables, show_envvar=False, **more
+    )
+
+
+Kubeconfig = Annotated[str, _option("kubeconfig")]
+Context = Annotated[str, _option("context")]
+Node = Annotated[str, _option("node")]
+Listen = Annotated[str, _option("listen")]
+Server = Annotated[str, _option("server")]
+LeaseName = Annotated[str, _option("lease_name")]
+LeaseNamespace = Annotated[str, _option("lease_namespace")]
+Token = Annotated[Path, _option("token")]
+Alpha = Annotated[float, _option("alpha", min=0.0)]
+Interval = Annotated[float, _option("interval_seconds", min=0.0)]
+Threshold = Annotated[float, _option("overload_threshold", min=0.0)]
+KubeletRoot = Annotated[Path, _option("kubelet_root")]
+LogsRoot = Annotated[Path, _option("logs_root")]
+HostRoot = Annotated[str, _option("host_root")]
+Growth = Annotated[str, _option("growth")]
+Asking = Annotated[str, _option("ask_for")]
+
+
+def command(
+    kubeconfig: Kubeconfig = _USUAL.kubeconfig,
+    context: Context = _USUAL.context,
+    node: Node = _USUAL.node,
+    listen: Listen = _USUAL.listen,
+    server: Server = _USUAL.server,
+    lease_name: LeaseName = _USUAL.lease_name,
+    lease_namespace: LeaseNamespace = _USUAL.lease_namespace,
+    token: Token = Path(_USUAL.token),
+    growth: Growth = _USUAL.growth,
+    alpha: Alpha = _USUAL.alpha,
+    interval: Interval = _USUAL.interval_seconds,
+    threshold: Threshold = _USUAL.overload_threshold,
+    asking: Asking = _USUAL.ask_for,
+    kubelet_root: KubeletRoot = Path(_USUAL.kubelet_root),
+    logs_root: LogsRoot = Path(_USUAL.logs_root),
+    host_root: HostRoot = _USUAL.host_root,
+) -> int:
+    """Watch the training pods of one node and pass on how far they are; usually the cluster starts it.
+
+    It reads what the agent writes, CSV and TensorBoard files in volumes, and output; jobs of container-migration send
+    their metric to it. Training does not depend on it: without a monitor progress is unknown, nothing else.
+
+    \b
+    Examples:
+      sterna monitor --node node-1
+      sterna monitor --node node-1 --growth specon --alpha 0.1 --interval 10 --ask-for all
+    """
+    if not node:
+        raise UserError("The monitor does not know its node; give --node NAME, or set NODE_NAME.")
+    for flag, chosen, known in (("--growth", growth, _RULES), ("--ask-for", asking, _ASKING)):
+        if chosen not in known:
+            raise UserError(f"{flag} {chosen}: there is no such choice: {did_you_mean(chosen, known)}")
+    _run(
+        {"node": node, "threshold": threshold, "asking": asking},
+        {"growth": growth, "alpha": alpha, "interval": interval},
+        {"kubelet": kubelet_root, "logs": logs_root, "host": Path(host_root) if host_root else None},
+        {"listen": listen, "server": server, "lease_name": lease_name, "lease_namespace": lease_namespace},
+        {"token": token, "kubeconfig": kubeconfig, "context": context},
+    )
+    return 0
+
+
+def _run(
+    chosen: dict[str, Any], rule: dict[str, Any], roots: dict[str, Any], around: dict[str, Any], login: dict[str, Any]
+) -> None:
+    import signal
+
+    from sterna.backends.kubernetes.monitor.monitor import Asking as Which
+    from sterna.backends.kubernetes.monitor.monitor import Options
+    from sterna.backends.kubernetes.monitor.places import Roots
+    from sterna.backends.kubernetes.monitor.running import Surroundings, connected
+    from sterna.model.growth import GrowthRule, Strict
+
+    strict = Strict.NO if rule["growth"] == "sterna" else Strict(rule["growth"])
+    options = Options(
+        chosen["node"],
+        Roots(**roots),
+        Which(chosen["asking"]),
+        GrowthRule(strict=strict, alpha=rule["alpha"], interval_seconds=rule["interval"]),
+        chosen["threshold"],
+    )
+    running = connected(
+        options, Surroundings(**around, token_file=login["token"]), login["kubeconfig"], login["context"]
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: running.stop())
+    print(f"Sterna watches the pods of node {options.node}.", flush=True)
+    running.run()

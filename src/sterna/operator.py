@@ -1,0 +1,324 @@
+"""The operator of a cluster, `sterna operator`: one process that decides and acts, and may be killed at any moment.
+
+It follows the cluster, waits until it holds the Lease, and then runs the controller's loop; what it serves
+(`/progress`, `/migrate`, `/metrics`) runs beside it. Everything it knows is in objects of the cluster: a successor
+finds it there. What goes wrong in a round, or with the server, is told in one sentence and tried again.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from sterna.backends.kubernetes.apiserver import LEASES, Inbox, Resource
+from sterna.backends.kubernetes.backend import Circumstances, KubernetesBackend
+from sterna.backends.kubernetes.client import Client
+from sterna.backends.kubernetes.kinds.context import Around, ReadContext
+from sterna.backends.kubernetes.kubeconfig import Access, access_of
+from sterna.backends.kubernetes.leader import Leadership, Terms, steady_seconds
+from sterna.backends.kubernetes.progress import Progress
+from sterna.backends.kubernetes.requested_moves import RequestedMoves
+from sterna.backends.kubernetes.serving import Service
+from sterna.control.backend import Backend
+from sterna.control.controller import Controller, Recorder
+from sterna.control.journal import JournalWriter
+from sterna.control.limited import RateLimited
+from sterna.engine.decide import Rules
+from sterna.errors import SternaError, UserError
+from sterna.model.plan import Decision
+from sterna.model.snapshot import NEVER, Snapshot
+from sterna.settings import OperatorSettings, placement_for
+from sterna.wiring import growth_rule_of, make_rules, rules_by_type, unknown_types
+
+_TROUBLE_SECONDS, _MOST_TROUBLE_SECONDS = 1.0, 30.0
+_STOP_SECONDS = 10.0
+_GATHER_SECONDS = 0.01
+_SETTLE_SECONDS = 0.5
+"""What a predecessor wrote last is seen a moment later."""
+_DRAIN_SECONDS = 3.0
+_SLEW = 0.5
+"""How much faster or slower than time our clock may go to catch up with the machine's."""
+_QUIET_SECONDS = 1.0
+"""Rounds that change nothing go into the journal at most so often."""
+
+_MONITOR = "sterna-monitor"
+"""The service account of the monitors."""
+
+Say = Callable[[str], None]
+
+
+def rules_of(settings: OperatorSettings) -> Rules:
+    """Rules for real nodes: everything must be placed somewhere."""
+    placement = settings.placement or placement_for(settings.policy)
+    if placement.partition(":")[0].strip() == "none":
+        raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
+    by_type = rules_by_type(settings.policy_for.split(), settings.placement)
+    return make_rules(settings.policy, placement, settings.migration, settings.share, settings.claim, by_type)
+
+
+class Operator:
+    """An operator that runs in this process. Use it as a context manager, or by `run`."""
+
+    def __init__(self, settings: OperatorSettings, access: Access, say: Say) -> None:
+        self.settings, self._say = settings, say
+        self._clock = steady_clock()
+        self._rules = rules_of(settings)
+        self.identity = settings.identity or socket.gethostname()
+        self._over = threading.Event()
+        self._leadership: Leadership | None = None
+        self.server = Client(access, self._may_write)
+        self.inbox = Inbox()
+        self.backend = KubernetesBackend(
+            self.server,
+            self.inbox,
+            self._clock,
+            Circumstances(
+                settings.namespace,
+                self.identity,
+                _GATHER_SECONDS,
+                ReadContext(default_image=settings.default_image),
+                Around(settings.cluster_domain),
+            ),
+            Progress(growth_rule_of(self._rules)),
+        )
+        self._journal = journal_at(settings, say)
+        telling = _Telling(self.backend, self._journal)
+        monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
+        self.service = Service(self.backend, self.server, settings.listen, self._leads, telling, monitors)
+        self.backend.errands.append(RequestedMoves(self.backend, say).look)
+        if settings.leader_election:
+            self._leadership = self._candidate(access)
+        self._thread = threading.Thread(target=self._work, name="controller", daemon=True)
+        self.failure: BaseException | None = None
+        self._told: dict[Resource, str] = {}
+
+    def _namespace(self, access: Access) -> str:
+        """Where the Lease and the monitors are."""
+        return self.settings.lease.namespace or access.namespace or "default"
+
+    def _candidate(self, access: Access) -> Leadership:
+        lease = self.settings.lease
+        return Leadership(
+            self.server,
+            self._namespace(access),
+            lease.name,
+            self.identity,
+            terms=Terms(int(lease.duration_seconds), lease.renew_seconds, lease.retry_seconds),
+            on_lost=self._step_down,
+        )
+
+    # Life.
+
+    def __enter__(self) -> Operator:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Follow, serve, lead, decide; returns at once."""
+        try:
+            self.service.start()
+            self.backend.start()
+            if self._leadership is not None:
+                self._leadership.address = self.service.address
+                self._leadership.start()
+            self._thread.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End deciding and give the Lease back; what trains goes on."""
+        self._over.set()
+        self.backend.close()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_SECONDS)
+        self.backend.drain(_DRAIN_SECONDS)  # what is under way must not arrive when another one leads
+        if self._leadership is not None:
+            self._leadership.stop()
+        self.service.stop()
+        self.server.close()
+        if self._journal is not None:
+            self._journal.__exit__(None, None, None)
+
+    def wait(self) -> None:
+        """Until it is over."""
+        self._over.wait()
+
+    def finish(self) -> None:
+        """End it soon. Any thread may call, a signal too."""
+        self._over.set()
+        self.backend.close()
+
+    def _may_write(self) -> bool:
+        return self._leadership is None or self._leadership.may_write()
+
+    def _leads(self) -> bool:
+        return self.backend.is_ready and self._may_write()
+
+    def _step_down(self) -> None:
+        """Another one leads, or will: what we believe is worth nothing any more. Whoever restarts us begins anew."""
+        self._say("The Lease is lost; this replica ends and waits for its turn when it is started again.")
+        self.finish()
+
+    # The loop.
+
+    def _work(self) -> None:
+        try:
+            self._prepare()
+            self._decide()
+        except BaseException as error:
+            self.failure = error
+            self.finish()
+            raise
+
+    def _prepare(self) -> None:
+        """Everything must be known, and the Lease held, before anything is decided."""
+        while not self._over.is_set() and not self.backend.prepare(1.0):
+            self._tell_troubles()
+        self._tell_troubles()
+        while self._leadership is not None and not self._over.is_set() and not self._leadership.may_write():
+            self.backend.idle(0.2)
+            self._tell_troubles()
+        if self._leadership is not None and not self._over.is_set():
+            self.backend.idle(_SETTLE_SECONDS)
+        if not self._over.is_set():
+            self.backend.take_over()
+            self._say(f"Sterna leads as {self.identity} with {len(self.backend.world.accounts.names)} nodes.")
+            for sentence in unknown_types(self._rules, self.backend.observe().nodes) if self._rules.by_type else ():
+                self._say(sentence)
+
+    def _tell_troubles(self) -> None:
+        """What the server does not show us, once each."""
+        told = self._told
+        troubles = dict(self.backend.absent)
+        troubles[_SERVER] = self.server.trouble
+        troubles[LEASES] = self._leadership.trouble if self._leadership is not None else ""
+        for resource, why in troubles.items():
+            if why and told.get(resource) != why:
+                self._say(why)
+        self._told = {resource: why for resource, why in troubles.items() if why}
+
+    def _decide(self) -> None:
+        """Round after round. What goes wrong in one is told, and tried again later."""
+        backend: Backend = self.backend
+        if self.settings.rate_limit_seconds:
+            backend = RateLimited(backend, self.settings.rate_limit_seconds)
+        controller = Controller(backend, self._rules, self.service.distribution)
+        pause_seconds = _TROUBLE_SECONDS
+        while not self._over.is_set():
+            try:
+                began = time.perf_counter()
+                until = controller.round().until
+                self.service.telemetry.count_round(time.perf_counter() - began)
+                pause_seconds = _TROUBLE_SECONDS
+                if not backend.wait(until):
+                    return
+            except SternaError as error:
+                self._complain(str(error), pause_seconds)
+                pause_seconds = min(2 * pause_seconds, _MOST_TROUBLE_SECONDS)
+            except Exception as error:  # ours alone: nobody's job may wait for ever because of it
+                traceback.print_exc()
+                self._complain(f"{type(error).__name__}: {error}", pause_seconds)
+                pause_seconds = min(2 * pause_seconds, _MOST_TROUBLE_SECONDS)
+            self._tell_troubles()
+
+    def _complain(self, why: str, pause_seconds: float) -> None:
+        self._say(f"A round was given up and is tried again: {why.removesuffix('.')}.")
+        self._over.wait(pause_seconds)
+
+
+_SERVER = Resource("", "", "", "")
+"""Stands for the server as a whole."""
+
+
+class _Telling:
+    """Gives every job the reason of the last round, and keeps rounds worth keeping."""
+
+    def __init__(self, backend: KubernetesBackend, then: Recorder | None) -> None:
+        self._backend, self._then = backend, then
+        self._said: Sequence[object] = ()
+        self._at = -NEVER
+
+    def record(self, snapshot: Snapshot, decision: Decision) -> None:
+        reasons = decision.reasons
+        self._backend.give_reasons(snapshot, reasons)
+        if self._then is None:
+            return
+        is_quiet = not decision.plan.actions and (reasons == self._said or snapshot.now - self._at < _QUIET_SECONDS)
+        if not is_quiet:
+            self._said, self._at = reasons, snapshot.now
+            self._then.record(snapshot, decision)
+
+
+def journal_at(settings: OperatorSettings, say: Say) -> JournalWriter | None:
+    """A new journal; an operator that was restarted begins another beside the old one."""
+    if not settings.journal:
+        return None
+    path, number = Path(settings.journal), 1
+    while path.exists() and path.is_file():
+        number += 1
+        path = Path(f"{settings.journal}.{number}")
+    if number > 1:
+        say(f"'{settings.journal}' is another operator's journal; this one's is '{path}'.")
+    return JournalWriter(
+        path,
+        policy=settings.policy,
+        placement=settings.placement or placement_for(settings.policy),
+        migration=settings.migration,
+        share=settings.share,
+        claim=settings.claim,
+        by_type=rules_by_type(settings.policy_for.split(), settings.placement),
+    )
+
+
+def steady_clock(
+    wall: Callable[[], float] = time.time, steady: Callable[[], float] = steady_seconds
+) -> Callable[[], float]:
+    """Seconds since 1970 that run on at about their own pace, whatever is done to the machine's clock: where the two
+    differ, this one goes a little faster or slower until they meet, and never stands still nor leaps."""
+    told, at = wall(), steady()
+    lock = threading.Lock()
+
+    def now() -> float:
+        nonlocal told, at
+        with lock:
+            moment = steady()
+            passed = max(0.0, moment - at)
+            gap = wall() - (told + passed)
+            told += passed + max(-_SLEW * passed, min(gap, _SLEW * passed))
+            at = moment
+            return told
+
+    return now
+
+
+def say(sentence: str) -> None:
+    with suppress(OSError):
+        print(f"sterna: {sentence}", file=sys.stderr, flush=True)
+
+
+def run(settings: OperatorSettings, ready: Callable[[Operator], None] | None = None) -> None:
+    """Be the operator of a cluster until SIGTERM or SIGINT."""
+    access = access_of(settings.kubeconfig, settings.context)
+    operator = Operator(settings, access, say)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: operator.finish())
+    with operator:
+        if ready is not None:
+            ready(operator)
+        operator.wait()
+    if operator.failure is not None:
+        raise operator.failure

@@ -1,0 +1,197 @@
+"""Whatever is decided, and whatever happens to pods meanwhile: the next steps are safe, and lead there.
+
+A small cluster does what `steps` says, late and in any order, while homes change and pods fail, vanish and are
+refused. It stands for the API server and the kubelets together; the rules under test are the real ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sterna.backends.kubernetes.homes import current_of, read_home, written_home
+from sterna.backends.kubernetes.jobs import KubeJob, PodState, Seat, Submitted
+from sterna.backends.kubernetes.lifecycle import Fate, judge
+from sterna.backends.kubernetes.phases import is_running
+from sterna.backends.kubernetes.replicas import Need, Steps, changes_in_place, need_of, seats, steps
+from sterna.model.cluster import NOWHERE, Home
+from sterna.model.job import Resizing
+from tests.unit.backends_kubernetes.replica_builders import NODES, kube_job, pod, submitted, tf_job
+
+CAPACITY = 4000
+"""Thousandths of devices on each node."""
+LIMIT = 4
+
+JOBS = {
+    "parameter servers": tf_job(workers=2, ps=2, minimum=1, maximum=LIMIT, backoff_limit=10**9),
+    "in place": submitted(workers=2, minimum=1, maximum=LIMIT, resizing=Resizing.IN_PLACE, backoff_limit=10**9),
+    "by restart": submitted(workers=2, minimum=1, maximum=LIMIT, backoff_limit=10**9),
+}
+
+rows = st.integers(0, 2)
+"""Few nodes, so that homes overlap."""
+
+
+@st.composite
+def homes(draw: st.DrawFn, servers: int) -> Home:
+    """Somewhere, or nowhere."""
+    runs = draw(st.dictionaries(rows, st.integers(1, 2), max_size=2))
+    if not runs:
+        return NOWHERE
+    beside = draw(st.lists(rows, min_size=servers, max_size=servers))
+    return Home(tuple(runs.items()), tuple(Counter(beside).items()))
+
+
+class Cluster:
+    """One job, and nodes that have room for it and little else."""
+
+    def __init__(self, of: Submitted) -> None:
+        self.job: KubeJob = kube_job(of, attempt=0)
+        self.home: Home = NOWHERE
+        self.foreign = dict.fromkeys(NODES, 0)
+        """Devices that others hold."""
+        self.now = 0.0
+
+    @property
+    def seats(self) -> list[Seat]:
+        return seats(self.job.submitted, self.home, NODES, current_of(self.job))
+
+    def used(self, node: str) -> int:
+        live = [each for each in self.job.pods.values() if each.node == node and not each.is_terminated]
+        return self.foreign[node] + sum(need_of(self.job.submitted, each.type).devices for each in live)
+
+    def has_room(self, node: str, need: Need) -> bool:
+        return self.used(node) + need.devices <= CAPACITY
+
+    def plan(self) -> Steps:
+        verdict = judge(self.job, self.now, self.seats)
+        if verdict.fate is Fate.STOPPED:
+            self.job.memory.started_at = None
+        replaced = tuple(self.job.pods) if verdict.fate is Fate.RESTART else verdict.replicas
+        found = steps(self.job, self.seats, self.has_room, self.now, replaced)
+        assert found == steps(self.job, self.seats, self.has_room, self.now, replaced)
+        return found
+
+    def carry_out(self, plan: Steps) -> None:
+        """As the caller of `steps` does: what is asked for is laid over at once."""
+        wanted = self.seats
+        for seat in plan.create:
+            assert (seat.type, seat.index) not in self.job.pods, "a name was used twice"
+            self.job.memory.attempt = plan.attempt
+            made = pod(seat, PodState.PENDING, plan.attempt, wanted)
+            self.job.pods[seat.type, seat.index] = made
+        for each in plan.delete:
+            assert not each.is_deleting
+            each.is_deleting = True
+        self.check()
+
+    def check(self) -> None:
+        live = [each for each in self.job.pods.values() if not each.is_terminated]
+        if not changes_in_place(self.job.submitted):
+            assert len({each.attempt for each in live}) <= 1, "two attempts at once"
+        for node in NODES:
+            assert self.used(node) <= CAPACITY, "more than the node has"
+
+    def everything_advances(self) -> None:
+        """Pods that were asked to go are gone, the others run, and time passes."""
+        self.now += 400.0
+        for key in list(self.job.pods):
+            self.one_advances(key)
+            if key in self.job.pods and self.job.pods[key].is_deleting:
+                self.one_advances(key)
+
+    def one_advances(self, key: tuple[str, int]) -> None:
+        """What was asked to go ends, then is gone; what is new runs."""
+        row = self.job.pods[key]
+        if row.is_deleting and row.is_terminated:
+            del self.job.pods[key]
+        elif row.is_deleting:
+            row.is_terminated = True
+        elif row.state is PodState.PENDING:
+            row.state = PodState.RUNNING
+        if is_running(self.job, self.seats) and self.job.memory.started_at is None:
+            self.job.memory.started_at = self.now
+
+
+EVENTS = ("decide", "decide", "advance", "advance", "step", "step", "fail", "refuse", "vanish", "crowd")
+
+
+def happen(cluster: Cluster, event: str, data: st.DataObject) -> None:
+    job = cluster.job
+    if event == "decide":
+        cluster.home = data.draw(homes(job.submitted.shape.ps))
+    elif event == "advance":
+        cluster.everything_advances()
+    elif event == "step" and job.pods:
+        cluster.one_advances(data.draw(st.sampled_from(sorted(job.pods))))
+    elif event == "crowd":
+        node = data.draw(st.sampled_from(NODES))
+        cluster.foreign[node] = data.draw(st.integers(0, max(0, CAPACITY - cluster.used(node)) // 1000)) * 1000
+    elif job.pods:
+        key = data.draw(st.sampled_from(sorted(job.pods)))
+        if event == "vanish":
+            del job.pods[key]
+        elif not job.pods[key].is_terminated:
+            row = job.pods[key]
+            row.state, row.is_terminated = PodState.FAILED, True
+            row.exit_code, row.reason = (1, "") if event == "fail" else (None, "OutOfcpu")
+    cluster.check()
+    if data.draw(st.integers(0, 3)):
+        cluster.carry_out(cluster.plan())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(JOBS)), st.lists(st.sampled_from(EVENTS), min_size=10, max_size=30), st.data())
+def test_whatever_happens_steps_are_safe_and_lead_to_where_a_job_shall_sit(
+    which: str, events: Sequence[str], data: st.DataObject
+) -> None:
+    """DRAGON-12, DRAGON-24, DRAGON-25, DRAGON-50."""
+    cluster = Cluster(JOBS[which])
+    for event in events:
+        happen(cluster, event, data)
+    cluster.foreign = dict.fromkeys(NODES, 0)
+    for _ in range(12):
+        cluster.carry_out(cluster.plan())
+        cluster.everything_advances()
+    assert cluster.plan().is_settled
+    where = Counter(each.node for each in cluster.job.pods.values() if each.type == "worker")
+    assert where == Counter({NODES[row]: count for row, count in cluster.home.workers})
+    if not changes_in_place(cluster.job.submitted):
+        assert {each.home for each in cluster.job.pods.values()} <= {written_home(cluster.seats)}
+    if cluster.home.workers:
+        assert ("worker", 0) in cluster.job.pods
+        assert sum(each.type == "ps" for each in cluster.job.pods.values()) == cluster.job.submitted.shape.ps
+
+
+@given(homes(2), homes(2))
+def test_who_can_stay_stays_and_keeps_its_index(before: Home, after: Home) -> None:
+    """DRAGON-28, DRAGON-32."""
+    of = JOBS["parameter servers"]
+    old = seats(of, before, NODES, {})
+    new = seats(of, after, NODES, {(seat.type, seat.index): seat.node for seat in old})
+    kept = set(old) & set(new)
+    for kind in ("ps", "worker"):
+        stay = sum((_nodes(old, kind) & _nodes(new, kind)).values())
+        lost_to_worker_0 = 1 if kind == "worker" and old and new else 0
+        assert sum(seat.type == kind for seat in kept) >= stay - lost_to_worker_0
+    assert len({seat[:2] for seat in new}) == len(new)
+
+
+@given(homes(2))
+def test_seats_of_an_unchanged_home_never_change(home: Home) -> None:
+    for of in JOBS.values():
+        once = seats(of, home._replace(ps=home.ps if of.shape.ps else ()), NODES, {})
+        current = {(seat.type, seat.index): seat.node for seat in once}
+        assert seats(of, home._replace(ps=home.ps if of.shape.ps else ()), NODES, current) == once
+
+
+@given(st.sets(st.builds(Seat, st.sampled_from(["ps", "worker"]), st.integers(0, 50), st.sampled_from(NODES))))
+def test_a_home_is_read_as_it_was_written(gang: set[Seat]) -> None:
+    assert read_home(written_home(gang)) == sorted(gang)
+
+
+def _nodes(gang: Sequence[Seat], kind: str) -> Counter[str]:
+    return Counter(seat.node for seat in gang if seat.type == kind)

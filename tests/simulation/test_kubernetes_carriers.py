@@ -1,0 +1,270 @@
+"""Jobs that others carry out, or that are pods themselves: MPIJobs, plain pods and SharePods, also through crashes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, MPI_JOBS, PODS, SHARE_PODS, TF_JOBS
+from sterna.backends.kubernetes.homes import gpu_number
+from sterna.model.cluster import Home
+from sterna.model.plan import Action, Kind, Outcome
+from sterna.model.snapshot import JobKey
+from tests.fakes.kube_client import Faults
+from tests.fakes.kube_store import Object
+from tests.simulation.kubernetes_kubeshare import GPU_ID, FakeKubeShare
+from tests.simulation.kubernetes_mpi import FakeMpiOperator, an_mpi_job
+from tests.simulation.kubernetes_runs import Cluster, is_over
+
+ROUGH = Faults(lost_before=0.02, lost_after=0.02, conflict=0.05, too_many=0.05, expired=0.01, broken=0.01)
+
+
+def a_cluster(seed: int = 0, faults: Faults | None = None, *, nodes: int = 2, gpus: int = 4) -> Cluster:
+    cluster = Cluster(seed, faults)
+    for number in range(nodes):
+        cluster.nodes.add(f"node-{number}", gpus=gpus)
+    return cluster
+
+
+# MPIJobs.
+
+
+def workers_of(cluster: Cluster, job: str) -> dict[str, str]:
+    """Workers that run, and their nodes."""
+    pods = [pod for pod in cluster.pods(f"{job}-worker") if pod["status"]["phase"] == "Running"]
+    return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
+
+
+def test_an_mpi_job_is_scaled_in_place_and_its_workers_are_bound_by_us() -> None:
+    """VODA-67: the first workers stay what they are."""
+    cluster = a_cluster()
+    FakeMpiOperator(cluster.kube)
+    cluster.start()
+    cluster.kube.create(MPI_JOBS, an_mpi_job("big", 2, 6, seconds=60.0))
+    cluster.run(5.0)
+    assert len(workers_of(cluster, "big")) == 6
+    uid = cluster.kube.get(PODS, "big-worker-0")["metadata"]["uid"]
+    cluster.kube.create(MPI_JOBS, an_mpi_job("late", 4, seconds=10.0))
+    cluster.run(6.0)
+    assert len(workers_of(cluster, "late")) == 4
+    assert sorted(workers_of(cluster, "big")) == [f"big-worker-{index}" for index in range(4)]
+    assert cluster.kube.get(PODS, "big-worker-0")["metadata"]["uid"] == uid
+    cluster.run(90.0)
+    assert [job["metadata"]["annotations"]["sterna.dev/phase"] for job in cluster.kube.items(MPI_JOBS)] == [
+        "Succeeded",
+        "Succeeded",
+    ]
+
+
+def test_an_mpi_job_without_room_is_suspended_and_resumed_under_its_name() -> None:
+    """VODA-65."""
+    cluster = a_cluster()
+    FakeMpiOperator(cluster.kube)
+    cluster.start()
+    cluster.submit("holder", 6, seconds=20.0)
+    cluster.run(3.0)
+    cluster.kube.create(MPI_JOBS, an_mpi_job("waits", 4, seconds=5.0))
+    cluster.run(5.0)
+    waits = cluster.kube.get(MPI_JOBS, "waits")
+    assert waits["spec"]["runPolicy"]["suspend"] is True
+    assert waits["metadata"]["annotations"]["sterna.dev/phase"] == "Waiting"
+    assert cluster.pods("waits") == []
+    cluster.run(40.0)
+    assert cluster.kube.get(MPI_JOBS, "waits")["metadata"]["annotations"]["sterna.dev/phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mpi_jobs_survive_faults_and_crashes(seed: int) -> None:
+    cluster, luck = a_cluster(seed, ROUGH), random.Random(seed)
+    FakeMpiOperator(cluster.kube)
+    cluster.start()
+    for number in range(5):
+        least = luck.choice([1, 2, 4])
+        most = least + luck.randrange(4)
+        cluster.kube.create(MPI_JOBS, an_mpi_job(f"job-{number}", least, most, luck.uniform(5.0, 20.0)))
+        cluster.run(luck.uniform(0.0, 5.0))
+        if luck.random() < 0.5:
+            cluster.crash(luck.uniform(0.1, 3.0))
+    cluster.kube.heal()
+    cluster.run(600.0)
+    phases = {job["metadata"]["name"]: _phase(job) for job in cluster.kube.items(MPI_JOBS)}
+    assert phases == {f"job-{number}": "Succeeded" for number in range(5)}
+
+
+def _phase(job: Object) -> str:
+    phase: str = job["metadata"]["annotations"].get("sterna.dev/phase", "")
+    return phase
+
+
+# Plain pods.
+
+
+def a_plain_pod(cluster: Cluster, name: str, node: str, seconds: float = 60.0) -> None:
+    """As SpeCon's users have them, placed by whoever places pods."""
+    meta = {"name": name, "labels": {"sterna.dev/job": name}, "annotations": {"fake/run-seconds": str(seconds)}}
+    spec = {"nodeName": node, "containers": [{"name": "train", "image": "train"}]}
+    cluster.kube.create(PODS, {"metadata": meta, "spec": spec})
+
+
+def move(cluster: Cluster, name: str, node: int) -> None:
+    assert cluster.operator is not None
+    backend = cluster.operator.backend
+    snapshot = backend.observe()
+    row = next(row for row in range(len(snapshot.jobs)) if snapshot.jobs.name_of(row) == f"default/{name}")
+    key = JobKey(snapshot.jobs.key.item(row))
+    action = Action(Kind.MIGRATE, key, row, snapshot.home_of(row), Home(((node, 1),)))
+    assert list(backend.apply([action])) == [Outcome.APPLIED]
+
+
+def test_a_plain_pod_is_left_to_its_own_scheduler_until_it_has_a_node() -> None:
+    """DRAGON-90."""
+    cluster = a_cluster()
+    cluster.start()
+    meta = {"name": "job1", "labels": {"sterna.dev/job": "job1"}}
+    cluster.kube.create(PODS, {"metadata": meta, "spec": {"containers": [{"name": "x", "image": "x"}]}})
+    cluster.run(10.0)
+    assert cluster.operator is not None
+    assert len(cluster.operator.backend.observe().jobs) == 0
+    assert "nodeName" not in cluster.kube.get(PODS, "job1")["spec"]
+
+
+def test_a_plain_pod_moves_under_its_name_and_what_was_written_down_is_removed() -> None:
+    """DRAGON-88, 89."""
+    cluster = a_cluster()
+    cluster.start()
+    a_plain_pod(cluster, "job1", "node-0")
+    cluster.run(5.0)
+    move(cluster, "job1", 1)
+    cluster.run(5.0)
+    pod = cluster.kube.get(PODS, "job1")
+    assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == ("node-1", "Running")
+    assert cluster.kube.items(CONFIG_MAPS) == []
+    cluster.run(100.0)
+    assert cluster.kube.get(PODS, "job1")["metadata"]["annotations"]["sterna.dev/phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize("moment", [round(0.05 * step, 2) for step in range(24)])
+def test_a_crash_at_any_moment_of_a_move_loses_nothing(moment: float) -> None:
+    cluster = a_cluster()
+    cluster.start()
+    a_plain_pod(cluster, "job1", "node-0")
+    cluster.run(5.0)
+    move(cluster, "job1", 1)
+    cluster.run(moment)
+    cluster.crash(0.3)
+    cluster.run(20.0)
+    pod = cluster.kube.get(PODS, "job1")
+    assert pod["status"]["phase"] == "Running"
+    assert cluster.kube.items(CONFIG_MAPS) == []
+    cluster.run(100.0)
+    assert cluster.kube.get(PODS, "job1")["status"]["phase"] == "Succeeded"
+
+
+def test_a_plain_pod_that_its_user_deletes_is_gone_for_good() -> None:
+    cluster = a_cluster()
+    cluster.start()
+    a_plain_pod(cluster, "job1", "node-0")
+    cluster.run(5.0)
+    cluster.kube.delete(PODS, "job1")
+    cluster.run(20.0)
+    assert cluster.pods() == []
+    assert cluster.operator is not None
+    assert cluster.operator.backend.world.entries == {}
+
+
+# SharePods.
+
+
+def a_sharing_job(name: str, request: str, seconds: float = 15.0) -> Object:
+    shares = {"kubeshare/gpu_request": request, "kubeshare/gpu_limit": "1.0", "kubeshare/gpu_mem": "1000000"}
+
+    def replicas(annotations: dict[str, str]) -> Object:
+        limits = {"cpu": "500m", "memory": "256Mi"}
+        container = {"name": "tensorflow", "image": "train", "resources": {"limits": limits}}
+        template = {"metadata": {"annotations": annotations}, "spec": {"containers": [container]}}
+        return {"replicas": 1, "restartPolicy": "OnFailure", "template": template}
+
+    return {
+        "metadata": {"name": name, "annotations": {"DRAGON_KUBESHARE": "true"}},
+        "spec": {
+            "min-instances": 1,
+            "max-instances": 1,
+            "cleanPodPolicy": "All",
+            "tfReplicaSpecs": {"PS": replicas({}), "Worker": replicas({**shares, "fake/run-seconds": str(seconds)})},
+        },
+    }
+
+
+def shares_of(cluster: Cluster) -> dict[str, tuple[str, int]]:
+    """Node and number of the GPU of every worker."""
+    return {
+        each["metadata"]["name"]: (each["spec"]["nodeName"], gpu_number(each["metadata"]["annotations"][GPU_ID]))
+        for each in cluster.kube.items(SHARE_PODS)
+        if GPU_ID in each["metadata"]["annotations"]
+    }
+
+
+def test_workers_that_need_a_part_of_a_gpu_share_one_and_the_rest_waits() -> None:
+    """DRAGON-35, 36, 41."""
+    cluster = a_cluster(nodes=1, gpus=1)
+    FakeKubeShare(cluster.kube)
+    cluster.start()
+    for name in ("a", "b", "c"):
+        cluster.kube.create(TF_JOBS, a_sharing_job(name, "0.5"))
+    cluster.run(8.0)
+    assert shares_of(cluster) == {"a-worker-0": ("node-0", 0), "b-worker-0": ("node-0", 0)}
+    assert cluster.phases(TF_JOBS) == {"a": "Running", "b": "Running", "c": "Waiting"}
+    cluster.run(60.0)
+    assert cluster.phases(TF_JOBS) == {"a": "Succeeded", "b": "Succeeded", "c": "Succeeded"}
+    assert [pod["metadata"]["name"] for pod in cluster.pods() if not is_over(pod)] == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_jobs_on_parts_of_gpus_survive_faults_and_crashes(seed: int) -> None:
+    cluster, luck = a_cluster(seed, ROUGH, gpus=2), random.Random(seed)
+    FakeKubeShare(cluster.kube)
+    cluster.start()
+    for number in range(8):
+        request = luck.choice(["0.3", "0.5", "0.7", "1.0"])
+        cluster.kube.create(TF_JOBS, a_sharing_job(f"job-{number}", request, luck.uniform(5.0, 20.0)))
+        cluster.run(luck.uniform(0.0, 4.0))
+        if luck.random() < 0.4:
+            cluster.crash(luck.uniform(0.1, 3.0))
+        _no_gpu_is_shared_by_too_many(cluster)
+    cluster.kube.heal()
+    cluster.run(600.0)
+    assert cluster.phases(TF_JOBS) == {f"job-{number}": "Succeeded" for number in range(8)}
+
+
+def _no_gpu_is_shared_by_too_many(cluster: Cluster) -> None:
+    taken: dict[tuple[str, str], float] = {}
+    for share in cluster.kube.items(SHARE_PODS):
+        annotations = share["metadata"]["annotations"]
+        if GPU_ID in annotations and not share["metadata"].get("deletionTimestamp"):
+            gpu = (share["spec"]["nodeName"], annotations[GPU_ID])
+            taken[gpu] = taken.get(gpu, 0.0) + float(annotations["kubeshare/gpu_request"])
+    assert all(part <= 1.0 + 1e-9 for part in taken.values()), taken
+
+
+def test_somebodys_urgent_share_pod_gets_a_node_and_a_gpu_before_jobs_do() -> None:
+    """DRAGON-40."""
+    cluster = a_cluster(nodes=1, gpus=1)
+    FakeKubeShare(cluster.kube)
+    cluster.start()
+    cluster.kube.create(TF_JOBS, a_sharing_job("job", "0.5", seconds=1000.0))
+    cluster.run(3.0)
+    annotations = {
+        "lsalab.nthu/priority": "high",
+        "kubeshare/gpu_request": "0.4",
+        "kubeshare/gpu_limit": "1.0",
+        "kubeshare/gpu_mem": "1000",
+    }
+    container = {"name": "x", "image": "x", "resources": {"limits": {"cpu": "1"}}}
+    cluster.kube.create(
+        SHARE_PODS, {"metadata": {"name": "urgent", "annotations": annotations}, "spec": {"containers": [container]}}
+    )
+    cluster.run(3.0)
+    urgent = cluster.kube.get(SHARE_PODS, "urgent")
+    assert urgent["spec"]["nodeName"] == "node-0"
+    assert urgent["metadata"]["annotations"][GPU_ID] == "aaaaa"

@@ -1,0 +1,198 @@
+"""Which node is overloaded, and where a worker goes that was asked to leave it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from sterna.backends.kubernetes.jobs import KubeJob, PodState, Seat
+from sterna.backends.kubernetes.monitor.batch import MoveRequest
+from sterna.backends.kubernetes.overload import Dropped, Found, NodeInfo, Relocation, is_overloaded, relocated
+from tests.unit.backends_kubernetes.replica_builders import kube_job, pod, submitted, tf_job
+
+
+def node(cpus: int = 0, memory: int = 0, **more: Any) -> NodeInfo:
+    """One of 10 cores, 10 kB and 2 GPUs, of which so much may be used by the limits of its pods."""
+    usual: dict[str, Any] = {"cpu_total": 10_000, "mem_total": 10_000, "gpu_total": 2, "cpu_free": 10_000 - cpus}
+    usual |= {"mem_free": 10_000 - memory, "gpu_free_count": 2, "cpu_max_request": cpus, "mem_max_request": memory}
+    return NodeInfo(**(usual | more))
+
+
+def worker(name: str = "mnist", index: int = 0, on: str = "a", job: KubeJob | None = None, **more: Any) -> Found:
+    """Asks for one core and no memory."""
+    row = pod(Seat("worker", index, on), job=name, **({"devices": 0} | more))
+    row.uid = f"uid-{name}-{index}"
+    return Found(job or kube_job(submitted(name=name, devices=0), row), row)
+
+
+def finder(*known: Found) -> Callable[[MoveRequest], Found | None]:
+    by_name = {found.pod.key.partition("/")[2]: found for found in known}
+    return lambda request: by_name.get(request.pod)
+
+
+def moved(infos: dict[str, NodeInfo], *known: Found, **choices: Any) -> tuple[list[Relocation], list[Dropped]]:
+    requests = [MoveRequest(found.pod.node, found.pod.key.partition("/")[2]) for found in known]
+    return relocated(requests, finder(*known), choices.get("accepts", lambda found, node: True), infos)
+
+
+def targets(infos: dict[str, NodeInfo], *known: Found, **choices: Any) -> list[str]:
+    return [move.target for move in moved(infos, *known, **choices)[0]]
+
+
+# Overload, DRAGON-64.
+
+
+def test_a_node_s_score_is_half_its_cpu_limits_and_half_its_memory_limits() -> None:
+    assert node(5_000, 1_000).score == pytest.approx(0.5 * 0.5 + 0.5 * 0.1)
+    assert NodeInfo().score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("loads", "threshold", "overloaded"),
+    [
+        ([9_000, 1_000, 1_000, 1_000], 1.0, True),
+        ([9_000, 1_000, 1_000, 1_000], 2.0, False),
+        ([5_000, 5_000, 5_000], 0.0, False),
+        ([9_000], 1.0, False),
+        ([6_000, 4_000], 1.0, False),
+        ([6_000, 4_000], 0.9, True),
+    ],
+    ids=["far above", "not far enough", "all alike", "alone", "exactly one deviation", "just above"],
+)
+def test_overload_is_told_by_the_population_s_standard_deviation(
+    loads: list[int], threshold: float, overloaded: bool
+) -> None:
+    infos = {f"n{number}": node(load, load) for number, load in enumerate(loads)}
+    assert is_overloaded("n0", infos, threshold) is overloaded
+
+
+def test_a_node_of_which_nothing_is_known_is_not_overloaded() -> None:
+    assert not is_overloaded("unknown", {"a": node(9_000), "b": node()})
+    assert not is_overloaded("a", {})
+
+
+# Targets, DRAGON-70 and 71.
+
+
+def test_a_worker_goes_to_the_node_with_the_smallest_score() -> None:
+    infos = {"a": node(9_000, 9_000), "b": node(4_000, 4_000), "c": node(2_000, 2_000)}
+    assert targets(infos, worker()) == ["c"]
+
+
+def test_equally_good_nodes_are_taken_by_name() -> None:
+    infos = {"a": node(9_000, 9_000), "c": node(1_000), "b": node(1_000)}
+    assert targets(infos, worker()) == ["b"]
+
+
+def test_a_worker_stays_if_its_node_would_be_as_good_without_it() -> None:
+    infos = {"a": node(1_000), "b": node()}
+    moves, dropped = moved(infos, worker())
+    assert moves == []
+    assert "mnist-worker-0" in dropped[0].why
+
+
+@pytest.mark.parametrize(
+    "lack",
+    [{"cpu_free": 999}, {"mem_free": 99}, {"gpu_free_count": 0}],
+    ids=["cpu", "memory", "gpu"],
+)
+def test_a_node_without_room_is_no_target(lack: dict[str, int]) -> None:
+    infos = {"a": node(9_000, 9_000), "b": node(4_000, 4_000), "c": node(**lack)}
+    assert targets(infos, worker(memory_bytes=100, devices=1000)) == ["b"]
+
+
+def test_a_part_of_a_gpu_fits_beside_others() -> None:
+    shared = node(gpu_free_count=0, gpu_free={"abcde": {"request": 500, "memory": 1}})
+    infos = {"a": node(9_000, 9_000), "b": shared}
+    assert targets(infos, worker(devices=400)) == ["b"]
+    assert targets(infos, worker(devices=600)) == []
+
+
+def test_a_node_that_does_not_accept_the_pod_is_no_target() -> None:
+    infos = {"a": node(9_000, 9_000), "b": node(), "c": node(3_000)}
+    assert targets(infos, worker(), accepts=lambda found, name: name != "b") == ["c"]
+
+
+def test_a_node_that_is_gone_has_nobody_to_move() -> None:
+    assert targets({"b": node()}, worker()) == []
+
+
+def test_limits_count_where_pods_have_them() -> None:
+    """DRAGON-64: a worker that asks for little and may use much weighs much."""
+    infos = {"a": node(5_000), "b": node(4_500)}
+    assert targets(infos, worker()) == []
+    infos = {"a": node(9_000), "b": node(2_000)}
+    assert targets(infos, worker(limit_cpus=8_000)) == []
+
+
+def test_many_requests_from_one_node_are_answered_one_by_one() -> None:
+    """DRAGON-75."""
+    infos = {"a": node(4_000), "b": node()}
+    leaving = [worker(f"job{number}") for number in range(4)]
+    assert targets(infos, *leaving) == ["b", "b"], "the third would find b no better than a"
+    infos = {"a": node(8_000), "b": node(), "c": node()}
+    assert targets(infos, *[worker(f"job{number}") for number in range(4)]) == ["b", "c", "b", "c"]
+
+
+def test_a_pod_for_which_two_ask_moves_once() -> None:
+    infos = {"a": node(9_000), "b": node(), "c": node()}
+    twice = worker()
+    assert targets(infos, twice, twice) == ["b"]
+
+
+# Requests that come to nothing, DRAGON-69, 73, 79.
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (worker(on="b"), "is on node 'b'"),
+        (Found(kube_job(tf_job()), pod(Seat("ps", 0, "a"))), "is a ps"),
+        (worker(is_deleting=True), "does not run"),
+        (worker(state=PodState.PENDING), "does not run"),
+        (worker(job=kube_job(submitted(), replica_moves={"worker-0": 3})), "moved 3 times"),
+        (worker()._replace(steps_left=5.0), "about to end"),
+    ],
+    ids=["another node", "parameter server", "deleted", "not running", "moved three times", "about to end"],
+)
+def test_a_request_that_cannot_be_met_is_dropped_with_a_sentence(found: Found, why: str) -> None:
+    infos = {"a": node(9_000), "b": node()}
+    request = MoveRequest("a", "mnist-worker-0")
+    moves, dropped = relocated([request], lambda _: found, lambda *_: True, infos)
+    assert moves == []
+    assert why in dropped[0].why
+    assert dropped[0].request is request
+
+
+def test_a_request_for_an_unknown_pod_is_dropped() -> None:
+    moves, dropped = relocated([MoveRequest("a", "x")], lambda _: None, lambda *_: True, {"a": node()})
+    assert (moves, len(dropped)) == ([], 1)
+
+
+def test_a_worker_may_move_up_to_three_times_whatever_others_of_its_job_did() -> None:
+    """DRAGON-73."""
+    infos = {"a": node(9_000), "b": node()}
+    rows = [pod(Seat("worker", index, "a"), devices=0) for index in range(2)]
+    job = kube_job(submitted(workers=2), *rows, replica_moves={"worker-0": 3, "worker-1": 2}, moves=5)
+    assert targets(infos, Found(job, rows[1], math.nan)) == ["b"]
+    assert targets(infos, Found(job, rows[0], math.nan)) == []
+
+
+def test_cluster_info_is_spelled_as_container_migration_spells_it() -> None:
+    told = msgspec.json.decode(msgspec.json.encode(node(1_000, 2_000)))
+    assert told == {
+        "CpuTotal": 10_000,
+        "MemTotal": 10_000,
+        "GpuTotal": 2,
+        "GpuMemTotal": 0,
+        "CpuFree": 9_000,
+        "MemFree": 8_000,
+        "CpuMaxRequest": 1_000,
+        "MemMaxRequest": 2_000,
+        "GpuFreeCount": 2,
+        "GpuFree": {},
+    }

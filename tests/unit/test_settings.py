@@ -1,0 +1,113 @@
+"""The tree of settings: every one is described, has names of its own, and is offered by the command it belongs to."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from sterna.settings import (
+    DEFAULT_PLACEMENT,
+    Entry,
+    LeaseSettings,
+    OperatorSettings,
+    Settings,
+    entries,
+    entry,
+    placement_for,
+    tree_of,
+)
+
+ALL = list(entries())
+
+
+def _by_path(each: Entry) -> str:
+    return ".".join(each.path)
+
+
+@pytest.mark.parametrize("each", ALL, ids=_by_path)
+def test_every_setting_says_what_it_means_in_one_sentence(each: Entry) -> None:
+    words = each.words.partition("  [default: ")[0]
+    assert words[0].isupper()
+    assert words.endswith(".")
+    assert each.has_flag or each.is_in_chart, "a setting that nobody can make"
+    assert each.metavar or not each.has_flag or isinstance(each.default, bool)
+
+
+@pytest.mark.parametrize("command", ["operator", "monitor"])
+def test_no_two_settings_share_a_name(command: str) -> None:
+    mine = [each for each in ALL if each.path[0] == command and each.has_flag]
+    for names in ([each.flag for each in mine], [each.environment for each in mine]):
+        assert len(names) == len(set(names))
+
+
+def test_values_of_the_chart_have_places_of_their_own() -> None:
+    values = [each.value for each in ALL if each.is_in_chart]
+    assert len(values) == len(set(values))
+    assert not [value for value in values if any(other.startswith(f"{value}.") for other in values)]
+
+
+def test_a_setting_goes_by_one_name_in_every_form() -> None:
+    each = entry("operator.lease.duration_seconds")
+    assert each.flag == "--lease-duration"
+    assert each.environment == "STERNA_OPERATOR_LEASE_DURATION_SECONDS"
+    assert each.value == "operator.lease.durationSeconds"
+    assert entry("operator.leader_election").flag == "--leader-election/--no-leader-election"
+    assert entry("operator.replicas").flag == ""
+    assert entry("operator.kubeconfig").value == ""
+
+
+def test_older_systems_variables_are_understood() -> None:
+    """DRAGON's domain, container-migration's node, endpoint and (misspelt) threshold."""
+    aliases = {name for each in ALL for name in each.aliases}
+    assert aliases == {"CUSTOM_CLUSTER_DOMAIN", "NODE_NAME", "SERVER_ENDPOINT", "OVERLOAD_THREESHOLD"}
+
+
+def test_chosen_settings_are_laid_over_the_defaults() -> None:
+    chosen = tree_of(OperatorSettings, {"policy": "tiresias", "lease.name": "mine"})
+    assert chosen == OperatorSettings(policy="tiresias", lease=LeaseSettings(name="mine"))
+    assert tree_of(Settings, {}) == Settings()
+
+
+def test_the_lease_is_given_up_before_others_may_take_it() -> None:
+    lease = LeaseSettings()
+    assert lease.retry_seconds < lease.renew_seconds < lease.duration_seconds
+
+
+def test_a_policy_gets_the_placement_that_it_was_made_for() -> None:
+    assert placement_for("dragon:patience=10") == "pack"
+    assert placement_for("elastic-fifo") == DEFAULT_PLACEMENT
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # typer reads names that click is about to drop
+@pytest.mark.parametrize("command", ["operator", "monitor"])
+def test_the_command_offers_every_setting_and_no_other(command: str) -> None:
+    if find_spec(f"sterna.cli.{command}") is None:
+        pytest.skip(f"there is no command sterna {command} yet")
+    offered = _offered(command)
+    for each in (each for each in ALL if each.path[0] == command and each.has_flag):
+        flags, variables, default = offered.pop(each.flag.partition("/")[0])
+        assert set(each.flag.split("/")) == flags
+        assert variables == {each.environment, *each.aliases}
+        assert str("" if default is None else default) == str(each.default)  # a path that is not set is None
+    assert list(offered) == []
+
+
+def _offered(command: str) -> dict[str, tuple[set[str], set[str], object]]:
+    """Flags of a command, each with all its spellings, its variables and its default."""
+    import click
+    import typer
+
+    from sterna.cli.main import assembled
+
+    group = typer.main.get_command(assembled([command]))
+    assert isinstance(group, click.Group)
+    found = {}
+    for parameter in group.commands[command].params:
+        if not isinstance(parameter, click.Option) or "--help" in parameter.opts:
+            continue
+        names = parameter.envvar
+        variables = {names} if isinstance(names, str) else set(names or ())
+        flags = {*parameter.opts, *parameter.secondary_opts}
+        found[next(flag for flag in parameter.opts if flag.startswith("--"))] = (flags, variables, parameter.default)
+    return found

@@ -1,4 +1,4 @@
-"""How commands reach a running cluster: over the socket in its state folder, or at an address.
+"""How commands reach a running cluster: over the socket in its state folder, at an address, or through Kubernetes.
 
 The state folder is `--state`, else `$STERNA_STATE`, else `sterna` in the user's data folder. Kept light on purpose: a
 command that asks one question is over before a larger library would have been imported.
@@ -13,12 +13,14 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import typer
 
+from sterna.cli.where import chosen
 from sterna.cli.wire import Reply, ask, open_address, open_socket
 from sterna.errors import Bug, Retry, UserError
 
@@ -47,7 +49,12 @@ def state_folder(state: str | None) -> Path:
 
 
 def client(state: str | None = None, server: str | None = None) -> Client:
-    """The cluster that these options mean."""
+    """The cluster that these options mean, and those for Kubernetes that the command was given (`where.py`)."""
+    where = chosen(state, server)
+    if where is not None:
+        # By its name, because it carries all that Kubernetes needs, which other clusters do not.
+        found: Client = import_module("sterna.cli.cluster").opened(where)
+        return found
     if server:
         return Client(_Address.of(server))
     return Client(_Socket(state_folder(state)))

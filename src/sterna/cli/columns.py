@@ -57,9 +57,15 @@ TIMES = frozenset({"WAITING", "RUNNING", "TOTAL"})
 """Columns that change by themselves."""
 
 
+def identity(job: Row) -> str:
+    """By what a job is known when it has gone: in a Kubernetes cluster names are not enough."""
+    return str(job.get("uid") or job["name"])
+
+
 def job_cells(job: Row) -> tuple[str, ...]:
     """Voda's columns, and how far it is."""
-    return (job["name"], job["state"].capitalize(), str(job["workers"]), "local", *_times(job), _share(job))
+    scheduler = job.get("scheduler", "local")
+    return (job["name"], job["state"].capitalize(), str(job["workers"]), scheduler, *_times(job), _share(job))
 
 
 def wide_job_cells(job: Row) -> tuple[str, ...]:

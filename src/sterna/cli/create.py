@@ -17,15 +17,17 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print names only.")]
 def command(file: File, quiet: Quiet = False, state: State = None, server: ServerUrl = None) -> None:
     """Create every job in a file of manifests, or none.
 
-    TrainingJob, TFJob, MPIJob, PyTorchJob and Pod are understood. The container's command is run in this folder; its
-    image is not used.
+    TrainingJob, TFJob, MPIJob, PyTorchJob and Pod are understood. On this machine the container's command is run in
+    this folder, and its image is not used; in a Kubernetes cluster the objects are created.
 
     \b
     Examples:
       sterna create -f job.yaml
+      sterna create -f job.yaml --context lab -n team-a
       cat *.yaml | sterna create -f -
     """
     from sterna.cli.submit import new_key, show_created
+    from sterna.cli.where import chosen
     from sterna.errors import UserError
     from sterna.workloads.text import read_text
 
@@ -37,7 +39,7 @@ def command(file: File, quiet: Quiet = False, state: State = None, server: Serve
     except UserError as error:
         raise UserError(_named(str(error), source)) from None
     answer["notices"] = [_named(notice, source) for notice in answer["notices"]]
-    show_created(answer, quiet)
+    show_created(answer, quiet, chosen(state, server))
 
 
 def _named(sentence: str, source: str) -> str:

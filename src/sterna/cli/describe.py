@@ -42,6 +42,7 @@ def _job(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from sterna.cli.columns import clock
 
     yield "Name", job["name"]
+    yield "Namespace", job.get("namespace", "")
     yield "Kind", job["kind"]
     yield "State", job["state"].capitalize()
     yield "Why", job["reason"]
@@ -55,7 +56,8 @@ def _job(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Started", clock(job["first_started_at"])
     yield "Ended", clock(job["ended_at"])
     yield "Waited", as_in_go(job["waited_seconds"])
-    yield "Ran", f"{as_in_go(job['ran_seconds'])}, {job['cpu_seconds']:.1f} s of CPU"
+    cpu = "" if "namespace" in job else f", {job['cpu_seconds']:.1f} s of CPU"  # a cluster does not count it
+    yield "Ran", as_in_go(job["ran_seconds"]) + cpu
     yield "Progress", _progress(job)
     yield "Growth", job["growth"]
     yield "Ends in", _eta(job)

@@ -39,6 +39,7 @@ def command(
     \b
     Examples:
       sterna explain train-1
+      sterna explain train-1 --context lab
       sterna simulate --trace T --nodes 8x8 --policy srjf --journal run.jsonl
       sterna explain run.jsonl job-7
       sterna explain run.jsonl job-7 --at 3600
@@ -79,8 +80,11 @@ def _show(answer: Mapping[str, Any]) -> None:
     from sterna.story.words import duration
 
     out = console()
-    upto = f"round {answer['round']}, {answer['at_s']:,.0f} s after the journal's start"
-    out.print(f"{answer['job']} under {answer['policy']} / {answer['placement_rule']}, up to {upto}", soft_wrap=True)
+    is_journal = answer["round"] is not None
+    upto = f"up to round {answer['round']}, " if is_journal else ""
+    since = "the journal's start" if is_journal else "it was submitted"
+    rules = f"{answer['policy']} / {answer['placement_rule']}"
+    out.print(f"{answer['job']} under {rules}, {upto}{answer['at_s']:,.0f} s after {since}", soft_wrap=True)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)

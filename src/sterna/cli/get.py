@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from sterna.cli.client import Client, ServerUrl, State, client
-from sterna.cli.columns import TABLES, TIMES, aligned
+from sterna.cli.columns import TABLES, TIMES, aligned, identity
 from sterna.errors import UserError, did_you_mean
 
 What = Annotated[str, typer.Argument(metavar="jobs|nodes|events", help="What to list.")]
@@ -35,6 +35,7 @@ def command(
       sterna get jobs -o wide --watch
       sterna get nodes -o json
       sterna get events train-1
+      sterna get jobs --context lab -A
     """
     kind = _kind(what)
     if output not in ("", "wide", "json", "yaml"):
@@ -92,7 +93,7 @@ def _watch(cluster: Client, kind: str, names: Sequence[str], output: str) -> Non
     told: dict[str, tuple[str, ...]] = {}
     is_terminal = sys.stdout.isatty()
     for _, value in cluster.watch(kind=kind):
-        changed = [row for row in _changed(kind, value) if not names or _key(kind, row) in names]
+        changed = [row for row in _changed(kind, value) if not names or not _keys(kind, row).isdisjoint(names)]
         known.update((_identity(kind, row), row) for row in changed)
         for name in value["gone"] if kind == "jobs" else ():
             known.pop(name, None)
@@ -125,9 +126,11 @@ def _changed(kind: str, value: Any) -> list[dict[str, Any]]:
     return list(value["changed"] if kind == "jobs" else value)
 
 
-def _key(kind: str, row: dict[str, Any]) -> str:
-    return str(row["job"] if kind == "events" else row["name"])
+def _keys(kind: str, row: dict[str, Any]) -> set[str]:
+    """Names that it may be asked for by."""
+    name = str(row["job"] if kind == "events" else row["name"])
+    return {name, f"{row['namespace']}/{name}"} if "namespace" in row else {name}
 
 
 def _identity(kind: str, row: dict[str, Any]) -> str:
-    return str(row["number"] if kind == "events" else row["name"])
+    return str(row["number"]) if kind == "events" else identity(row)

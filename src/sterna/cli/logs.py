@@ -34,6 +34,7 @@ def command(
     Examples:
       sterna logs train-1
       sterna logs -f train-1 --replica worker-1 --tail 20
+      sterna logs train-1 --context lab
     """
     cluster = client(state, server)
     if tail >= 0:

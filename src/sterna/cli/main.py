@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -22,6 +22,7 @@ import click
 import typer
 
 from sterna.cli.usage import usage_sentence
+from sterna.cli.where import add_options
 from sterna.errors import Bug, Retry, UserError
 
 _COMMANDS = {
@@ -51,15 +52,19 @@ _COMMANDS = {
     "whatif": "whatif",
     "reproduce": "reproduce",
     "try-pattern": "try_pattern",
+    "operator": "operator",
+    "monitor": "monitor",
     "version": "version",
 }
 """The module of each command and, if it is not called `command`, its function."""
-_GROUPS = {"policy": "policy", "trace": "trace"}
+GROUPS = {"policy": "policy", "trace": "trace"}
 """Modules whose `app` has commands of its own."""
+EVERYTHING = (*_COMMANDS, *GROUPS)
 
 
-def assembled(arguments: Sequence[str]) -> typer.Typer:
-    """The application with the command that is asked for, which alone is imported; with all of them if none is."""
+def assembled(arguments: Sequence[str], offered: Collection[str] = EVERYTHING) -> typer.Typer:
+    """The application with the command that is asked for, which alone is imported; with all that are offered if none
+    is."""
     asked = arguments[0] if arguments else ""
     app = typer.Typer(
         name="sterna",
@@ -71,15 +76,15 @@ def assembled(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     app.callback()(_top)
-    is_known = asked in _COMMANDS or asked in _GROUPS
+    wanted = [asked] if asked in offered else offered
     for name, place in _COMMANDS.items():
-        if name == asked or not is_known:
+        if name in wanted:
             module, _, function = place.partition(":")
             found = import_module(f"sterna.cli.{module}")
             settings = getattr(found, "SETTINGS", None)
             app.command(name, context_settings=settings)(getattr(found, function or "command"))
-    for name, module in _GROUPS.items():
-        if name == asked or not is_known:
+    for name, module in GROUPS.items():
+        if name in wanted:
             app.add_typer(import_module(f"sterna.cli.{module}").app, name=name)
     return app
 
@@ -97,10 +102,10 @@ def _top(
 ) -> None: ...
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+def main(arguments: Sequence[str] | None = None, run: Callable[[list[str]], int] | None = None) -> int:
+    """Run one command, as `sterna` or in another way; its exit code."""
     try:
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        code = (run or _run)(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
@@ -115,9 +120,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    command = typer.main.get_command(assembled(arguments))
+    return run_as("sterna", EVERYTHING, arguments)
+
+
+def run_as(program: str, offered: Collection[str], arguments: list[str]) -> int:
+    """Run one of the commands that a program of this name offers."""
+    command = typer.main.get_command(assembled(arguments, offered))
+    add_options(command)
+    if {"-h", "--help"} & set(arguments):
+        from sterna.cli.arguments import explain_arguments
+
+        explain_arguments(command)
     command.context_settings["obj"] = tuple(arguments)
-    code: Any = command.main(arguments, prog_name="sterna", standalone_mode=False)
+    code: Any = command.main(arguments, prog_name=program, standalone_mode=False)
     return code if isinstance(code, int) else 0
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from sterna.cli.client import ServerUrl, State, client
+from sterna.cli.where import Where, chosen
 from sterna.errors import UserError
 
 SETTINGS = {"allow_interspersed_args": False}
@@ -22,9 +23,15 @@ SETTINGS = {"allow_interspersed_args": False}
 Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What every worker runs.")]
 Name = Annotated[str, typer.Option("--name", help="The job's name.  [default: from the command]")]
 Workers = Annotated[str, typer.Option("--workers", metavar="N|MIN:MAX", help="How many workers.")]
-Cpus = Annotated[str, typer.Option("--cpus", help="Cores of each worker: 1, 0.5.")]
+Cpus = Annotated[
+    str,
+    typer.Option(
+        "--cpus", help="Cores of each worker: 2, 0.5.  [default: 1; on shared nodes none]", show_default=False
+    ),
+]
 Memory = Annotated[str, typer.Option("--memory", help="Memory of each worker: 2Gi.")]
 Gpus = Annotated[str, typer.Option("--gpus", help="GPUs of each worker: 1, or a share such as 0.5.")]
+Image = Annotated[str, typer.Option("--image", help="What holds the command, in a Kubernetes cluster.")]
 Env = Annotated[
     list[str] | None, typer.Option("--env", "-e", metavar="NAME[=VALUE]", help="A variable; without a value, yours.")
 ]
@@ -51,9 +58,10 @@ def command(
     words: Command,
     name: Name = "",
     workers: Workers = "1",
-    cpus: Cpus = "1",
+    cpus: Cpus = "",
     memory: Memory = "",
     gpus: Gpus = "",
+    image: Image = "",
     env: Env = None,
     priority: Priority = 0,
     category: Category = "",
@@ -68,22 +76,28 @@ def command(
 ) -> None:
     """Run a command as a job of the cluster, in this folder.
 
-    It runs with the rights of the user who started the cluster.
+    It runs with the rights of the user who started the cluster. In a Kubernetes cluster it runs in an image instead.
 
     \b
     Examples:
       sterna submit -- python train.py --lr 0.1
       sterna submit --name mnist --workers 1:4 --cpus 2 -- python train.py
+      sterna submit --context lab --image team/mnist:3 --gpus 1 -- python train.py
     """
-    stem = _stem(words)
+    where = chosen(state, server)
+    if image and where is None:
+        raise UserError("--image is for Kubernetes clusters; add --context NAME, or leave it out.")
+    stem, is_here = _stem(words), server is None and where is None
+    needs = {"cpu": cpus, "memory": memory, "gpu": gpus}
     spec = {
-        "command": _found(words, is_here=server is None),
+        "command": _found(words, is_here),
         "workers": workers,
-        "resources": {"cpu": cpus, "memory": memory or None, "gpu": gpus or None},
-        "env": _variables(env or [], is_here=server is None),
+        "resources": {name: need for name, need in needs.items() if need},
+        "env": _variables(env or [], is_here),
         "priority": priority,
-        "category": category or (None if name else stem),
-        "progress": {"stdout": progress or None, "total": total},
+        **({"image": image} if image else {}),
+        **({"category": category or stem} if category or not name else {}),
+        "progress": {**({"stdout": progress} if progress else {}), "total": total},
         "grace": grace,
         "restartPolicy": restart,
         "resizing": resizing,
@@ -94,21 +108,23 @@ def command(
         "metadata": {"name": name or f"{stem}-{_random(5)}"},
         "spec": spec,
     }
-    cwd = os.getcwd() if server is None else ""
+    cwd = os.getcwd() if is_here else ""
     try:
         answer = client(state, server).create(json.dumps(job).encode(), True, cwd, new_key())
     except UserError as error:
         raise UserError(str(error).removeprefix("the request: ")) from None  # there is no file to look into
-    show_created(answer, quiet)
+    show_created(answer, quiet, where)
 
 
-def show_created(answer: dict[str, Any], is_quiet: bool = False) -> None:
+def show_created(answer: dict[str, Any], is_quiet: bool, where: Where | None) -> None:
     """Names of new jobs to stdout, notices to stderr."""
     notices = [*answer["notices"], *(notice for job in answer["jobs"] for notice in job["notices"])]
     for notice in dict.fromkeys(notices):
         print(f"note: {notice}", file=sys.stderr)
     for job in answer["jobs"]:
-        print(job["name"] if is_quiet else f"{job['name']} is submitted; follow it with: sterna logs -f {job['name']}")
+        follow = f"logs -f {job['name']}"
+        how = f"sterna {follow}" if where is None else where.as_typed(follow)
+        print(job["name"] if is_quiet else f"{job['name']} is submitted; follow it with: {how}")
 
 
 def _found(words: list[str], is_here: bool) -> list[str]:

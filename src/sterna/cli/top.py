@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.client import ServerUrl, State, client
+from sterna.cli.client import Client, ServerUrl, State, client
+from sterna.cli.columns import identity
+from sterna.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -32,8 +34,9 @@ def command(once: Once = False, state: State = None, server: ServerUrl = None) -
     cluster = client(state, server)
     seen: dict[str, Any] = {"jobs": {}, "nodes": [], "rules": {}, "events": []}
     if once or not sys.stdout.isatty():
-        seen["jobs"] = {job["name"]: job for job in cluster.get("jobs")}
-        seen |= {kind: cluster.get(kind) for kind in ("nodes", "rules", "events")}
+        seen["jobs"] = {identity(job): job for job in cluster.get("jobs")}
+        seen |= {kind: cluster.get(kind) for kind in ("nodes", "events")}
+        seen["rules"] = _rules(cluster)
         console().print(_drawn(seen, console().height))
         return
     out = console()
@@ -43,9 +46,17 @@ def command(once: Once = False, state: State = None, server: ServerUrl = None) -
             live.update(_drawn(seen, out.height), refresh=True)
 
 
+def _rules(cluster: Client) -> Any:
+    """Those of a Kubernetes cluster may be unknown, which is no reason to show nothing."""
+    try:
+        return cluster.get("rules")
+    except UserError:
+        return {}
+
+
 def _take(seen: dict[str, Any], kind: str, value: Any) -> None:
     if kind == "jobs":
-        seen["jobs"].update((job["name"], job) for job in value["changed"])
+        seen["jobs"].update((identity(job), job) for job in value["changed"])
         for name in value["gone"]:
             seen["jobs"].pop(name, None)
     elif kind == "events":

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sterna.cli.client import Client, ServerUrl, State, client
+from sterna.cli.columns import identity
 from sterna.errors import UserError, did_you_mean
 
 Names = Annotated[list[str], typer.Argument(metavar="JOB...", help="The jobs.")]
@@ -39,7 +40,7 @@ def command(
     if wanted not in _REACHED:
         raise UserError(f"--for {wanted}: {did_you_mean(wanted, _REACHED)}")
     cluster = client(state, server)
-    waiting = {name: cluster.get("jobs", name) for name in dict.fromkeys(names)}
+    waiting = {identity(job): job for job in (cluster.get("jobs", name) for name in dict.fromkeys(names))}
     ends_at = time.monotonic() + timeout if timeout else math.inf
     failed = _settle(waiting, list(waiting.values()), wanted) or _watched(cluster, waiting, wanted, ends_at)
     if failed:
@@ -52,30 +53,30 @@ def _watched(cluster: Client, waiting: dict[str, Any], wanted: str, ends_at: flo
     if not waiting:
         return ""
     for _, value in cluster.watch(until=ends_at, kind="jobs"):
-        gone = [name for name in waiting if name in value["gone"]]
+        gone = [key for key in waiting if key in value["gone"]]
         failed = _settle(waiting, value["changed"], wanted) or _vanished(waiting, gone, wanted)
         if failed or not waiting:
             return failed
     if time.monotonic() >= ends_at:
-        return f"{', '.join(waiting)} did not come so far in time."
+        return f"{', '.join(job['name'] for job in waiting.values())} did not come so far in time."
     return "The cluster ended; start it again with: sterna up."
 
 
 def _settle(waiting: dict[str, Any], changed: list[dict[str, Any]], wanted: str) -> str:
     """Strike off those that have arrived; a sentence if one never will."""
     for job in changed:
-        if job["name"] not in waiting:
+        if identity(job) not in waiting:
             continue
         if job["state"] in _REACHED[wanted]:
-            del waiting[job["name"]]
+            del waiting[identity(job)]
         elif job["state"] in _OVER and wanted != "deleted":
             return f"{job['name']} has {job['state']}: {job['reason']}"
     return ""
 
 
 def _vanished(waiting: dict[str, Any], gone: list[str], wanted: str) -> str:
-    for name in gone:
+    for key in gone:
         if wanted != "deleted":
-            return f"{name} was deleted."
-        del waiting[name]
+            return f"{waiting[key]['name']} was deleted."
+        del waiting[key]
     return ""

@@ -1,7 +1,7 @@
 """One question over HTTP, one answer: what commands need of the protocol, and no more.
 
-HTTP/1.0, so that an answer ends where the connection does. The standard library's client would do, but importing it
-(mail headers, certificates) takes as long as all the rest of a command that asks one question.
+A connection is for one question. The standard library's client would do, but importing it (mail headers, certificates)
+takes as long as all the rest of a command that asks one question.
 """
 
 from __future__ import annotations
@@ -44,8 +44,14 @@ class Reply:
         self._file.close()
         self._end.close()
 
+    @property
+    def _is_chunked(self) -> bool:
+        return self.headers.get("transfer-encoding", "").lower() == "chunked"
+
     def read(self) -> bytes:
         """All of the body."""
+        if self._is_chunked:
+            return b"".join(_chunks(self._file))
         text = self._file.read()
         if len(text) < int(self.headers.get("content-length", len(text))):
             raise ConnectionResetError("the answer was cut off")
@@ -53,7 +59,15 @@ class Reply:
 
     def lines(self) -> Iterator[bytes]:
         """The body's lines as they come."""
-        yield from self._file
+        if not self._is_chunked:
+            yield from self._file
+            return
+        rest = b""
+        for part in _chunks(self._file):
+            *whole, rest = (rest + part).split(b"\n")
+            yield from (line + b"\n" for line in whole)
+        if rest:
+            yield rest
 
     def wait_at_most(self, seconds: float) -> None:
         self._end.settimeout(seconds)
@@ -65,7 +79,11 @@ def ask(
     """Send a question and read the head of its answer. What the system refuses is raised as it is."""
     end = opens(timeout_seconds)
     try:
-        head = [f"{method} {path} HTTP/1.0", *(f"{name}: {value}" for name, value in headers.items())]
+        head = [
+            f"{method} {path} HTTP/1.1",
+            "Connection: close",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
         if body or method not in ("GET", "DELETE"):
             head.append(f"Content-Length: {len(body)}")
         end.sendall("\r\n".join([*head, "", ""]).encode("latin-1") + body)
@@ -100,6 +118,22 @@ def open_address(host: str, port: int, is_secure: bool, timeout_seconds: float |
     import ssl
 
     return ssl.create_default_context().wrap_socket(end, server_hostname=host)
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    """The parts of a body that comes in parts, each behind its size."""
+    while True:
+        try:
+            size = int(_line(file).partition(b";")[0], 16)
+        except ValueError:
+            raise ConnectionResetError("the answer was cut off") from None
+        part = file.read(size)
+        if len(part) < size:
+            raise ConnectionResetError("the answer was cut off")
+        _line(file)
+        if not size:
+            return
+        yield part
 
 
 def _line(file: BinaryIO) -> bytes:

@@ -278,6 +278,19 @@ def test_every_command_has_help_with_an_example(sterna: Sterna, name: str) -> No
     assert "--state" in run.out
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("get", "What to list."),
+        ("submit", "What every worker runs."),
+        ("scale", "Its workers: 2, 1:4"),
+        ("policy set", "name or name:key=value"),
+    ],
+)
+def test_positional_arguments_are_explained_too(sterna: Sterna, name: str, says: str) -> None:
+    assert says in sterna(*name.split(), "--help").out
+
+
 @pytest.mark.parametrize("arguments", [["get", "jobs"], ["submit", "--", "true"]])
 def test_asking_a_cluster_imports_nothing_heavy(cluster: Served, arguments: list[str]) -> None:
     heavy = ("numpy", "rich", "yaml", "msgspec", "pydantic", "fastapi", "http.client", "ssl", "asyncio")

@@ -1,7 +1,8 @@
 # Everything a newcomer needs, each target in an environment of its own making. `make` alone lists the targets.
 #
 # Set PYTHON to choose an interpreter, BENCH=full for the long benchmarks, BENCH_ARGS for more (--only decide), and
-# DEMO_ARGS likewise (--seconds 10).
+# DEMO_ARGS likewise (--seconds 10). The Kubernetes of the tests is built once into the user's cache; where one is at
+# hand, KUBEBUILDER_ASSETS names the folder of its programs.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -14,12 +15,13 @@ DEMO_ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-for-pyproject
 OUT := out
+CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kubectl mpi-operator helm
 
-.PHONY: help demo compare test test-browser check format docs bench clean
+.PHONY: help demo compare test test-browser test-kubernetes test-nodes check format docs bench bench-kubernetes clean
 
 help: ## Show this list
 	@echo "Sterna: a scheduler for deep-learning training. Targets:"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Made anew only when pyproject.toml changes, so that a second `make test` starts at once.
 $(STAMP): pyproject.toml
@@ -52,6 +54,22 @@ test-browser: $(STAMP) ## Look at the page with a real browser; says so and pass
 	@echo "==> looking at the page with a browser"
 	@$(BIN)/python -m pytest -q tests/e2e/test_page.py
 
+# Without Go and without a Kubernetes at hand the tests say what to install, and are left out.
+test-kubernetes: $(STAMP) ## Run the operator against a real control plane; the first time builds it, some ten minutes
+	@echo "==> having a control plane ready"
+	@$(BIN)/python -m tests.kubernetes.binaries $(CONTROL_PLANE) || [ $$? -eq 2 ]
+	@echo "==> running the operator against it"
+	@$(BIN)/python -m pytest tests/kubernetes --ignore=tests/kubernetes/nodes $(TEST_ARGS)
+	@echo "==> running the contracts of the server in memory against it"
+	@$(BIN)/python -m tests.kubernetes.control_plane run $(BIN)/python -m pytest tests/contracts $(TEST_ARGS)
+
+test-nodes: $(STAMP) ## Train on two real kubelets in namespaces of their own; needs root
+	@echo "==> having kubelets and images ready"
+	@$(BIN)/python -m tests.kubernetes.binaries $(CONTROL_PLANE) kube-scheduler kubelet kube-proxy coredns || [ $$? -eq 2 ]
+	@$(BIN)/python -m tests.kubernetes.nodes.images || [ $$? -eq 2 ]
+	@echo "==> training on two nodes"
+	@$(BIN)/python -m tests.kubernetes.nodes.apart $(BIN)/python -m pytest tests/kubernetes/nodes $(TEST_ARGS)
+
 check: $(STAMP) ## Lint, formatting, types, import layers and the rules of the house
 	@echo "==> ruff: mistakes and style"
 	@$(BIN)/ruff check .
@@ -76,6 +94,12 @@ bench: $(STAMP) ## Measure; BENCH=quick takes a minute or two, BENCH=full some t
 	@mkdir -p $(OUT)
 	@echo "==> measuring ($(BENCH)); results go to $(OUT)/bench.json"
 	@$(BIN)/python -m tests.bench.run $(BENCH) --out $(OUT)/bench.json $(BENCH_ARGS)
+
+bench-kubernetes: $(STAMP) ## Measure the operator on a real API server with fake nodes; BENCH=full takes some ten minutes
+	@mkdir -p $(OUT)
+	@$(BIN)/python -m tests.kubernetes.binaries etcd kube-apiserver || [ $$? -eq 2 ]
+	@echo "==> measuring ($(BENCH)); results go to $(OUT)/bench-kubernetes.json"
+	@$(BIN)/python -m tests.bench.kubernetes $(BENCH) --out $(OUT)/bench-kubernetes.json $(BENCH_ARGS)
 
 clean: ## Remove the environment and everything that was made
 	@echo "==> removing $(VENV), $(OUT) and caches"

@@ -1,0 +1,44 @@
+"""What the operator's own client costs: CPU of this process for each write, with nothing else going on in it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from sterna.backends.kubernetes.apiserver import PODS, Answer, Inbox, Verb, Write
+from sterna.backends.kubernetes.client import Client
+from sterna.backends.kubernetes.kubeconfig import access_of
+from tests.bench.kubernetes_load import job_name, plain_pod, pod_body
+
+PATIENCE_SECONDS = 120.0
+
+
+def client_cpu_ms(kubeconfig: Path, count: int, nodes: int) -> float:
+    """Of creating so many pods, all sent at once; bodies are made before."""
+    template = plain_pod()
+    writes = [
+        Write(
+            Verb.CREATE,
+            PODS,
+            "default",
+            f"{job_name(number)}-worker-0",
+            pod_body(template, number, f"node-{number % nodes:04}"),
+        )
+        for number in range(count)
+    ]
+    client, inbox = Client(access_of(str(kubeconfig))), Inbox()
+    try:
+        client.follow([], inbox)
+        before, deadline = time.process_time(), time.monotonic() + PATIENCE_SECONDS
+        client.send(writes)
+        answers: list[Answer] = []
+        while len(answers) < count and time.monotonic() < deadline:
+            inbox.wait(1.0)
+            answers += [each for each in inbox.take() if isinstance(each, Answer)]
+        spent = time.process_time() - before
+    finally:
+        client.close()
+    refused = [each for each in answers if not each.is_done]
+    if refused or len(answers) < count:
+        raise RuntimeError(f"{len(answers)} of {count} answered, {len(refused)} refused: {refused[:1]}")
+    return spent / count * 1000

@@ -1,0 +1,125 @@
+"""A cluster to measure on: a real control plane, fake nodes in a process of their own, Sterna's own kinds, an operator.
+
+New for each measurement, so that none inherits another's history. Nodes keep no leases, for nobody looks at them here:
+what the two cores do is what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.bench.kubernetes_load import JOBS, PODS, job_body
+from tests.kubernetes.api import Api, until
+from tests.kubernetes.control_plane import ControlPlane, dying_with_us
+from tests.kubernetes.operator_process import OperatorProcess, cpu_seconds
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST = "warm-up"
+READY_SECONDS = 60.0
+_WRITES = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
+_VERBS = ("POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    plane: ControlPlane
+    nodes: subprocess.Popen[str] | None
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.plane.kubeconfig
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """Who took how much so far."""
+        spent = {name: cpu_seconds(self.plane.pid(name)) for name in ("etcd", "kube-apiserver")}
+        return spent | ({"fake nodes": cpu_seconds(self.nodes.pid)} if self.nodes else {})
+
+    def writes(self) -> int:
+        """What has been asked of the server since it started, but for leases."""
+        with self.plane.api() as api:
+            text = str(api.get("/metrics"))
+        return sum(
+            int(float(count))
+            for labels, count in _WRITES.findall(text)
+            if 'resource="leases"' not in labels and any(f'verb="{verb}"' in labels for verb in _VERBS)
+        )
+
+
+@contextmanager
+def a_cluster(nodes: int, gpus: int = 8, has_kubelets: bool = True) -> Iterator[Cluster]:
+    with ControlPlane() as plane, ExitStack() as stack:
+        with plane.api() as api:
+            install_kinds(api)
+        kubelets = stack.enter_context(_fake_nodes(plane, nodes, gpus)) if has_kubelets else None
+        yield Cluster(plane, kubelets)
+
+
+def install_kinds(api: Api) -> None:
+    """Definitions of Sterna's own kinds, ready for objects."""
+    for file in sorted((ROOT / "deploy" / "crds").glob("*.yaml")):
+        for document in api.apply_all(file.read_text(encoding="utf-8")):
+            group, version = document["spec"]["group"], document["spec"]["versions"][0]["name"]
+            path = f"/apis/{group}/{version}/{document['spec']['names']['plural']}"
+            until(partial(api.find, path), what=f"the kind at {path}")
+
+
+@contextmanager
+def _fake_nodes(plane: ControlPlane, nodes: int, gpus: int) -> Iterator[subprocess.Popen[str]]:
+    program = [*dying_with_us(), sys.executable, "-m", "tests.kubernetes.fake_nodes"]
+    flags = ["--kubeconfig", str(plane.kubeconfig), "--nodes", str(nodes), "--gpus", str(gpus), "--renew-seconds", "0"]
+    process = subprocess.Popen(
+        [*program, *flags], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise RuntimeError("the fake nodes did not get ready")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+@contextmanager
+def an_operator(cluster: Cluster, *flags: str) -> Iterator[tuple[OperatorProcess, dict[str, Any]]]:
+    """One that has proved to work, and the pod that it made to prove it."""
+    with OperatorProcess(cluster.kubeconfig, *flags) as operator, cluster.plane.api() as api:
+        api.ask("POST", JOBS, json.loads(job_body(FIRST)))
+        path = f"{PODS}/{FIRST}-worker-0"
+        try:
+            until(lambda: _has_run(api, path) or not operator.is_running, READY_SECONDS, "the first pod")
+        except AssertionError:
+            raise RuntimeError(
+                f"the operator ran no pod within {READY_SECONDS:g} s: {operator.said()[-2000:]}"
+            ) from None
+        if not operator.is_running:
+            raise RuntimeError(f"the operator ended: {operator.said()[-2000:]}")
+        pod = api.get(path)
+        api.delete(f"{JOBS}/{FIRST}")
+        if api.find(path):
+            api.delete(path)  # nobody collects garbage here
+        until(lambda: api.find(path) is None, what="the end of the first pod")
+        yield operator, template_of(pod)
+
+
+def template_of(pod: dict[str, Any]) -> dict[str, Any]:
+    """A pod as it was asked for: without what the server and the kubelet added, and without its owner."""
+    metadata = {key: pod["metadata"].get(key, {}) for key in ("labels", "annotations")}
+    spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "serviceAccount", "priority")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _has_run(api: Api, path: str) -> bool:
+    pod = api.find(path)
+    return pod is not None and pod["status"].get("phase") == "Running"

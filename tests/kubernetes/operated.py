@@ -1,0 +1,160 @@
+"""A cluster with an operator in it, as tests of the whole see it: objects go in, what became of them is looked up.
+
+A real control plane with its controllers, fake nodes, Sterna's definitions, and `sterna operator` as a process.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.kubernetes.api import Api, Object, until
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.fake_nodes import FakeNodes
+from tests.kubernetes.kubelets import FakeNode
+from tests.kubernetes.operator_process import OperatorProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+PODS = "/api/v1/namespaces/default/pods"
+NODES = "/api/v1/nodes"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+JOBS = "/apis/sterna.dev/v1alpha1/namespaces/default/trainingjobs"
+TF_JOBS = "/apis/kubeflow.org/v1/namespaces/default/tfjobs"
+PYTORCH_JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
+MPI_JOBS = "/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs"
+OWN_KINDS = (JOBS, TF_JOBS, PYTORCH_JOBS, MPI_JOBS)
+PATIENCE_SECONDS = 60.0
+
+
+def install(api: Api, *files: Path) -> None:
+    """Definitions, ready for objects; those of Sterna's own kinds, and what is refused at admission, if none are
+    named."""
+    for file in files or sorted((ROOT / "deploy" / "crds").rglob("*.yaml"), reverse=True):
+        for document in api.apply_all(file.read_text(encoding="utf-8")):
+            if document["kind"] != "CustomResourceDefinition":
+                continue
+            spec = document["spec"]
+            path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+            until(partial(api.find, path), what=f"the kind at {path}")
+
+
+class Operated:
+    """The cluster, seen through an administrator's eyes."""
+
+    def __init__(self, plane: ControlPlane, nodes: FakeNodes, operator: OperatorProcess, api: Api) -> None:
+        self.plane, self.nodes, self.operator, self.api = plane, nodes, operator, api
+
+    def submit(self, document: Object) -> Object:
+        return self.api.create(document)
+
+    def until(self, fact: Any, what: str, within_seconds: float = PATIENCE_SECONDS) -> Any:
+        """Waited for; whoever waits in vain is shown what the operator said and what there is."""
+        try:
+            return until(fact, within_seconds, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.picture()}") from None
+
+    def job(self, name: str, kind: str = JOBS) -> Object:
+        return dict(self.api.get(f"{kind}/{name}"))
+
+    def phase(self, name: str, kind: str = JOBS) -> str:
+        return str(self.job(name, kind).get("status", {}).get("phase", ""))
+
+    def until_phase(self, name: str, phase: str, kind: str = JOBS, within_seconds: float = PATIENCE_SECONDS) -> Object:
+        self.until(lambda: self.phase(name, kind) == phase, f"{name} being {phase}", within_seconds)
+        return self.job(name, kind)
+
+    def condition(self, name: str, type_: str, kind: str = JOBS) -> Mapping[str, Any]:
+        """Empty if it has none of that type."""
+        conditions = self.job(name, kind).get("status", {}).get("conditions", [])
+        return next((each for each in conditions if each["type"] == type_), {})
+
+    def has_condition(self, name: str, type_: str, kind: str = JOBS) -> bool:
+        return self.condition(name, type_, kind).get("status") == "True"
+
+    def pods(self, job: str = "", phase: str = "") -> list[Object]:
+        """Of a job, by their label; those that are on their way out do not count as being in any phase."""
+        selector = f"?labelSelector=sterna.dev/job%3D{job}" if job else ""
+        found = self.api.items(PODS + selector)
+        if phase:
+            found = [each for each in found if each["status"].get("phase") == phase and not is_going(each)]
+        return found
+
+    def until_running(self, job: str, count: int, within_seconds: float = PATIENCE_SECONDS) -> list[Object]:
+        what = f"{count} running pods of {job}"
+        self.until(lambda: len(self.pods(job, "Running")) == count == len(self.pods(job)), what, within_seconds)
+        return self.pods(job)
+
+    def delete_all(self) -> None:
+        """So that the next test finds a cluster as new."""
+        for kind in OWN_KINDS:
+            if self.api.find(kind) is not None:
+                self.api.delete(kind)
+                self.until(partial(self._is_empty, kind), "the end of all jobs")
+        for pod in self.api.items(PODS):
+            if not pod["metadata"].get("ownerReferences"):
+                self.api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
+        self.until(partial(self._is_empty, PODS), "the end of all pods")
+
+    def _is_empty(self, path: str) -> bool:
+        return not self.api.items(path)
+
+    def picture(self) -> str:
+        """For a test that failed."""
+        try:
+            jobs = [f"{each['metadata']['name']}: {json.dumps(each.get('status'))}" for each in self.api.items(JOBS)]
+            pods = [_line(each) for each in self.api.items(PODS)]
+        except Exception:  # whatever it is, the reason of the test counts more
+            jobs, pods = [], [traceback.format_exc(limit=1)]
+        said = self.operator.said()[-3000:]
+        return "\n".join(["the operator said:", said, "jobs:", *jobs, "pods:", *pods])
+
+
+@contextmanager
+def operated(plane: ControlPlane, nodes: Sequence[FakeNode], *flags: str) -> Iterator[Operated]:
+    with plane.api() as api:
+        install(api)
+        with FakeNodes(plane.kubeconfig, nodes) as fakes, OperatorProcess(plane.kubeconfig, *flags) as operator:
+            cluster = Operated(plane, fakes, operator, api)
+            cluster.until(lambda: operator.leads or not operator.is_running, "an operator that leads")
+            assert operator.is_running, operator.said()
+            yield cluster
+
+
+def a_training_job(name: str, workers: str | int = 1, gpus: int = 1, **more: Any) -> Object:
+    """One-GPU workers that run until they are told to end; annotations steer the fake kubelets."""
+    annotations = {f"fake/{key.replace('_', '-')}": str(value) for key, value in more.pop("fake", {}).items()}
+    spec = {
+        "image": "training:1",
+        "command": ["python", "train.py"],
+        "workers": workers,
+        "resources": {"cpu": 1, "memory": "1Gi", "gpu": gpus},
+        "template": {"metadata": {"annotations": annotations}},
+        "grace": "5s",
+        **more,
+    }
+    return {"apiVersion": "sterna.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": spec}
+
+
+def is_going(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def nodes_of(pods: Sequence[Object]) -> list[str]:
+    return sorted(pod["spec"].get("nodeName", "") for pod in pods)
+
+
+def names_of(pods: Sequence[Object]) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in pods)
+
+
+def _line(pod: Object) -> str:
+    going = " going" if is_going(pod) else ""
+    status = pod["status"]
+    where = f"{pod['metadata']['name']} on {pod['spec'].get('nodeName')}"
+    return f"{where}: {status.get('phase')} {status.get('reason', '')}{going}"

@@ -1,0 +1,120 @@
+"""The client on a real server that dies, forgets, refuses or is not what it seems: a sentence, and it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from sterna.backends.kubernetes.apiserver import PODS, Change, Delta, Followed, Inbox, Verb, Write
+from sterna.backends.kubernetes.client import Client
+from sterna.backends.kubernetes.kubeconfig import Access, access_of
+from sterna.backends.kubernetes.objects import Pod
+from sterna.errors import Retry
+from tests.kubernetes.api import Api, Object
+from tests.kubernetes.control_plane import ControlPlane
+
+PATIENCE_SECONDS = 60.0
+
+
+def a_pod(name: str) -> Object:
+    spec = {"containers": [{"name": "c", "image": "example.com/none:1"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+class Operator:
+    """A client that follows pods, and what it was told."""
+
+    def __init__(self, access: Access) -> None:
+        self.client, self.inbox = Client(access), Inbox()
+        self.told: list[Delta] = []
+        self.client.follow([Followed(PODS, Pod, namespace="default")], self.inbox)
+
+    def until(self, fact: Callable[[], bool]) -> None:
+        while not fact():
+            assert self.inbox.wait(PATIENCE_SECONDS), f"nothing more came after {self.told[-3:]}"
+            self.told += [each for each in self.inbox.take() if isinstance(each, Delta)]
+
+    def saw(self, change: Change, name: str = "") -> Callable[[], bool]:
+        return lambda: any(
+            each.change is change and (not name or each.object.metadata.name == name) for each in self.told
+        )
+
+
+@pytest.fixture
+def operator() -> Iterator[Callable[[Access], Operator]]:
+    with ExitStack() as stack:
+
+        def made(access: Access) -> Operator:
+            it = Operator(access)
+            stack.callback(it.client.close)
+            return it
+
+        yield made
+
+
+def test_a_server_that_was_away_and_forgot_the_past_is_followed_on(
+    plane: ControlPlane, operator: Callable[[Access], Operator]
+) -> None:
+    with plane.api() as admin:
+        admin.create(a_pod("before"))
+        it = operator(access_of(str(plane.kubeconfig)))
+        it.until(it.saw(Change.SYNCED))
+    plane.kill("kube-apiserver")
+    it.until(lambda: "cannot be reached" in it.client.trouble)
+    it.client.send([Write(Verb.DELETE, PODS, "default", "before")])
+    plane.compact()
+    plane.start_api_server()
+    it.until(it.saw(Change.GONE, "before"))
+    assert it.client.trouble == ""
+    with plane.api() as admin:
+        admin.create(a_pod("after"))
+    it.until(it.saw(Change.SEEN, "after"))
+
+
+def test_who_may_not_see_pods_is_told_what_to_grant_and_sees_them_when_it_is_granted(
+    plane: ControlPlane, api: Api, operator: Callable[[Access], Operator]
+) -> None:
+    it = operator(access_of(str(plane.user("bob"))))
+    it.until(it.saw(Change.ABSENT))
+    assert "Sterna may not see pods" in it.told[0].why
+    assert "grant it list and watch" in it.told[0].why
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "see-pods"}}
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+    api.create({**rbac, "kind": "ClusterRole", "rules": rules})
+    subjects = [{"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"}]
+    role = {"kind": "ClusterRole", "name": "see-pods", "apiGroup": "rbac.authorization.k8s.io"}
+    api.create({**rbac, "kind": "ClusterRoleBinding", "subjects": subjects, "roleRef": role})
+    it.until(it.saw(Change.SYNCED))
+
+
+def test_whoever_is_unknown_is_told_to_log_in(plane: ControlPlane, operator: Callable[[Access], Operator]) -> None:
+    access = access_of(str(plane.kubeconfig))
+    it = operator(replace(access, certificate=b"", key=b"", token="of-nobody"))
+    it.until(it.saw(Change.ABSENT))
+    assert "does not accept our credentials" in it.told[0].why
+
+
+@pytest.mark.parametrize("change", ["another authority", "another name"])
+def test_a_server_that_is_not_to_be_trusted_is_told_so_in_a_sentence(plane: ControlPlane, change: str) -> None:
+    access = access_of(str(plane.kubeconfig))
+    if change == "another name":
+        access = replace(access, server_name="somebody-else.example.com")
+    else:
+        access = replace(access, authority=access.certificate)
+    client = Client(access)
+    try:
+        with pytest.raises(Retry, match=r"is not to be trusted .*check certificate-authority"):
+            client.ask("GET", "/version")
+    finally:
+        client.close()
+
+
+def test_a_server_that_nobody_checks_is_talked_to(plane: ControlPlane) -> None:
+    client = Client(replace(access_of(str(plane.kubeconfig)), authority=b"", is_checked=False))
+    try:
+        assert client.ask("GET", "/version").is_done
+    finally:
+        client.close()

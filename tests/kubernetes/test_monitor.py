@@ -1,0 +1,100 @@
+"""A monitor and the operator's service on a real API server: pods of a node, the Lease, and tokens made for us."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sterna.backends.kubernetes.client import Client
+from sterna.backends.kubernetes.kubeconfig import access_of
+from sterna.backends.kubernetes.migration_service import MigrationService, Sources
+from sterna.backends.kubernetes.monitor.monitor import Options
+from sterna.backends.kubernetes.monitor.places import AGENT_VOLUME, Roots
+from sterna.backends.kubernetes.monitor.running import RunningMonitor, Surroundings, connected
+from sterna.backends.kubernetes.tokens import NOBODY, Tokens
+from tests.kubernetes.api import Api
+from tests.kubernetes.control_plane import ControlPlane
+
+ACCOUNT = "default/sterna-monitor"
+
+
+@pytest.fixture(scope="module")
+def accounts(plane: ControlPlane) -> None:
+    """The monitors' account, as far as it matters here."""
+    with plane.api() as api:
+        meta = {"name": "sterna-monitor", "namespace": "default"}
+        api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+
+
+@pytest.fixture
+def server(plane: ControlPlane) -> Iterator[Client]:
+    client = Client(access_of(str(plane.kubeconfig)))
+    yield client
+    client.close()
+
+
+def token_for(plane: ControlPlane, *audiences: str) -> str:
+    access = access_of(str(plane.account("default", "sterna-monitor", audiences=audiences)))
+    assert access.token
+    return access.token
+
+
+def test_only_tokens_that_were_made_for_us_are_good(plane: ControlPlane, accounts: None, server: Client) -> None:
+    tokens = Tokens(server, [ACCOUNT])
+    ours = tokens.caller_of(token_for(plane, "sterna"))
+    assert ours.name == "system:serviceaccount:default:sterna-monitor"
+    assert tokens.is_allowed(ours)
+    assert tokens.caller_of(token_for(plane)) is NOBODY, "it was made for the API server"
+    assert tokens.caller_of("made.up.token") is NOBODY
+
+
+def a_pod(name: str, node: str) -> dict[str, object]:
+    container = {"name": "main", "image": "none"}
+    meta = {"name": name, "namespace": "default", "labels": {"sterna.dev/job": "mnist"}}
+    spec = {"nodeName": node, "containers": [container], "automountServiceAccountToken": False}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def a_lease(address: str) -> dict[str, object]:
+    meta = {"name": "sterna-operator", "namespace": "default", "annotations": {"sterna.dev/address": address}}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": {}}
+
+
+def test_what_a_pod_of_the_node_writes_reaches_the_operator(
+    plane: ControlPlane, accounts: None, api: Api, server: Client, tmp_path: Path
+) -> None:
+    woken = threading.Event()
+    sources = Sources(lambda: "now", dict, bytes, str, lambda: True)
+    service = MigrationService(sources, Tokens(server, [ACCOUNT]), woken.set, "127.0.0.1:0")
+    service.start()
+    api.create(a_lease(f"127.0.0.1:{service.port}"))
+    api.create(a_pod("elsewhere", "node-2"))
+    uid = api.create(a_pod("mnist-worker-0", "node-1"))["metadata"]["uid"]
+    folder = tmp_path / "pods" / uid / "volumes" / "kubernetes.io~empty-dir" / AGENT_VOLUME
+    folder.mkdir(parents=True)
+    (folder / "progress.jsonl").write_text(
+        f'{{"t": {time.time()}, "step": 7, "total": 9, "metrics": {{"loss": 0.5}}}}\n'
+    )
+    (tmp_path / "token").write_text(token_for(plane, "sterna"))
+    around = Surroundings("127.0.0.1:0", lease_namespace="default", token_file=tmp_path / "token")
+    monitor = connected(Options("node-1", Roots(tmp_path, tmp_path / "logs")), around, str(plane.kubeconfig))
+    thread = _started(monitor)
+    try:
+        assert woken.wait(30)
+        [batch] = service.heard.take()
+    finally:
+        monitor.stop()
+        thread.join(20)
+        service.stop()
+    [pod] = batch.pods
+    assert (batch.node, pod.name, pod.uid, pod.reports[0].step) == ("node-1", "mnist-worker-0", uid, 7)
+
+
+def _started(monitor: RunningMonitor) -> threading.Thread:
+    thread = threading.Thread(target=monitor.run)
+    thread.start()
+    return thread

@@ -27,12 +27,11 @@ FEATURES, CLASSES = 32, 5
 LEADER = "chief"
 
 
-def serve(resolver: Any) -> None:
+def serve(resolver: Any, threads: int) -> None:
     """Be a worker or a parameter server until the chief is gone."""
-    server = tf.distribute.Server(
-        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
-    )
-    server.join()
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads)
+    place = {"job_name": resolver.task_type, "task_index": resolver.task_id, "protocol": "grpc"}
+    tf.distribute.Server(resolver.cluster_spec(), config=config, **place).join()
 
 
 def strategy_for(resolver: Any | None) -> Any:
@@ -76,10 +75,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rate", type=float, default=0.1)
     asked = parser.parse_args()
-    task = json.loads(os.environ.get("TF_CONFIG") or "{}").get("task", {}).get("type", "")
+    told = json.loads(os.environ.get("TF_CONFIG") or "{}")
+    task = told.get("task", {}).get("type", "")
+    # On a node of one core TensorFlow would have one thread, and wait for its peers with it for ever.
+    threads = 2 + len(told.get("cluster", {}).get("worker", ()))
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver() if task else None
     if task and task != LEADER:
-        serve(resolver)
+        serve(resolver, threads)
     else:
         train(strategy_for(resolver), asked.steps, asked.rate, bool(task))
 

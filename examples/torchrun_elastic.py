@@ -1,6 +1,6 @@
 """Data-parallel training in PyTorch that grows and shrinks under torchrun, step by step as if nothing had happened.
 
-    torchrun --nproc-per-node 2 examples/torchrun_elastic.py --steps 200     # alone
+    torchrun --nproc_per_node 2 examples/torchrun_elastic.py --steps 200     # alone
     sterna create -f examples/manifests/torchrun-elastic.yaml
 
 The batch of a step is the same for any number of workers: each takes every n-th row of it. torchrun starts workers anew

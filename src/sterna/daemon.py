@@ -65,6 +65,8 @@ _MOST_TROUBLE_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 _LONG_ROUND_SECONDS = 0.02
 _PAUSE_SECONDS = 0.2
+_FLOODED_PAUSE = 4.0
+"""Times what a round took."""
 _QUIET_SECONDS = 1.0
 """After which a round is made that the journal still wants to hear of."""
 
@@ -112,6 +114,7 @@ class Daemon:
         rules = make_local_rules(view)
         self.book = Book(self.store, slices, self._clock, growth_rule_of(rules))
         control = find_control(self.state)
+        _sweep(control, self.book)
         _make_nodes(control, slices)
         self._launcher = Launcher(self.state)
         means = Means(self._launcher, control, Surroundings(places), self.options.as_submitter)
@@ -152,6 +155,7 @@ class Daemon:
             recover(self.backend)
             # Jobs are told where to report: none is started before that is known.
             self.backend.hold(True)
+            threading.Thread(target=self._warm, name="warming", daemon=True).start()
             self._thread.start()
             if self.options.has_api:
                 self._serve()
@@ -160,6 +164,11 @@ class Daemon:
         except BaseException:
             self.stop()
             raise
+
+    def _warm(self) -> None:
+        """Have a zygote before the first job comes; if that fails, whoever starts a job is told why."""
+        with suppress(SternaError):
+            self._launcher.warm()
 
     def _serve(self) -> None:
         from sterna.api import serve
@@ -269,6 +278,8 @@ class _Loop:
         if took > _LONG_ROUND_SECONDS:
             is_flooded = now - self.world.last_arrival < _PAUSE_SECONDS
             time.sleep(_PAUSE_SECONDS if is_flooded else min(took, _PAUSE_SECONDS))
+        elif self.world.last_arrival > began:  # while we decided: more may be coming, and they need the CPU to come in
+            time.sleep(_FLOODED_PAUSE * took)
         return min(until, clock() + _QUIET_SECONDS) if self.journal.is_behind else until
 
 
@@ -322,6 +333,13 @@ def _locked(state: Path) -> int:
             "with --state."
         ) from None
     return descriptor
+
+
+def _sweep(control: Control, book: Book) -> None:
+    """Groups that a killed predecessor left behind empty go; of what may still run all stay."""
+    attempts = [attempt for job in book.live.values() if (attempt := job.record.attempt) is not None]
+    live = [replica for attempt in attempts for replica in attempt.live]
+    control.sweep({replica.group for replica in live}, {replica.node for replica in live})
 
 
 def _make_nodes(control: Control, slices: Slices) -> None:

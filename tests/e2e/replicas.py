@@ -71,8 +71,12 @@ class Replicas:
             if folder.is_dir():
                 self.launcher.void(folder)
                 assert self.launcher.kill(folder), f"{folder} cannot be killed"
+        until(self._is_left)
+
+    def _is_left(self) -> bool:
+        """Asked again and again: a zygote may just be starting."""
         self.launcher.retire()
-        until(lambda: not self.leftovers())
+        return not self.leftovers()
 
     def leftovers(self) -> list[str]:
         """Processes of ours that still run: those with the state folder in their command line or environment."""

@@ -3,16 +3,20 @@ next."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import sterna
 from sterna.backends.local.process_crash import CRASH_STATUS, POINTS, VARIABLE
-from sterna.backends.local.process_table import is_alive
+from sterna.backends.local.process_table import boot_id, is_alive, process
 from sterna.backends.local.replica import Phase
-from tests.e2e.replicas import NOTE_MAIN, Replicas, an_intent, numbers, until
+from tests.e2e.replicas import NOTE_MAIN, Replicas, an_intent, is_running, numbers, until
 
 LASTING = 'sleep 1000 & (setsid sleep 1000 &); trap "exit 0" TERM; while :; do sleep 0.02; done'
 
@@ -99,6 +103,23 @@ def test_replicas_outlive_the_zygote_and_are_recorded(replicas: Replicas) -> Non
     found = replicas.until(folder, Phase.ENDED)
     assert found.exit is not None
     assert found.exit.was_asked
+
+
+def test_a_zygote_without_replicas_leaves_when_there_is_no_daemon(replicas: Replicas) -> None:
+    lonely = "import sys; from sterna.backends.local.zygote import main; main(sys.argv[1], 0.05)"
+    environment = os.environ | {"PYTHONPATH": str(Path(sterna.__file__).parents[1])}
+    folder = replicas.folder()
+    me = process(os.getpid())
+    assert me is not None
+    about = {"pid": os.getpid(), "start_ticks": me.ticks, "boot_id": boot_id()}
+    (replicas.state / "daemon.json").write_text(json.dumps(about))
+    subprocess.run([sys.executable, "-c", lonely, str(replicas.state)], env=environment, check=True)
+    zygote = replicas.zygote()
+    replicas.run(folder, "exit 0")
+    assert zygote == replicas.zygote() != 0
+    (replicas.state / "daemon.json").unlink()
+    until(lambda: not is_running(zygote))
+    assert replicas.run(replicas.folder("later"), "exit 0").is_over
 
 
 def test_a_zombie_is_gone_though_it_keeps_its_number(replicas: Replicas) -> None:

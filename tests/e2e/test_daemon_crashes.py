@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +54,27 @@ def test_a_crash_point_does_end_the_daemon(stress: Stress) -> None:
         assert daemon.close() == CRASH_STATUS
     with DaemonProcess(stress.state) as daemon:
         assert [view["name"] for view in daemon.ask("jobs")] == ["a"]
+
+
+def groups_of(state: Path) -> set[str]:
+    """What there is of the state folder's own control groups, below their tops."""
+    record = json.loads((state / "control.json").read_text())
+    tops = [Path(top) for top in {*record["legacy"].values(), record["unified"] or ""} if top]
+    return {str(path.relative_to(top)) for top in tops for path in top.rglob("*") if path.is_dir()}
+
+
+def test_empty_groups_of_a_killed_daemon_are_removed_by_the_next(stress: Stress) -> None:
+    with DaemonProcess(stress.state) as daemon:
+        daemon.ask("create", "short", 1)
+        until(lambda: daemon.ask("jobs")[0]["state"] == "completed")
+        daemon.kill()
+    if not (stress.state / "control.json").exists():
+        pytest.skip("no control groups here: run as root, or in a delegated group")
+    assert {"node0", "node1"} <= groups_of(stress.state)
+    with DaemonProcess(stress.state, "1x1cpu") as daemon:
+        daemon.ask("jobs")
+        assert {name.partition("/")[0] for name in groups_of(stress.state)} == {"node0"}
+    assert groups_of(stress.state) == set()
 
 
 def test_a_second_daemon_on_the_same_folder_is_refused(stress: Stress) -> None:

@@ -11,12 +11,12 @@ they may change is checked where it is changed.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 
 from sterna.api.peers import STRANGER, Peer, Way, is_loopback, user_name
@@ -84,13 +84,15 @@ class Request:
     method: str
     path: str
     scheme: str
-    headers: Headers
+    headers: Mapping[str, str]
+    """By their names in small letters."""
     query: str = ""
 
     @classmethod
     def of(cls, scope: Scope) -> Request:
         query = scope["query_string"].decode("latin-1")
-        return cls(scope["method"], scope["path"], scope["scheme"], Headers(scope=scope), query)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+        return cls(scope["method"], scope["path"], scope["scheme"], headers, query)
 
 
 def admitted(rules: Rules, peer: Peer, request: Request) -> Caller:

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sterna.api.application import application
+from sterna.api.answers import asked
+from sterna.api.application import Application
 from sterna.api.gate import Gate, Rules
 from sterna.api.peers import is_loopback, own_uid, peer_of
 from sterna.api.watching import Watching
@@ -33,6 +34,7 @@ _LISTEN = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:\[\]]*)):(?P<port>\d{1
 _START_SECONDS = 10.0
 _STOP_SECONDS = 5.0
 _BACKLOG = 1024
+_LONGEST_HEAD_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -72,16 +74,16 @@ def serve(
     token = token_in(token_file) if token_file is not None else ""
     if needs_token and not token:
         raise Bug(f"{host} is open to others, and there is no token file")
-    app = application(verbs)
+    app = Application(verbs)
     gate = Gate(app, Rules(own_uid(), token, as_submitter))
     servers = [_server(gate, None), _server(gate, encryption)]
-    address = _bound(host, port, may_be_another=not listen)
+    address = bound(host, port, may_be_another=not listen)
     try:
         local = _bound_socket(socket_path, 0o666 if as_submitter else 0o600)
     except UserError:
         address.close()
         raise
-    thread = _Thread(app.state.watching, servers, [local, address], socket_path)
+    thread = _Thread(app.watching, servers, [local, address], socket_path)
     thread.begin()
     scheme = "https" if encryption else "http"
     return Server(f"{scheme}://{_shown(address)}", token_file if needs_token else None, thread)
@@ -124,19 +126,21 @@ def _kept_token(path: Path) -> str:
     return token
 
 
-def _bound(host: str, port: int, may_be_another: bool) -> socket.socket:
+def bound(host: str, port: int, may_be_another: bool) -> socket.socket:
+    """A socket at an address, or on any free port of it where the one that was meant is taken and need not be."""
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError:
         raise UserError(f"--listen {host}:{port}: there is no address '{host}'; use one of this machine's.") from None
-    end = socket.socket(family, socket.SOCK_STREAM)
+    # Said in full: only then does asyncio let small packets go at once, and answers need not wait for an ACK.
+    end = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         end.bind(place)
     except OSError as error:
         end.close()
         if may_be_another:
-            return _bound(host, 0, may_be_another=False)
+            return bound(host, 0, may_be_another=False)
         what = "this port is taken; choose another, or 0 for any" if error.errno == 98 else str(error.strerror).lower()
         raise UserError(f"--listen {host}:{port}: {what}.") from None
     return end
@@ -177,12 +181,31 @@ def _shown(end: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class _Connection(H11Protocol):
-    """A connection that knows who is at its other end."""
+class _Connection(HttpToolsProtocol):
+    """A connection that knows who is at its other end, and that ends when the head of a request does not."""
+
+    _has_head = False
+    _head_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.app_state = {**self.app_state, "peer": peer_of(transport)}
+
+    def on_message_begin(self) -> None:
+        self._has_head, self._head_bytes = False, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._has_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > _LONGEST_HEAD_BYTES:
+                self.send_400_response("The head of this request is too long.")
+                return
+        super().data_received(data)
 
 
 def _server(app: Gate, encryption: Encryption | None) -> uvicorn.Server:
@@ -255,4 +278,5 @@ class _Thread:
         while not all(server.started for server in self._servers) and not any(task.done() for task in serving):
             await asyncio.sleep(0.005)
         self._is_ready.set()
+        await asked(os.getpid)  # anything: so that the first to ask does not wait for what is imported for threads
         await asyncio.gather(*serving)

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from sterna.api.answers import Answer, Asker, Cluster, asked, body_of, changeable, found, json_of, owner_only
 from sterna.api.durations import as_in_go
 from sterna.api.gate import Caller
-from sterna.api.jobs import created
+from sterna.api.intake import created
 from sterna.api.problems import Problem
 from sterna.control.verbs import JobView, Verbs
 from sterna.errors import UserError

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated
@@ -24,6 +25,8 @@ router = APIRouter(prefix="/api/v1", tags=["cluster"])
 _PAUSE_SECONDS = 0.25
 """Between two updates; changes in between come together."""
 _SIGN_OF_LIFE_SECONDS = 15.0
+_LULL_SECONDS = 0.05
+"""Between two changes that the loop hears of."""
 _FIRST_EVENTS = 100
 _AT_ONCE = 10_000
 KINDS = ("jobs", "nodes", "rules", "events")
@@ -65,6 +68,7 @@ class Watching:
             if self._is_closing or loop.is_closed():
                 return
             loop.call_soon_threadsafe(self._changed)
+            time.sleep(_LULL_SECONDS)  # in a flood of changes the loop has better things to do than to hear of each
 
     def _changed(self) -> None:
         self._number += 1

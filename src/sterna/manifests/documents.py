@@ -25,7 +25,7 @@ _INTEGER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|0b[01]+|0[0-7]*|[1-9][0-9_]*)$")
 _FLOAT = re.compile(
     r"[-+]?(?:(?:\d[\d_]*\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.(?:inf|Inf|INF))$|\.(?:nan|NaN|NAN)$"
 )
-_WANTED = "expected one or more manifests"
+MANIFESTS = "expected one or more manifests"
 
 
 @dataclass(frozen=True)
@@ -45,52 +45,55 @@ class Document:
         return self.source
 
 
-def read_documents(text: str, source: str) -> list[Document]:
-    """Every document in a text that holds something."""
+def read_documents(text: str, source: str, wanted: str = MANIFESTS) -> list[Document]:
+    """Every document in a text that holds something; what was wanted is part of a refusal."""
     try:
-        found = list(_composed(text, source))
+        found = list(_composed(text, source, wanted))
     except yaml.MarkedYAMLError as error:
         as_json = _from_json(text, source)
         if as_json is not None:
             return [as_json]
         mark = error.problem_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise UserError(f"{source}{where}: this is not YAML ({error.problem}); {_WANTED}.") from None
+        raise UserError(f"{source}{where}: this is not YAML ({error.problem}); {wanted}.") from None
     except (yaml.YAMLError, ValueError):
-        raise UserError(f"{source}: this is not YAML; {_WANTED}.") from None
+        raise UserError(f"{source}: this is not YAML; {wanted}.") from None
     except RecursionError:
-        raise UserError(f"{source}: this is nested too deeply to be read; {_WANTED}.") from None
+        raise UserError(f"{source}: this is nested too deeply to be read; {wanted}.") from None
     kept = [document for document in found if document.value is not None]
     if not kept:
-        raise UserError(f"{source}: found nothing, {_WANTED}.")
+        raise UserError(f"{source}: found nothing, {wanted}.")
     return kept
 
 
-def _composed(text: str, source: str) -> Iterator[Document]:
+def _composed(text: str, source: str, wanted: str) -> Iterator[Document]:
     loader = _loader()(text)
     try:
         while loader.check_node():
             node = loader.get_node()
             value = loader.construct_document(node)
             lines: dict[Place, int] = {}
-            _note_lines(node, (), lines, source)
+            if not _note_lines(node, (), lines):
+                raise UserError(f"{source}: this holds too many values, or refers to itself; {wanted}.")
             yield Document(value, source, lines)
     finally:
         loader.dispose()
 
 
-def _note_lines(node: Any, place: Place, lines: dict[Place, int], source: str) -> None:
+def _note_lines(node: Any, place: Place, lines: dict[Place, int]) -> bool:
+    """Note the line of a value and of all below it; false if there are too many."""
     if len(lines) > _MOST_VALUES:
-        raise UserError(f"{source}: this holds too many values, or refers to itself; {_WANTED}.")
+        return False
     lines[place] = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             inner = (*place, key.value if isinstance(key.value, str) else "?")
-            _note_lines(value, inner, lines, source)
+            if not _note_lines(value, inner, lines):
+                return False
             lines[inner] = key.start_mark.line + 1
     elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            _note_lines(value, (*place, index), lines, source)
+        return all(_note_lines(value, (*place, index), lines) for index, value in enumerate(node.value))
+    return True
 
 
 def _from_json(text: str, source: str) -> Document | None:

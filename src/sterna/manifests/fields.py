@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
@@ -44,7 +45,7 @@ class Fields(BaseModel):
     def _known_names_only(cls, value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, Mapping):
             return value
-        known = {field.alias or name for name, field in cls.model_fields.items()}
+        known = _names(cls)
         kept: dict[str, Any] = {}
         for key, inner in value.items():
             if key in known:
@@ -57,6 +58,11 @@ class Fields(BaseModel):
                     "unknown_name", "{hint}", {"name": key, "hint": did_you_mean(str(key), known)}
                 )
         return kept
+
+
+@cache
+def _names(level: type[Fields]) -> frozenset[str]:
+    return frozenset(field.alias or name for name, field in level.model_fields.items())
 
 
 def note(info: ValidationInfo, sentence: str) -> None:

@@ -81,7 +81,8 @@ def taken(documents: Iterable[Document]) -> Loaded:
 def job_of(document: Document) -> JobSpec:
     """The job that a document describes, with notices of what has no meaning here."""
     manifest, notices = checked(document)
-    return replace(manifest.job(), notices=tuple(notices))
+    job = manifest.job()
+    return replace(job, notices=tuple(notices)) if notices else job
 
 
 def checked(document: Document) -> tuple[Manifest, list[str]]:

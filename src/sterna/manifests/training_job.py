@@ -104,9 +104,10 @@ class Workers(Fields):
 
 
 class Needs(Fields):
-    """What one replica needs."""
+    """What one replica needs. Of CPUs nothing is asked for unless it is said: what that means is for the cluster to
+    say, which knows whether its nodes are shared."""
 
-    cpu: Thousandths = 1000
+    cpu: Thousandths = 0
     memory: ByteCount = 0
     gpu: Thousandths = 0
 
@@ -143,7 +144,7 @@ class TrainingJobSpec(Fields):
     resources: Needs = Needs()
     env: Variables = Field(default_factory=dict)
     working_dir: str = ""
-    progress: Progress = Progress()
+    progress: Progress = Field(default_factory=Progress)
     grace: Seconds = 30.0
     priority: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     category: str = ""

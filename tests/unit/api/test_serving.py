@@ -6,12 +6,14 @@ import http.client
 import os
 import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from sterna.api.ownership import listed_owner, owner_of
 from sterna.api.peers import Way, is_loopback, peer_of
-from sterna.api.server import parse_listen, serve, token_in
+from sterna.api.server import bound, parse_listen, serve, token_in
 from sterna.errors import UserError
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.serving import MANIFEST, Served, served
@@ -41,6 +43,40 @@ def test_the_kernel_says_who_is_on_loopback(family: socket.AddressFamily, host: 
             client.shutdown(socket.SHUT_RDWR)
             client.close()
             assert peer_of(_Transport(end)).uid is None  # type: ignore[arg-type]
+
+
+def test_the_table_of_connections_says_the_same_as_the_kernel() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.create_connection(listening.getsockname()) as client,
+    ):
+        theirs, ours = client.getsockname(), listening.getsockname()
+        assert owner_of(theirs, ours) == listed_owner(theirs, ours) == os.getuid()
+        assert owner_of(ours, ours) is listed_owner(ours, ours) is None  # that one only listens
+
+
+def test_where_the_kernel_cannot_be_asked_its_table_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.create_connection(listening.getsockname()) as client,
+    ):
+        monkeypatch.setattr(socket, "AF_NETLINK", -1)
+        assert owner_of(client.getsockname(), listening.getsockname()) == os.getuid()
+
+
+def test_an_answer_does_not_wait_for_the_receipt_of_its_first_part_to_be_confirmed() -> None:
+    with bound("127.0.0.1", 0, may_be_another=False) as end:
+        assert end.proto == socket.IPPROTO_TCP  # by which asyncio knows that it may send at once
+
+
+def test_a_head_without_end_is_refused(api: Served) -> None:
+    host, _, port = api.server.url.partition("://")[2].partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n")
+        with suppress(ConnectionError):  # it hangs up before it has heard all
+            for _ in range(100):
+                client.sendall(b"X-Long: " + b"x" * 4096 + b"\r\n")
+            assert client.recv(4096).startswith(b"HTTP/1.1 400 ")
 
 
 def test_the_kernel_says_who_is_on_a_unix_socket() -> None:

@@ -33,7 +33,7 @@ def test_a_training_job_needs_a_name_and_a_command_only() -> None:
         "apiVersion: sterna.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: a}\nspec: {command: python t.py}\n"
     )
     assert job.worker.command == ("python", "t.py")
-    assert (job.minimum, job.maximum, job.worker.cpus) == (1, 1, 1000)
+    assert (job.minimum, job.maximum, job.worker.cpus) == (1, 1, 0)
     assert (job.restart, job.resizing) == (RestartPolicy.ON_FAILURE, Resizing.RESTART)
 
 

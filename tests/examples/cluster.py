@@ -1,0 +1,107 @@
+"""A cluster in the background, started and asked as a user would, for as long as a test lasts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.replicas import Replicas, until
+from tests.examples.frameworks import ROOT
+
+with warnings.catch_warnings():
+    # typer reads names that newer versions of click are about to drop.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from sterna.cli.client import Client, client
+
+PATIENCE_SECONDS = 400.0
+"""Frameworks take seconds to import, and on a busy machine minutes."""
+
+
+class Cluster:
+    """Two nodes of one core. Jobs run in the root of the repository, as the examples' own texts say."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._env = os.environ | {"STERNA_STATE": str(state), "PYTHONPATH": str(ROOT / "src")}
+        self.sterna("up", "--detach", "--nodes", "2x1cpu", "--listen", "127.0.0.1:0")
+        self._client: Client = client(str(state))
+
+    def sterna(self, *arguments: str) -> str:
+        command = [sys.executable, "-m", "sterna.cli", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=self._env, cwd=ROOT, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def job(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._client.get("jobs", name)
+        return found
+
+    def steps(self, name: str) -> list[int]:
+        """Every step that was reported, in the order of the reports."""
+        return [report["step"] for report in self._client.get("jobs", name, "history") if report["step"] is not None]
+
+    def kinds(self, name: str) -> list[str]:
+        return [event["kind"] for event in self._client.get("events", job=name)]
+
+    def output(self, name: str, replica: str = "") -> str:
+        return self._client.log(name, replica, 0)[0].decode()
+
+    def until(self, name: str, fact: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until a fact holds for a job; one that has failed says what it printed."""
+
+        def holds() -> bool:
+            job = self.job(name)
+            assert job["state"] != "failed", f"{job['reason']}\n{self.output(name)[-2000:]}"
+            return fact(job)
+
+        until(holds, PATIENCE_SECONDS)
+        return self.job(name)
+
+    def until_completed(self, name: str) -> dict[str, Any]:
+        return self.until(name, lambda job: job["state"] == "completed")
+
+    def until_training(self, name: str) -> dict[str, Any]:
+        return self.until(name, lambda job: (job["step"] or 0) > 0)
+
+    def close(self) -> None:
+        subprocess.run([sys.executable, "-m", "sterna.cli", "down"], capture_output=True, env=self._env, timeout=120)
+        replicas = Replicas(self._state)
+        replicas.folders = [path for path in self._state.glob("jobs/*/*/*") if (path / "intent.json").exists()]
+        replicas.close()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "state")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def manifest(path: Path, changes: dict[str, str], into: Path) -> str:
+    """An example's manifest with these words for others; where it was written."""
+    text = path.read_text(encoding="utf-8")
+    for old, new in changes.items():
+        assert old in text, f"{path.name} does not say {old}"
+        text = text.replace(old, new)
+    into.write_text(text, encoding="utf-8")
+    return str(into)
+
+
+def named(variables: dict[str, str]) -> list[str]:
+    """As options of `sterna submit`."""
+    return [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+
+
+def as_yaml(variables: dict[str, str]) -> str:
+    """As a container's variables."""
+    return json.dumps([{"name": name, "value": value} for name, value in variables.items()])

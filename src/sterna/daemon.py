@@ -122,6 +122,7 @@ class Daemon:
         self.cluster = LocalCluster(self.backend, view, make_local_rules, tell_story)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._decide, name="controller", daemon=True)
+        self._warming = threading.Thread(target=self._warm, name="warming", daemon=True)
 
     def _chosen(self, slices: Slices) -> PolicyView:
         """What was asked for now, over what was in force before, over what is usual."""
@@ -155,7 +156,7 @@ class Daemon:
             recover(self.backend)
             # Jobs are told where to report: none is started before that is known.
             self.backend.hold(True)
-            threading.Thread(target=self._warm, name="warming", daemon=True).start()
+            self._warming.start()
             self._thread.start()
             if self.options.has_api:
                 self._serve()
@@ -206,8 +207,9 @@ class Daemon:
         """End deciding and answering; what trains goes on."""
         self._over.set()
         self.backend.close()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_SECONDS)
+        for thread in (self._thread, self._warming):
+            if thread.is_alive():
+                thread.join(_STOP_SECONDS)
         self.book.close()
         if self._server is not None:
             self._server.stop()

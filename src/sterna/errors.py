@@ -29,6 +29,11 @@ class Retry(SternaError):
 class Bug(SternaError):
     """An invariant of ours does not hold. Never the user's fault."""
 
+    def __init__(self, sentence: str, row: int | None = None) -> None:
+        super().__init__(sentence)
+        self.row = row
+        """The one job that it is about, by its row in the snapshot; none: it is about more than one."""
+
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a sentence that rejects `word`: the nearest known word, or all of them."""

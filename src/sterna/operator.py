@@ -18,12 +18,17 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
 from sterna.backends.kubernetes.apiserver import LEASES, Inbox, Resource
 from sterna.backends.kubernetes.backend import Circumstances, KubernetesBackend
 from sterna.backends.kubernetes.client import Client
+from sterna.backends.kubernetes.cluster_rules import rules_told
+from sterna.backends.kubernetes.jobs import RULES
 from sterna.backends.kubernetes.kinds.context import Around, ReadContext
 from sterna.backends.kubernetes.kubeconfig import Access, access_of
 from sterna.backends.kubernetes.leader import Leadership, Terms, steady_seconds
+from sterna.backends.kubernetes.monitor.link import address_in_lease
 from sterna.backends.kubernetes.progress import Progress
 from sterna.backends.kubernetes.requested_moves import RequestedMoves
 from sterna.backends.kubernetes.serving import Service
@@ -48,6 +53,9 @@ _SLEW = 0.5
 """How much faster or slower than time our clock may go to catch up with the machine's."""
 _QUIET_SECONDS = 1.0
 """Rounds that change nothing go into the journal at most so often."""
+
+_MOST_MISHAPS = 100
+"""So many different ones are told."""
 
 _MONITOR = "sterna-monitor"
 """The service account of the monitors."""
@@ -92,13 +100,16 @@ class Operator:
         self._journal = journal_at(settings, say)
         telling = _Telling(self.backend, self._journal)
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
-        self.service = Service(self.backend, self.server, settings.listen, self._leads, telling, monitors)
+        leader = address_in_lease(self.server, self._namespace(access), settings.lease.name)
+        self.service = Service(self.backend, self.server, settings.listen, self._leads, telling, monitors, leader)
         self.backend.errands.append(RequestedMoves(self.backend, say).look)
+        self.backend.on_mishap = self._note_mishap
         if settings.leader_election:
             self._leadership = self._candidate(access)
         self._thread = threading.Thread(target=self._work, name="controller", daemon=True)
         self.failure: BaseException | None = None
         self._told: dict[Resource, str] = {}
+        self._mishaps: set[str] = set()
 
     def _namespace(self, access: Access) -> str:
         """Where the Lease and the monitors are."""
@@ -106,7 +117,7 @@ class Operator:
 
     def _candidate(self, access: Access) -> Leadership:
         lease = self.settings.lease
-        return Leadership(
+        leadership = Leadership(
             self.server,
             self._namespace(access),
             lease.name,
@@ -114,6 +125,8 @@ class Operator:
             terms=Terms(int(lease.duration_seconds), lease.renew_seconds, lease.retry_seconds),
             on_lost=self._step_down,
         )
+        leadership.notes = {RULES: msgspec.json.encode(rules_told(self.settings)).decode()}
+        return leadership
 
     # Life.
 
@@ -216,7 +229,7 @@ class Operator:
         backend: Backend = self.backend
         if self.settings.rate_limit_seconds:
             backend = RateLimited(backend, self.settings.rate_limit_seconds)
-        controller = Controller(backend, self._rules, self.service.distribution)
+        controller = Controller(backend, self._rules, self.service.distribution, self._note_mishap)
         pause_seconds = _TROUBLE_SECONDS
         while not self._over.is_set():
             try:
@@ -234,6 +247,14 @@ class Operator:
                 self._complain(f"{type(error).__name__}: {error}", pause_seconds)
                 pause_seconds = min(2 * pause_seconds, _MOST_TROUBLE_SECONDS)
             self._tell_troubles()
+
+    def _note_mishap(self, mishap: Exception) -> None:
+        """One piece of news, or one job, could not be seen to; the others were. Told once."""
+        what = f"{type(mishap).__name__}: {mishap}".removesuffix(".")
+        if what not in self._mishaps and len(self._mishaps) < _MOST_MISHAPS:
+            self._mishaps.add(what)
+            traceback.print_exception(mishap)
+            self._say(f"One job could not be seen to, and is looked at again later: {what}.")
 
     def _complain(self, why: str, pause_seconds: float) -> None:
         self._say(f"A round was given up and is tried again: {why.removesuffix('.')}.")

@@ -33,7 +33,7 @@ def client_cpu_ms(kubeconfig: Path, count: int, nodes: int) -> float:
         client.send(writes)
         answers: list[Answer] = []
         while len(answers) < count and time.monotonic() < deadline:
-            inbox.wait(1.0)
+            time.sleep(0.05)  # a wait would wake up for every single answer, and be measured
             answers += [each for each in inbox.take() if isinstance(each, Answer)]
         spent = time.process_time() - before
     finally:

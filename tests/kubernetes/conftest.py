@@ -51,6 +51,12 @@ def full_plane() -> Iterator[ControlPlane]:
     yield from running_plane(Parts(has_controllers=True))
 
 
+@pytest.fixture(scope="module")
+def scheduled_plane() -> Iterator[ControlPlane]:
+    """With the default scheduler too."""
+    yield from running_plane(Parts(has_controllers=True, has_scheduler=True))
+
+
 @pytest.fixture
 def api(plane: ControlPlane) -> Iterator[Api]:
     with plane.api() as api:

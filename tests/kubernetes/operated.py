@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.kubernetes.api import Api, Object, until
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.fake_nodes import FakeNodes
@@ -43,11 +45,11 @@ def install(api: Api, *files: Path) -> None:
             until(partial(api.find, path), what=f"the kind at {path}")
 
 
-class Operated:
-    """The cluster, seen through an administrator's eyes."""
+class Sight:
+    """A cluster with an operator, seen through an administrator's eyes."""
 
-    def __init__(self, plane: ControlPlane, nodes: FakeNodes, operator: OperatorProcess, api: Api) -> None:
-        self.plane, self.nodes, self.operator, self.api = plane, nodes, operator, api
+    def __init__(self, plane: ControlPlane, operator: OperatorProcess, api: Api) -> None:
+        self.plane, self.operator, self.api = plane, operator, api
 
     def submit(self, document: Object) -> Object:
         return self.api.create(document)
@@ -115,6 +117,14 @@ class Operated:
         return "\n".join(["the operator said:", said, "jobs:", *jobs, "pods:", *pods])
 
 
+class Operated(Sight):
+    """One whose nodes are fake, and do what they are told."""
+
+    def __init__(self, plane: ControlPlane, nodes: FakeNodes, operator: OperatorProcess, api: Api) -> None:
+        super().__init__(plane, operator, api)
+        self.nodes = nodes
+
+
 @contextmanager
 def operated(plane: ControlPlane, nodes: Sequence[FakeNode], *flags: str) -> Iterator[Operated]:
     with plane.api() as api:
@@ -139,6 +149,12 @@ def a_training_job(name: str, workers: str | int = 1, gpus: int = 1, **more: Any
         **more,
     }
     return {"apiVersion": "sterna.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": spec}
+
+
+def example(name: str) -> Object:
+    """A manifest as we show it to people."""
+    file = ROOT / "examples" / "kubernetes" / f"{name}.yaml"
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8")))
 
 
 def is_going(pod: Object) -> bool:

@@ -8,23 +8,16 @@ import pytest
 
 from tests.kubernetes.api import Object
 from tests.kubernetes.binaries import PROGRAMS, NotAvailable, module_folder, need
-from tests.kubernetes.conftest import running_plane
-from tests.kubernetes.control_plane import ControlPlane, Parts
+from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.fake_nodes import fleet
-from tests.kubernetes.operated import MPI_JOBS, PODS, Operated, a_training_job, install, names_of, operated
-from tests.kubernetes.test_operator_kinds import example
+from tests.kubernetes.operated import MPI_JOBS, PODS, Operated, a_training_job, example, install, names_of, operated
 
 GPUS = 4
 
 
 @pytest.fixture(scope="module")
-def scheduled_plane() -> Iterator[ControlPlane]:
-    """Launchers are of the default scheduler, which must be there to bind them."""
-    yield from running_plane(Parts(has_controllers=True, has_scheduler=True))
-
-
-@pytest.fixture(scope="module")
 def cluster(scheduled_plane: ControlPlane) -> Iterator[Operated]:
+    """Launchers are of the default scheduler, which must be there to bind them."""
     try:
         program, source = need("mpi-operator"), module_folder(PROGRAMS["mpi-operator"])
     except NotAvailable as error:
@@ -46,7 +39,9 @@ def job(cluster: Operated) -> Iterator[Object]:
 
 def workers(cluster: Operated) -> list[str]:
     """Those that run; the launcher is another matter."""
-    return [name for name in names_of(cluster.pods()) if name.startswith("keras-worker-") and _is_running(cluster, name)]
+    return [
+        name for name in names_of(cluster.pods()) if name.startswith("keras-worker-") and _is_running(cluster, name)
+    ]
 
 
 def _is_running(cluster: Operated, name: str) -> bool:

@@ -108,12 +108,13 @@ def test_a_failed_worker_is_tried_again_and_in_the_end_the_job_fails(cluster: Op
 
 
 def test_an_elastic_job_grows_into_free_devices_and_gives_them_back(cluster: Operated) -> None:
-    cluster.submit(a_training_job("elastic", workers="1:12", resizing="in-place"))
-    cluster.until_running("elastic", 12)
+    cluster.submit(a_training_job("elastic", workers="1:12", resizing="torchrun"))
+    before = {pod["metadata"]["uid"] for pod in cluster.until_running("elastic", 12)}
     cluster.submit(a_training_job("rigid", workers=4))
     cluster.until_running("rigid", 4)
-    cluster.until_running("elastic", 8)
-    assert "elastic-worker-0" in names_of(cluster.pods("elastic"))
+    staying = cluster.until_running("elastic", 8)
+    assert "elastic-worker-0" in names_of(staying)
+    assert {pod["metadata"]["uid"] for pod in staying} < before
 
 
 def test_a_cordoned_node_gets_nothing_new(cluster: Operated) -> None:

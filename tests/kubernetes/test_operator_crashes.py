@@ -104,7 +104,7 @@ def test_a_job_gives_way_and_nothing_is_there_twice(mortal: Mortal) -> None:
     """The elastic one shrinks, the rigid one starts in its room, whatever dies in between."""
     cluster = mortal.cluster
     mortal.go_on()
-    cluster.submit(a_training_job("elastic", workers="1:8", resizing="in-place"))
+    cluster.submit(a_training_job("elastic", workers="1:8", resizing="torchrun"))
     cluster.until_running("elastic", 8)
     cluster.until_phase("elastic", "Running")
     mortal.operator.kill()

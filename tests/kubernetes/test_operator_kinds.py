@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.kubernetes.api import Object
 from tests.kubernetes.binaries import KUBEFLOW, NotAvailable, module_folder
-from tests.kubernetes.operated import PODS, PYTORCH_JOBS, TF_JOBS, Operated, a_training_job, install, names_of, nodes_of
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "kubernetes"
-
-
-def example(name: str) -> Object:
-    return dict(yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")))
+from tests.kubernetes.operated import (
+    PODS,
+    PYTORCH_JOBS,
+    TF_JOBS,
+    Operated,
+    a_training_job,
+    example,
+    install,
+    names_of,
+    nodes_of,
+)
 
 
 def kubeflow_definition(name: str) -> Path:
@@ -91,7 +94,7 @@ def test_an_elastic_pytorchjob_meets_at_its_worker_zero(cluster: Operated) -> No
 
 def test_a_serving_pod_gets_room_from_jobs_that_have_more_than_their_least(cluster: Operated) -> None:
     """DRAGON-54 to 59: the pod waits without a node until workers have left."""
-    cluster.submit(a_training_job("elastic", workers="1:12", resizing="in-place"))
+    cluster.submit(a_training_job("elastic", workers="1:12", resizing="torchrun"))
     cluster.until_running("elastic", 12)
     pod = example("serving")
     pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "2"}}

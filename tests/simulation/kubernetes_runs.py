@@ -7,6 +7,7 @@ every single change whether something is there that must never be.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -59,9 +60,9 @@ USUAL = Chosen()
 class Incarnation:
     """One life of the operator."""
 
-    def __init__(self, kube: FakeKube, rules: Chosen = USUAL) -> None:
+    def __init__(self, kube: FakeKube, rules: Chosen = USUAL, may_write: Callable[[], bool] = lambda: True) -> None:
         self.kube = kube
-        self.client = kube.client()
+        self.client = kube.client(may_write)
         self.inbox = kube.inbox()
         self.backend = KubernetesBackend(self.client, self.inbox, kube.clock)
         self.controller = Controller(self.backend, rules.made(), Reasons(self.backend))

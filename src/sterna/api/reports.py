@@ -72,7 +72,8 @@ async def trainer_status(name: str, request: Request, cluster: Cluster, caller: 
     metrics = {each.name: value for each in status.metrics if (value := _number(each.value)) is not None}
     step, total = metrics.pop("current_step", None), metrics.pop("total_steps", None)
     if step is None and status.progressPercentage is not None:
-        step, total = status.progressPercentage, 100.0
+        total = total or 100.0
+        step = total * status.progressPercentage / 100.0
     await asked(cluster.report, name, _whole(step), _whole(total), metrics)
     return PlainTextResponse("Ok")
 

@@ -42,15 +42,15 @@ def _check_jobs(actions: Sequence[Action], snapshot: Snapshot) -> None:
         latest = kind
         home = homes.get(key, NOWHERE)
         if home is not before and home != before:
-            raise Bug(f"{jobs.name_of(row)} does not sit where the plan assumes")
+            raise Bug(f"{jobs.name_of(row)} does not sit where the plan assumes", row)
         size = after.size if after.workers else 0
         if size and not minimum.item(row) <= size <= maximum.item(row):
-            raise Bug(f"{jobs.name_of(row)} would get {size} workers, outside {minimum[row]} to {maximum[row]}")
+            raise Bug(f"{jobs.name_of(row)} would get {size} workers, outside {minimum[row]} to {maximum[row]}", row)
         if kind is Kind.SHARE:
             if before != after or not before.workers or share is None or not share > 0:
-                raise Bug(f"{jobs.name_of(row)}: a share of {share} for {before.size} workers")
+                raise Bug(f"{jobs.name_of(row)}: a share of {share} for {before.size} workers", row)
         elif kind is not kind_of(before, after):
-            raise Bug(f"{jobs.name_of(row)}: {kind.name} from {before.size} to {size} workers")
+            raise Bug(f"{jobs.name_of(row)}: {kind.name} from {before.size} to {size} workers", row)
 
 
 def _are_fine(actions: Sequence[Action], snapshot: Snapshot) -> bool:
@@ -114,9 +114,9 @@ def _check_afloat(actions: Sequence[Action], snapshot: Snapshot, touched: Collec
 
 def _check_gang(action: Action, shape: Shape, snapshot: Snapshot) -> None:
     if sum(count for _, count in action.after.ps) != shape.ps:
-        raise Bug(f"{snapshot.jobs.name_of(action.row)} does not have all its parameter servers")
+        raise Bug(f"{snapshot.jobs.name_of(action.row)} does not have all its parameter servers", action.row)
     if len(action.after.slots) != (action.after.size if shape.is_fraction else 0):
-        raise Bug(f"{snapshot.jobs.name_of(action.row)} has a worker without a device to share")
+        raise Bug(f"{snapshot.jobs.name_of(action.row)} has a worker without a device to share", action.row)
 
 
 def _check_doors(actions: Sequence[Action], snapshot: Snapshot) -> None:
@@ -132,7 +132,7 @@ def _check_doors(actions: Sequence[Action], snapshot: Snapshot) -> None:
         for node, count in comes.items():
             if count > 0 and not accepting[codes.item(action.row)][node]:
                 job, host = snapshot.jobs.name_of(action.row), snapshot.nodes.name[node]
-                raise Bug(f"{job} would come to {host}, which does not take it")
+                raise Bug(f"{job} would come to {host}, which does not take it", action.row)
 
 
 def _check_devices(actions: Sequence[Action], snapshot: Snapshot) -> None:
@@ -146,7 +146,7 @@ def _check_devices(actions: Sequence[Action], snapshot: Snapshot) -> None:
             taken[node] = taken.get(node, 0) - count
         for node, count in action.after.workers:
             if count <= 0:
-                raise Bug(f"{snapshot.jobs.name_of(action.row)} would have {count} workers on a node")
+                raise Bug(f"{snapshot.jobs.name_of(action.row)} would have {count} workers on a node", action.row)
             taken[node] = taken.get(node, 0) + count
     free = snapshot.nodes.free[Resource.DEVICES]
     if taken and (min(taken) < 0 or max(taken) >= len(free)):

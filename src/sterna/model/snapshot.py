@@ -215,7 +215,7 @@ class Snapshot:
     widest: int
     """No job may have more workers than this."""
     is_rigid: bool
-    """Every job has one size only: its minimum is its maximum."""
+    """Every job has one size only, its minimum is its maximum, and who runs has it: nothing was lost since."""
     last_action: float = -NEVER
     """When anything was last started, stopped or resized."""
     history: Callable[[], Floats] = field(default=lambda: np.zeros(0), repr=False)
@@ -311,5 +311,5 @@ def take_stock(jobs: Jobs, nodes: Nodes, shapes: Shapes) -> Stock:
     worker, ps = tally.worker[jobs.shape], tally.ps[jobs.shape]
     held = int((jobs.workers * worker + (jobs.workers > 0) * ps).sum())
     least = int((jobs.minimum * worker + ps).sum())
-    is_rigid = bool((jobs.minimum == jobs.maximum).all())
+    is_rigid = bool(((jobs.minimum == jobs.maximum) & ((jobs.workers == 0) | (jobs.workers == jobs.minimum))).all())
     return Stock(free, held, least, int(jobs.maximum.max(initial=0)), is_rigid)

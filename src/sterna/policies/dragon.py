@@ -11,6 +11,7 @@ import numpy as np
 from sterna.engine.queues import CROSSED
 from sterna.engine.registry import Target, knob, policy
 from sterna.engine.walk import by_priority
+from sterna.model.cluster import Ints
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import Floats
 
@@ -53,12 +54,11 @@ class _Pass:
     def __init__(self, snapshot: Snapshot) -> None:
         jobs = snapshot.jobs
         self.snapshot = snapshot
-        self.target = jobs.workers.copy()
-        self.free = snapshot.free_units
-        self.changed = False
+        self.target, self.free = _within_bounds(snapshot)
+        self.changed = bool((self.target != jobs.workers).any())
         order = by_priority(snapshot)
         self._waiting = order[jobs.workers[order] == 0]
-        running = jobs.workers.nonzero()[0]
+        running = self.target.nonzero()[0]
         self._running: list[int] = running[jobs.first_start[running].argsort(kind="stable")].tolist()
         """Oldest first; those that start now come last."""
 
@@ -132,3 +132,25 @@ class _Pass:
                 self.free -= more * need.item(row)
             if self.free < self.snapshot.smallest_need:
                 return
+
+
+def _within_bounds(snapshot: Snapshot) -> tuple[Ints, int]:
+    """What runs, as its bounds allow, and the units that are free then. Bounds may have changed, and workers may be
+    lost: who has too many gives them back, who has too few gets them, oldest first, or stops and waits anew."""
+    jobs, need, base = snapshot.jobs, snapshot.need, snapshot.base
+    most = np.where(jobs.maximum < jobs.minimum, 0, jobs.maximum)  # the cluster cannot hold it any more
+    if not ((jobs.workers > 0) & ((jobs.workers < jobs.minimum) | (jobs.workers > most))).any():
+        return jobs.workers.copy(), snapshot.free_units
+    target = np.minimum(jobs.workers, most)
+    gone = (jobs.workers > 0) & (target == 0)
+    free = snapshot.free_units + int(((jobs.workers - target) * need).sum()) + int(base[gone].sum())
+    short = ((target > 0) & (target < jobs.minimum)).nonzero()[0]
+    for row in short[jobs.first_start[short].argsort(kind="stable")].tolist():
+        lacking = (jobs.minimum.item(row) - target.item(row)) * need.item(row)
+        if lacking <= free:
+            target[row] = jobs.minimum[row]
+            free -= lacking
+        else:
+            free += target.item(row) * need.item(row) + base.item(row)
+            target[row] = 0
+    return target, free

@@ -62,6 +62,11 @@ def test_the_same_key_creates_once(api: Served) -> None:
             "the request, line 4: spec has no field 'comand'",
         ),
         ({"kind": "Job"}, 422, "the kind 'Job' cannot be run"),
+        (
+            JOB | {"spec": {"command": ["x"], "progress": {"stdout": "step=("}}},
+            422,
+            r"spec.progress.stdout: expected a regular expression with named groups such as step=(?P<step>\d+)",
+        ),
         (JOB | {"spec": {"command": ["x"], "resources": {"cpu": 64}}}, 422, "more cores than any node has"),
     ],
 )

@@ -168,6 +168,9 @@ def test_a_percentage_alone_is_progress_too(api: Served) -> None:
     api.create("a")
     api.ask("POST", "/api/v1/jobs/a/trainer-status", {"trainerStatus": {"progressPercentage": 7}})
     assert (api.cluster.views["a"].step, api.cluster.views["a"].total) == (7, 100)
+    status = {"progressPercentage": 50, "metrics": [{"name": "total_steps", "value": "900"}]}
+    api.ask("POST", "/api/v1/jobs/a/trainer-status", {"trainerStatus": status})
+    assert (api.cluster.views["a"].step, api.cluster.views["a"].total) == (450, 900)
     assert api.ask("POST", "/api/v1/jobs/a/trainer-status", json.dumps({})).status == 422
 
 

@@ -225,3 +225,24 @@ def test_pods_that_outlive_their_job_are_nobodys_jobs() -> None:
     cluster.run(10.0)
     assert operator_of(cluster).backend.world.entries == {}
     assert len(cluster.pods()) == 2
+
+
+def test_half_a_gang_whose_room_others_have_is_withdrawn_by_whoever_comes_after_a_kill() -> None:
+    cluster = a_cluster(1, 2)
+    cluster.submit("gang", 2, seconds=1000.0)
+    cluster.run(0.3)
+    operator_of(cluster).die()
+    cluster.operator = None
+    cluster.kube.delete(PODS, "gang-worker-1")
+    cluster.run(60.0)
+    container = {"name": "x", "image": "x", "resources": {"limits": {GPU: "1"}}}
+    cluster.kube.create(
+        PODS, {"metadata": {"name": "other"}, "spec": {"nodeName": "node-0", "containers": [container]}}
+    )
+    cluster.start()
+    cluster.run(60.0)
+    assert cluster.pods("gang") == []
+    assert status_of(cluster, "gang")["phase"] == "Waiting"
+    cluster.kube.delete(PODS, "other")
+    cluster.run(60.0)
+    assert status_of(cluster, "gang")["phase"] == "Running"

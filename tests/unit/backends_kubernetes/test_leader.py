@@ -195,6 +195,16 @@ def test_what_others_wrote_on_the_lease_stays() -> None:
     assert meta["annotations"] == {"note": "y", ADDRESS: "a:8769"}
 
 
+def test_what_its_holder_notes_goes_when_it_resigns() -> None:
+    kube = FakeKube()
+    first = Candidate(kube, "a")
+    first.leadership.notes = {"sterna.dev/rules": "fifo"}
+    kube.advance(20.0)
+    assert lease_of(kube)["metadata"]["annotations"]["sterna.dev/rules"] == "fifo"
+    first.leadership.resign()
+    assert lease_of(kube)["metadata"].get("annotations", {}) == {}
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_never_two_lead_at_once_and_one_leads_when_all_is_well(seed: int) -> None:
     kube = FakeKube(seed, Faults(refused_ask=0.3))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.local.environment import Surroundings, environment, free_ports, tf_config
+from sterna.backends.local.environment import Surroundings, environment, free_ports, offer_agent, tf_config
 from sterna.backends.local.layout import devices_for, laid_out, rearranged, spec_of
 from sterna.backends.local.nodes import LocalNode
 from sterna.backends.local.records import AttemptRecord, JobRecord, Places, ReplicaRecord, Seats, decoded, encode
@@ -139,6 +139,20 @@ def test_a_replica_knows_who_it_is_and_where_to_save(tmp_path: Path, monkeypatch
     assert told["PYTHONUNBUFFERED"] == "1"
     assert "STERNA_STATE" not in told
     assert told["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize("token_file", ["", "/somewhere/token"])
+def test_trainers_that_know_kubeflow_s_protocol_find_a_token_whether_one_is_needed_or_not(
+    tmp_path: Path, token_file: str
+) -> None:
+    record, places = a_record(workers=[("a", 1)]), Places(tmp_path)
+    offer_agent(places)
+    around = Surroundings(places, "http://127.0.0.1:1", token_file)
+    attempt = an_attempt(record)
+    told = environment(around, record, attempt, attempt.replicas[0], record.spec.worker, 1)
+    assert told["KUBEFLOW_TRAINER_SERVER_URL"] == "http://127.0.0.1:1/api/v1/jobs/job/trainer-status"
+    assert told["KUBEFLOW_TRAINER_SERVER_TOKEN"] == (token_file or str(tmp_path / "no-token"))
+    assert (tmp_path / "no-token").read_text().strip()
 
 
 def test_the_fewest_changes_lead_from_one_arrangement_to_another() -> None:

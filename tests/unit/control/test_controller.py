@@ -149,3 +149,23 @@ def test_a_policy_and_a_placement_at_odds_stop_the_round_with_its_number_too() -
     world = FakeWorld(a_snapshot(jobs, 4, now=5))
     with pytest.raises(Bug, match=r"^round 0 at 5 s: .*do not come to terms"):
         Controller(world, Rules(wants_all, make_placement("stay"))).round()
+
+
+def beyond_for_the_first(snapshot: Snapshot) -> Target:
+    return Target(np.array([3, *snapshot.jobs.minimum[1:].tolist()], dtype=np.int64))
+
+
+def test_a_plan_that_is_wrong_about_one_job_is_carried_out_for_the_others_where_somebody_is_told() -> None:
+    world, told, notes = FakeWorld(a_snapshot([a_job("a", 2), a_job("b", 2, submit=1)], 8, now=5)), list[str](), Notes()
+    rules = Rules(beyond_for_the_first, make_placement("stay"))
+    decision = Controller(world, rules, notes, lambda bug: told.append(str(bug))).round()
+    assert told == ["a would get 3 workers, outside 2 to 2"]
+    assert (world.asked, notes.rounds) == ([["b"]], [(5, 1)])
+    assert [reason.row for reason in decision.reasons] == [1]
+
+
+def test_a_plan_that_is_wrong_about_a_node_is_not_carried_out_whoever_is_told() -> None:
+    world = a_world()
+    Controller(world, make_rules("fifo", "stay")).round()
+    with pytest.raises(Bug, match="over-committed"):
+        Controller(_full(world), Rules(make_policy("fifo"), on_a_full_node), on_bug=lambda bug: None).round()

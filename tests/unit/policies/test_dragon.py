@@ -137,3 +137,22 @@ def test_growth_on_an_overcommitted_cluster_takes_nothing() -> None:
     jobs = [a_job("a", (1, 4), on={"n0": 3}), a_job("b", 3, on={"n1": 3})]
     nodes = [a_node("n0", 4, foreign_devices=2), a_node("n1", 3)]
     assert decided(a_snapshot(jobs, nodes, now=1000), "dragon").actions == []
+
+
+def test_a_running_job_above_its_new_maximum_shrinks_to_it_and_others_may_use_what_it_gives_back() -> None:
+    """Its user has lowered the maximum while it ran."""
+    jobs = [a_job("wide", (1, 2), on={"n0": 4}), a_job("waits", 2, submit=1)]
+    assert decided(a_snapshot(jobs, 4, now=2), "dragon").allocation == {"wide": 2, "waits": 2}
+
+
+@pytest.mark.parametrize(("devices", "workers"), [(4, 4), (3, 0)])
+def test_a_running_job_below_its_minimum_is_completed_or_withdrawn(devices: int, workers: int) -> None:
+    """Its user has raised the minimum, or a node with some of its workers was lost."""
+    jobs = [a_job("short", (4, 8), on={"n0": 2}), a_job("other", 1, submit=1, on={"n1": 1})]
+    snapshot = a_snapshot(jobs, [a_node("n0", devices), a_node("n1", 1)], now=2)
+    assert decided(snapshot, "dragon").allocation == {"short": workers, "other": 1}
+
+
+def test_of_two_jobs_below_their_minimum_the_older_is_completed() -> None:
+    old, young = a_job("old", 3, submit=1, on={"n0": 2}, first_start=1), a_job("young", 3, on={"n0": 2}, first_start=2)
+    assert decided(a_snapshot([old, young], 5, now=3), "dragon").allocation == {"old": 3, "young": 0}

@@ -339,6 +339,12 @@ class Accounts:
             fitting=self._fitting,
         )
 
+    def overfull(self) -> set[str]:
+        """Nodes of which more was promised than there is. Call `settle` first."""
+        order = self._order
+        free = self._capacity[:, order] - (self._used[:, order] - self._ours[:, order] + self._planned[:, order])
+        return {self.names[row] for row in np.flatnonzero((free[:_PODS] < 0).any(axis=0)).tolist()}
+
     def usage(self) -> Ints:
         """What pods really use now, by row: devices, CPUs, memory, pods, and CPUs and memory by their limits."""
         return self._used[:, self._order]

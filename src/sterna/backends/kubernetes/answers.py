@@ -22,6 +22,7 @@ from sterna.backends.kubernetes.tags import (
     CreatedService,
     DeletedJob,
     DeletedPod,
+    DeletedService,
     Event,
     Patched,
     Placed,
@@ -63,6 +64,8 @@ class Answers:
                 self._teller.answered(entry, answer, now)
         elif isinstance(tag, CreatedService):
             self._service_created(tag, answer, now)
+        elif isinstance(tag, DeletedService):
+            self._service_deleted(tag, answer, now)
         elif isinstance(tag, Placed):
             if not answer.is_done:
                 self._world.shares.take_back(tag.uid)
@@ -175,7 +178,9 @@ class Answers:
         entry = self._world.entries.get(tag.job)
         if entry is None:
             return
-        if answer.is_done:
+        row = self._reconciler.service_row(entry, tag.replica)
+        is_there = answer.reason == "AlreadyExists" and row is not None and row.owner == entry.submitted.ref.uid
+        if answer.is_done or is_there:
             entry.services[tag.replica] = True
             return
         entry.services.pop(tag.replica, None)
@@ -183,6 +188,16 @@ class Answers:
             entry.trouble = f"waits: the API server refuses its services ({_said(answer)})."
         entry.retry_at = max(entry.retry_at, now + _TAKEN_SECONDS)
         self._timers.set(entry.retry_at, entry)
+
+    def _service_deleted(self, tag: DeletedService, answer: Answer, now: float) -> None:
+        """One that is still there is asked to go again; not one that somebody else has made since."""
+        entry = self._world.entries.get(tag.job)
+        if entry is None or answer.is_done or answer.status in (404, 409):
+            return
+        row = self._reconciler.service_row(entry, tag.replica)
+        if row is not None and row.owner == entry.submitted.ref.uid:
+            entry.services[tag.replica] = True
+            self._wait(entry, answer, now)
 
     def _bound(self, tag: Bound, answer: Answer, now: float) -> None:
         if answer.is_done:

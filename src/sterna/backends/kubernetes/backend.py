@@ -48,6 +48,8 @@ _LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 0.2
 """Between rounds of a burst."""
 _PAUSE_PER_ROUND = 3.0
 """A round that took long is followed by a pause so many times as long, within those bounds."""
+_MISHAP_SECONDS = 30.0
+"""A job that could not be looked at is looked at again so much later."""
 _NEEDED = frozenset({PODS, NODES})
 """Without these nothing can be decided."""
 
@@ -111,6 +113,8 @@ class KubernetesBackend:
         """Done each time before jobs are looked at."""
         self.on_answer: Callable[[Answer], None] = lambda answer: None
         self.on_happened: Callable[[Happened, str], None] = lambda what, uid: None
+        self.on_mishap: Callable[[Exception], None] = _raised
+        """Told what went wrong with a single piece of news, or with a single job, after all others were seen to."""
 
     def start(self) -> None:
         """Begin to follow the cluster."""
@@ -296,16 +300,24 @@ class KubernetesBackend:
         if not items:
             return
         with self.lock:
-            now = self.clock()
+            now, mishaps = self.clock(), list[Exception]()
             for item in items:
-                if isinstance(item, Answer):
-                    self._under_way -= 1
-                    self.on_answer(item)
-                    self.answers.take(item, now)
-                elif item.object is not None:
-                    self.world.take(item)
-                else:
-                    self._note_resource(item)
+                try:
+                    self._take(item, now)
+                except Exception as mishap:  # the others are not lost because of one
+                    mishaps.append(mishap)
+        for each in mishaps:
+            self.on_mishap(each)
+
+    def _take(self, item: Delta | Answer, now: float) -> None:
+        if isinstance(item, Answer):
+            self._under_way -= 1
+            self.on_answer(item)
+            self.answers.take(item, now)
+        elif item.object is not None:
+            self.world.take(item)
+        else:
+            self._note_resource(item)
 
     def _note_resource(self, delta: Delta) -> None:
         if delta.change is Change.ABSENT:
@@ -336,18 +348,25 @@ class KubernetesBackend:
 
     def _reconcile(self) -> None:
         """Do the next thing for every job that may not be as it shall be."""
-        now, world = self.clock(), self.world
+        now, world, mishaps = self.clock(), self.world, list[Exception]()
         while world.attention.dirty:
             keys, world.attention.dirty = sorted(world.attention.dirty), set()
             for key in keys:
                 entry = world.entries.get(key)
-                if entry is not None:
+                if entry is None:
+                    continue
+                try:
                     self._outgoing += self._carriers[entry.submitted.carrier](entry, now)
                     self.teller.consider(entry, now)
+                except Exception as mishap:  # nobody else's job waits because of it
+                    mishaps.append(mishap)
+                    self.timers.set(now + _MISHAP_SECONDS, entry)
         self._outgoing += placements(world)
         for pod in world.orphans:
             self._outgoing.append(deletion_of(pod, None))
         world.orphans.clear()
+        for each in mishaps:
+            self.on_mishap(each)
 
     def _send(self) -> None:
         self._outgoing += self.chronicle.take()
@@ -381,3 +400,7 @@ class KubernetesBackend:
     def _note_departure(self, entry: Entry) -> None:
         if self.is_ready:
             self._note(entry, Happened.DELETED)
+
+
+def _raised(mishap: Exception) -> None:
+    raise mishap

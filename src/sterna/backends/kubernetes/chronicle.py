@@ -29,6 +29,9 @@ _TOLD = HOPELESS | {
 }
 """Decisions that are told when they are made; that a job starts is told with its pods, that it waits in its status."""
 
+_MOST_COUNTED = 4096
+"""So many series are counted on; one that was not told for long begins anew."""
+
 
 class Chronicle:
     """Collects events to be sent."""
@@ -36,6 +39,8 @@ class Chronicle:
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
         self._outgoing: list[Write] = []
+        self._counts: dict[str, int] = {}
+        """How often events were told that the server had already, by their keys; those of late."""
 
     def take(self) -> list[Write]:
         writes, self._outgoing = self._outgoing, []
@@ -104,5 +109,10 @@ class Chronicle:
         """What was told before is counted on."""
         tag = answer.write.tag
         if isinstance(tag, Event) and answer.reason == "AlreadyExists" and tag.number == 1:
-            again = self._reporter.again(answer.write, 2, now)
-            self._outgoing.append(replace(again, urgency=Urgency.EVENT, tag=Event(2)))
+            key = f"{answer.write.namespace}/{answer.write.name}"
+            count = self._counts.pop(key, 1) + 1
+            self._counts[key] = count
+            if len(self._counts) > _MOST_COUNTED:
+                del self._counts[next(iter(self._counts))]
+            again = self._reporter.again(answer.write, count, now)
+            self._outgoing.append(replace(again, urgency=Urgency.EVENT, tag=Event(count)))

@@ -42,15 +42,21 @@ class Told(NamedTuple):
     notice: str = ""
 
 
-def usual_rules() -> OperatorRules:
+def rules_told(settings: OperatorSettings) -> OperatorRules:
+    """The rules of these settings, as whoever asks is told them."""
     return OperatorRules(
-        _USUAL.policy,
-        _USUAL.placement or placement_for(_USUAL.policy),
-        _USUAL.migration,
-        _USUAL.share,
-        _USUAL.claim,
-        _USUAL.rate_limit_seconds,
+        settings.policy,
+        settings.placement or placement_for(settings.policy),
+        settings.migration,
+        settings.share,
+        settings.claim,
+        settings.rate_limit_seconds,
+        settings.policy_for,
     )
+
+
+def usual_rules() -> OperatorRules:
+    return rules_told(_USUAL)
 
 
 def rules_in(asking: Asking, now: float) -> Told:

@@ -164,6 +164,7 @@ class Telling:
         "next_phase",
         "next_since",
         "phase",
+        "refusals",
         "said_at",
         "sentence",
         "under_way",
@@ -184,6 +185,8 @@ class Telling:
         """Of the reason."""
         self.under_way = 0
         """Writes that are not answered yet."""
+        self.refusals = 0
+        """In a row."""
         self.is_end_told = False
         """The server has taken a status that says that the job has ended."""
         self.is_outdated = False

@@ -105,9 +105,9 @@ class Submitted:
     node_preference: str = ""
     share: GpuShare | None = None
     leading: tuple[str, ...] = ()
-    """Other types that need devices as workers do (a Master, a Chief), one name for each replica: in all that is decided
-    they are the first workers, seats `worker-0`, .., and are counted in the bounds and replicas of `spec`. Only their
-    pods are theirs: template, name (`kinds.pod_name`) and environment."""
+    """Other types that need devices as workers do (a Master, a Chief), one name for each replica: in all that is
+    decided they are the first workers, seats `worker-0`, .., and are counted in the bounds and replicas of `spec`.
+    Only their pods are theirs: template, name (`kinds.pod_name`) and environment."""
     variables: tuple[tuple[str, str], ...] = ()
     """What every replica finds in its environment, whatever its seat."""
     chiefs: int = 0
@@ -168,6 +168,10 @@ class Memory(msgspec.Struct, omit_defaults=True, rename="camel"):
     saved_attempt: int = -1
     """The last attempt of which a replica saved when it was asked to go."""
     lost_seconds: float = 0.0
+    suspended_at: float | None = None
+    """Since when its user has it suspended, after it had run."""
+    suspended_seconds: float = 0.0
+    """So long before."""
     share: float = 1.0
     asked_cpus: int = 0
     """Thousandths of a core that a plain pod asked for before its share changed; 0: as it says."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -95,6 +95,8 @@ class Leadership:
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.identity, self.address = identity, address
+        self.notes: Mapping[str, str] = {}
+        """Further annotations that the Lease carries while we hold it."""
         self.trouble = ""
         """Why the last try failed, as a sentence; empty if it did not."""
         self.holder = ""
@@ -169,7 +171,7 @@ class Leadership:
         lease = self._lease
         self._is_lost = True
         released = msgspec.structs.replace(lease.spec, holder_identity=None, lease_duration_seconds=1)
-        body = msgspec.json.encode(Lease(_meta_of(lease, ""), released))
+        body = msgspec.json.encode(Lease(_meta_of(lease, dict.fromkeys((ADDRESS, *self.notes), "")), released))
         try:
             self._server.ask("PUT", self._path, body, timeout_seconds=self._terms.retry)
         except Retry:
@@ -245,7 +247,7 @@ class Leadership:
             lease_transitions=transitions,
         )
         meta = LeaseMeta(self._name, self._namespace) if self._lease is None else self._lease.metadata
-        return Lease(_meta_of(Lease(meta), self.address), spec)
+        return Lease(_meta_of(Lease(meta), {ADDRESS: self.address, **self.notes}), spec)
 
     def _ask(self, verb: str, path: str, body: bytes = b"") -> Answer:
         """In less time than the deadline leaves for a second try."""
@@ -261,11 +263,10 @@ class Leadership:
             self._on_lost()
 
 
-def _meta_of(lease: Lease, address: str) -> LeaseMeta:
-    """What others wrote beside ours stays."""
-    annotations = {key: value for key, value in lease.metadata.annotations.items() if key != ADDRESS}
-    if address:
-        annotations[ADDRESS] = address
+def _meta_of(lease: Lease, notes: Mapping[str, str]) -> LeaseMeta:
+    """What others wrote beside ours stays; a note that is empty is taken away."""
+    annotations = {key: value for key, value in lease.metadata.annotations.items() if key not in notes}
+    annotations |= {key: value for key, value in notes.items() if value}
     return msgspec.structs.replace(lease.metadata, annotations=annotations)
 
 

@@ -88,7 +88,7 @@ def judge(job: KubeJob, now: float, seats: Sequence[Seat] = ()) -> Verdict:
     present = _present(job)
     if _is_complete(job, present, seats):
         return Verdict(Fate.COMPLETED, reason=f"{job.submitted.spec.kind}Succeeded", sentence="completed.")
-    deadline = _deadline(job)
+    deadline = deadline_of(job)
     if now >= deadline:
         return _out_of_time(job, now)
     failed = [pod for pod in present if pod.state is PodState.FAILED and not pod.is_deleting]
@@ -185,9 +185,10 @@ def _present(job: KubeJob) -> list[PodRow]:
     return [job.pods[key] for key in sorted(job.pods) if job.pods[key].attempt == latest]
 
 
-def _deadline(job: KubeJob) -> float:
+def deadline_of(job: KubeJob) -> float:
+    """When its time is over, counted from its first start; while its user has it suspended the clock stands still."""
     started_at, seconds = job.memory.first_started_at, job.submitted.spec.deadline_seconds
-    return NEVER if started_at is None or seconds is None else started_at + seconds
+    return NEVER if started_at is None or seconds is None else started_at + seconds + job.memory.suspended_seconds
 
 
 # How a job ends.

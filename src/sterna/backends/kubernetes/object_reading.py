@@ -40,6 +40,9 @@ _OWN_WORDS = frozenset({MEMORY, PHASE, REASON})
 """Annotations that we write ourselves."""
 
 
+_FIELDS = tuple((each.name, each.default) for each in msgspec.structs.fields(Memory))
+
+
 class Problem(NamedTuple):
     """Why an object cannot be run: a word for the condition, and a sentence."""
 
@@ -92,17 +95,18 @@ def memory_in(annotations: Mapping[str, str], status: Mapping[str, Any]) -> Memo
     try:
         if isinstance(kept := status.get("sterna"), dict):
             return _sane(msgspec.convert(kept, Memory))
-        return _sane(msgspec.json.decode(annotations.get(MEMORY, "{}"), type=Memory))
+        kept_there = annotations.get(MEMORY)
+        return _sane(msgspec.json.decode(kept_there, type=Memory)) if kept_there else Memory()
     except (msgspec.ValidationError, msgspec.DecodeError):
         return Memory()
 
 
 def _sane(memory: Memory) -> Memory:
     """Anybody may have written it: a number that no job can have is as if it were not there."""
-    for field in msgspec.structs.fields(Memory):
-        value = getattr(memory, field.name)
+    for name, default in _FIELDS:
+        value = getattr(memory, name)
         if isinstance(value, int | float) and not _LEAST <= value <= _MOST:
-            setattr(memory, field.name, field.default)
+            setattr(memory, name, default)
     if memory.share <= 0:
         memory.share = 1.0
     return memory

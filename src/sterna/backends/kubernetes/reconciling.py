@@ -21,11 +21,20 @@ from sterna.backends.kubernetes.homes import Key, written_home
 from sterna.backends.kubernetes.jobs import Carrier, PodRow, PodState, Seat
 from sterna.backends.kubernetes.kinds.context import Around
 from sterna.backends.kubernetes.kinds.making import pod_name, pod_of, service_of, share_pod_of
-from sterna.backends.kubernetes.lifecycle import GOES_ON, Fate, Verdict, expires_at, judge, leftovers, note_saved
+from sterna.backends.kubernetes.lifecycle import (
+    GOES_ON,
+    Fate,
+    Verdict,
+    deadline_of,
+    expires_at,
+    judge,
+    leftovers,
+    note_saved,
+)
 from sterna.backends.kubernetes.replicas import Need, Steps, changes_in_place, need_of, steps
 from sterna.backends.kubernetes.resizing import resizes
-from sterna.backends.kubernetes.services import leftover_services, service_steps
-from sterna.backends.kubernetes.tags import CreatedPod, CreatedService, DeletedJob, DeletedPod
+from sterna.backends.kubernetes.services import ServiceRow, leftover_services, service_steps
+from sterna.backends.kubernetes.tags import CreatedPod, CreatedService, DeletedJob, DeletedPod, DeletedService
 from sterna.backends.kubernetes.telemetry import Happened
 from sterna.backends.kubernetes.timekeeping import Timekeeper, is_whole
 from sterna.backends.kubernetes.world import World
@@ -57,6 +66,7 @@ class Reconciler:
             return []
         if entry.stage is Stage.ENDED:
             return self._tidied(entry, now)
+        self.time.suspend(entry, now)
         if not entry.wants_to_run:
             return self._gone(entry, now)
         if not entry.seats and self._waits(entry, now):
@@ -74,15 +84,14 @@ class Reconciler:
 
     def _waits(self, entry: Entry, now: float) -> bool:
         """Whether nothing of a job without a home is there, and its time is not over: then only time changes that."""
-        memory, seconds = entry.job.memory, entry.submitted.spec.deadline_seconds
+        memory, deadline = entry.job.memory, deadline_of(entry.job)
         if memory.not_before > now:
             self.timers.set(memory.not_before, entry)
         elif not entry.job.pods:
             cleared(entry)  # what its pods showed is over; from now on it waits like any other
-        if memory.first_started_at is not None and seconds is not None:
-            if now >= memory.first_started_at + seconds:
-                return False
-            self.timers.set(memory.first_started_at + seconds, entry)
+        if now >= deadline:
+            return False
+        self.timers.set(deadline, entry)
         return not entry.job.pods and memory.started_at is None
 
     # What its pods mean.
@@ -266,9 +275,13 @@ class Reconciler:
         ]
 
     def _is_service_taken(self, entry: Entry, key: Key) -> bool:
+        row = self.service_row(entry, key)
+        return row is not None and row.owner != entry.submitted.ref.uid
+
+    def service_row(self, entry: Entry, key: Key) -> ServiceRow | None:
+        """Whatever has the name of a replica's service."""
         name = pod_name(entry.submitted, *key)
-        owner = self._world.services.get(f"{entry.submitted.ref.namespace}/{name}")
-        return owner is not None and owner != entry.submitted.ref.uid
+        return self._world.services.get(f"{entry.submitted.ref.namespace}/{name}")
 
     def _new_service(self, entry: Entry, key: Key) -> Write:
         entry.services[key] = False
@@ -279,8 +292,10 @@ class Reconciler:
 
     def _old_service(self, entry: Entry, key: Key) -> Write:
         entry.services.pop(key, None)
-        name = pod_name(entry.submitted, *key)
-        return Write(Verb.DELETE, SERVICES, entry.submitted.ref.namespace, name, urgency=Urgency.STATUS)
+        name, row = pod_name(entry.submitted, *key), self.service_row(entry, key)
+        options = {"preconditions": {"uid": row.uid}} if row is not None and row.uid else {}
+        body, tag = msgspec.json.encode(options), DeletedService(entry.key, key)
+        return Write(Verb.DELETE, SERVICES, entry.submitted.ref.namespace, name, body, urgency=Urgency.STATUS, tag=tag)
 
     # Endings.
 
@@ -292,7 +307,8 @@ class Reconciler:
             return []
         writes = self._deletions(entry, leftovers(job), (), now)
         staying = {key for key, pod in job.pods.items() if not pod.is_deleting}
-        writes += [self._old_service(entry, key) for key in leftover_services(entry.submitted, entry.services, staying)]
+        spare = leftover_services(entry.submitted, entry.services, staying) if entry.retry_at <= now else []
+        writes += [self._old_service(entry, key) for key in spare]
         at = expires_at(job)
         if at <= now and not job.is_deleting:
             job.is_deleting = True

@@ -12,6 +12,7 @@ from sterna.backends.kubernetes.homes import read_home
 from sterna.backends.kubernetes.jobs import Carrier, PodState, Seat
 from sterna.backends.kubernetes.replicas import changes_in_place
 from sterna.backends.kubernetes.world import World
+from sterna.model.cluster import NOWHERE
 
 
 def recover(world: World, now: float) -> int:
@@ -33,7 +34,21 @@ def recover(world: World, now: float) -> int:
             entry.seated_at = memory.started_at if memory.started_at is not None else now
             found += 1
     world.attention.has_news = True
-    return found
+    return found - _withdrawn(world, now)
+
+
+def _withdrawn(world: World, now: float) -> int:
+    """Give up gangs of which a part is missing and whose room others have by now, the latest first; how many."""
+    overfull = world.accounts.overfull()
+    count = 0
+    for entry in sorted(world.entries.values(), key=lambda each: -each.submitted.submitted_at) if overfull else ():
+        missing = [seat for seat in entry.seats if (seat.type, seat.index) not in entry.job.pods]
+        if any(seat.node in overfull for seat in missing):
+            entry.job.memory.waiting_since = now
+            world.seat(entry, (), NOWHERE)
+            overfull = world.accounts.overfull()
+            count += 1
+    return count
 
 
 def seats_found(world: World, entry: Entry) -> list[Seat]:
@@ -42,9 +57,11 @@ def seats_found(world: World, entry: Entry) -> list[Seat]:
     carrier, attempt = entry.submitted.carrier, job.memory.attempt
     if carrier is Carrier.POD and entry.record is not None:
         return [Seat(worker, 0, entry.record.node)] if world.accounts.is_open(entry.record.node) else []
+    types = {each.type for each in entry.submitted.spec.replicas}
     present = [
         pod
         for pod in job.pods.values()
+        if pod.type in types  # a launcher that another scheduler places has no seat
         if (pod.attempt == attempt or carrier is Carrier.MPI) and pod.node and not pod.is_deleting
         if pod.state is not PodState.FAILED
     ]

@@ -12,6 +12,14 @@ from sterna.backends.kubernetes.homes import Key
 from sterna.backends.kubernetes.jobs import Carrier, CleanPods, Seat, Submitted
 
 
+class ServiceRow(NamedTuple):
+    """One that exists."""
+
+    uid: str
+    owner: str
+    """The uid of its job; empty: nobody's."""
+
+
 class ServiceSteps(NamedTuple):
     """What to do next, by type and index."""
 

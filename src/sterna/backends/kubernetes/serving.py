@@ -37,9 +37,10 @@ class Service:
         is_leading: Callable[[], bool],
         then: Recorder,
         monitors: Collection[str] = (),
+        leader: Callable[[], str] = str,
     ) -> None:
         """`then` gets every round; `monitors`: service accounts that may report, as `NAMESPACE/NAME`; none: everybody
-        may."""
+        may. `leader`: where the replica answers that leads, for whoever asks another one."""
         self._backend, self._world = backend, backend.world
         self.distribution = Distribution(then)
         """Where rounds are to be recorded."""
@@ -54,6 +55,7 @@ class Service:
             self.telemetry.text,
             self.distribution.text,
             is_leading,
+            leader,
         )
         tokens = Tokens(server, monitors) if monitors else None
         self._service = MigrationService(sources, tokens, backend.wake, listen)

@@ -27,6 +27,11 @@ class CreatedService(NamedTuple):
     replica: Key
 
 
+class DeletedService(NamedTuple):
+    job: int
+    replica: Key
+
+
 class DeletedJob(NamedTuple):
     job: int
 

@@ -42,7 +42,7 @@ HOPELESS = frozenset({Code.TOO_LARGE, Code.NO_NODE, Code.NO_SERVERS, Code.NOT_BE
 
 _WAITING_SECONDS = 0.8
 """A job that waits so long is told why; those that start sooner never wait in anybody's eyes."""
-_STARTING_SECONDS = 30.0
+_STARTING_SECONDS = 120.0
 """Whoever starts is told of when it runs, unless something keeps it from that."""
 _TROUBLE_SECONDS = 2.0
 _PATIENCE_SECONDS = 5.0
@@ -51,7 +51,8 @@ _AGAIN_SECONDS = 30.0
 _PROGRESS_SECONDS = 15.0
 _MARKS_SECONDS = 1.0
 """What a successor must not forget is written down so soon, though nobody waits to read it."""
-_RETRY_SECONDS = 2.0
+_RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 60.0
+"""After the first refusal, and after many."""
 _BUSY = 64
 """With so many writes under way, what is not urgent waits."""
 
@@ -80,7 +81,8 @@ class Teller:
         """Something of a job may have changed: set the moment at which it is told."""
         telling = entry.telling
         if entry.stage is Stage.INVALID:
-            if telling.sentence != entry.outcome[1]:
+            has_stopped = telling.phase != INVALID and not any(entry.live_pods)
+            if telling.sentence != entry.outcome[1] or has_stopped:
                 self._due(entry, now, Urgency.VERDICT)
             return
         if entry.stage is Stage.ENDED and not has_ended(entry):
@@ -90,6 +92,8 @@ class Teller:
             if telling.phase != phase.value:
                 self._due(entry, now, Urgency.VERDICT)
             return
+        if phase is Phase.WAITING and entry.reason is None and not self._sentence(entry):
+            return  # no round has looked at it yet, so that there is nothing to say
         code = entry.reason.code if entry.reason is not None and phase is Phase.WAITING else None
         if code in HOPELESS and telling.code != code:
             self._due(entry, now, Urgency.VERDICT)
@@ -187,8 +191,12 @@ class Teller:
     def _told_invalid(self, entry: Entry, now: float) -> list[Write]:
         ref, telling, sentence = entry.submitted.ref, entry.telling, entry.outcome[1]
         old, generation = entry.job.status, entry.submitted.generation
-        status = invalid_status(ref.resource.kind, ref.name, old, sentence, generation, now)
-        telling.phase, telling.sentence, telling.said_at, telling.urgency = INVALID, sentence, now, Urgency.EVENT
+        telling.sentence, telling.said_at, telling.urgency = sentence, now, Urgency.EVENT
+        if any(entry.live_pods):  # what runs goes on as it was submitted, and has not failed
+            status = {**old, "reason": sentence, "observedGeneration": generation}
+        else:
+            status = invalid_status(ref.resource.kind, ref.name, old, sentence, generation, now)
+            telling.phase = INVALID
         write = status_write(ref, old, status, self._keeping(entry), Urgency.VERDICT)
         entry.job.status = status
         return self._sent(entry, [write] if write is not None else [])
@@ -217,6 +225,7 @@ class Teller:
         telling.under_way = max(0, telling.under_way - 1)
         resource = entry.submitted.ref.resource
         if answer.is_done:
+            telling.refusals = 0
             if entry.submitted.carrier is Carrier.POD:
                 self._world.attention.dirty.add(entry.key)  # some things wait for what is written down
             if answer.write.subresource and (kept := _kept(answer)) is not None:
@@ -230,7 +239,9 @@ class Teller:
             if answer.write.subresource:
                 entry.job.status = entry.seen_status
             if answer.status not in (404, 422):
-                self._due(entry, now + _RETRY_SECONDS, Urgency.VERDICT)
+                wait = min(_RETRY_SECONDS * 2.0 ** min(telling.refusals, 10), _MOST_RETRY_SECONDS)
+                telling.refusals += 1
+                self._due(entry, now + wait, Urgency.VERDICT)
             elif has_ended(entry):
                 self._note_end_told(entry)  # nobody will ever read it
         if telling.is_outdated and not telling.under_way:

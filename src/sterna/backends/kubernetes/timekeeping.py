@@ -63,6 +63,15 @@ class Timekeeper:
         memory.started_at = memory.counted_from = None
         entry.counted_workers = 0
 
+    def suspend(self, entry: Entry, now: float) -> None:
+        """Count how long its user has it suspended, once it has run."""
+        memory, is_suspended = entry.job.memory, entry.submitted.is_suspended
+        if is_suspended and memory.suspended_at is None and memory.first_started_at is not None:
+            memory.suspended_at = now
+        elif not is_suspended and memory.suspended_at is not None:
+            memory.suspended_seconds += max(0.0, now - memory.suspended_at)
+            memory.suspended_at = None
+
     def units(self, entry: Entry, workers: int) -> int:
         """What so many workers hold, in thousandths."""
         shape = entry.shape

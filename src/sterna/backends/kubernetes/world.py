@@ -18,7 +18,9 @@ from sterna.backends.kubernetes.attention import Attention, JobIndex
 from sterna.backends.kubernetes.columns import JobTable
 from sterna.backends.kubernetes.conditions import ending
 from sterna.backends.kubernetes.entry import Entry, Stage, planned_charges, row_home, shared_places
+from sterna.backends.kubernetes.homes import Key
 from sterna.backends.kubernetes.jobs import KIND_LABEL, Carrier, KubeJob, PodRow, Seat, Submitted
+from sterna.backends.kubernetes.kinds.assembling import seconds_of
 from sterna.backends.kubernetes.kinds.context import ReadContext
 from sterna.backends.kubernetes.kinds.moving import Move, read_record
 from sterna.backends.kubernetes.kinds.pods import is_plain_job
@@ -36,6 +38,7 @@ from sterna.backends.kubernetes.object_reading import (
 from sterna.backends.kubernetes.objects import JobObject, Meta, Node, Plain, Pod, Record
 from sterna.backends.kubernetes.pod_book import PodBook
 from sterna.backends.kubernetes.progress import Progress
+from sterna.backends.kubernetes.services import ServiceRow
 from sterna.backends.kubernetes.share_book import ShareBook, part_of
 from sterna.errors import UserError
 from sterna.model.cluster import NOWHERE, Home, Shape
@@ -56,8 +59,10 @@ class World:
         self.shares = ShareBook(self.jobs, self.pods, self.accounts, self.attention)
         self.homes: dict[int, Home] = {}
         """Of jobs that want to run and have one."""
-        self.services: dict[str, str] = {}
-        """Names that replicas can be found by: key and the uid of the owner."""
+        self.services: dict[str, ServiceRow] = {}
+        """Names that replicas can be found by."""
+        self._served: dict[str, set[Key]] = {}
+        """Replicas that have one, by the uid of their job: some are told before it."""
         self._shapes: dict[tuple[Shape, object, object], Shape] = {}
         self.orphans: list[PodRow] = []
         """Pods of jobs that are gone for good, to be deleted."""
@@ -128,19 +133,32 @@ class World:
     def _take_service(self, service: Plain, is_there: bool) -> None:
         meta = service.metadata
         owner = next((each.uid for each in meta.owner_references if each.controller), "")
+        known = self.services.pop(meta.key, None)
         if is_there:
-            self.services[meta.key] = owner
+            self.services[meta.key] = ServiceRow(meta.uid, owner)
         else:
-            owner = self.services.pop(meta.key, owner)
+            owner = known.owner if known is not None else owner
             self.attention.note_room()
-        entry, replica = self.jobs.by_uid.get(owner), replica_in(meta)
-        if entry is None or replica is None:
+        if known is not None and known.owner != owner:
+            self._note_service(known.owner, replica_in(meta), False)
+        self._note_service(owner, replica_in(meta), is_there)
+
+    def _note_service(self, owner: str, replica: Key | None, is_there: bool) -> None:
+        if not owner or replica is None:
             return
+        served, entry = self._served.setdefault(owner, set()), self.jobs.by_uid.get(owner)
         if is_there:
-            entry.services[replica] = True
+            served.add(replica)
         else:
-            entry.services.pop(replica, None)
-        self.attention.dirty.add(entry.key)
+            served.discard(replica)
+        if not served:
+            del self._served[owner]
+        if entry is not None:
+            if is_there:
+                entry.services[replica] = True
+            else:
+                entry.services.pop(replica, None)
+            self.attention.dirty.add(entry.key)
 
     def _take_record(self, record: Record, is_there: bool) -> None:
         """A plain pod is under way, or has arrived."""
@@ -232,11 +250,12 @@ class World:
         entry.seen_status, entry.read_of, entry.annotations = status, read_of(meta), meta.annotations
         entry.raw_spec = bytes(seen.spec) if isinstance(seen, JobObject) and submitted.carrier is Carrier.MPI else b""
         entry.leaves_pods = ORPHAN in meta.finalizers
+        entry.services = dict.fromkeys(self._served.get(meta.uid, ()), True)
         self.jobs.enter(entry)
-        if problem is not None:
+        if memory.ended_at is not None or self._has_ended(entry):
+            entry.stage = Stage.ENDED  # whatever was made of it since
+        elif problem is not None:
             entry.stage, entry.outcome = Stage.INVALID, problem
-        elif memory.ended_at is not None or self._has_ended(entry):
-            entry.stage = Stage.ENDED
         self.pods.adopt(entry)
         self.shares.adopt(entry)
         if entry.stage is Stage.ACTIVE:
@@ -249,7 +268,7 @@ class World:
         """Whether its status says so, though its memory does not: the two may be written one after the other."""
         if entry.submitted.carrier in (Carrier.MPI, Carrier.POD) or ending(conditions_in(entry.job.status)) is None:
             return False
-        entry.job.memory.ended_at = self.clock()
+        entry.job.memory.ended_at = seconds_of(entry.job.status.get("completionTime")) or self.clock()
         return True
 
     def _read_again(self, entry: Entry, seen: JobObject | Pod, resource: Resource) -> None:
@@ -268,6 +287,8 @@ class World:
             entry.stage = Stage.INVALID
         elif entry.stage is Stage.INVALID:
             entry.stage, entry.outcome, entry.trouble, is_mended = Stage.ACTIVE, ("", ""), "", True
+        elif entry.trouble and entry.trouble == entry.outcome[1]:
+            entry.outcome, entry.trouble = ("", ""), ""  # it ran on while it could not be read
         self._plan(entry, -1)
         submitted = replace(submitted, submitted_at=entry.submitted.submitted_at)
         if submitted.carrier is Carrier.POD:  # nothing of a pod changes but its share, which is our doing

@@ -195,7 +195,8 @@ class Attempts:
         record = job.record
         workers = [each for each in attempt.members if each.type == record.spec.worker.type]
         is_elastic = record.spec.resizing is not Resizing.RESTART and replica.type == record.spec.worker.type
-        if not is_elastic or is_host(record, attempt, replica) or len(workers) < max(record.minimum, 1) or attempt.stopping:
+        is_missed = len(workers) < max(record.minimum, 1) or is_host(record, attempt, replica)
+        if not is_elastic or is_missed or attempt.stopping:
             return False
         self._book_time(job)
         with self._book.lock:

@@ -34,6 +34,7 @@ class Surroundings:
     url: str = ""
     """Of the REST API, for jobs that report over HTTP; empty: there is none."""
     token_file: str = ""
+    """Empty: no token is asked for."""
     ca_file: str = ""
 
     def tell_url(self, url: str, token_file: str, ca_file: str) -> None:
@@ -129,7 +130,13 @@ def agent_folder(places: Places) -> Path:
     return places.state / "agent"
 
 
+def no_token(places: Places) -> Path:
+    """What is shown where none is asked for, to clients that do not ask without one."""
+    return places.state / "no-token"
+
+
 def offer_agent(places: Places) -> None:
+    no_token(places).write_text("none\n", encoding="ascii")
     folder = agent_folder(places)
     folder.mkdir(exist_ok=True)
     link, package = folder / "sterna", Path(__file__).resolve().parents[2]
@@ -139,12 +146,13 @@ def offer_agent(places: Places) -> None:
 
 
 def _trainer_status(around: Surroundings, job: JobRecord) -> dict[str, str]:
-    """Kubeflow Trainer's status protocol: scripts that know it report by themselves."""
+    """Kubeflow Trainer's status protocol: scripts that know it report by themselves, but only with a token."""
     if not around.url:
         return {}
-    told = {"KUBEFLOW_TRAINER_SERVER_URL": f"{around.url}/api/v1/jobs/{job.name}/trainer-status"}
-    if around.token_file:
-        told["KUBEFLOW_TRAINER_SERVER_TOKEN"] = around.token_file
+    told = {
+        "KUBEFLOW_TRAINER_SERVER_URL": f"{around.url}/api/v1/jobs/{job.name}/trainer-status",
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": around.token_file or str(no_token(around.places)),
+    }
     if around.ca_file:
         told["KUBEFLOW_TRAINER_SERVER_CA_CERT"] = around.ca_file
     return told

@@ -78,6 +78,7 @@ class Rearrangement:
     arriving: list[tuple[str, int]]
     """Nodes of new workers, and for parts of devices the numbers under which the nodes count them."""
 
+
 def rearranged(job: JobRecord, attempt: AttemptRecord) -> Rearrangement:
     """The fewest changes: who sits right stays, then who can move moves, then the highest numbers leave, but never the
     one at which all others meet."""

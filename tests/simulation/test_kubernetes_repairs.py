@@ -1,0 +1,291 @@
+"""What must hold when an operator comes up beside a world that went on: objects that were edited, names that were told
+before their job, nodes that were lost, and news that cannot be taken in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sterna.backends.kubernetes.apiserver import (
+    CONFIG_MAPS,
+    EVENTS,
+    MPI_JOBS,
+    PODS,
+    SERVICES,
+    TF_JOBS,
+    TRAINING_JOBS,
+    Answer,
+    Verb,
+    Write,
+)
+from sterna.backends.kubernetes.chronicle import Chronicle
+from sterna.backends.kubernetes.entry import Entry, Stage
+from sterna.backends.kubernetes.events import Reporter
+from sterna.backends.kubernetes.tags import DeletedService, Told
+from sterna.backends.kubernetes.telemetry import Happened
+from sterna.model.cluster import Home
+from sterna.model.plan import Action, Kind
+from sterna.model.snapshot import JobKey
+from tests.simulation.kubernetes_mpi import FakeMpiOperator, an_mpi_job
+from tests.simulation.kubernetes_runs import USUAL, Chosen, Cluster
+
+LONG = 1e5
+TOO_FEW = {"spec": {"workers": {"min": 5, "max": 2}}}
+"""Bounds that cannot be."""
+
+
+def a_cluster(nodes: int = 1, gpus: int = 4, seed: int = 0, rules: Chosen = USUAL) -> Cluster:
+    cluster = Cluster(seed, rules=rules)
+    for number in range(nodes):
+        cluster.nodes.add(f"node-{number}", cpus=16, gpus=gpus)
+    cluster.start()
+    return cluster
+
+
+def entry_of(cluster: Cluster, name: str) -> Entry:
+    assert cluster.operator is not None
+    entry = cluster.operator.backend.world.jobs.named(f"default/{name}")
+    assert entry is not None
+    return entry
+
+
+def status_of(cluster: Cluster, name: str) -> dict[str, Any]:
+    status: dict[str, Any] = cluster.kube.get(TRAINING_JOBS, name)["status"]
+    return status
+
+
+# A successor.
+
+
+@pytest.mark.parametrize("policy", ["elastic-fifo", "dragon"])
+def test_an_mpi_job_grows_after_a_restart_though_its_launcher_runs_beside_its_workers(policy: str) -> None:
+    """VODA-67: the launcher is placed by another scheduler and has no seat."""
+    cluster = a_cluster(gpus=4, rules=Chosen(policy, "stay"))
+    FakeMpiOperator(cluster.kube)
+    cluster.submit("short", 2, seconds=40)
+    cluster.run(3)
+    cluster.kube.create(MPI_JOBS, an_mpi_job("m", 1, 4, seconds=LONG))
+    cluster.run(10)
+    cluster.crash()
+    cluster.run(5)
+    assert {seat.type for seat in entry_of(cluster, "m").seats} == {"worker"}
+    cluster.run(150)
+    assert sum(seat.type == "worker" for seat in entry_of(cluster, "m").seats) == 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_services_that_were_told_before_their_job_are_not_made_again(seed: int) -> None:
+    """DRAGON-6."""
+    cluster = a_cluster(2, seed=seed)
+    cluster.submit_tf("t", 2, 2, seconds=LONG)
+    cluster.run(10)
+    successor = cluster.crash()
+    cluster.run(30)
+    assert not [write for write in successor.client.sent if write.resource == SERVICES]
+    assert entry_of(cluster, "t").services == {("ps", 0): True, ("worker", 0): True, ("worker", 1): True}
+
+
+def test_a_job_that_ended_stays_ended_whatever_is_made_of_it_since() -> None:
+    cluster = a_cluster()
+    cluster.submit("a", 1, seconds=5)
+    cluster.run(20)
+    cluster.kube.patch(TRAINING_JOBS, "a", TOO_FEW)
+    cluster.crash()
+    cluster.run(10)
+    cluster.kube.patch(TRAINING_JOBS, "a", {"spec": {"workers": {"min": 1, "max": 1}}})
+    cluster.run(60)
+    assert status_of(cluster, "a")["phase"] == "Succeeded"
+    assert (entry_of(cluster, "a").stage, entry_of(cluster, "a").seats) == (Stage.ENDED, ())
+
+
+def test_a_running_job_that_became_invalid_does_not_fail_before_its_pods_have_stopped() -> None:
+    cluster = a_cluster()
+    cluster.submit("a", 1, seconds=LONG)
+    cluster.run(5)
+    cluster.kube.patch(TRAINING_JOBS, "a", TOO_FEW)
+    cluster.run(5)
+    cluster.crash()
+    cluster.run(10)
+    status = status_of(cluster, "a")
+    assert (status["phase"], "min 5 is more than max 2" in status["reason"]) == ("Running", True)
+    assert not [each for each in status["conditions"] if each["type"] == "Failed"]
+    cluster.kube.delete(PODS, "a-worker-0")
+    cluster.run(60)
+    assert status_of(cluster, "a")["phase"] == "Failed"
+
+
+def test_a_job_that_ran_on_while_it_was_invalid_says_so_no_longer_once_it_is_mended() -> None:
+    cluster = a_cluster()
+    cluster.submit("a", 1, seconds=LONG)
+    cluster.run(5)
+    cluster.kube.patch(TRAINING_JOBS, "a", TOO_FEW)
+    cluster.run(40)
+    assert "min 5" in status_of(cluster, "a")["reason"]
+    cluster.kube.patch(TRAINING_JOBS, "a", {"spec": {"workers": {"min": 1, "max": 1}}})
+    cluster.run(60)
+    assert "min 5" not in status_of(cluster, "a")["reason"]
+
+
+def test_the_time_that_an_ended_job_is_kept_is_counted_from_its_end_not_from_a_restart() -> None:
+    """DRAGON-47. Its memory is lost, so that only its status tells when it ended."""
+    cluster = a_cluster()
+    cluster.submit("a", 1, seconds=5, ttl=100)
+    cluster.run(60)
+    cluster.kube.patch(TRAINING_JOBS, "a", {"status": {"sterna": None}}, "status")
+    cluster.crash()
+    cluster.run(30)
+    assert cluster.kube.find(TRAINING_JOBS, "a") is not None
+    cluster.run(30)
+    assert cluster.kube.find(TRAINING_JOBS, "a") is None
+
+
+# What people and nodes do.
+
+
+def test_the_deadline_stands_still_while_its_user_has_a_job_suspended() -> None:
+    cluster = a_cluster()
+    cluster.submit("s", 2, seconds=LONG, deadline=60)
+    cluster.run(20)
+    cluster.kube.patch(TRAINING_JOBS, "s", {"spec": {"suspend": True}})
+    cluster.run(50)
+    cluster.crash()
+    cluster.run(50)
+    cluster.kube.patch(TRAINING_JOBS, "s", {"spec": {"suspend": False}})
+    cluster.run(20)
+    assert cluster.phases() == {"s": "Running"}
+    cluster.run(40)
+    assert cluster.phases() == {"s": "Failed"}
+
+
+@pytest.mark.parametrize("policy", ["elastic-fifo", "elastic-tiresias", "tiresias", "srjf", "dragon"])
+def test_a_gang_that_lost_a_node_and_is_below_its_minimum_waits_as_a_whole(policy: str) -> None:
+    """DRAGON-12, 50."""
+    cluster = a_cluster(3, gpus=1, rules=Chosen(policy, "stay"))
+    cluster.submit_tf("a", 3, 3, seconds=LONG)
+    cluster.run(10)
+    lost = cluster.kube.get(PODS, "a-worker-2")["spec"]["nodeName"]
+    cluster.lose(lost, evicts=True)
+    cluster.run(90)
+    assert (cluster.phases(), cluster.pods()) == ({"a": "Waiting"}, [])
+    cluster.heal(lost)
+    cluster.run(60)
+    assert cluster.phases() == {"a": "Running"}
+
+
+@pytest.mark.parametrize(("least", "most", "workers"), [(1, 2, 2), (4, 8, 0)])
+def test_changed_bounds_of_a_running_job_hold_under_dragon(least: int, most: int, workers: int) -> None:
+    cluster = a_cluster(rules=Chosen("dragon", "pack"))
+    cluster.submit_tf("a", 1, 4, seconds=LONG)
+    cluster.submit("b", 1, seconds=LONG)
+    cluster.run(90)
+    cluster.kube.patch(TF_JOBS, "a", {"spec": {"min-instances": least, "max-instances": most}})
+    cluster.run(90)
+    assert sum("worker" in pod["metadata"]["name"] for pod in cluster.pods("a")) == workers
+
+
+def test_a_plain_pod_that_is_on_its_way_does_not_come_again_once_its_record_is_deleted() -> None:
+    """DRAGON-89."""
+    cluster = a_cluster(2)
+    container = {"name": "train", "image": "train", "resources": {"requests": {"cpu": "1"}}}
+    meta = {"name": "p", "labels": {"sterna.dev/job": "p"}, "annotations": {"fake/stop-seconds": "10"}}
+    cluster.kube.create(PODS, {"metadata": meta, "spec": {"nodeName": "node-0", "containers": [container]}})
+    cluster.run(5)
+    assert cluster.operator is not None
+    entry = entry_of(cluster, "p")
+    move = Action(Kind.MIGRATE, JobKey(entry.key), 0, entry.home, Home(((1, 1),)))
+    cluster.operator.backend.apply([move])
+    cluster.run(3)
+    cluster.kube.delete(CONFIG_MAPS, "sterna-move-p")
+    cluster.kube.delete(PODS, "p")
+    cluster.run(60)
+    assert cluster.kube.find(PODS, "p") is None
+    assert cluster.operator.backend.world.jobs.named("default/p") is None
+
+
+# What goes wrong.
+
+
+def refuse_the_odd_one(entry: Entry) -> None:
+    if entry.submitted.ref.name == "odd":
+        raise ValueError("anything")
+
+
+def test_one_piece_of_news_that_cannot_be_taken_in_does_not_take_the_others_with_it() -> None:
+    cluster = a_cluster()
+    cluster.run(1)
+    assert cluster.operator is not None
+    backend, mishaps = cluster.operator.backend, list[str]()
+    backend.on_mishap = lambda mishap: mishaps.append(str(mishap))
+    backend.world.on_arrival = refuse_the_odd_one
+    cluster.submit("odd", 1)
+    cluster.submit("good", 1, seconds=LONG)
+    cluster.kube.advance(2)
+    cluster.run(10)
+    assert cluster.phases()["good"] == "Running"
+    assert mishaps == ["anything"]
+
+
+def test_one_job_that_cannot_be_looked_at_does_not_keep_the_others_from_going_on() -> None:
+    cluster = a_cluster()
+    uid = cluster.submit("odd", 1, seconds=5)["metadata"]["uid"]
+    cluster.submit("good", 1, seconds=5)
+    assert cluster.operator is not None
+    backend, mishaps = cluster.operator.backend, list[str]()
+
+    def refuse(what: Happened, about: str) -> None:
+        if what is Happened.COMPLETED and about == uid:
+            raise ValueError("anything")
+
+    backend.on_happened = refuse
+    backend.on_mishap = lambda mishap: mishaps.append(str(mishap))
+    cluster.run(60)
+    assert cluster.phases() == {"good": "Succeeded", "odd": "Succeeded"}
+    assert mishaps == ["anything"]
+
+
+def test_a_service_is_deleted_by_its_uid_and_again_if_that_was_refused() -> None:
+    cluster = a_cluster()
+    cluster.submit_tf("t", 1, 1, seconds=LONG)
+    cluster.run(5)
+    assert cluster.operator is not None
+    backend, entry = cluster.operator.backend, entry_of(cluster, "t")
+    uid = cluster.kube.get(SERVICES, "t-worker-0")["metadata"]["uid"]
+    write = backend.reconciler._old_service(entry, ("worker", 0))
+    assert uid in write.body.decode()
+    assert write.tag == DeletedService(entry.key, ("worker", 0))
+    backend.answers.take(Answer(write, 500), cluster.kube.now)
+    assert entry.services["worker", 0]
+    assert entry.retry_at > cluster.kube.now
+
+
+def test_a_status_that_is_refused_is_told_less_and_less_often() -> None:
+    cluster = a_cluster()
+    cluster.submit("a", 1, seconds=LONG)
+    cluster.run(5)
+    assert cluster.operator is not None
+    teller, entry, waits = cluster.operator.backend.teller, entry_of(cluster, "a"), list[float]()
+    write = Write(Verb.MERGE, TRAINING_JOBS, "default", "a", b"{}", "status", tag=Told(entry.key))
+    for _ in range(7):
+        entry.telling.due_at = float("inf")
+        teller.answered(entry, Answer(write, 403, "Forbidden"), 100.0)
+        waits.append(entry.telling.due_at - 100.0)
+    assert waits == [2, 4, 8, 16, 32, 60, 60]
+    teller.answered(entry, Answer(write, 200), 100.0)
+    assert entry.telling.refusals == 0
+
+
+def test_an_event_that_is_told_again_and_again_is_counted_on() -> None:
+    cluster = a_cluster()
+    cluster.submit("a", 1, seconds=LONG)
+    cluster.run(5)
+    chronicle, counts = Chronicle(Reporter("operator")), list[int]()
+    for _ in range(3):
+        chronicle.deleted(entry_of(cluster, "a"), [*entry_of(cluster, "a").job.pods.values()], 5.0)
+        (write,) = chronicle.take()
+        assert write.resource == EVENTS
+        chronicle.answered(Answer(write, 409, "AlreadyExists"), 6.0)
+        (again,) = chronicle.take()
+        counts.append(msgspec.json.decode(again.body)["series"]["count"])
+    assert counts == [2, 3, 4]

@@ -42,6 +42,7 @@ from sterna.backends.local.replica import Launcher
 from sterna.backends.local.store import Store
 from sterna.backends.local.store_journal import StoredJournal
 from sterna.control.backend import Backend
+from sterna.control.clock import steady_clock
 from sterna.control.controller import Controller, Recorder
 from sterna.control.limited import RateLimited
 from sterna.control.verbs import PolicyView
@@ -307,20 +308,6 @@ def tell_story(journal: Path, job: str) -> dict[str, object]:
     from sterna.story.telling import explain
 
     return explain(journal, job)
-
-
-def steady_clock() -> Callable[[], float]:
-    """Seconds since 1970 that never run backwards, whatever is done to the machine's clock."""
-    last = time.time()
-    lock = threading.Lock()
-
-    def now() -> float:
-        nonlocal last
-        with lock:
-            last = max(last, time.time())
-            return last
-
-    return now
 
 
 def _locked(state: Path) -> int:

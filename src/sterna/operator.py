@@ -27,12 +27,13 @@ from sterna.backends.kubernetes.cluster_rules import rules_told
 from sterna.backends.kubernetes.jobs import RULES
 from sterna.backends.kubernetes.kinds.context import Around, ReadContext
 from sterna.backends.kubernetes.kubeconfig import Access, access_of
-from sterna.backends.kubernetes.leader import Leadership, Terms, steady_seconds
+from sterna.backends.kubernetes.leader import Leadership, Terms
 from sterna.backends.kubernetes.monitor.link import address_in_lease
 from sterna.backends.kubernetes.progress import Progress
 from sterna.backends.kubernetes.requested_moves import RequestedMoves
 from sterna.backends.kubernetes.serving import Service
 from sterna.control.backend import Backend
+from sterna.control.clock import steady_clock
 from sterna.control.controller import Controller, Recorder
 from sterna.control.journal import JournalWriter
 from sterna.control.limited import RateLimited
@@ -49,8 +50,6 @@ _GATHER_SECONDS = 0.01
 _SETTLE_SECONDS = 0.5
 """What a predecessor wrote last is seen a moment later."""
 _DRAIN_SECONDS = 3.0
-_SLEW = 0.5
-"""How much faster or slower than time our clock may go to catch up with the machine's."""
 _QUIET_SECONDS = 1.0
 """Rounds that change nothing go into the journal at most so often."""
 
@@ -303,27 +302,6 @@ def journal_at(settings: OperatorSettings, say: Say) -> JournalWriter | None:
         claim=settings.claim,
         by_type=rules_by_type(settings.policy_for.split(), settings.placement),
     )
-
-
-def steady_clock(
-    wall: Callable[[], float] = time.time, steady: Callable[[], float] = steady_seconds
-) -> Callable[[], float]:
-    """Seconds since 1970 that run on at about their own pace, whatever is done to the machine's clock: where the two
-    differ, this one goes a little faster or slower until they meet, and never stands still nor leaps."""
-    told, at = wall(), steady()
-    lock = threading.Lock()
-
-    def now() -> float:
-        nonlocal told, at
-        with lock:
-            moment = steady()
-            passed = max(0.0, moment - at)
-            gap = wall() - (told + passed)
-            told += passed + max(-_SLEW * passed, min(gap, _SLEW * passed))
-            at = moment
-            return told
-
-    return now
 
 
 def say(sentence: str) -> None:

@@ -180,7 +180,9 @@ def _gang(case: Case) -> Iterator[Measurement]:
         say(f"gangs of {case.gang}")
         values = []
         for number in range(min(case.repeats, case.jobs // case.gang)):
-            seen = burst(cluster.kubeconfig, [job_body(f"gang-{number}", case.gang)], [], case.gang, PATIENCE_SECONDS)
+            name = f"gang-{number}"
+            job = job_body(name, case.gang)
+            seen = burst(cluster.kubeconfig, [job], [], case.gang, PATIENCE_SECONDS, name)
             values.append(seen.pods_seconds)
         note = f"{min(values):.2f} to {max(values):.2f} s"
         yield Measurement(f"one gang of {case.gang}, all running", median(values), "s", 5.0, note=note)

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,15 +199,20 @@ class Burst:
 
 
 def burst(
-    kubeconfig: Path, jobs: Sequence[bytes], hopeless: Sequence[bytes], pods: int, patience_seconds: float
+    kubeconfig: Path,
+    jobs: Sequence[bytes],
+    hopeless: Sequence[bytes],
+    pods: int,
+    patience_seconds: float,
+    prefix: str = "job-",
 ) -> Burst:
     """Submit all jobs as fast as the server takes them; in between, spread over the time that takes, jobs that can
     never run, whose owners want to hear so."""
 
     async def whole() -> Burst:
         async with load_on(kubeconfig) as load:
-            running = Sightings(lambda seen: seen.status.phase == "Running", pods)
-            told = Sightings(_is_running_job, len(jobs))
+            running = Sightings(partial(_is_running, prefix), pods)
+            told = Sightings(partial(_is_running, prefix), len(jobs))
             verdicts = Sightings(_is_verdict, len(hopeless))
             await load.watch(RUNNING_PODS, running)
             await load.watch(JOBS, told, verdicts)
@@ -236,8 +242,9 @@ def hopeless_name(number: int) -> str:
     return f"never-{number:06}"
 
 
-def _is_running_job(seen: Seen) -> bool:
-    return seen.status.phase == "Running" and not seen.metadata.name.startswith("never-")
+def _is_running(prefix: str, seen: Seen) -> bool:
+    """A pod or a job; earlier ones of other names may run as well."""
+    return seen.status.phase == "Running" and seen.metadata.name.startswith(prefix)
 
 
 def _is_verdict(seen: Seen) -> bool:

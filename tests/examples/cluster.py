@@ -76,6 +76,13 @@ class Cluster:
         return self.until(name, lambda job: (job["step"] or 0) > 0)
 
     def close(self) -> None:
+        """Jobs first: a cluster that ends leaves those that run alone, and with them their control groups."""
+        names = [job["name"] for job in self._client.get("jobs")]
+        if names:
+            self._client.delete("jobs", name=names)
+        ends_at = time.monotonic() + PATIENCE_SECONDS
+        while self._client.get("jobs") and time.monotonic() < ends_at:
+            time.sleep(0.1)
         subprocess.run([sys.executable, "-m", "sterna.cli", "down"], capture_output=True, env=self._env, timeout=120)
         replicas = Replicas(self._state)
         replicas.folders = [path for path in self._state.glob("jobs/*/*/*") if (path / "intent.json").exists()]

@@ -21,7 +21,7 @@ class Code(Enum):
     STOPPED_BY_RULE = "stopped with {n} {workers}: the policy gives it nothing now"
     MOVED = "moved {n} {workers} to other nodes"
     MOVED_FOR = "moved {n} {workers} to other nodes, which helps {who} most"
-    SHARED = "gets {n} times an equal share of the CPU of its node"
+    SHARED = "gets {times} equal share of the CPU of its node"
     NEEDS_DEVICES = "waits: {n} more {units_n} needed ({m} free)"
     NEEDS_ROOM = "waits: {m} {units_m} free, but not where its {n} {workers} could be placed{together}"
     BEHIND = "waits: jobs that go first under this policy hold or get the {n} {units_n} it needs"
@@ -79,6 +79,7 @@ class Reason(NamedTuple):
             goes="go" if len(self.who) > 1 else "goes",
             workers=_counted(self.n, "worker"),
             servers=_counted(self.n, "server"),
+            times="an" if self.n == 1 else f"{self.n:g} times an",
             units_n=_counted(self.n, self.unit),
             units_m=_counted(self.m, self.unit) + (" is" if self.m == 1 else " are"),
             together="" if self.n == 1 else " together",

@@ -13,9 +13,10 @@ import pytest
 
 from sterna.backends.kubernetes.apiserver import LEASES, MPI_JOBS, TRAINING_JOBS
 from sterna.backends.kubernetes.kubeconfig import Access
+from sterna.control.clock import steady_clock
 from sterna.control.journal import read_rounds
 from sterna.errors import UserError
-from sterna.operator import Operator, journal_at, rules_of, steady_clock
+from sterna.operator import Operator, journal_at, rules_of
 from sterna.settings import OperatorSettings
 from tests.fakes.kube import RESOURCES, FakeKube
 from tests.fakes.kube_http import HttpKube

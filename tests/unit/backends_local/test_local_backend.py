@@ -249,7 +249,7 @@ def test_a_share_that_changes_is_told_and_a_small_change_is_not(make: Callable[.
         assert world.at.backend.apply([action]) == [Outcome.APPLIED]
         assert world.machine.shares["a.1.worker-0"] == share
     told = [event.sentence for event in world.cluster.events("a") if event.kind == "shared"]
-    assert told == [f"gets {share} times an equal share of the CPU of its node." for share in ("0.25", "1")]
+    assert told == [f"gets {share} equal share of the CPU of its node." for share in ("0.25 times an", "an")]
 
 
 def test_a_share_that_is_put_into_force_again_after_a_crash_is_nothing_new(make: Callable[..., World]) -> None:

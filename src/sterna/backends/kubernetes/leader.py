@@ -23,6 +23,7 @@ import msgspec
 
 from sterna.backends.kubernetes.apiserver import LEASES, Answer, ApiServer
 from sterna.backends.kubernetes.jobs import GROUP
+from sterna.control.clock import steady_seconds
 from sterna.errors import Retry
 
 ADDRESS = f"{GROUP}/address"
@@ -66,11 +67,6 @@ class Lease(msgspec.Struct, rename="camel"):
 
 
 _LEASES = msgspec.json.Decoder(Lease)
-
-
-def steady_seconds() -> float:
-    """Goes on while the machine sleeps, where the system can tell."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def wall_seconds() -> float:

@@ -13,13 +13,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.bench.kubernetes_load import JOBS, PODS, job_body
 from tests.kubernetes.api import Api, until
 from tests.kubernetes.control_plane import ControlPlane, dying_with_us
+from tests.kubernetes.operated import install
 from tests.kubernetes.operator_process import OperatorProcess, cpu_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,18 +58,9 @@ class Cluster:
 def a_cluster(nodes: int, gpus: int = 8, has_kubelets: bool = True) -> Iterator[Cluster]:
     with ControlPlane() as plane, ExitStack() as stack:
         with plane.api() as api:
-            install_kinds(api)
+            install(api)
         kubelets = stack.enter_context(_fake_nodes(plane, nodes, gpus)) if has_kubelets else None
         yield Cluster(plane, kubelets)
-
-
-def install_kinds(api: Api) -> None:
-    """Definitions of Sterna's own kinds, ready for objects."""
-    for file in sorted((ROOT / "deploy" / "crds").glob("*.yaml")):
-        for document in api.apply_all(file.read_text(encoding="utf-8")):
-            group, version = document["spec"]["group"], document["spec"]["versions"][0]["name"]
-            path = f"/apis/{group}/{version}/{document['spec']['names']['plural']}"
-            until(partial(api.find, path), what=f"the kind at {path}")
 
 
 @contextmanager

@@ -63,6 +63,9 @@ _DELAYS = {
     Phase.STOPPING: _WAITING_SECONDS,
 }
 """The others are told at once."""
+_BESIDE_ANOTHER_SECONDS = 3.0
+"""The MPI operator writes to the object too, several times whenever something happens. What we note on it meanwhile
+makes its writes fail, and after a few of those it falls silent for a minute."""
 _PATIENT = frozenset({Phase.STARTING, Phase.RESTARTING, Phase.STOPPING})
 
 
@@ -126,6 +129,8 @@ class Teller:
 
     def _due(self, entry: Entry, at: float, urgency: Urgency) -> None:
         telling = entry.telling
+        if entry.submitted.carrier is Carrier.MPI and (entry.reason is None or entry.reason.code not in HOPELESS):
+            at += _BESIDE_ANOTHER_SECONDS
         telling.urgency = min(telling.urgency, urgency)
         if at < telling.due_at:
             telling.due_at = at

@@ -23,12 +23,12 @@ import msgspec
 from sterna.backends.kubernetes.apiserver import LEASES, Inbox, Resource
 from sterna.backends.kubernetes.backend import Circumstances, KubernetesBackend
 from sterna.backends.kubernetes.client import Client
-from sterna.backends.kubernetes.cluster_rules import rules_told
 from sterna.backends.kubernetes.jobs import RULES
 from sterna.backends.kubernetes.kinds.context import Around, ReadContext
 from sterna.backends.kubernetes.kubeconfig import Access, access_of
 from sterna.backends.kubernetes.leader import Leadership, Terms
 from sterna.backends.kubernetes.monitor.link import address_in_lease
+from sterna.backends.kubernetes.operator_rules import rules_told
 from sterna.backends.kubernetes.progress import Progress
 from sterna.backends.kubernetes.requested_moves import RequestedMoves
 from sterna.backends.kubernetes.serving import Service

@@ -14,8 +14,8 @@ import click
 import msgspec
 
 from sterna.backends.kubernetes.cluster import KubernetesCluster, Place
-from sterna.backends.kubernetes.cluster_rules import OperatorRules
 from sterna.backends.kubernetes.kubeconfig import access_of
+from sterna.backends.kubernetes.operator_rules import OperatorRules
 from sterna.cli.client import Client
 from sterna.cli.where import Where
 from sterna.errors import Bug, UserError

@@ -21,7 +21,7 @@ from sterna.backends.kubernetes.asking import Asking, NotAllowedError, NotThereE
 from sterna.backends.kubernetes.cluster_logs import Logs
 from sterna.backends.kubernetes.cluster_manifests import SUBMISSION, Order, orders_of
 from sterna.backends.kubernetes.cluster_nodes import ClusterNodes
-from sterna.backends.kubernetes.cluster_rules import OperatorRules, rules_in
+from sterna.backends.kubernetes.cluster_rules import rules_in
 from sterna.backends.kubernetes.cluster_scaling import bounds_asked, bounds_patch
 from sterna.backends.kubernetes.cluster_story import explanation, story_of
 from sterna.backends.kubernetes.cluster_views import ANY_IMAGE, ClusterJob, event_view, job_view, replica_name
@@ -31,6 +31,7 @@ from sterna.backends.kubernetes.jobs import MIGRATE_TO
 from sterna.backends.kubernetes.kinds.pods import pod_row
 from sterna.backends.kubernetes.object_reading import submitted_in
 from sterna.backends.kubernetes.objects import JobObject, Pod
+from sterna.backends.kubernetes.operator_rules import OperatorRules
 from sterna.backends.kubernetes.sightings import KINDS, EventObject, SeenJob, Sightings, followed_jobs, full_name, named
 from sterna.control.verbs import EventView, JobView, NodeView, PolicyView
 from sterna.errors import Retry, UserError, did_you_mean

@@ -12,9 +12,9 @@ from sterna.backends.kubernetes.jobs import RULES
 from sterna.backends.kubernetes.kinds.assembling import seconds_of
 from sterna.backends.kubernetes.leader import LeaseSpec
 from sterna.backends.kubernetes.objects import Meta
-from sterna.control.verbs import PolicyView
+from sterna.backends.kubernetes.operator_rules import OperatorRules, rules_told
 from sterna.errors import UserError
-from sterna.settings import LeaseSettings, OperatorSettings, placement_for
+from sterna.settings import LeaseSettings, OperatorSettings
 
 _NAMESPACE = "sterna-system"
 _STALE_SECONDS = 60.0
@@ -28,31 +28,11 @@ class Held(msgspec.Struct):
     spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
 
 
-class OperatorRules(PolicyView, omit_defaults=True):
-    """Rules, as the Lease tells them."""
-
-    policy_for: str = ""
-    """Other policies for types of GPUs: `TYPE=POLICY`, with spaces between them."""
-
-
 class Told(NamedTuple):
     """Rules, and what is wrong with them, if they are only the usual ones."""
 
     rules: OperatorRules
     notice: str = ""
-
-
-def rules_told(settings: OperatorSettings) -> OperatorRules:
-    """The rules of these settings, as whoever asks is told them."""
-    return OperatorRules(
-        settings.policy,
-        settings.placement or placement_for(settings.policy),
-        settings.migration,
-        settings.share,
-        settings.claim,
-        settings.rate_limit_seconds,
-        settings.policy_for,
-    )
 
 
 def usual_rules() -> OperatorRules:

@@ -23,8 +23,19 @@ def started(folder: Path, *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "sterna.cli", "demo", "--listen", "127.0.0.1:0", *options]
     environment = os.environ | {"TMPDIR": str(folder), "PYTHONPATH": str(SRC), "DEMO_TEST": str(folder)}
     return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_hear_interrupts,
     )
+
+
+def _hear_interrupts() -> None:
+    """A suite that a shell runs in the background ignores interrupts, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def left_behind(folder: Path) -> tuple[list[str], list[int]]:

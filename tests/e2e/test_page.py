@@ -73,6 +73,7 @@ def test_a_page_whose_cluster_has_ended_says_so(cluster: Served, browser: Browse
     cluster.create("a")
     browser.open(cluster.server.url)
     browser.wait_for("document.getElementById('link').className", "live")
+    browser.wait_for("document.querySelectorAll('.job').length", 1)
     cluster.server.stop()
     browser.wait_for("document.getElementById('link').className", "lost")
     assert browser.value("document.querySelectorAll('.job').length") == 1

@@ -98,8 +98,7 @@ def an_operator(cluster: Cluster, *flags: str) -> Iterator[tuple[OperatorProcess
             raise RuntimeError(f"the operator ended: {operator.said()[-2000:]}")
         pod = api.get(path)
         api.delete(f"{JOBS}/{FIRST}")
-        if api.find(path):
-            api.delete(path)  # nobody collects garbage here
+        api.remove(path)  # nobody collects garbage here
         until(lambda: api.find(path) is None, what="the end of the first pod")
         yield operator, template_of(pod)
 

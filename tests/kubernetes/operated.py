@@ -96,11 +96,11 @@ class Sight:
         """So that the next test finds a cluster as new."""
         for kind in OWN_KINDS:
             if self.api.find(kind) is not None:
-                self.api.delete(kind)
+                self.api.remove(kind)
                 self.until(partial(self._is_empty, kind), "the end of all jobs")
         for pod in self.api.items(PODS):
             if not pod["metadata"].get("ownerReferences"):
-                self.api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
+                self.api.remove(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
         self.until(partial(self._is_empty, PODS), "the end of all pods")
 
     def _is_empty(self, path: str) -> bool:

@@ -149,8 +149,7 @@ def holder(installed: ControlPlane) -> Iterator[Callable[[str], None]]:
             admin.apply({**lease, "metadata": {"name": "sterna-operator", "namespace": NAMESPACE}, "spec": spec})
 
         yield hold
-        if admin.find(LEASE) is not None:
-            admin.delete(LEASE)
+        admin.remove(LEASE)
 
 
 def _pod(name: str, account: str = "default") -> Object:

@@ -21,10 +21,9 @@ PATIENCE_SECONDS = 60.0
 @pytest.fixture
 def nodes(plane: ControlPlane, api: Api) -> Iterator[FakeNodes]:
     """A new fleet; what earlier tests left is gone."""
-    if api.find(JOBS) is not None:
-        api.delete(JOBS)
+    api.remove(JOBS)
     for pod in api.items(PODS):
-        api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
+        api.remove(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
     with FakeNodes(plane.kubeconfig, fleet(2, gpus=4)) as nodes:
         yield nodes
 

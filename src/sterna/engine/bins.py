@@ -7,6 +7,7 @@ tightest that holds a job or else the emptiest, in a few steps.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Collection
 
 import numpy as np
@@ -36,9 +37,10 @@ class Bins:
 
     def find(self, wanted: int, avoid: Collection[int]) -> tuple[int, int]:
         """The node that has least above what is wanted, else the one with most, lowest row first; and what it has."""
-        self._refresh()
-        at = next((i for i, level in enumerate(self._levels) if level >= wanted), len(self._levels))
-        for level in (*self._levels[at:], *reversed(self._levels[:at])):
+        if self._changed:
+            self._refresh()
+        at = bisect_left(self._levels, wanted)
+        for level in self._levels[at:] + self._levels[:at][::-1]:
             node = self._top(level, avoid)
             if node >= 0:
                 return node, level

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -68,13 +69,13 @@ def _are_fine(actions: Sequence[Action], snapshot: Snapshot) -> bool:
     if ((new > 0) & ((new < jobs.minimum.take(at)) | (new > jobs.maximum.take(at)))).any():
         return False
     resized = np.where(new == old, Kind.MIGRATE, np.where(new > old, Kind.GROW, Kind.SHRINK))
-    expected = np.where(new == 0, Kind.STOP, np.where(old == 0, Kind.START, resized))
-    return np.array_equal(expected, np.array(kinds))
+    expected: list[int] = np.where(new == 0, Kind.STOP, np.where(old == 0, Kind.START, resized)).tolist()
+    return list(kinds) == expected
 
 
 def _sizes(homes: Sequence[Home]) -> Ints:
     runs = [home[0] for home in homes]
-    return np.array([each[0][1] if len(each) == 1 else sum([count for _, count in each]) for each in runs])
+    return np.array([each[0][1] if len(each) == 1 else sum([run[1] for run in each]) if each else 0 for each in runs])
 
 
 def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
@@ -161,10 +162,10 @@ def _fit(actions: Sequence[Action], free: Ints, need: int) -> bool:
     """Whether every node has what is taken from it; if not, the loop says which has not."""
     taken = np.zeros(len(free))
     for sign, homes in ((-1, [action[3] for action in actions]), (1, [action[4] for action in actions])):
-        runs = [run for home in homes for run in home[0]]
-        if not runs:
+        numbers = list(chain.from_iterable(chain.from_iterable([home[0] for home in homes])))
+        if not numbers:
             continue
-        nodes, counts = np.array(runs).T
+        nodes, counts = np.array(numbers).reshape(-1, 2).T
         if counts.min() <= 0 or nodes.min() < 0 or nodes.max() >= len(free):
             return False
         taken += sign * np.bincount(nodes, weights=counts, minlength=len(free))

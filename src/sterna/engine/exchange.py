@@ -10,13 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from sterna.engine.walk import walk, walk_by
-from sterna.model.cluster import Bools, Ints
+from sterna.model.cluster import Ints
 from sterna.model.speedup import Floats
 
 _FEW = 12
 """Up to so many jobs are looked at or picked one by one."""
-
-_NOTHING = np.zeros(1, dtype=np.int64)
 
 
 def total(sizes: Ints) -> int:
@@ -24,18 +22,17 @@ def total(sizes: Ints) -> int:
     return sum(sizes.tolist()) if len(sizes) <= _FEW else int(sizes.sum())
 
 
-def refused(keys: Floats, sizes: Ints, waits: Bools | None, over: int, smallest: int) -> tuple[list[int], int]:
-    """Places of those who do not fit when all are asked in the order of their keys (then those that run, unless all do,
-    then the place) and together need `over` more than there is; and what is left then.
+def refused(keys: Floats, sizes: Ints, over: int, smallest: int) -> tuple[list[int], int]:
+    """Places of those who do not fit when all are asked in the order of their keys (then of their places) and together
+    need `over` more than there is; and what is left then.
 
     Only the end of that order needs to be looked at: those that together hold as much as is missing.
     """
     tail, held = _last_that_hold(keys, sizes, over)
     if held < over or len(tail) > _FEW:
-        return _refused_of_many(keys, sizes, waits, over, smallest)
+        return _refused_of_many(keys, sizes, over, smallest)
     room, losers = held - over, []
-    is_waiting = [False] * len(tail) if waits is None else [waits.item(place) for _, place in tail]
-    for _, _, place in sorted(zip([key for key, _ in tail], is_waiting, [place for _, place in tail], strict=True)):
+    for _, place in sorted(tail):
         size = sizes.item(place)
         if size <= room:
             room -= size
@@ -63,7 +60,7 @@ def _last_that_hold(keys: Floats, sizes: Ints, over: int) -> tuple[list[tuple[fl
     return tail, held
 
 
-def _refused_of_many(keys: Floats, sizes: Ints, waits: Bools | None, over: int, smallest: int) -> tuple[list[int], int]:
+def _refused_of_many(keys: Floats, sizes: Ints, over: int, smallest: int) -> tuple[list[int], int]:
     count = len(keys)
     least = -(-over // smallest) if smallest else count
     if 2 * least < count:
@@ -71,22 +68,11 @@ def _refused_of_many(keys: Floats, sizes: Ints, waits: Bools | None, over: int, 
         tail = (keys >= bound).nonzero()[0]
     else:
         tail = np.arange(count)
-    keys = keys.take(tail)
-    order = keys.argsort(kind="stable") if waits is None else np.lexsort((waits.take(tail), keys))
-    tail = tail.take(order)
+    tail = tail.take(keys.take(tail).argsort(kind="stable"))
     mine = sizes.take(tail)
     room = int(mine.sum()) - over
     fits = walk(mine, room, smallest)
     return tail[~fits].tolist(), room - int(mine.dot(fits))
-
-
-def can_enter(keys: Floats, sizes: Ints, held_keys: Floats, held: Ints, free: int) -> bool:
-    """Whether any of those that wait (`keys`, `sizes`) fits into what is free and what those with larger keys hold. If
-    nobody does, nobody's turn changes anything."""
-    order = held_keys.argsort()
-    before = np.concatenate([_NOTHING, held.take(order).cumsum()])
-    better = before.take(held_keys.take(order).searchsorted(keys, "right"))
-    return bool(np.count_nonzero(sizes + better <= free + before.item(-1)))
 
 
 def best_that_fit(rows: Ints, keys: Floats, sizes: Ints, free: int, smallest: int) -> tuple[list[int], int]:

@@ -25,16 +25,31 @@ def spend_by_gain(target: Ints, rows: Ints, snapshot: Snapshot, free: int) -> No
     rank, gain = steps_above(snapshot, rows, target[rows], reach)
     useful = gain > 0
     rank, gain = rank[useful], gain[useful]
-    worth = gain if snapshot.is_uniform else gain / np.maximum(need[rank], 1)
-    order = np.argsort(-worth, kind="stable")
-    rank = rank[order]
-    fits = walk(need[rank], free, snapshot.smallest_need)
-    np.add.at(target, rows[rank[fits]], 1)
+    if snapshot.is_uniform:
+        taken = rank[_largest(gain, free // need.item(0))] if need.item(0) else rank
+    else:
+        order = np.argsort(-gain / np.maximum(need[rank], 1), kind="stable")
+        rank = rank[order]
+        taken = rank[walk(need[rank], free, snapshot.smallest_need)]
+    target[rows] += np.bincount(taken, minlength=len(rows))
+
+
+def _largest(values: Floats, count: int) -> Ints:
+    """Places of so many that are largest, of equal ones the first; without sorting all of them."""
+    if count >= len(values):
+        return np.arange(len(values))
+    bound = np.partition(values, len(values) - count)[len(values) - count] if count else np.inf
+    above = (values > bound).nonzero()[0]
+    tied = (values == bound).nonzero()[0]
+    return np.concatenate([above, tied[: count - len(above)]])
 
 
 def steps_above(snapshot: Snapshot, rows: Ints, held: Ints, reach: Ints) -> tuple[Ints, Floats]:
-    """For each job, each of its next `reach` workers: which job (by place in `rows`) and what that worker would add."""
+    """For each job, each of its next `reach` workers, up to the last that adds anything: which job (by place in `rows`)
+    and what that worker would add."""
+    curve = snapshot.jobs.curve[rows]
+    reach = np.clip(snapshot.curves.useful[curve] - held, 0, reach)
     rank = np.repeat(np.arange(len(rows)), reach)
     count = np.repeat(held - reach.cumsum() + reach, reach)
     count += np.arange(len(rank))
-    return rank, snapshot.curves.gain(snapshot.jobs.curve[rows][rank], count)
+    return rank, snapshot.curves.gain(curve[rank], count)

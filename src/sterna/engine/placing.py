@@ -6,8 +6,8 @@ for so many workers of a shape (`choose`), and which workers leave when a job sh
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from operator import itemgetter
 from typing import Protocol
 
@@ -54,6 +54,8 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     """Actions that turn the present into `target`, as far as nodes allow."""
     jobs = snapshot.jobs
     workers = jobs.workers
+    if target is workers:
+        return Placed([], [])
     changed = (target != workers).nonzero()[0]
     if not len(changed):
         return Placed([], [])
@@ -82,7 +84,8 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
 
 def _release(chooser: Chooser, snapshot: Snapshot, room: Room, falling: list[tuple[int, int, int]]) -> list[Action]:
     """Give room back: stops first, then shrinks, each in submit order."""
-    stops, shrinks = list[Action](), list[Action]()
+    stops: list[Action] = []
+    shrinks: list[Action] = []
     if not falling:
         return stops
     keys, homes, shapes = snapshot.jobs.key, snapshot.homes, snapshot.shapes.rows
@@ -101,11 +104,12 @@ def _release(chooser: Chooser, snapshot: Snapshot, room: Room, falling: list[tup
 
 def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish]) -> Placed:
     """Pickiest and largest first; equal new jobs in one step where that is worth it."""
-    actions: list[Action] = []
+    starts: list[Action] = []
+    grows: list[Action] = []
+    misfits: list[Misfit] = []
     if len(rising) >= _MANY:
         room.expect_many()
-        rising = _without_many(chooser, snapshot, room, rising, actions)
-    misfits: list[Misfit] = []
+        rising = _without_many(chooser, snapshot, room, rising, starts)
     jobs, shapes = snapshot.jobs, snapshot.shapes.rows
     if len(rising) > 1:
         rising.sort()
@@ -113,25 +117,31 @@ def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wi
         home = snapshot.home_of(row) if old else NOWHERE
         after, fitted = _raised(chooser, room, shapes[code], home, new, jobs.minimum.item(row))
         if fitted > old:
-            actions.append(Action(Kind.GROW if old else Kind.START, JobKey(jobs.key.item(row)), row, home, after))
+            kind, actions = (Kind.GROW, grows) if old else (Kind.START, starts)
+            actions.append(Action(kind, JobKey(jobs.key.item(row)), row, home, after))
         if fitted < new:
             misfits.append(Misfit(row, fitted))
-    if len(actions) > 1:
-        actions.sort(key=_carrying_out)
-    return Placed(actions, misfits)
+    starts.sort(key=_row)
+    grows.sort(key=_row)
+    return Placed(starts + grows, misfits)
 
 
 def _without_many(
-    chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish], actions: list[Action]
+    chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish], starts: list[Action]
 ) -> list[Wish]:
     """Start equal new jobs in one step where there are many of them; the wishes that are left."""
+    groups: dict[tuple[int, ...], list[Wish]] = defaultdict(list)
+    for wish in rising:
+        groups[wish[:4]].append(wish)  # equal ones are placed alike
     left: list[Wish] = []
-    for (_, _, _, code), group in groupby(sorted(rising), key=_size_and_shape):
-        alike, shape = list(group), snapshot.shapes[code]
+    for (_, _, less, code), alike in sorted(groups.items()):
+        shape = snapshot.shapes[code]
         fresh = [wish[4] for wish in alike if not wish[5]]
         if len(fresh) >= _MANY and not shape.ps and not shape.is_fraction:
-            started = set(_start_many(chooser, snapshot, room, fresh, alike[0][6], shape, actions))
-            alike = [wish for wish in alike if wish[4] not in started]
+            started = _start_many(chooser, snapshot, room, fresh, -less, shape)
+            starts += started
+            gone = {action.row for action in started}
+            alike = [wish for wish in alike if wish[4] not in gone]
         left += alike
     return left
 
@@ -164,28 +174,29 @@ def _action(snapshot: Snapshot, row: int, before: Home, after: Home) -> Action:
     return Action(kind_of(before, after), JobKey(snapshot.jobs.key.item(row)), row, before, after)
 
 
-_size_and_shape = itemgetter(0, 1, 2, 3)
-"""Of a wish: equal ones are placed alike."""
+_row = itemgetter(2)
+"""Of an action: the order of carrying out, among those of a kind."""
 
 _carrying_out = itemgetter(0, 2)
 """Of an action: kind and row, the order of carrying out."""
 
 
 def _start_many(
-    chooser: Chooser, snapshot: Snapshot, room: Room, rows: list[int], count: int, shape: Shape, actions: list[Action]
-) -> list[int]:
-    """Start as many of these equal jobs as can be placed in one step; says which."""
+    chooser: Chooser, snapshot: Snapshot, room: Room, rows: list[int], count: int, shape: Shape
+) -> list[Action]:
+    """Start as many of these equal jobs as can be placed in one step."""
     nodes, parts = chooser.choose_many(room, shape, count, len(rows))
     taken = np.zeros(len(snapshot.nodes), dtype=np.int64)
     for column, part in enumerate(parts):
         taken += np.bincount(nodes[:, column], minlength=len(taken)) * part
     room.take_all(shape, taken)
-    started = rows[: len(nodes)]
-    keys = snapshot.jobs.key[started].tolist()
-    for row, key, seats in zip(started, keys, nodes.tolist(), strict=True):
-        runs = ((seats[0], count),) if len(seats) == 1 else tuple(zip(seats, parts, strict=True))
-        actions.append(Action(Kind.START, key, row, NOWHERE, Home(runs)))
-    return started
+    if len(parts) == 1:
+        homes = [Home(((node, count),)) for node in nodes[:, 0].tolist()]
+    else:
+        homes = [Home(tuple(zip(seats, parts, strict=True))) for seats in nodes.tolist()]
+    rows = rows[: len(nodes)]
+    starts = zip(snapshot.jobs.key[rows].tolist(), rows, homes, strict=True)
+    return [Action(Kind.START, key, row, NOWHERE, home) for key, row, home in starts]
 
 
 def _raised(chooser: Chooser, room: Room, shape: Shape, home: Home, new: int, least: int) -> tuple[Home, int]:

@@ -105,7 +105,8 @@ def _exchanged(snapshot: Snapshot, queues: Queues) -> Served:
     """The same for jobs of one size, without looking at those that run undisturbed."""
     jobs, second = snapshot.jobs, queues.is_second
     waits = queues.waits if jobs.barred is None else queues.waits & ~jobs.barred
-    target, stopped = jobs.workers.copy(), list[int]()
+    target = jobs.workers.copy()
+    stopped: list[int] = []
     free, smallest, is_wanted = snapshot.free_units, snapshot.smallest_need, False
     first = (waits > second).nonzero()[0]
     if len(first):
@@ -146,7 +147,7 @@ def _make_way(snapshot: Snapshot, queues: Queues, first: Ints) -> tuple[Ints, li
         first, need = first[fits], int(sizes.dot(fits))
         if need <= free:
             return first, [], free - need
-    losers, left = refused(jobs.first_start.take(low), held, None, need - free, smallest)
+    losers, left = refused(jobs.first_start.take(low), held, need - free, smallest)
     return first, low[losers].tolist(), left
 
 

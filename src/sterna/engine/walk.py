@@ -9,8 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from sterna.model.cluster import Bools, Ints
-from sterna.model.snapshot import Snapshot
+from sterna.model.snapshot import Jobs, Snapshot
 from sterna.model.speedup import Floats
+
+_FEW = 64
+"""Up to so many that may still fit are asked one by one."""
 
 
 def walk(size: Ints, free: int, smallest: int = 1, *, skip: bool = True) -> Bools:
@@ -27,6 +30,12 @@ def walk(size: Ints, free: int, smallest: int = 1, *, skip: bool = True) -> Bool
         return taken
     rest = (size[cut:] <= free).nonzero()[0]
     rest += cut
+    if len(rest) <= _FEW:
+        for place, each in zip(rest.tolist(), size.take(rest).tolist(), strict=True):
+            if each <= free:
+                taken[place] = True
+                free -= each
+        return taken
     while len(rest) and free >= smallest:
         total = size.take(rest).cumsum()
         cut = int(total.searchsorted(free, "right"))
@@ -80,11 +89,7 @@ def _lowest(key: Floats, rows: Ints, count: int) -> Ints:
 
 def _in_order(key: Floats, workers: Ints) -> Ints:
     """By key; equal keys: those that run stay first, so that equal jobs do not swap."""
-    order = key.argsort(kind="stable")
-    in_order = key[order]
-    if (in_order[1:] == in_order[:-1]).any():
-        return np.lexsort((workers == 0, key))
-    return order
+    return np.lexsort((workers == 0, key))
 
 
 def by_priority(snapshot: Snapshot) -> Ints:
@@ -108,10 +113,35 @@ def minimum_in_order(snapshot: Snapshot) -> Ints:
     if snapshot.is_uniform and smallest:
         most = units // smallest
         if most + 1 < len(jobs):
+            joined = _joined(jobs, most, snapshot.free_units // smallest) if snapshot.is_rigid else None
+            if joined is not None:
+                return joined
             target = np.zeros(len(jobs), dtype=np.int64)
             if _used_up(jobs.minimum[: most + 1], most, target):  # then nobody further back needs to be looked at
                 return target
     return walk(snapshot.cost(jobs.minimum), units, smallest) * jobs.minimum
+
+
+def _joined(jobs: Jobs, most: int, free: int) -> Ints | None:
+    """The same for jobs of one size where nobody has to stop: those that run, and who joins them. None if that cannot
+    be told from the first rows, as many as there are workers at `most` and one more."""
+    size, workers = jobs.minimum[: most + 1], jobs.workers[: most + 1]
+    ends = workers.cumsum()
+    if ends.item(-1) + free != most:  # somebody runs further back
+        return None
+    ends += size
+    joining = ((ends <= most) & (workers == 0)).nonzero()[0]
+    target = jobs.workers.copy() if len(joining) else jobs.workers
+    while len(joining):
+        row = joining.item(0)
+        target[row] = given = size.item(row)
+        free -= given
+        if free < 0:
+            return None
+        most -= given  # which is left for everybody behind
+        joining = joining[1:]
+        joining = joining[ends.take(joining) <= most]
+    return None if free else target
 
 
 def _used_up(size: Ints, free: int, target: Ints) -> bool:

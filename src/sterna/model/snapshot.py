@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, NewType, Protocol, TypeVar, overloa
 import numpy as np
 import numpy.typing as npt
 
-from sterna.model.cluster import NOWHERE, Bools, Home, Ints, Nodes, Resource, Shapes
+from sterna.model.cluster import NOWHERE, Bools, Home, Ints, Nodes, Resource, Shapes, Tally
 from sterna.model.lazy import once
 from sterna.model.serving import ServingPod
 from sterna.model.speedup import Curves, Floats
@@ -254,29 +254,34 @@ class Snapshot:
         """Everybody can have its one size at once, so that no order matters."""
         return self.is_rigid and self.least_units <= self.free_units + self.held_units and self.jobs.barred is None
 
+    @once
+    def tally(self) -> Tally:
+        """Units by shape."""
+        return self.shapes.tally(self.nodes.unit)
+
     @property
     def smallest_need(self) -> int:
         """Units of the smallest worker of any shape; 0 if some need none of what is counted."""
-        return self.shapes.tally(self.nodes.unit).smallest
+        return self.tally.smallest
 
     @once
     def need(self) -> Ints:
         """Units of one worker, by job."""
-        return self.shapes.tally(self.nodes.unit).worker.take(self.jobs.shape)
+        return self.tally.worker.take(self.jobs.shape)
 
     @once
     def base(self) -> Ints:
         """Units that a job holds beside its workers, by job: its parameter servers."""
-        return self.shapes.tally(self.nodes.unit).ps.take(self.jobs.shape)
+        return self.tally.ps.take(self.jobs.shape)
 
     @property
     def has_base(self) -> bool:
-        return self.shapes.tally(self.nodes.unit).has_ps
+        return self.tally.has_ps
 
     @property
     def is_uniform(self) -> bool:
         """Every worker of every job needs the same."""
-        return self.shapes.tally(self.nodes.unit).is_uniform
+        return self.tally.is_uniform
 
     @once
     def least_cost(self) -> Ints:
@@ -285,7 +290,7 @@ class Snapshot:
 
     def cost(self, workers: Ints) -> Ints:
         """Units that each job holds with that many workers."""
-        tally = self.shapes.tally(self.nodes.unit)
+        tally = self.tally
         if tally.is_uniform:
             return workers * tally.smallest
         units = workers * self.need

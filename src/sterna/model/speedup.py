@@ -22,6 +22,9 @@ LINEAR = 0
 
 _TOLERANCE = 1e-9
 
+_ENDLESS = 1 << 40
+"""More workers than any job has."""
+
 
 class Repaired(tuple[float, ...]):
     """A curve that had to be changed to become concave."""
@@ -91,6 +94,14 @@ class Curves:
     @once
     def _gains(self) -> list[Floats]:
         return []
+
+    @once
+    def useful(self) -> Ints:
+        """Workers beyond which another one adds nothing, by curve; for a linear one there is no such number."""
+        rising = [(np.diff(row, prepend=0.0) > 0).nonzero()[0] for row in self.rows]
+        last = np.array([steps.item(-1) + 1 for steps in rising], dtype=np.int64)
+        last[LINEAR] = _ENDLESS
+        return last
 
     def speed_of(self, curve: int, workers: int) -> float:
         if curve == LINEAR:

@@ -11,9 +11,12 @@ import numpy as np
 from sterna.engine.queues import CROSSED
 from sterna.engine.registry import Target, knob, policy
 from sterna.engine.walk import by_priority
-from sterna.model.cluster import Ints
+from sterna.model.cluster import Bools, Ints
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import Floats
+
+_MANY = 12
+"""From so many waiting jobs on, those that can all start are started in one step."""
 
 
 @policy("dragon", "DRAGON")
@@ -75,7 +78,9 @@ class _Pass:
         jobs, snapshot = self.snapshot.jobs, self.snapshot
         least = snapshot.cost(jobs.minimum)
         head: _Head | None = None
-        for row, waited in zip(self._waiting.tolist(), self._waited().tolist(), strict=True):
+        waits = self._waited()
+        first = self._start_front(waits < patience - CROSSED) if len(waits) >= _MANY else 0
+        for row, waited in zip(self._waiting[first:].tolist(), waits[first:].tolist(), strict=True):
             if head is None and waited >= patience - CROSSED:
                 if not self._free_up(least.item(row)):
                     return _Head(row, waited)
@@ -91,6 +96,21 @@ class _Pass:
     def _waited(self) -> Floats:
         waited: Floats = self.snapshot.now - self.snapshot.jobs.waiting_since[self._waiting]
         return waited
+
+    def _start_front(self, is_patient: Bools) -> int:
+        """Start the first in the queue in one step, as many as all have patience and can have their request; how many
+        those are."""
+        jobs, snapshot = self.snapshot.jobs, self.snapshot
+        rows = self._waiting if is_patient.all() else self._waiting[: int(is_patient.argmin())]
+        workers = np.maximum(jobs.minimum[rows], np.minimum(jobs.request[rows], jobs.maximum[rows]))
+        total = (snapshot.base[rows] + workers * snapshot.need[rows]).cumsum()
+        count = int(total.searchsorted(self.free, "right"))
+        if count:
+            self.target[rows[:count]] = workers[:count]
+            self.free -= total.item(count - 1)
+            self.changed = True
+            self._running += rows[:count].tolist()
+        return count
 
     def _start_near_request(self, row: int) -> None:
         jobs, need, base = self.snapshot.jobs, self.snapshot.need.item(row), self.snapshot.base.item(row)

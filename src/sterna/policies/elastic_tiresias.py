@@ -46,7 +46,8 @@ class ElasticTiresias:
 
 
 class _Steps(NamedTuple):
-    """Every useful step of every job, in rising order of its workers."""
+    """Every useful step of every job: first those that let a job start, then those that let it grow, each by row and in
+    rising order of its workers."""
 
     row: Ints
     size: Ints
@@ -68,10 +69,10 @@ def _expand(target: Ints, snapshot: Snapshot, queues: Queues, able: Bools) -> No
     `target`)."""
     free, smallest = snapshot.units - int(snapshot.cost(target).sum()), snapshot.smallest_need
     steps = _steps(target, snapshot, able, free)
-    likely = 2 * (free // smallest) + 16 if smallest else len(steps.row)
-    if 2 * likely < len(steps.row):  # the best few mostly use everything up
+    enough = free // smallest + 1 if smallest else len(steps.row)
+    if enough < len(steps.row):  # the best few mostly use everything up
         trial = target.copy()
-        if _spent(trial, snapshot, queues, steps.best(likely), free) < smallest:
+        if _spent(trial, snapshot, queues, steps.best(enough), free) < smallest:
             target[:] = trial
             return
     _spent(target, snapshot, queues, steps, free)
@@ -81,7 +82,8 @@ def _spent(target: Ints, snapshot: Snapshot, queues: Queues, steps: _Steps, free
     """Take these steps, the best first, as long as they fit (changes `target`); what is left."""
     row, size = steps.row, steps.size
     waits = snapshot.jobs.workers[row] == 0
-    order = np.lexsort((row, waits, steps.is_growth, queues.is_second[row], -steps.gain))
+    turn = (4 * queues.is_second[row] + 2 * steps.is_growth + waits).astype(np.int8)
+    order = np.lexsort((turn, -steps.gain))  # of equal ones the row decides, in whose order they are
     row, size = row[order], size[order]
     while len(row) and free > 0:
         total = size.cumsum()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.engine.registry import Target, knob, policy
-from sterna.engine.shortest import KEYS, exchanged, shortest_first
+from sterna.engine.shortest import KEYS, shortest_first
 from sterna.model.snapshot import Snapshot
 
 
@@ -23,8 +23,6 @@ class Srjf:
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.jobs.minimum)
-        if snapshot.is_rigid and not snapshot.jobs.has_priorities:
-            return Target(exchanged(snapshot, self.by))
         chosen, _ = shortest_first(snapshot, self.by)
         target = np.zeros(len(snapshot.jobs), dtype=np.int64)
         target[chosen] = snapshot.jobs.minimum[chosen]

@@ -33,9 +33,9 @@ class Tiresias:
 def admit(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_running: bool = True) -> Served:
     """The request, or as much of it as the cluster holds, for each job that fits, queue by queue."""
     jobs = snapshot.jobs
-    size = jobs.request
+    size = jobs.minimum
     if not snapshot.is_rigid:
-        size = np.clip(size, jobs.minimum, np.maximum(jobs.maximum, jobs.minimum))
+        size = np.clip(jobs.request, size, np.maximum(jobs.maximum, size))
     if gittins is not None and not len(snapshot.finished_service):
         gittins = None
     return served(snapshot, queues, size, gittins, keeps_running)

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from sterna.engine.exchange import best_that_fit, can_enter, refused, total
+from sterna.engine.exchange import best_that_fit, refused, total
 
 
 def in_turn(order: list[int], sizes: list[int], free: int) -> tuple[list[int], int]:
@@ -24,19 +24,17 @@ def in_turn(order: list[int], sizes: list[int], free: int) -> tuple[list[int], i
 @pytest.mark.parametrize("most", [6, 200])
 @pytest.mark.parametrize("seed", range(5))
 def test_those_refused_are_those_whom_the_walk_passes_over(seed: int, most: int) -> None:
-    """Few ties and many, few losers and many, with and without some that wait."""
+    """Few ties and many, few losers and many."""
     random = Random(seed)
     for _ in range(300):
         count = random.randint(1, 60)
         keys = [float(random.randint(0, most)) for _ in range(count)]
         sizes = [random.choice((1, 2, 4, 8)) for _ in range(count)]
-        waits = [random.random() < 0.2 for _ in range(count)]
         over = random.randint(1, sum(sizes))
-        asked = random.random() < 0.5
-        order = sorted(range(count), key=lambda place: (keys[place], asked and waits[place], place))
+        order = sorted(range(count), key=lambda place: (keys[place], place))
         expected, left = in_turn(order, sizes, sum(sizes) - over)
         before = np.array(keys)
-        found, rest = refused(before, np.array(sizes), np.array(waits) if asked else None, over, 1)
+        found, rest = refused(before, np.array(sizes), over, 1)
         assert (sorted(found), rest) == (sorted(expected), left)
         assert before.tolist() == keys
 
@@ -54,13 +52,6 @@ def test_the_best_that_fit_are_those_whom_the_walk_takes(seed: int) -> None:
         chosen, rest = best_that_fit(rows, np.array(keys), np.array(sizes), free, 1)
         assert {row - 100 for row in chosen} == set(range(len(sizes))) - set(losers)
         assert rest == left
-
-
-def test_nobody_can_enter_whose_better_ones_hold_too_much() -> None:
-    held_keys, held = np.array([1.0, 5.0]), np.array([4, 2])
-    assert can_enter(np.array([0.0]), np.array([7]), held_keys, held, free=1)
-    assert not can_enter(np.array([2.0]), np.array([4]), held_keys, held, free=1)
-    assert can_enter(np.array([2.0, 3.0]), np.array([4, 3]), held_keys, held, free=1)
 
 
 def test_a_total_is_a_total() -> None:

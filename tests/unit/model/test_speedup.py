@@ -43,6 +43,13 @@ def test_a_curve_is_flat_beyond_what_was_measured() -> None:
     assert [curves.speed_of(LINEAR, workers) for workers in (0, 1, 100)] == [0, 1, 100]
 
 
+def test_beyond_its_last_gain_no_worker_is_of_use() -> None:
+    """Nor is a step that falls by less than is repaired."""
+    curves = Curves(((1.0,), (1.0, 1.8), (1.0, 1.5, 1.6, 1.6), (1.0,), (1.0, 1.2, 1.2 - 1e-10)))
+    assert curves.useful[1:].tolist() == [2, 3, 1, 2]
+    assert curves.useful[LINEAR] > 1_000_000_000
+
+
 def test_many_at_once_is_one_by_one() -> None:
     curves = Curves(((1.0,), (1.0, 1.8), (1.0, 1.5, 1.6, 1.6)))
     curve, workers = np.array([0, 1, 2, 0, 2, 1]), np.array([3, 3, 2, 90, 0, 1])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from tests.builders import Decided, a_job, a_node, a_snapshot, after, decided
+from tests.builders import AJob, Decided, a_job, a_node, a_snapshot, after, decided
 
 
 def test_a_job_that_does_not_fit_is_passed_while_its_patience_lasts() -> None:
@@ -156,3 +158,42 @@ def test_a_running_job_below_its_minimum_is_completed_or_withdrawn(devices: int,
 def test_of_two_jobs_below_their_minimum_the_older_is_completed() -> None:
     old, young = a_job("old", 3, submit=1, on={"n0": 2}, first_start=1), a_job("young", 3, on={"n0": 2}, first_start=2)
     assert decided(a_snapshot([old, young], 5, now=3), "dragon").allocation == {"old": 3, "young": 0}
+
+
+def in_turn(queue: list[AJob], free: int, now: float) -> dict[str, int]:
+    """Workers of each, asked one by one, where nobody runs yet."""
+    given: dict[str, int] = {}
+    spare: dict[str, int] = {}
+    is_somebody_passed = False
+    for job in queue:
+        if not is_somebody_passed and now - job.waiting_since >= 30:
+            if job.minimum > free + sum(spare.values()):
+                break
+            for name in spare:
+                back = min(spare[name], max(job.minimum - free, 0))
+                given[name], spare[name], free = given[name] - back, spare[name] - back, free + back
+            given[job.name] = job.minimum
+        elif job.minimum <= free:
+            given[job.name] = min(job.request, free)
+        else:
+            is_somebody_passed = True
+            continue
+        free -= given[job.name]
+        spare[job.name] = given[job.name] - job.minimum
+    return {job.name: given.get(job.name, 0) for job in queue}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_long_queue_is_served_as_if_each_were_asked_alone(seed: int) -> None:
+    """DRAGON-11 to 13: near the request as long as there is patience, at the minimum after that."""
+    random = Random(seed)
+    for _ in range(60):
+        queue = []
+        for number in range(random.randint(12, 30)):
+            minimum = random.randint(1, 3)
+            request = minimum + random.randint(0, 3)
+            since = 50.0 if random.random() < 0.05 else 90.0
+            queue.append(a_job(f"j{number:02}", (minimum, request + 2), workers=request, waiting_since=since))
+        devices = random.randint(1, 90)
+        result = decided(a_snapshot(queue, devices, now=100), "dragon")
+        assert result.allocation == in_turn(queue, devices, 100)

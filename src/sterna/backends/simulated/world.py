@@ -68,7 +68,8 @@ class SimulatedBackend:
         self._rack = nodes.rack.tolist()
         self._faults = _fault_events(faults)
         self._faults_of = [0] * len(nodes)
-        self._submit: list[float] = workload.submit.tolist()
+        self._arrivals: list[float] = [*workload.submit.tolist(), NEVER]
+        """When each job is submitted; after the last nobody ever is."""
         self._keep_books(len(workload))
         self._lay_table(workload)
         self._arrived = 0
@@ -87,7 +88,7 @@ class SimulatedBackend:
         self._finished: list[float] = []
         self._history = np.zeros(0)
         self._used = 0
-        self.now = self._submit[0] if self._submit else 0.0
+        self.now = self._arrivals[0] if len(workload) else 0.0
         self._arrive()
 
     def _keep_books(self, count: int) -> None:
@@ -108,7 +109,7 @@ class SimulatedBackend:
         self._executed_before = [0.0] * count
         self._curve: list[int] = self.jobs.curve.tolist()
         self._shape = [self.jobs.shapes[code] for code in self.jobs.shape.tolist()]
-        self._waiting_since = self._submit.copy()
+        self._waiting_since = self._arrivals[:count]
         self.first_start = [NEVER] * count
         self.waited = [0.0] * count
         self.finish = [NEVER] * count
@@ -216,9 +217,10 @@ class SimulatedBackend:
         then = max(until, self.now + _SOON)
         if ends and ends[0][0] < then:
             then = ends[0][0]
-        if self._arrived < len(self._submit) and self._submit[self._arrived] < then:
-            then = self._submit[self._arrived]
-        if self._faults and self._faults[-1][0] < then and (self.table.count or self._arrived < len(self._submit)):
+        arrival = self._arrivals[self._arrived]
+        if arrival < then:
+            then = arrival
+        if self._faults and self._faults[-1][0] < then and (self.table.count or arrival < NEVER):
             then = self._faults[-1][0]
         if then == NEVER:
             return False
@@ -241,7 +243,8 @@ class SimulatedBackend:
             _, stamp, row = heapq.heappop(ends)
             if version[row] == stamp:
                 self._end(row)
-        self._arrive()
+        if self._arrivals[self._arrived] <= now:
+            self._arrive()
         while self._faults and self._faults[-1][0] <= now:
             _, node, is_up = self._faults.pop()
             self._turn(node, is_up)
@@ -249,14 +252,12 @@ class SimulatedBackend:
             self._note()
 
     def _arrive(self) -> None:
-        first = self._arrived
-        submit, now, last = self._submit, self.now, first
-        while last < len(submit) and submit[last] <= now:
+        first = last = self._arrived
+        while self._arrivals[last] <= self.now:
             last += 1
-        if last > first:
-            self._least += sum(self._cost[first:last])
-            self.table.append(first, last)
-            self._arrived = last
+        self._least += sum(self._cost[first:last])
+        self.table.append(first, last)
+        self._arrived = last
 
     def _end(self, row: int) -> None:
         self._settle(row)

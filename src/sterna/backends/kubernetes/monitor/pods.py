@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from sterna.backends.kubernetes.jobs import JOB_LABEL, PROGRESS
+from sterna.backends.kubernetes.kinds.wishes import wishes_of
 from sterna.backends.kubernetes.objects import ContainerStatus, Meta
+from sterna.errors import UserError
 from sterna.model.job import ProgressSpec
 
 _OWNERS = frozenset({"TFJob", "PyTorchJob", "MPIJob", "TrainingJob", "SharePod"})
 _KUBEFLOW_JOB = "training.kubeflow.org/job-name"
 """On the pods of Kubeflow's MPI operator, whose launchers belong to a Job."""
+_OPERATOR = "training.kubeflow.org/operator-name"
 _METRICS = "/metrics"
 """Where Voda's jobs keep their CSV file, named after the job."""
 _ENDED = frozenset({"Succeeded", "Failed"})
@@ -99,7 +103,7 @@ class NodePod(msgspec.Struct, rename="camel"):
 
 def progress_of(pod: NodePod) -> ProgressSpec:
     """How it tells of its progress: as declared, else by a CSV file that it names or that Voda's jobs keep."""
-    declared = _declared(pod.metadata.annotations.get(PROGRESS, ""))
+    declared = _declared(pod.metadata.annotations)
     if declared.csv or declared.stdout or declared.tensorboard:
         return declared
     csv = _named_csv(pod) or _vodas_csv(pod)
@@ -108,13 +112,22 @@ def progress_of(pod: NodePod) -> ProgressSpec:
     )
 
 
-def _declared(annotation: str) -> ProgressSpec:
-    """What it says; nothing where it is no such thing, for whoever wrote it was told when the job was submitted."""
-    if not annotation:
-        return ProgressSpec()
+def is_csv_guessed(pod: NodePod) -> bool:
+    """Whether the file may as well be something else: data among the arguments, somebody else's `/metrics`. Voda's
+    jobs, which the MPI operator carries out, always keep one."""
+    declared = _declared(pod.metadata.annotations)
+    is_vodas = pod.metadata.labels.get(_OPERATOR) == "mpi-operator" and not _named_csv(pod)
+    return not declared.csv and not is_vodas
+
+
+def _declared(annotations: Mapping[str, str]) -> ProgressSpec:
+    """What they say, in one as the operator writes it or in several as a person does; nothing where it is no such
+    thing, for whoever wrote it was told when the job was submitted."""
     try:
-        return msgspec.json.decode(annotation, type=ProgressSpec)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+        if annotations.get(PROGRESS):
+            return msgspec.json.decode(annotations[PROGRESS], type=ProgressSpec)
+        return wishes_of(annotations).progress
+    except (UserError, msgspec.DecodeError, ValueError, RecursionError):
         return ProgressSpec()
 
 

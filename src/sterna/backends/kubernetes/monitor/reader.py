@@ -1,7 +1,8 @@
 """All that one pod tells: the agent's files, its output, and the files it was declared to write.
 
 Volumes appear a moment after the pod, and a claim's folder is found only then; so places are looked for until they are
-there. Nothing here raises for what a pod has written, or for what is not there.
+there. A CSV file that was only guessed counts once the pod has written to it; until then its output does. Nothing here
+raises for what a pod has written, or for what is not there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 
 from sterna.backends.kubernetes.monitor.output import ContainerOutput
 from sterna.backends.kubernetes.monitor.places import Place, Roots, agent_place, log_folder, place_of
-from sterna.backends.kubernetes.monitor.pods import NodePod, progress_of
+from sterna.backends.kubernetes.monitor.pods import NodePod, is_csv_guessed, progress_of
 from sterna.reading.reports import ProgressReader, Report
 from sterna.reading.tail import Position
 
@@ -28,7 +29,7 @@ class PodReader:
 
     def __init__(self, pod: NodePod, roots: Roots) -> None:
         self._pod, self._roots = pod, roots
-        self._spec = progress_of(pod)
+        self._spec, self._is_guess = progress_of(pod), is_csv_guessed(pod)
         self._agent = agent_place(pod, roots)
         self._saved_at = 0.0
         self._csv: Place | None = None
@@ -57,6 +58,8 @@ class PodReader:
 
     def _look(self) -> None:
         csv = self._csv or place_of(self._pod, self._spec.csv, self._roots)
+        if csv is not None and self._is_guess and not _is_written_since(csv.path, self._pod.started_at):
+            csv = None
         events = self._events or place_of(self._pod, self._spec.tensorboard, self._roots)
         if (csv, events) != (self._csv, self._events):
             self._csv, self._events = csv, events
@@ -84,6 +87,13 @@ class PodReader:
             return []
         self._saved_at = float(at)
         return [Report(float(at), step if isinstance(step, int) else None, None, {}, saved=True)]
+
+
+def _is_written_since(path: Path, moment: float) -> bool:
+    try:
+        return path.stat().st_mtime >= moment
+    except OSError:
+        return False
 
 
 def _path(place: Place | None) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from sterna.backends.kubernetes.client import Client as Server
 from sterna.backends.kubernetes.cluster import KubernetesCluster, Place
 from sterna.backends.kubernetes.kubeconfig import access_of
 from sterna.backends.kubernetes.operator_rules import OperatorRules
@@ -31,12 +32,6 @@ _SOURCE = "the request"
 
 def opened(where: Where) -> ClusterClient:
     """The cluster that these options mean; closed when the command is over."""
-    try:
-        from sterna.backends.kubernetes.client import Client as Server
-    except ImportError as error:
-        raise UserError(
-            f"Kubernetes clusters need {error.name}; install it with: pip install 'sterna[kubernetes]'."
-        ) from None
     access = access_of(where.kubeconfig, where.context)
     place = Place(where.namespace or access.namespace, where.is_everywhere, access.context)
     cluster = KubernetesCluster(lambda: Server(access), place, what_would_start)

@@ -5,41 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from sterna.cli.flags import flag
+from sterna.cli.packages import kubernetes_packages
 from sterna.errors import UserError, did_you_mean
-from sterna.settings import MonitorSettings, entry
+from sterna.settings import MonitorSettings
 
 _USUAL = MonitorSettings()
 _RULES = ("container-migration", "specon", "sterna")
 _ASKING = ("posted", "all", "none")
 
 
-def _option(name: str, **more: Any) -> Any:
-    """The flag of a setting."""
-    setting = entry(f"monitor.{name}")
-    variables = [setting.environment, *setting.aliases]
-    return typer.Option(
-        setting.flag, metavar=setting.metavar, help=setting.words, envvar=variables, show_envvar=False, **more
-    )
-
-
-Kubeconfig = Annotated[str, _option("kubeconfig")]
-Context = Annotated[str, _option("context")]
-Node = Annotated[str, _option("node")]
-Listen = Annotated[str, _option("listen")]
-Server = Annotated[str, _option("server")]
-LeaseName = Annotated[str, _option("lease_name")]
-LeaseNamespace = Annotated[str, _option("lease_namespace")]
-Token = Annotated[Path, _option("token")]
-Alpha = Annotated[float, _option("alpha", min=0.0)]
-Interval = Annotated[float, _option("interval_seconds", min=0.0)]
-Threshold = Annotated[float, _option("overload_threshold", min=0.0)]
-KubeletRoot = Annotated[Path, _option("kubelet_root")]
-LogsRoot = Annotated[Path, _option("logs_root")]
-HostRoot = Annotated[str, _option("host_root")]
-Growth = Annotated[str, _option("growth")]
-Asking = Annotated[str, _option("ask_for")]
+Kubeconfig = Annotated[str, flag("monitor.kubeconfig")]
+Context = Annotated[str, flag("monitor.context")]
+Node = Annotated[str, flag("monitor.node")]
+Listen = Annotated[str, flag("monitor.listen")]
+Server = Annotated[str, flag("monitor.server")]
+LeaseName = Annotated[str, flag("monitor.lease_name")]
+LeaseNamespace = Annotated[str, flag("monitor.lease_namespace")]
+Token = Annotated[Path, flag("monitor.token")]
+Alpha = Annotated[float, flag("monitor.alpha", min=0.0)]
+Interval = Annotated[float, flag("monitor.interval_seconds", min=0.0)]
+Threshold = Annotated[float, flag("monitor.overload_threshold", min=0.0)]
+KubeletRoot = Annotated[Path, flag("monitor.kubelet_root")]
+LogsRoot = Annotated[Path, flag("monitor.logs_root")]
+HostRoot = Annotated[str, flag("monitor.host_root")]
+Growth = Annotated[str, flag("monitor.growth")]
+Asking = Annotated[str, flag("monitor.ask_for")]
 
 
 def command(
@@ -72,9 +63,9 @@ def command(
     """
     if not node:
         raise UserError("The monitor does not know its node; give --node NAME, or set NODE_NAME.")
-    for flag, chosen, known in (("--growth", growth, _RULES), ("--ask-for", asking, _ASKING)):
+    for name, chosen, known in (("--growth", growth, _RULES), ("--ask-for", asking, _ASKING)):
         if chosen not in known:
-            raise UserError(f"{flag} {chosen}: there is no such choice: {did_you_mean(chosen, known)}")
+            raise UserError(f"{name} {chosen}: there is no such choice: {did_you_mean(chosen, known)}")
     _run(
         {"node": node, "threshold": threshold, "asking": asking},
         {"growth": growth, "alpha": alpha, "interval": interval},
@@ -90,10 +81,11 @@ def _run(
 ) -> None:
     import signal
 
-    from sterna.backends.kubernetes.monitor.monitor import Asking as Which
-    from sterna.backends.kubernetes.monitor.monitor import Options
-    from sterna.backends.kubernetes.monitor.places import Roots
-    from sterna.backends.kubernetes.monitor.running import Surroundings, connected
+    with kubernetes_packages():
+        from sterna.backends.kubernetes.monitor.monitor import Asking as Which
+        from sterna.backends.kubernetes.monitor.monitor import Options
+        from sterna.backends.kubernetes.monitor.places import Roots
+        from sterna.backends.kubernetes.monitor.running import Surroundings, connected
     from sterna.model.growth import GrowthRule, Strict
 
     strict = Strict.NO if rule["growth"] == "sterna" else Strict(rule["growth"])

@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
-
-from sterna.settings import OperatorSettings, entry, tree_of
+from sterna.cli.flags import flag
+from sterna.cli.packages import kubernetes_packages
+from sterna.settings import OperatorSettings, tree_of
 
 _USUAL = OperatorSettings()
 
 
-def _option(path: str, **more: Any) -> Any:
-    """The flag of a setting."""
-    setting = entry(f"operator.{path}")
-    variables = [setting.environment, *setting.aliases]
-    metavar = setting.metavar or None
-    return typer.Option(setting.flag, metavar=metavar, help=setting.words, envvar=variables, show_envvar=False, **more)
-
-
-Kubeconfig = Annotated[str, _option("kubeconfig")]
-Context = Annotated[str, _option("context")]
-Namespace = Annotated[str, _option("namespace")]
-Policy = Annotated[str, _option("policy")]
-PolicyFor = Annotated[list[str] | None, _option("policy_for")]
-Placement = Annotated[str, _option("placement")]
-Migration = Annotated[str, _option("migration")]
-Share = Annotated[str, _option("share")]
-Claim = Annotated[str, _option("claim")]
-RateLimit = Annotated[float, _option("rate_limit_seconds", min=0.0)]
-DefaultImage = Annotated[str, _option("default_image")]
-ClusterDomain = Annotated[str, _option("cluster_domain")]
-Listen = Annotated[str, _option("listen")]
-Authenticate = Annotated[bool, _option("authenticate")]
-Identity = Annotated[str, _option("identity")]
-LeaderElection = Annotated[bool, _option("leader_election")]
-LeaseName = Annotated[str, _option("lease.name")]
-LeaseNamespace = Annotated[str, _option("lease.namespace")]
-LeaseDuration = Annotated[float, _option("lease.duration_seconds", min=1.0)]
-LeaseRenew = Annotated[float, _option("lease.renew_seconds", min=0.5)]
-LeaseRetry = Annotated[float, _option("lease.retry_seconds", min=0.1)]
-Journal = Annotated[str, _option("journal")]
+Kubeconfig = Annotated[str, flag("operator.kubeconfig")]
+Context = Annotated[str, flag("operator.context")]
+Namespace = Annotated[str, flag("operator.namespace")]
+Policy = Annotated[str, flag("operator.policy")]
+PolicyFor = Annotated[list[str] | None, flag("operator.policy_for")]
+Placement = Annotated[str, flag("operator.placement")]
+Migration = Annotated[str, flag("operator.migration")]
+Share = Annotated[str, flag("operator.share")]
+Claim = Annotated[str, flag("operator.claim")]
+RateLimit = Annotated[float, flag("operator.rate_limit_seconds", min=0.0)]
+DefaultImage = Annotated[str, flag("operator.default_image")]
+ClusterDomain = Annotated[str, flag("operator.cluster_domain")]
+Listen = Annotated[str, flag("operator.listen")]
+Authenticate = Annotated[bool, flag("operator.authenticate")]
+Identity = Annotated[str, flag("operator.identity")]
+LeaderElection = Annotated[bool, flag("operator.leader_election")]
+LeaseName = Annotated[str, flag("operator.lease.name")]
+LeaseNamespace = Annotated[str, flag("operator.lease.namespace")]
+LeaseDuration = Annotated[float, flag("operator.lease.duration_seconds", min=1.0)]
+LeaseRenew = Annotated[float, flag("operator.lease.renew_seconds", min=0.5)]
+LeaseRetry = Annotated[float, flag("operator.lease.retry_seconds", min=0.1)]
+Journal = Annotated[str, flag("operator.journal")]
 
 
 def command(
@@ -103,7 +95,8 @@ def command(
         "lease.retry_seconds": lease_retry,
         "journal": journal,
     }
-    from sterna.operator import run
+    with kubernetes_packages():
+        from sterna.operator import run
 
     run(tree_of(OperatorSettings, chosen))
     return 0

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from sterna import __version__
 from sterna.backends.kubernetes.apiserver import Answer
+from sterna.control.metrics import of_jobs, of_nodes, of_version
 from sterna.control.verbs import JobView, NodeView
-
-_STATES = ("waiting", "running", "stopping", "completed", "failed", "deleting")
-_ACTIVE = ("waiting", "running", "stopping")
 
 
 class Happened(Enum):
@@ -95,7 +92,7 @@ class Telemetry(Collector):
         with self._lock:
             counts, writes = self._counts.copy(), self._writes.copy()
             rounds, round_seconds = self._rounds, self._round_seconds
-        yield InfoMetricFamily("sterna", "Which Sterna this is.", {"version": __version__})
+        yield of_version()
         leads = float(self._is_leading())
         yield GaugeMetricFamily("sterna_is_leader", "Whether this replica acts.", value=leads)
         yield GaugeMetricFamily("tf_operator_is_leader", "The same, by DRAGON's name.", value=leads)
@@ -103,10 +100,10 @@ class Telemetry(Collector):
         yield SummaryMetricFamily("sterna_round_seconds", "Rounds and how long they took.", rounds, round_seconds)
         yield CounterMetricFamily("voda_scheduler_resched", "Rounds, by Voda's name.", value=rounds)
         yield _of_writes(writes)
-        jobs = list(self._jobs())
-        yield from _of_jobs(jobs)
-        yield from _of_each(job for job in jobs if job.state in _ACTIVE)
-        yield from _of_nodes(list(self._nodes()))
+        jobs, nodes = list(self._jobs()), list(self._nodes())
+        yield from of_jobs(jobs)
+        yield from of_nodes(nodes)
+        yield from _by_vodas_names(jobs, nodes)
 
 
 def _of_counts(counts: Counter[Happened]) -> Iterator[Metric]:
@@ -129,61 +126,11 @@ def _of_writes(writes: Counter[tuple[str, str, str]]) -> Metric:
     return family
 
 
-def _of_jobs(jobs: list[JobView]) -> Iterator[Metric]:
+def _by_vodas_names(jobs: Sequence[JobView], nodes: Sequence[NodeView]) -> Iterator[Metric]:
     states = Counter(job.state for job in jobs)
-    family = GaugeMetricFamily("sterna_jobs", "Jobs by state.", labels=["state"])
-    for state in _STATES:
-        family.add_metric([state], states[state])
-    yield family
-    yield GaugeMetricFamily("sterna_workers", "Workers that run.", value=sum(job.workers for job in jobs))
-    lost = sum(job.lost_seconds for job in jobs)
-    yield GaugeMetricFamily("sterna_lost_work_seconds", "Work thrown away by the jobs that are known.", value=lost)
-    moves = sum(job.moves for job in jobs)
-    yield GaugeMetricFamily("sterna_moves", "Moves of the jobs that are known.", value=moves)
     running = states["running"] + states["stopping"]
     for name, count in (("ready", states["waiting"] + running), ("waiting", states["waiting"]), ("running", running)):
         yield GaugeMetricFamily(f"voda_scheduler_jobs_{name}", "By Voda's name.", value=count)
-
-
-def _of_each(jobs: Iterable[JobView]) -> Iterator[Metric]:
-    """Jobs that are not over, one by one; a label for each that was ever submitted would grow for ever."""
-    workers = GaugeMetricFamily("sterna_job_workers", "Workers of a job.", labels=["job"])
-    waited = GaugeMetricFamily("sterna_job_waited_seconds", "How long a job has waited in all.", labels=["job"])
-    done = GaugeMetricFamily("sterna_job_progress_ratio", "Steps done of all.", labels=["job"])
-    value = GaugeMetricFamily("sterna_job_metric", "The metric that counts for a job.", labels=["job", "metric"])
-    eta = GaugeMetricFamily("sterna_job_eta_seconds", "Expected time to the end.", labels=["job"])
-    for job in jobs:
-        workers.add_metric([job.name], job.workers)
-        waited.add_metric([job.name], job.waited_seconds)
-        if job.step is not None and job.total:
-            done.add_metric([job.name], job.step / job.total)
-        if job.value is not None:
-            value.add_metric([job.name, job.metric], job.value)
-        if job.eta_seconds is not None:
-            eta.add_metric([job.name], job.eta_seconds)
-    yield from (workers, waited, done, value, eta)
-
-
-_NODE_COLUMNS = {
-    "cpus": "CPU cores of a node.",
-    "cpus_free": "CPU cores that nobody holds.",
-    "devices": "Devices of a node.",
-    "devices_free": "Devices that nobody holds.",
-    "memory_bytes": "Memory of a node.",
-    "memory_free_bytes": "Memory that nobody holds.",
-}
-
-
-def _of_nodes(nodes: list[NodeView]) -> Iterator[Metric]:
-    for column, words in _NODE_COLUMNS.items():
-        family = GaugeMetricFamily(f"sterna_node_{column}", words, labels=["node"])
-        for node in nodes:
-            family.add_metric([node.name], getattr(node, column))
-        yield family
-    family = GaugeMetricFamily("sterna_node_ready", "Whether jobs may start on a node.", labels=["node"])
-    for node in nodes:
-        family.add_metric([node.name], node.state == "ready")
-    yield family
     total = sum(node.devices for node in nodes)
     used = total - sum(node.devices_free for node in nodes)
     yield GaugeMetricFamily("voda_scheduler_gpus", "Devices of all nodes, by Voda's name.", value=total)

@@ -1,0 +1,76 @@
+"""What Prometheus is told of jobs and nodes, by the same names wherever they run.
+
+For whoever serves `/metrics`: computed from views when somebody asks. What only one world counts is told there: events
+on one machine, writes and leadership in a cluster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+
+from sterna import __version__
+from sterna.control.verbs import JobView, NodeView
+
+_STATES = ("waiting", "running", "stopping", "completed", "failed", "deleting")
+_ACTIVE = frozenset({"waiting", "running", "stopping"})
+_NODE_COLUMNS = {
+    "cpus": "CPU cores of a node.",
+    "cpus_free": "CPU cores that nobody holds.",
+    "devices": "Devices of a node.",
+    "devices_free": "Devices that nobody holds.",
+    "memory_bytes": "Memory of a node.",
+    "memory_free_bytes": "Memory that nobody holds.",
+}
+
+
+def of_version() -> Metric:
+    return InfoMetricFamily("sterna", "Which Sterna this is.", {"version": __version__})
+
+
+def of_jobs(jobs: Sequence[JobView]) -> Iterator[Metric]:
+    """All of them together, and those that are not over one by one."""
+    states = Counter(job.state for job in jobs)
+    family = GaugeMetricFamily("sterna_jobs", "Jobs by state.", labels=["state"])
+    for state in _STATES:
+        family.add_metric([state], states[state])
+    yield family
+    yield GaugeMetricFamily("sterna_workers", "Workers that run.", value=sum(job.workers for job in jobs))
+    lost = sum(job.lost_seconds for job in jobs)
+    yield GaugeMetricFamily("sterna_lost_work_seconds", "Work thrown away by the jobs that are known.", value=lost)
+    moves = sum(job.moves for job in jobs)
+    yield GaugeMetricFamily("sterna_moves", "Moves of the jobs that are known.", value=moves)
+    yield from _of_each([job for job in jobs if job.state in _ACTIVE])
+
+
+def _of_each(jobs: Sequence[JobView]) -> Iterator[Metric]:
+    """A label for each that was ever submitted would grow for ever."""
+    workers = GaugeMetricFamily("sterna_job_workers", "Workers of a job.", labels=["job"])
+    waited = GaugeMetricFamily("sterna_job_waited_seconds", "How long a job has waited in all.", labels=["job"])
+    done = GaugeMetricFamily("sterna_job_progress_ratio", "Steps done of all.", labels=["job"])
+    value = GaugeMetricFamily("sterna_job_metric", "The metric that counts for a job.", labels=["job", "metric"])
+    eta = GaugeMetricFamily("sterna_job_eta_seconds", "Expected time to the end.", labels=["job"])
+    for job in jobs:
+        workers.add_metric([job.name], job.workers)
+        waited.add_metric([job.name], job.waited_seconds)
+        if job.step is not None and job.total:
+            done.add_metric([job.name], job.step / job.total)
+        if job.value is not None:
+            value.add_metric([job.name, job.metric], job.value)
+        if job.eta_seconds is not None:
+            eta.add_metric([job.name], job.eta_seconds)
+    yield from (workers, waited, done, value, eta)
+
+
+def of_nodes(nodes: Sequence[NodeView]) -> Iterator[Metric]:
+    for column, words in _NODE_COLUMNS.items():
+        family = GaugeMetricFamily(f"sterna_node_{column}", words, labels=["node"])
+        for node in nodes:
+            family.add_metric([node.name], getattr(node, column))
+        yield family
+    family = GaugeMetricFamily("sterna_node_ready", "Whether jobs may start on a node.", labels=["node"])
+    for node in nodes:
+        family.add_metric([node.name], node.state == "ready")
+    yield family

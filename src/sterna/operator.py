@@ -24,10 +24,10 @@ from sterna.backends.kubernetes.apiserver import LEASES, Inbox, Resource
 from sterna.backends.kubernetes.backend import Circumstances, KubernetesBackend
 from sterna.backends.kubernetes.client import Client
 from sterna.backends.kubernetes.jobs import RULES
+from sterna.backends.kubernetes.kept_lessons import PAUSE_SECONDS, KeptLessons
 from sterna.backends.kubernetes.kinds.context import Around, ReadContext
 from sterna.backends.kubernetes.kubeconfig import Access, access_of
 from sterna.backends.kubernetes.leader import Leadership, Terms
-from sterna.backends.kubernetes.monitor.link import address_in_lease
 from sterna.backends.kubernetes.operator_rules import rules_told
 from sterna.backends.kubernetes.progress import Progress
 from sterna.backends.kubernetes.requested_moves import RequestedMoves
@@ -47,8 +47,12 @@ from sterna.wiring import growth_rule_of, make_rules, rules_by_type, unknown_typ
 _TROUBLE_SECONDS, _MOST_TROUBLE_SECONDS = 1.0, 30.0
 _STOP_SECONDS = 10.0
 _GATHER_SECONDS = 0.01
+_STAND_BY_SECONDS = 0.2
+"""How often one that stands by looks whether it leads."""
 _SETTLE_SECONDS = 0.5
 """What a predecessor wrote last is seen a moment later."""
+TAKING_OVER_SECONDS = _STAND_BY_SECONDS + _SETTLE_SECONDS
+"""From holding the Lease to deciding, as far as it is not a matter of how much there is to know."""
 _DRAIN_SECONDS = 3.0
 _QUIET_SECONDS = 1.0
 """Rounds that change nothing go into the journal at most so often."""
@@ -99,9 +103,12 @@ class Operator:
         self._journal = journal_at(settings, say)
         telling = _Telling(self.backend, self._journal)
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
-        leader = address_in_lease(self.server, self._namespace(access), settings.lease.name)
-        self.service = Service(self.backend, self.server, settings.listen, self._leads, telling, monitors, leader)
+        leads = self._leads, self._other
+        self.service = Service(self.backend, self.server, settings.listen, *leads, telling, monitors)
         self.backend.errands.append(RequestedMoves(self.backend, say).look)
+        world = self.backend.world
+        self._lessons = KeptLessons(self.server, self._namespace(access), world.progress, self._leads, say)
+        self.backend.errands.append(self._keep_lessons)
         self.backend.on_mishap = self._note_mishap
         if settings.leader_election:
             self._leadership = self._candidate(access)
@@ -157,6 +164,7 @@ class Operator:
         self.backend.close()
         if self._thread.is_alive():
             self._thread.join(_STOP_SECONDS)
+        self._lessons.keep()
         self.backend.drain(_DRAIN_SECONDS)  # what is under way must not arrive when another one leads
         if self._leadership is not None:
             self._leadership.stop()
@@ -180,6 +188,10 @@ class Operator:
     def _leads(self) -> bool:
         return self.backend.is_ready and self._may_write()
 
+    def _other(self) -> str:
+        """Where another replica answers, if that one leads."""
+        return self._leadership.others_address if self._leadership is not None else ""
+
     def _step_down(self) -> None:
         """Another one leads, or will: what we believe is worth nothing any more. Whoever restarts us begins anew."""
         self._say("The Lease is lost; this replica ends and waits for its turn when it is started again.")
@@ -202,15 +214,20 @@ class Operator:
             self._tell_troubles()
         self._tell_troubles()
         while self._leadership is not None and not self._over.is_set() and not self._leadership.may_write():
-            self.backend.idle(0.2)
+            self.backend.idle(_STAND_BY_SECONDS)
             self._tell_troubles()
         if self._leadership is not None and not self._over.is_set():
             self.backend.idle(_SETTLE_SECONDS)
         if not self._over.is_set():
+            self._lessons.recall()
             self.backend.take_over()
             self._say(f"Sterna leads as {self.identity} with {len(self.backend.world.accounts.names)} nodes.")
             for sentence in unknown_types(self._rules, self.backend.observe().nodes) if self._rules.by_type else ():
                 self._say(sentence)
+
+    def _keep_lessons(self, now: float) -> None:
+        if self._lessons.look(now):
+            self.backend.timers.set(now + PAUSE_SECONDS)
 
     def _tell_troubles(self) -> None:
         """What the server does not show us, once each."""

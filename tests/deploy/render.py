@@ -152,9 +152,8 @@ def _rule(rule: Rule) -> str:
     ]
     if rule.names:
         lease = entry("operator.lease.name")
-        if rule.names != (lease.default,):
-            raise ValueError(f"{rule.names}: only the Lease is granted by its name")
-        lines.append(f"  resourceNames: [{{{{ .Values.{lease.value} | quote }}}}]")
+        names = [f"{{{{ .Values.{lease.value} | quote }}}}" if each == lease.default else each for each in rule.names]
+        lines.append(f"  resourceNames: [{', '.join(names)}]")
     return "\n".join([*lines, f"  verbs: [{', '.join(rule.verbs)}]"])
 
 

@@ -150,12 +150,20 @@ class FakeClient:
         fails = self.kube.luck.random() < self.kube.faults.refused_ask
         if fails and self.kube.luck.random() < 0.5:
             raise Retry("The API server cannot be reached.")
-        response = self.kube.handle(verb, path, query, body, content_type)
+        if self._is_fenced(verb, path):
+            response = Response(403, encoded(status_of(_FENCED)))
+        else:
+            response = self.kube.handle(verb, path, query, body, content_type)
         if fails:
             raise Retry("The API server did not answer.")
         refusal = refusal_of(response.body) if response.status >= 400 else None
         reason, message = refusal or ("", "")
         return Answer(NO_WRITE, response.status, reason, message, response.body)
+
+    def _is_fenced(self, verb: str, path: str) -> bool:
+        """The Lease itself and reviews of tokens are for everybody."""
+        is_free = verb == "GET" or "/leases" in path or "/tokenreviews" in path
+        return not is_free and self.kube.is_fenced_out(self.identity)
 
     def close(self) -> None:
         self._is_closed = True

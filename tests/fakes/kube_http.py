@@ -99,6 +99,8 @@ class HttpKube:
         for queue in self._queues:
             queue.put_nowait(None)
         await runner.cleanup()
+        for _ in range(3):
+            await asyncio.sleep(0)  # connections that clients cut in this moment get to close their sockets
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.method, request.path))

@@ -1,4 +1,4 @@
-"""Jobs that others carry out, or that are pods themselves: MPIJobs, plain pods and SharePods, also through crashes."""
+"""Jobs that others carry out: MPIJobs and SharePods, also through crashes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import random
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, MPI_JOBS, PODS, SHARE_PODS, TF_JOBS
+from sterna.backends.kubernetes.apiserver import MPI_JOBS, PODS, SHARE_PODS, TF_JOBS
 from sterna.backends.kubernetes.homes import gpu_number
-from sterna.model.cluster import Home
-from sterna.model.plan import Action, Kind, Outcome
-from sterna.model.snapshot import JobKey
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import GPU_ID, FakeKubeShare
@@ -95,82 +92,6 @@ def test_mpi_jobs_survive_faults_and_crashes(seed: int) -> None:
 def _phase(job: Object) -> str:
     phase: str = job["metadata"]["annotations"].get("sterna.dev/phase", "")
     return phase
-
-
-# Plain pods.
-
-
-def a_plain_pod(cluster: Cluster, name: str, node: str, seconds: float = 60.0) -> None:
-    """As SpeCon's users have them, placed by whoever places pods."""
-    meta = {"name": name, "labels": {"sterna.dev/job": name}, "annotations": {"fake/run-seconds": str(seconds)}}
-    spec = {"nodeName": node, "containers": [{"name": "train", "image": "train"}]}
-    cluster.kube.create(PODS, {"metadata": meta, "spec": spec})
-
-
-def move(cluster: Cluster, name: str, node: int) -> None:
-    assert cluster.operator is not None
-    backend = cluster.operator.backend
-    snapshot = backend.observe()
-    row = next(row for row in range(len(snapshot.jobs)) if snapshot.jobs.name_of(row) == f"default/{name}")
-    key = JobKey(snapshot.jobs.key.item(row))
-    action = Action(Kind.MIGRATE, key, row, snapshot.home_of(row), Home(((node, 1),)))
-    assert list(backend.apply([action])) == [Outcome.APPLIED]
-
-
-def test_a_plain_pod_is_left_to_its_own_scheduler_until_it_has_a_node() -> None:
-    """DRAGON-90."""
-    cluster = a_cluster()
-    cluster.start()
-    meta = {"name": "job1", "labels": {"sterna.dev/job": "job1"}}
-    cluster.kube.create(PODS, {"metadata": meta, "spec": {"containers": [{"name": "x", "image": "x"}]}})
-    cluster.run(10.0)
-    assert cluster.operator is not None
-    assert len(cluster.operator.backend.observe().jobs) == 0
-    assert "nodeName" not in cluster.kube.get(PODS, "job1")["spec"]
-
-
-def test_a_plain_pod_moves_under_its_name_and_what_was_written_down_is_removed() -> None:
-    """DRAGON-88, 89."""
-    cluster = a_cluster()
-    cluster.start()
-    a_plain_pod(cluster, "job1", "node-0")
-    cluster.run(5.0)
-    move(cluster, "job1", 1)
-    cluster.run(5.0)
-    pod = cluster.kube.get(PODS, "job1")
-    assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == ("node-1", "Running")
-    assert cluster.kube.items(CONFIG_MAPS) == []
-    cluster.run(100.0)
-    assert cluster.kube.get(PODS, "job1")["metadata"]["annotations"]["sterna.dev/phase"] == "Succeeded"
-
-
-@pytest.mark.parametrize("moment", [round(0.05 * step, 2) for step in range(24)])
-def test_a_crash_at_any_moment_of_a_move_loses_nothing(moment: float) -> None:
-    cluster = a_cluster()
-    cluster.start()
-    a_plain_pod(cluster, "job1", "node-0")
-    cluster.run(5.0)
-    move(cluster, "job1", 1)
-    cluster.run(moment)
-    cluster.crash(0.3)
-    cluster.run(20.0)
-    pod = cluster.kube.get(PODS, "job1")
-    assert pod["status"]["phase"] == "Running"
-    assert cluster.kube.items(CONFIG_MAPS) == []
-    cluster.run(100.0)
-    assert cluster.kube.get(PODS, "job1")["status"]["phase"] == "Succeeded"
-
-
-def test_a_plain_pod_that_its_user_deletes_is_gone_for_good() -> None:
-    cluster = a_cluster()
-    cluster.start()
-    a_plain_pod(cluster, "job1", "node-0")
-    cluster.run(5.0)
-    cluster.kube.delete(PODS, "job1")
-    cluster.run(20.0)
-    assert cluster.pods() == []
-    assert cluster.operator is not None
-    assert cluster.operator.backend.world.entries == {}
 
 
 # SharePods.

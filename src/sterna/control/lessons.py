@@ -26,12 +26,25 @@ class Lessons:
         self._rows: dict[str, int] = {}
         self.table = CurveRows(most)
         self._unsaved: set[str] = set()
-        for category in self._lessons:
-            self._think(category)
+        self._unread = set(self._lessons)
+        """Categories that somebody else has learned, and nobody asked for yet: a fit takes a millisecond or two."""
 
     @property
     def learned(self) -> Learned:
         return Learned(tuple(self._lessons[category] for category in sorted(self._lessons)))
+
+    @property
+    def by_age(self) -> tuple[Lesson, ...]:
+        """Those of which nothing was heard for longest come first."""
+        return tuple(self._lessons.values())
+
+    def recall(self, known: Iterable[Lesson]) -> None:
+        """What was learned before, by somebody else; it is older than all that was heard here, and counts with it."""
+        heard, self._lessons = self._lessons, {lesson.category: lesson for lesson in known}
+        for category, lesson in heard.items():
+            old = self._lessons.pop(category, None)
+            self._lessons[category] = lesson if old is None else old.merged(lesson)
+        self._unread |= set(self._lessons)
 
     @property
     def restart_seconds(self) -> float:
@@ -45,13 +58,16 @@ class Lessons:
 
     def row(self, category: str) -> int:
         """The category's row of `curves`."""
+        self._read(category)
         return self._rows.get(category, LINEAR)
 
     def speed(self, category: str, workers: int) -> float:
-        return self.table.curves.speed_of(self.row(category), workers)
+        row = self.row(category)  # may add one to the table
+        return self.table.curves.speed_of(row, workers)
 
     def step_seconds(self, category: str) -> float | None:
         """At one worker; nothing where none was seen."""
+        self._read(category)
         fit = self._fits.get(category)
         return fit[2].step_seconds if fit else None
 
@@ -67,9 +83,15 @@ class Lessons:
     def _put(self, lesson: Lesson) -> None:
         if lesson == self._lessons.get(lesson.category):
             return
-        self._lessons[lesson.category] = lesson
+        self._lessons.pop(lesson.category, None)
+        self._lessons[lesson.category] = lesson  # the latest news comes last
         self._unsaved.add(lesson.category)
         self._think(lesson.category)
+
+    def _read(self, category: str) -> None:
+        if category in self._unread:
+            self._unread.discard(category)
+            self._think(category)
 
     def _think(self, category: str) -> None:
         """Fit again if there is news worth it."""

@@ -120,6 +120,23 @@ def test_gangs_are_whole_or_absent() -> None:
     assert status_of(cluster, "large")["phase"] == "Succeeded"
 
 
+def test_a_large_gang_is_looked_at_for_many_of_its_pods_at_once() -> None:
+    cluster = a_cluster(16, 4)
+    cluster.submit("large", 64, seconds=60.0)
+    cluster.run(5.0)
+    assert status_of(cluster, "large")["phase"] == "Running"
+    assert cluster.operator is not None
+    backend = cluster.operator.backend
+    entry = next(iter(backend.world.entries.values()))
+    for _ in range(3):
+        backend.world.attention.dirty.add(entry.key)
+        backend.apply([])
+    at = entry.looked_at
+    assert at < backend.timers.next_at < at + 0.1
+    cluster.run(1.0)
+    assert entry.looked_at > at
+
+
 def test_what_runs_elsewhere_takes_room_and_gives_it_back() -> None:
     """DRAGON-18: somebody else's pod, with nothing but limits (DRAGON-19)."""
     cluster = a_cluster(1, 4)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sterna.backends.kubernetes.kinds import move_record, moved_pod, read_record, record_name
+from sterna.backends.kubernetes.kinds.moving import redirection
 from sterna.errors import UserError
 
 TOKEN = {"name": "kube-api-access-x7k2p", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
@@ -68,3 +69,18 @@ def test_a_record_that_somebody_changed_is_refused_in_one_sentence(data: dict[st
 
 def test_names_of_records_fit() -> None:
     assert len(record_name("a" * 253)) == 253
+
+
+def test_a_record_says_which_life_of_a_pod_goes_and_older_ones_mean_any() -> None:
+    record = move_record(POD, "b", attempt=2)
+    assert read_record(record).uid == "u"
+    del record["data"]["uid"]
+    assert read_record(record).uid == ""
+
+
+def test_a_redirection_changes_where_a_pod_goes_and_which_life_of_it() -> None:
+    record = move_record(POD, "b", attempt=2)
+    record["data"] |= redirection(read_record(record), "c", "later")["data"]
+    move = read_record(record)
+    assert (move.node, move.uid, move.source, move.attempt) == ("c", "later", "a", 2)
+    assert move.pod == moved_pod(POD, "c", 2)

@@ -9,6 +9,7 @@ import pytest
 
 from sterna.backends.kubernetes.jobs import Carrier, CleanPods, Seat
 from sterna.backends.kubernetes.kinds import ReadContext, pod_of
+from sterna.errors import UserError
 from sterna.manifests.documents import read_documents
 from sterna.manifests.loading import load
 from sterna.model.job import Resizing, RestartPolicy
@@ -190,3 +191,18 @@ def test_selector_tolerations_and_affinity_say_which_nodes_it_takes() -> None:
     assert b'"nodeSelectorTerms"' in first.needs.required
     assert hash(first.needs) == hash(second.needs)
     assert first.needs == second.needs
+
+
+def test_jobs_of_one_specification_differ_in_what_is_their_own() -> None:
+    first, second = training_job(), training_job()
+    second["metadata"] |= {"name": "other", "uid": "uid-2", "namespace": "team", "generation": 4}
+    one, other = submitted(first), submitted(second)
+    assert (other.ref.name, other.ref.uid, other.ref.namespace, other.generation) == ("other", "uid-2", "team", 4)
+    assert other.spec.name == "other"
+    assert one.ref.name == one.spec.name == first["metadata"]["name"]
+    assert other.templates == one.templates
+    second["metadata"]["annotations"] = {"sterna.dev/priority": "7"}
+    assert submitted(second).spec.priority == 7
+    second["metadata"]["name"] = "x" * 63
+    with pytest.raises(UserError, match="has 63 letters"):
+        submitted(second)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 
 from sterna.backends.kubernetes.apiserver import LEASES, PODS, Answer, Followed, Verb, Write
-from sterna.backends.kubernetes.leader import ADDRESS, Leadership
+from sterna.backends.kubernetes.leader import ADDRESS, Leadership, Terms
 from sterna.backends.kubernetes.objects import Pod
 from sterna.errors import Retry
+from sterna.operator import TAKING_OVER_SECONDS
+from sterna.settings import LeaseSettings
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_client import FakeClient, Faults
 
@@ -94,6 +97,41 @@ def test_the_second_takes_over_within_twenty_seconds_of_a_crash() -> None:
     assert 10.0 < seconds_until(kube, lambda: second.leads) <= 20.0
     assert lease_of(kube)["spec"]["leaseTransitions"] == 1
     assert not first.leads
+
+
+@pytest.mark.parametrize("late", [0.1 * step for step in range(25)])
+@pytest.mark.parametrize("draws", [[0.0], [1.0], [0.353] * 7 + [1.0]], ids=["often", "seldom", "just too early"])
+def test_however_unluckily_a_leader_dies_another_one_decides_within_twenty_seconds(
+    late: float, draws: list[float]
+) -> None:
+    """With the usual terms, from the last renewal on; what a replica that takes over waits for comes on top."""
+    kube, usual, drawn = FakeKube(), LeaseSettings(), itertools.cycle(draws)
+    terms = Terms(int(usual.duration_seconds), usual.renew_seconds, usual.retry_seconds)
+    dead, second = (
+        Leadership(kube.client(), "default", "sterna", name, terms=terms, steady=kube.clock, draw=lambda: next(drawn))
+        for name in "ab"
+    )
+    dead.step()
+    began, at = kube.now, kube.now + late
+    while not second.may_write():
+        kube.advance(at - kube.now)
+        at = kube.now + second.step()
+    assert usual.duration_seconds <= kube.now - began
+    assert kube.now - began + TAKING_OVER_SECONDS <= 20.0
+
+
+def test_one_that_stands_by_knows_where_the_leader_answers_as_long_as_there_is_one() -> None:
+    kube = FakeKube()
+    first = Candidate(kube, "a")
+    kube.advance(1.0)
+    second = Candidate(kube, "b")
+    kube.advance(5.0)
+    assert (first.leadership.others_address, second.leadership.others_address) == ("", "http://a:8769")
+    first.is_over = second.is_over = True  # or the second would take the Lease
+    kube.advance(8.0)
+    assert second.leadership.others_address == "http://a:8769"
+    kube.advance(10.0)
+    assert second.leadership.others_address == ""
 
 
 def test_the_second_takes_over_at_once_from_one_that_resigned() -> None:

@@ -37,6 +37,18 @@ def test_only_replicas_that_talk_to_each_other_have_services(job: Submitted, exp
 
 
 @pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        pytest.param(submitted("TFJob", 3), [("worker", 0), ("worker", 1), ("worker", 2)], id="all are told of all"),
+        pytest.param(submitted(maximum=3), [("worker", 0)], id="they meet at the first"),
+    ],
+)
+def test_a_replica_that_nobody_is_told_of_has_no_service(job: Submitted, expected: list[tuple[str, int]]) -> None:
+    assert service_steps(job, workers_at("a", "a", "b"), ()).create == expected
+    assert service_steps(job, [Seat("ps", 1, "a")], ()).create == [("ps", 1)]
+
+
+@pytest.mark.parametrize(
     ("policy", "expected"),
     [(CleanPods.ALL, [("ps", 0), ("worker", 0)]), (CleanPods.RUNNING, [("ps", 0)]), (CleanPods.NONE, [])],
 )

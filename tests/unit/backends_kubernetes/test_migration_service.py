@@ -95,18 +95,32 @@ def test_a_replica_that_does_not_lead_takes_nothing(running: Running) -> None:
     running.is_leading = False
     assert running.ask("POST", "/progress", a_batch()).status == 503
     assert running.ask("POST", "/migrate", {"node": "node-1", "pod": "p"}).status == 503
+    said = running.ask("GET", "/cluster-info")
+    assert said == (503, "No operator leads at the moment; ask again in a few seconds.\n")
+    assert running.ask("GET", "/distribution.csv").status == 503
     assert running.ask("GET", "/healthz") == (200, "ok")
     assert running.service.heard.take() == []
     assert running.service.wishes.take() == []
 
 
-def test_a_replica_that_does_not_lead_sends_callers_on_to_the_one_that_does(running: Running) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/migrate", {"node": "node-1", "pod": "p"}),
+        ("POST", "/progress", a_batch()),
+        ("GET", "/cluster-info", None),
+        ("GET", "/distribution.csv", None),
+    ],
+)
+def test_a_replica_that_does_not_lead_sends_callers_on_to_the_one_that_does(
+    running: Running, method: str, path: str, body: object
+) -> None:
     running.is_leading, running.leader = False, "http://10.0.0.7:8769"
     connection = http.client.HTTPConnection("127.0.0.1", running.service.port, timeout=10)
-    body = msgspec.json.encode({"node": "node-1", "pod": "p"})
-    connection.request("POST", "/migrate", body, {"Authorization": f"Bearer {TOKEN}"})
+    content = None if body is None else msgspec.json.encode(body)
+    connection.request(method, path, content, {"Authorization": f"Bearer {TOKEN}"})
     response = connection.getresponse()
-    assert (response.status, response.headers["Location"]) == (307, "http://10.0.0.7:8769/migrate")
+    assert (response.status, response.headers["Location"]) == (307, f"http://10.0.0.7:8769{path}")
     connection.close()
 
 

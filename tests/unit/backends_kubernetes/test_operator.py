@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import LEASES, MPI_JOBS, TRAINING_JOBS
+from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, LEASES, MPI_JOBS, TRAINING_JOBS
 from sterna.backends.kubernetes.kubeconfig import Access
+from sterna.backends.kubernetes.serving import address_of
 from sterna.control.clock import steady_clock
 from sterna.control.journal import read_rounds
 from sterna.errors import UserError
@@ -108,6 +110,45 @@ def test_an_operator_that_lost_its_lease_ends_so_that_a_fresh_one_takes_its_plac
         site.http.do(lambda kube: kube.patch(LEASES, "sterna-operator", other))
         operator.wait()
     assert "The Lease is lost" in site.said[-1]
+
+
+def test_a_replica_that_stands_by_sends_callers_on_to_the_one_that_leads(site: Site) -> None:
+    with site.operator(identity="one") as one:
+        site.until(lambda: any("leads as one" in each for each in site.said), "the leader")
+        with site.operator(identity="two") as two:
+            site.until(lambda: two._other(), "a look at the Lease")
+            url, opener = f"http://{two.service.address}/cluster-info", urllib.request.build_opener(Unmoved)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                opener.open(url, timeout=PATIENCE_SECONDS)
+    assert refused.value.code == 307
+    assert refused.value.headers["Location"] == f"http://{one.service.address}/cluster-info"
+    refused.value.close()
+
+
+class Unmoved(urllib.request.HTTPRedirectHandler):
+    """Shows where it was sent to, and does not go there."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("ip", "address"), [("", "127.0.0.1:1"), ("10.0.0.7", "10.0.0.7:1"), ("fd00::7", "[fd00::7]:1")]
+)
+def test_others_find_the_service_whatever_kind_of_address_its_pod_has(ip: str, address: str) -> None:
+    assert address_of(ip, 1) == address
+
+
+def test_an_operator_begins_with_what_jobs_taught_the_one_before(site: Site) -> None:
+    with site.operator() as first:
+        site.until(lambda: any("leads as one" in each for each in site.said), "the leader")
+        with first.backend.lock:
+            first.backend.world.progress.lessons.hear_of_steps("resnet", 1, 100.0, 250.0)
+    site.http.do(lambda kube: kube.get(CONFIG_MAPS, "sterna-lessons"))
+    site.said.clear()
+    with site.operator() as second:
+        site.until(lambda: any("leads as one" in each for each in site.said), "the next leader")
+        assert second.backend.world.progress.lessons.step_seconds("resnet") == pytest.approx(2.5, rel=0.1)
 
 
 def test_what_the_server_does_not_know_is_told_once_in_a_sentence() -> None:

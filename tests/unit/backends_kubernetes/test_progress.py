@@ -9,7 +9,7 @@ import pytest
 
 from sterna.backends.kubernetes.jobs import KubeJob, PodState
 from sterna.backends.kubernetes.progress import Progress, unsaved_seconds
-from sterna.model.growth import Growth, GrowthRule, Strict
+from sterna.model.growth import Growth, GrowthRule
 from sterna.model.snapshot import NEVER
 from tests.unit.backends_kubernetes.progress_builders import (
     START,
@@ -121,9 +121,8 @@ def test_pods_that_nobody_knows_and_jobs_that_are_not_followed_change_nothing() 
 
 def test_batches_that_were_meant_for_another_memory_are_left_for_their_monitors_to_repeat() -> None:
     job = running_job()
+    stale = batch(following(job), training(5))
     progress = following(job)
-    stale = batch(progress, training(5))
-    progress.judge_by(GrowthRule(strict=Strict.SPECON))
     assert progress.take([stale], find_in(job), START + 5) == set()
     assert job.memory.step is None
     progress.take([batch(progress, training(5))], find_in(job), START + 5)
@@ -229,23 +228,15 @@ def test_jobs_of_a_category_profit_from_what_another_has_shown() -> None:
     assert progress.columns([2]).remaining[0] == pytest.approx(500, rel=0.1)
 
 
-def test_lessons_survive_the_operator() -> None:
+def test_a_successor_goes_on_with_what_was_learned_before() -> None:
     job = running_job(name="resnet-1")
     progress = following(job)
-    assert progress.lessons_to_keep() is None
     for step in range(1, 31):
         progress.take([batch(progress, training(1, first=step))], find_in(job), START + step)
-    kept = progress.lessons_to_keep()
-    assert kept is not None
-    assert progress.lessons_to_keep() is None, "nothing was learned since"
-    successor = Progress(lessons=kept)
-    successor.follow(running_job(name="resnet-7", total=500))
+    successor = following(running_job(name="resnet-7", total=500))
+    assert math.isnan(successor.columns([1]).remaining[0])
+    successor.recall(progress.lessons.by_age)
     assert successor.columns([1]).remaining[0] == pytest.approx(500, rel=0.1)
-
-
-@pytest.mark.parametrize("damaged", [b"{", b"[1]", b'{"a": 1}', b"\xff"])
-def test_damaged_lessons_are_learned_again(damaged: bytes) -> None:
-    assert Progress(lessons=damaged).restart_seconds == Progress().restart_seconds
 
 
 # Life.

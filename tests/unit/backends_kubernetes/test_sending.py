@@ -77,6 +77,19 @@ def test_kept_places_are_not_given_to_what_runs_while_others_wait() -> None:
     assert names(sent(outbox)) == ["e1"]
 
 
+def test_a_few_verdicts_overtake_everything_and_statuses_do_not_hold_them_up() -> None:
+    outbox = Outbox(in_flight=8, kept=2)
+    for index in range(8):
+        outbox.put(a_write(f"s{index}", Urgency.STATUS), 0.0)
+        outbox.put(a_write(f"r{index}"), 0.0)
+    tickets = sent(outbox)
+    for index in range(3):
+        outbox.put(a_write(f"v{index}", Urgency.VERDICT), 0.0)
+    for ticket in tickets[:3]:
+        outbox.done(ticket)
+    assert names(sent(outbox)) == ["v0", "v1", "r6"]
+
+
 def test_of_a_slot_s_waiting_writes_only_the_latest_is_sent() -> None:
     outbox = Outbox(in_flight=1, kept=0)
     outbox.put(a_write("other"), 0.0)

@@ -13,6 +13,7 @@ from sterna.backends.kubernetes.jobs import Memory, Seat
 from sterna.backends.kubernetes.kinds.context import ReadContext
 from sterna.backends.kubernetes.objects import JobObject, Node, Plain, Pod
 from sterna.backends.kubernetes.progress import Progress
+from sterna.backends.kubernetes.reconciling import expected
 from sterna.backends.kubernetes.recovery import recover, seats_found
 from sterna.backends.kubernetes.world import World
 from sterna.model.cluster import NOWHERE, Home
@@ -119,6 +120,24 @@ def test_what_was_asked_to_go_counts_as_going_until_it_is_gone_or_the_server_ref
     assert story.entry.job.pods["worker", 0].is_deleting
     story.world.pods.call_back(pod.uid)
     assert not story.entry.job.pods["worker", 0].is_deleting
+
+
+def test_a_pod_that_comes_as_it_was_asked_for_is_no_news_for_its_job() -> None:
+    story = Story()
+    story.job(workers=1)
+    seats = [Seat("worker", 0, "node-0")]
+    story.world.reseat(story.entry, seats)
+    asked_for = expected(story.entry, seats[0], "job-worker-0", 1, "a home")
+    story.world.pods.expect(story.entry, asked_for)
+    story.world.attention.dirty.clear()
+    story.pod(phase="Pending", home="a home")
+    assert story.entry.job.pods["worker", 0].uid
+    assert not story.world.attention.dirty
+    assert story.free() == [3000, 4000, 4000]
+    story.pod(phase="Pending", home="a home")
+    assert not story.world.attention.dirty
+    story.pod(phase="Running", home="a home")
+    assert story.world.attention.dirty == {story.entry.key}
 
 
 def test_other_peoples_pods_are_kept_only_as_what_they_use() -> None:

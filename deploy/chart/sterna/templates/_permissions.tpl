@@ -44,6 +44,13 @@
   verbs: [create]
 {{- end }}
 {{- define "sterna.rules.operator.namespace" -}}
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [sterna-lessons]
+  verbs: [get, patch]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [create]

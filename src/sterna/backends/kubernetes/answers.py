@@ -11,6 +11,7 @@ from sterna.backends.kubernetes.apiserver import NOT_LEADER, Answer
 from sterna.backends.kubernetes.chronicle import Chronicle
 from sterna.backends.kubernetes.clocks import Timers
 from sterna.backends.kubernetes.entry import Entry
+from sterna.backends.kubernetes.jobs import Carrier
 from sterna.backends.kubernetes.lifecycle import Fate, Verdict
 from sterna.backends.kubernetes.permissions import FENCE
 from sterna.backends.kubernetes.reconciling import Reconciler
@@ -34,6 +35,8 @@ from sterna.backends.kubernetes.world import World
 UNSURE_SECONDS = 5.0
 """After so long without news a write of which nobody knows the fate counts as not done."""
 _SOON_SECONDS = 1.0
+_NEWS_SECONDS = 0.3
+"""What the server knows already is seen so much later at most."""
 _TAKEN_SECONDS = 3.0
 _TAKEN_TRIES = 2
 """A name that is still taken after so many tries is a stranger's."""
@@ -158,12 +161,19 @@ class Answers:
         self._timers.set(now + wait, entry)
 
     def _pod_deleted(self, tag: DeletedPod, answer: Answer, now: float) -> None:
+        entry, pod = self._world.entries.get(tag.job), self._world.pods.get(tag.uid)
+        if (
+            entry is not None
+            and entry.submitted.carrier is Carrier.POD
+            and self._plain_pod_answered(entry, tag, answer, now)
+        ):
+            return
         if answer.is_done or answer.status in (404, 409):
             return  # it goes, is gone, or another one has its name
         if answer.status == 0:
+            self._world.pods.suspect(tag.uid)
             self._doubt(tag, now)
             return
-        entry, pod = self._world.entries.get(tag.job), self._world.pods.get(tag.uid)
         self._world.pods.call_back(tag.uid)
         if entry is not None:
             if pod is not None and not is_ours(answer):
@@ -171,6 +181,20 @@ class Answers:
             self._count(entry, now)
             entry.retry_at = now + min(_SOON_SECONDS * 2.0**entry.tries, _MOST_REFUSAL_SECONDS)
             self._timers.set(entry.retry_at, entry)
+
+    def _plain_pod_answered(self, entry: Entry, tag: DeletedPod, answer: Answer, now: float) -> bool:
+        """Of a pod that is a job itself; whether that was all. If it was not as we knew it, it has ended, or somebody
+        else deletes it: that is looked at first."""
+        entry.under_way = max(0, entry.under_way - 1)
+        self._world.attention.dirty.add(entry.key)
+        if answer.status not in (404, 409):
+            return False
+        if self._world.pods.get(tag.uid) is None:
+            entry.job.is_deleting = entry.job.is_deleting or not self._world.pods.is_asked(tag.uid)
+        self._world.pods.call_back(tag.uid)
+        entry.retry_at = now + _NEWS_SECONDS
+        self._timers.set(entry.retry_at, entry)
+        return True
 
     # Others.
 
@@ -217,6 +241,7 @@ class Answers:
             entry.under_way = max(0, entry.under_way - 1)
             if tag.what == FORGOTTEN and (answer.is_done or answer.status == 404):
                 entry.tries = 0
+                self._world.attention.dirty.add(entry.key)
                 if entry.record is not None:
                     self._world.drop_record(entry)
                 return

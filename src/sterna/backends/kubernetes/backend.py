@@ -48,6 +48,8 @@ _LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 0.2
 """Between rounds of a burst."""
 _PAUSE_PER_ROUND = 3.0
 """A round that took long is followed by a pause so many times as long, within those bounds."""
+_LARGE, _LOOK_SECONDS_PER_POD = 64, 0.0004
+"""A gang of so many pods is looked at no more often than this times their number."""
 _MISHAP_SECONDS = 30.0
 """A job that could not be looked at is looked at again so much later."""
 _NEEDED = frozenset({PODS, NODES})
@@ -353,7 +355,7 @@ class KubernetesBackend:
             keys, world.attention.dirty = sorted(world.attention.dirty), set()
             for key in keys:
                 entry = world.entries.get(key)
-                if entry is None:
+                if entry is None or self._is_too_soon(entry, now):
                     continue
                 try:
                     self._outgoing += self._carriers[entry.submitted.carrier](entry, now)
@@ -367,6 +369,17 @@ class KubernetesBackend:
         world.orphans.clear()
         for each in mishaps:
             self.on_mishap(each)
+
+    def _is_too_soon(self, entry: Entry, now: float) -> bool:
+        """Whether to let more news of a large gang gather: each look goes through all of its pods, and they come one by
+        one."""
+        pods = len(entry.job.pods)
+        at = entry.looked_at + pods * _LOOK_SECONDS_PER_POD
+        if pods < _LARGE or now >= at:
+            entry.looked_at = now
+            return False
+        self.timers.set(at, entry)
+        return True
 
     def _send(self) -> None:
         self._outgoing += self.chronicle.take()

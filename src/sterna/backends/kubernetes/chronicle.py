@@ -88,7 +88,8 @@ class Chronicle:
         self._close(entry, now)
 
     def _close(self, entry: Entry, now: float) -> None:
-        if not entry.newborn or not all(is_made for _, is_made in entry.newborn.values()):
+        # Those that were asked for last come last: from there it costs little to see that a large gang is not whole.
+        if not entry.newborn or not all(is_made for _, is_made in reversed(entry.newborn.values())):
             return
         seats = [seat for seat, _ in entry.newborn.values()]
         entry.newborn.clear()

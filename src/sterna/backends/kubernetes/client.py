@@ -17,12 +17,10 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-import aiohttp
 import msgspec
-from multidict import CIMultiDict
-from yarl import URL
 
 import sterna
 from sterna.backends.kubernetes.apiserver import (
@@ -38,9 +36,19 @@ from sterna.backends.kubernetes.apiserver import (
     Verb,
     Write,
 )
+from sterna.backends.kubernetes.connections import (
+    Connections,
+    NoReplyError,
+    NotConnectedError,
+    Outcome,
+    Request,
+    unreachable,
+    words_of,
+)
 from sterna.backends.kubernetes.credentials import RENEW_SECONDS, header_of, is_renewed, tls_of
 from sterna.backends.kubernetes.kubeconfig import Access
 from sterna.backends.kubernetes.reflector import WATCH_SECONDS, Reflector
+from sterna.backends.kubernetes.replies import Reply, Stream
 from sterna.backends.kubernetes.sending import IN_FLIGHT, PATIENCE_SECONDS, Fate, Outbox, Ticket, fate_of, pause_seconds
 from sterna.backends.kubernetes.wire import Refusal, refusal_of
 from sterna.errors import Bug, Retry
@@ -58,11 +66,8 @@ _SENT_AS = {
 }
 _WRITTEN_BY = "fieldManager=sterna&fieldValidation=Ignore"
 _QUERIES = {"POST": _WRITTEN_BY, "PUT": _WRITTEN_BY, "PATCH": _WRITTEN_BY}
-_CONNECT_SECONDS = 5.0
-_WRITE_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=15.0)
-"""Of silence: a limit to the whole would cost a timer a write."""
-_LIST_TIMEOUT = aiohttp.ClientTimeout(total=120.0, sock_connect=_CONNECT_SECONDS)
-_WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=150.0)
+_LIST_SECONDS = 120.0
+_WATCH_SILENCE_SECONDS = 150.0
 """Bookmarks come every minute; a watch that is silent for longer may hang on a connection that is long dead."""
 _LONGEST_PAUSE_SECONDS = 30.0
 _SETTLED_SECONDS = 5.0
@@ -71,12 +76,6 @@ _CLOSE_SECONDS = 5.0
 _NONE = Refusal("", "")
 
 _T = TypeVar("_T")
-
-
-class _Reply(NamedTuple):
-    status: int
-    body: bytes
-    retry_after: float
 
 
 class _NotSent(Exception):  # noqa: N818  (not an error of ours: what became of a request)
@@ -97,17 +96,16 @@ class Client:
         self.trouble = ""
         """Why the server cannot be reached, as a sentence; empty while it can. The inbox is woken when it changes."""
         self._may_write = may_write
-        self._tls = tls_of(access)
         self._outbox = Outbox(in_flight)
         self._inbox: Inbox | None = None
         self._reflectors: dict[Resource, list[Reflector]] = {}
-        self._news: list[Delta | Answer] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._failure: BaseException | None = None
         self._is_closing = False
-        self._headers: dict[str, CIMultiDict[str]] = {}
         self._authorization = header_of(access)
+        self._connections = Connections(access.server, tls_of(access), access.server_name, access.proxy)
+        self._show_ourselves()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="api-client", daemon=True)
         self._thread.start()
@@ -171,15 +169,6 @@ class Client:
             raise Retry(f"The API server at {self.access.server} did not answer in time.") from None
 
     async def _open(self) -> None:
-        tls = self._tls if self._tls is not None else True
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=60.0, ttl_dns_cache=60),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            proxy=self.access.proxy or None,
-        )
-        # Left to itself it sends a PUT or DELETE again on a broken connection; whether to is ours to know.
-        self._session._retry_connection = False
         if is_renewed(self.access):
             self._spawn(self._renew())
 
@@ -187,9 +176,7 @@ class Client:
         self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
-        await (
-            self._session.close()
-        )  # first: a task that is cancelled would part from its connection politely, and slowly
+        self._connections.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -206,8 +193,11 @@ class Client:
         """Only a bug ends a task with an error: the next `send` tells of it."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._failure = error
-            self._wake()
+            self._note_bug(error)
+
+    def _note_bug(self, error: BaseException) -> None:
+        self._failure = error
+        self._wake()
 
     async def _renew(self) -> None:
         """Tokens in files and those of login programs grow old."""
@@ -220,68 +210,47 @@ class Client:
                 continue
             if header != self._authorization:
                 self._authorization = header
-                self._headers.clear()
+                self._show_ourselves()
 
     # One request.
 
     async def _ask(self, verb: str, path: str, body: bytes, query: str, content_type: str, seconds: float) -> Answer:
-        url = self._url(path, query or _QUERIES.get(verb, ""))
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
+        request = Request(verb, path, query or _QUERIES.get(verb, ""), body, content_type or _JSON)
         for is_last in (verb != "GET", True):
             try:
-                reply = await self._request(verb, url, body, content_type or _JSON, timeout)
+                reply = await self._exchanged(request, seconds)
                 break
             except _NotSent as error:
                 raise Retry(str(error)) from None
             except _NoReply as error:
-                if (
-                    is_last
-                ):  # a kept connection may have been closed by the server meanwhile: once more, if it only reads
+                if is_last:  # before: a kept connection may have been closed meanwhile, and this only reads
                     raise Retry(str(error)) from None
         refusal = refusal_of(reply.body) if reply.status >= 400 else _NONE
         return Answer(NO_WRITE, reply.status, refusal.reason, refusal.message, reply.body)
 
-    async def _request(
-        self, method: str, url: URL, body: bytes, content_type: str, timeout: aiohttp.ClientTimeout
-    ) -> _Reply:
+    async def _exchanged(self, request: Request, seconds: float) -> Reply:
         try:
-            async with self._session.request(
-                method,
-                url,
-                data=body or None,
-                headers=self._headers_of(content_type),
-                timeout=timeout,
-                allow_redirects=False,
-                server_hostname=self.access.server_name or None,
-            ) as response:
-                read = await response.read()
-                after = response.headers.get("Retry-After", "") if response.status in (429, 503) else ""
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            self._note_trouble(_unreachable(self.access.server, error))
-            raise _NotSent(self.trouble) from None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _NoReply(f"The API server at {self.access.server} did not answer ({_words(error)}).") from None
+            reply = await self._connections.exchange(request, seconds)
+        except NotConnectedError as error:
+            raise self._not_sent(error.cause) from None
+        except NoReplyError as error:
+            raise self._no_reply(error) from None
         self._note_trouble("")
-        return _Reply(response.status, read, float(after) if after.isdigit() else 0.0)
+        return reply
 
-    def _url(self, path: str, query: str) -> URL:
-        return URL(f"{self.access.server}{path}?{query}" if query else self.access.server + path, encoded=True)
+    def _not_sent(self, error: Exception) -> _NotSent:
+        self._note_trouble(unreachable(self.access.server, error))
+        return _NotSent(self.trouble)
 
-    def _headers_of(self, content_type: str) -> CIMultiDict[str]:
-        headers = self._headers.get(content_type)
-        if headers is None:
-            headers = CIMultiDict(
-                {
-                    "Accept": _JSON,
-                    "Accept-Encoding": "identity",
-                    "Content-Type": content_type,
-                    "User-Agent": f"sterna/{sterna.__version__}",
-                }
-            )
-            if self._authorization:
-                headers["Authorization"] = self._authorization
-            self._headers[content_type] = headers
-        return headers
+    def _no_reply(self, error: Exception) -> _NoReply:
+        return _NoReply(f"The API server at {self.access.server} did not answer ({words_of(error)}).")
+
+    def _show_ourselves(self) -> None:
+        """What every request says of us, from now on."""
+        headers = {"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": f"sterna/{sterna.__version__}"}
+        if self._authorization:
+            headers["Authorization"] = self._authorization
+        self._connections.show(headers)
 
     def _note_trouble(self, trouble: str) -> None:
         if trouble != self.trouble:
@@ -298,13 +267,13 @@ class Client:
         now = self._loop.time()
         replaced = [old for write in writes if (old := self._outbox.put(write, now)) is not None]
         self._tell([_superseded(write) for write in replaced])
-        self._pump()
+        self._loop.call_soon(self._pump)  # first a connection that the server has closed meanwhile gets to know it
 
     def _pump(self) -> None:
         """Send what may go; come back when something that was turned away may try again."""
         now = self._loop.time()
         while not self._is_closing and (ticket := self._outbox.next(now)) is not None:
-            self._spawn(self._work(ticket))
+            self._carry(ticket)
         due = self._outbox.next_due
         if self._timer is not None and (due is None or self._timer.when() > due):
             self._timer.cancel()
@@ -316,13 +285,7 @@ class Client:
         self._timer = None
         self._pump()
 
-    async def _work(self, ticket: Ticket | None) -> None:
-        """One write after the other, for as long as some may go: cheaper than a task for each."""
-        while ticket is not None:
-            await self._carry(ticket)
-            ticket = None if self._is_closing else self._outbox.next(self._loop.time())
-
-    async def _carry(self, ticket: Ticket) -> None:
+    def _carry(self, ticket: Ticket) -> None:
         """One try of one write."""
         write = ticket.write
         if not self._may_write():
@@ -331,17 +294,30 @@ class Client:
         method, content_type = _SENT_AS[write.verb]
         is_new = write.verb is Verb.CREATE and not write.subresource
         path = write.resource.path(write.namespace, "" if is_new else write.name, write.subresource)
-        url = self._url(path, _QUERIES.get(method, ""))
-        try:
-            reply = await self._request(method, url, write.body, content_type, _WRITE_TIMEOUT)
-        except _NotSent as error:
-            self._try_again(ticket, Answer(write, 503, UNREACHABLE, str(error)))
-        except _NoReply as error:
-            self._answer(ticket, Answer(write, 0, "NoReply", str(error)))
-        else:
-            self._judge(ticket, reply)
+        request = Request(method, path, _QUERIES.get(method, ""), write.body, content_type)
+        self._connections.send(request, partial(self._carried, ticket))
 
-    def _judge(self, ticket: Ticket, reply: _Reply) -> None:
+    def _carried(self, ticket: Ticket, outcome: Outcome) -> None:
+        """A bug in here must not end as the end of a connection."""
+        try:
+            if isinstance(outcome, Reply):
+                self._note_trouble("")
+                self._judge(ticket, outcome)
+            elif isinstance(outcome, NotConnectedError):
+                self._note_failure(ticket, self._not_sent(outcome.cause))
+            else:
+                self._note_failure(ticket, self._no_reply(outcome))
+            self._pump()
+        except Exception as error:
+            self._note_bug(error)
+
+    def _note_failure(self, ticket: Ticket, error: _NotSent | _NoReply) -> None:
+        if isinstance(error, _NotSent):
+            self._try_again(ticket, Answer(ticket.write, 503, UNREACHABLE, str(error)))
+        else:
+            self._answer(ticket, Answer(ticket.write, 0, "NoReply", str(error)))
+
+    def _judge(self, ticket: Ticket, reply: Reply) -> None:
         write = ticket.write
         if reply.status < 300:
             self._answer(ticket, Answer(write, reply.status, body=reply.body))
@@ -363,7 +339,6 @@ class Client:
         replaced = self._outbox.again(ticket, not_before)
         if replaced is not None:
             self._tell([_superseded(replaced)])
-        self._pump()
 
     def _answer(self, ticket: Ticket, answer: Answer) -> None:
         self._outbox.done(ticket)
@@ -375,14 +350,7 @@ class Client:
         self._tell(news)
 
     def _tell(self, news: Sequence[Delta | Answer]) -> None:
-        """All that comes in one turn of the loop is put at once: waking another thread costs more than a decoding."""
-        if news and not self._news:
-            self._loop.call_soon(self._put_news)
-        self._news += news
-
-    def _put_news(self) -> None:
-        news, self._news = self._news, []
-        if self._inbox is not None:
+        if news and self._inbox is not None:
             self._inbox.put(*news)
 
     # Following.
@@ -405,22 +373,16 @@ class Client:
 
     async def _follow_once(self, reflector: Reflector) -> bool:
         """One page, or one watch until it ends; whether there is no reason to wait before the next."""
-        request = reflector.request(random.randint(WATCH_SECONDS // 2, WATCH_SECONDS))
-        url = self._url(request.path, request.query)
+        asked = reflector.request(random.randint(WATCH_SECONDS // 2, WATCH_SECONDS))
+        request = Request("GET", asked.path, asked.query)
         try:
-            if request.is_watch:
-                return await self._watch(reflector, url)
-            reply = await self._request("GET", url, b"", _JSON, _LIST_TIMEOUT)
+            if asked.is_watch:
+                return await self._watch(reflector, request)
+            return self._take_page(reflector, await self._exchanged(request, _LIST_SECONDS))
         except (_NotSent, _NoReply):
             return False
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            self._note_trouble(_unreachable(self.access.server, error))
-            return False
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return False  # it broke off; the next one says whether that is trouble
-        return self._take_page(reflector, reply)
 
-    def _take_page(self, reflector: Reflector, reply: _Reply) -> bool:
+    def _take_page(self, reflector: Reflector, reply: Reply) -> bool:
         if reply.status != 200:
             self._tell(reflector.refused(reply.status, reply.body))
             return False
@@ -432,43 +394,36 @@ class Client:
             return False
         return True
 
-    async def _watch(self, reflector: Reflector, url: URL) -> bool:
+    async def _watch(self, reflector: Reflector, request: Request) -> bool:
         has_told, began = False, self._loop.time()
-        async with self._session.get(
-            url,
-            headers=self._headers_of(_JSON),
-            timeout=_WATCH_TIMEOUT,
-            allow_redirects=False,
-            server_hostname=self.access.server_name or None,
-        ) as response:
+
+        def opened() -> None:
             self._note_trouble("")
-            if response.status != 200:
-                self._tell(reflector.refused(response.status, await response.read()))
-                return False
             self._tell(reflector.opened())
-            async for chunk in response.content.iter_any():
-                if deltas := reflector.events(chunk):
-                    has_told = True
-                    self._tell(deltas)
-                if reflector.wants_list:
-                    break
+
+        def take(piece: bytes) -> bool:
+            nonlocal has_told
+            try:
+                deltas = reflector.events(piece)
+            except Exception as error:  # a bug, which must not end as the end of a connection
+                self._note_bug(error)
+                return False
+            has_told = has_told or bool(deltas)
+            self._tell(deltas)
+            return not reflector.wants_list
+
+        try:
+            reply = await self._connections.follow(request, Stream(opened, take), _WATCH_SILENCE_SECONDS)
+        except NotConnectedError as error:
+            raise self._not_sent(error.cause) from None
+        except NoReplyError:
+            return False  # it broke off; the next one says whether that is trouble
+        if reply.status != 200:
+            self._note_trouble("")
+            self._tell(reflector.refused(reply.status, reply.body))
+            return False
         return has_told or self._loop.time() - began > _SETTLED_SECONDS
 
 
 def _superseded(write: Write) -> Answer:
     return Answer(write, 409, SUPERSEDED, "A later write of the same slot took its place.")
-
-
-def _unreachable(server: str, error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        why = f"The certificate of the API server at {server} is not to be trusted"
-        return f"{why} ({error.certificate_error}); check certificate-authority and tls-server-name in the kubeconfig."
-    if isinstance(error, aiohttp.ClientConnectorSSLError):
-        return f"The API server at {server} does not speak TLS with us ({_words(error)}); check address and port."
-    return f"The API server at {server} cannot be reached ({_words(error)}); check that it runs, and its address."
-
-
-def _words(error: Exception) -> str:
-    """Of exceptions whose text is empty, the name."""
-    inner = getattr(error, "os_error", None)
-    return str(getattr(inner, "strerror", "") or error) or type(error).__name__

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sterna.backends.kubernetes.phases import Phase
@@ -105,7 +106,13 @@ def word_of(code: Code) -> str:
 
 def written_time(seconds: float) -> str:
     """`2024-05-01T12:00:00Z`."""
-    return datetime.fromtimestamp(min(max(seconds, 0.0), _LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _second_text(int(min(max(seconds, 0.0), _LAST_SECOND)))
+
+
+@lru_cache(maxsize=256)
+def _second_text(second: int) -> str:
+    """The same few are asked for again and again while a burst is told of."""
+    return f"{datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()}Z"
 
 
 def _without_invalid(old: Sequence[Mapping[str, Any]]) -> Conditions:
@@ -139,5 +146,10 @@ def _with(conditions: Conditions, type_: str, holds: bool, reason: str, message:
             return conditions
         since = each.get("lastTransitionTime", at) if each.get("status") == said["status"] else at
         changed = {**said, "lastUpdateTime": at, "lastTransitionTime": since}
-        return [*conditions[:place], changed, *conditions[place + 1 :]]
-    return [*conditions, {**said, "lastUpdateTime": at, "lastTransitionTime": at}]
+        return _holding_last([*conditions[:place], changed, *conditions[place + 1 :]])
+    return _holding_last([*conditions, {**said, "lastUpdateTime": at, "lastTransitionTime": at}])
+
+
+def _holding_last(conditions: Conditions) -> Conditions:
+    """Kubeflow's definitions show the last condition as the state of a job."""
+    return sorted(conditions, key=lambda each: each["status"] == "True")

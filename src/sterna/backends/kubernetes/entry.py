@@ -39,11 +39,14 @@ class Entry:
         "annotations",
         "counted_workers",
         "ending_attempt",
+        "former",
         "home",
+        "is_resting",
         "job",
         "key",
         "leaves_pods",
         "look_at",
+        "looked_at",
         "made_pods",
         "newborn",
         "outcome",
@@ -88,6 +91,7 @@ class Entry:
         """Nothing is created before."""
         self.look_at = NEVER
         """When to look at it again though nothing happens."""
+        self.looked_at = -NEVER
         self.read_of: object = None
         """What of the object `submitted` was made from."""
         self.outcome: tuple[str, str] = ("", "")
@@ -106,12 +110,16 @@ class Entry:
         """Of an object that somebody else carries out, as last seen."""
         self.record: Move | None = None
         """Of a plain pod that is under way, as it is written down."""
+        self.former: PodRow | None = None
+        """Its life that has just ended, until that was looked at."""
         self.shares: dict[tuple[str, int], PodRow] = {}
         """SharePods of the job, by replica."""
         self.made_pods: dict[tuple[str, int], PodRow] = {}
         """What KubeShare made of them."""
         self.newborn: dict[tuple[str, int], tuple[Seat, bool]] = {}
         """Seats whose pods are being made, and whether the server took them; told of together."""
+        self.is_resting = False
+        """It has ended, and that is told: only what must be known of it until it is deleted is left."""
         self.leaves_pods = False
         """Whoever deletes it wants its pods to stay."""
         self.annotations: Mapping[str, str] = {}

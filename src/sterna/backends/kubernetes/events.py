@@ -147,7 +147,7 @@ def event_name(ref: JobRef, reason: str, note: str) -> str:
 
 def _moment(now: float) -> str:
     """With microseconds, as events have it."""
-    return datetime.fromtimestamp(max(now, 0.0), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{datetime.fromtimestamp(max(now, 0.0), UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def _shortened(note: str) -> str:

@@ -121,6 +121,16 @@ class Leadership:
         """Whether we led and do no more; that is for good."""
         return self._is_lost
 
+    @property
+    def others_address(self) -> str:
+        """Where another one answers that leads, `http://HOST:PORT`, as the Lease said when we last looked; empty:
+        nobody else leads, or has not said where. Any thread may ask, and it asks nobody else."""
+        lease = self._lease
+        if lease is None or self._is_ours_to_take(self._steady()):
+            return ""
+        address = lease.metadata.annotations.get(ADDRESS, "")
+        return address if "://" in address or not address else f"http://{address}"
+
     def wait(self, seconds: float | None = None) -> bool:
         """Until we lead, or have resigned; whether we lead."""
         self._leading.wait(seconds)
@@ -174,9 +184,10 @@ class Leadership:
             return  # then they wait for its end
 
     def _pause(self) -> float:
-        """Those who stand by do not come all at once."""
+        """Those who stand by do not look all at once, but are there when the Lease becomes anybody's."""
         if not self._has_led:
-            return self._terms.retry * (1.0 + 0.2 * self._draw())
+            usual, left = self._terms.retry * (1.0 + 0.2 * self._draw()), self._free_at - self._steady()
+            return min(usual, left) if left > 0.0 else usual
         left = self._leads_until - self._steady()
         return max(0.0, min(self._terms.retry, left))
 
@@ -211,7 +222,13 @@ class Leadership:
         spec = self._lease.spec
         if not spec.holder_identity or spec.holder_identity == self.identity:
             return True
-        return not self._has_led and now >= self._changed_at + (spec.lease_duration_seconds or self._terms.lease)
+        return not self._has_led and now >= self._free_at
+
+    @property
+    def _free_at(self) -> float:
+        """When a Lease that is not renewed becomes anybody's."""
+        seconds = self._lease.spec.lease_duration_seconds if self._lease is not None else None
+        return self._changed_at + (seconds or self._terms.lease)
 
     def _write(self, began: float) -> bool:
         """Only a write that succeeds makes us leader, counted from before it was sent; whether it did."""

@@ -87,7 +87,7 @@ def judge(job: KubeJob, now: float, seats: Sequence[Seat] = ()) -> Verdict:
         return _as_its_operator_says(job)
     present = _present(job)
     if _is_complete(job, present, seats):
-        return Verdict(Fate.COMPLETED, reason=f"{job.submitted.spec.kind}Succeeded", sentence="completed.")
+        return completed(job)
     deadline = deadline_of(job)
     if now >= deadline:
         return _out_of_time(job, now)
@@ -101,6 +101,11 @@ def judge(job: KubeJob, now: float, seats: Sequence[Seat] = ()) -> Verdict:
         lost = lost_seconds(job.memory, now)
         return Verdict(Fate.STOPPED, sentence=_how_it_stopped(job.memory, lost), lost_seconds=lost, until=deadline)
     return Verdict(until=deadline)
+
+
+def completed(job: KubeJob) -> Verdict:
+    """It has done all it had to do."""
+    return Verdict(Fate.COMPLETED, reason=f"{job.submitted.spec.kind}Succeeded", sentence="completed.")
 
 
 def leftovers(job: KubeJob) -> list[PodRow]:
@@ -197,7 +202,7 @@ def deadline_of(job: KubeJob) -> float:
 def _is_complete(job: KubeJob, present: Sequence[PodRow], seats: Sequence[Seat]) -> bool:
     """Chief, master or launcher decide where there is one; worker 0 of a TFJob; else every worker (DRAGON-45)."""
     spec = job.submitted.spec
-    done = {(pod.type, pod.index) for pod in present if _is_done(job, pod)}
+    done = {(pod.type, pod.index) for pod in present if is_done(job, pod)}
     if not done:
         return False
     leader = _leader(spec)
@@ -216,14 +221,18 @@ def _leader(spec: JobSpec) -> Key | None:
     return next(((each, 0) for each in _DECISIVE if each in types), None)
 
 
-def _is_done(job: KubeJob, pod: PodRow) -> bool:
-    """Whether it did all it had to do. One that was asked to go counts only if its last step was reported."""
+def is_done(job: KubeJob, pod: PodRow) -> bool:
+    """Whether it did all it had to do. One that was asked to go and says that it saved did not; else its last step must
+    have been reported, and if nobody knows of steps, a plain pod that ended well is done, as Kubernetes sees it."""
     if pod.state is not PodState.SUCCEEDED:
         return False
-    if not pod.is_deleting:
+    is_plain = job.submitted.carrier is Carrier.POD
+    if not pod.is_deleting or (is_plain and pod.deletes_at is None):  # asked, but it had ended before that arrived
         return True
+    if saved_step(pod) is not None:
+        return False
     step, total = job.memory.step, job.memory.total
-    return saved_step(pod) is None and bool(total) and step is not None and step >= (total or 0)
+    return step >= total if total and step is not None else is_plain
 
 
 def _as_its_operator_says(job: KubeJob) -> Verdict:

@@ -77,7 +77,7 @@ class Sources:
     distribution: Callable[[], str]
     is_leading: Callable[[], bool]
     leader: Callable[[], str] = str
-    """Where whoever leads answers, `http://HOST:PORT`; empty: nobody knows. May wait, and raise `Retry`."""
+    """Where another one answers that leads, `http://HOST:PORT`; empty: nobody does."""
 
 
 class MigrationService:
@@ -115,7 +115,7 @@ class MigrationService:
         caller = await self._caller(request)
         batch = _decoded(await body_of(request), Batch)
         _check_node(caller, batch.node)
-        await self._check_leading(request)
+        self._check_leading(request)
         memory = self._sources.memory()
         if batch.memory != memory:
             return _json(Receipt(memory), status=409)
@@ -129,16 +129,18 @@ class MigrationService:
         if not wish.node or not wish.pod or max(map(len, (wish.node, wish.pod, wish.namespace))) > _LONGEST_NAME:
             raise Refusal(422, "Give the names of a node and a pod, as Kubernetes knows them.")
         _check_node(caller, wish.node)
-        await self._check_leading(request)
+        self._check_leading(request)
         if not self.wishes.put(wish):
             raise Refusal(503, "Too many requests wait already; ask again later.")
         return web.Response(text="Ok")
 
     async def _cluster_info(self, request: web.Request) -> web.StreamResponse:
         await self._caller(request)
+        self._check_leading(request)
         return _json(await self._called(self._sources.cluster_info))
 
     async def _distribution(self, request: web.Request) -> web.StreamResponse:
+        self._check_leading(request)
         return web.Response(text=await self._called(self._sources.distribution), content_type="text/csv")
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
@@ -169,13 +171,13 @@ class MigrationService:
             raise Refusal(403, f"{caller.name} may not do this; only monitors may.")
         return caller
 
-    async def _check_leading(self, request: web.Request) -> None:
+    def _check_leading(self, request: web.Request) -> None:
         if self._sources.is_leading():
             return
-        leader = await self._called(self._sources.leader)
+        leader = self._sources.leader()
         if leader:
             raise web.HTTPTemporaryRedirect(f"{leader}{request.path}")
-        raise Refusal(503, "This replica does not lead; ask the one that the Lease names.")
+        raise Refusal(503, "No operator leads at the moment; ask again in a few seconds.")
 
 
 def _check_node(caller: Caller, node: str) -> None:

@@ -64,6 +64,8 @@ class MpiCarrier:
 
     def look(self, entry: Entry, now: float) -> list[Write]:
         """The next writes for a job."""
+        if entry.stage is Stage.INVALID:
+            self._reconciler.refuse(entry, now)
         if entry.stage is not Stage.ACTIVE or entry.job.is_deleting:
             return []
         memory = entry.job.memory

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.apiserver import Resource
+from sterna.backends.kubernetes.apiserver import MPI_JOBS, PODS, Resource
 from sterna.backends.kubernetes.homes import Key
 from sterna.backends.kubernetes.jobs import (
     INDEX_LABEL,
@@ -26,6 +26,7 @@ from sterna.backends.kubernetes.jobs import (
 from sterna.backends.kubernetes.kinds.assembling import seconds_of
 from sterna.backends.kubernetes.kinds.context import ReadContext
 from sterna.backends.kubernetes.kinds.reading import invalid_reason, read
+from sterna.backends.kubernetes.lifecycle import conditions_in
 from sterna.backends.kubernetes.objects import JobObject, Meta, Pod
 from sterna.backends.kubernetes.status import PHASE, REASON
 from sterna.errors import UserError
@@ -36,6 +37,8 @@ ORPHAN = "orphan"
 """The finalizer of an object whose pods shall outlive it."""
 _LEAST, _MOST = -1.0, 1e11
 """No number in a memory is beyond these: counts, seconds of work, and instants until the year 5138."""
+_CARRIERS = {MPI_JOBS.kind: Carrier.MPI, PODS.kind: Carrier.POD}
+"""Kinds whose pods, and whose status, are never ours."""
 _OWN_WORDS = frozenset({MEMORY, PHASE, REASON})
 """Annotations that we write ourselves."""
 
@@ -63,7 +66,8 @@ def _unreadable(meta: Meta, resource: Resource) -> Submitted:
     spec = JobSpec(meta.name, resource.kind, (ReplicaSpec("worker", 1, ()),), 1, 1, 1)
     ref = JobRef(resource, meta.namespace, meta.name, meta.uid)
     at = seconds_of(meta.creation_timestamp)
-    return Submitted(ref, spec, Shape(), NodeNeeds(), {}, Carrier.PODS, at, generation=meta.generation)
+    carrier = _CARRIERS.get(resource.kind, Carrier.PODS)
+    return Submitted(ref, spec, Shape(), NodeNeeds(), {}, carrier, at, generation=meta.generation)
 
 
 def as_asked(submitted: Submitted, memory: Memory) -> Submitted:
@@ -88,6 +92,14 @@ def status_in(seen: JobObject) -> dict[str, Any]:
     except msgspec.DecodeError:
         return {}
     return status if isinstance(status, dict) else {}
+
+
+def resting_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the status of a job that has ended anybody may still ask for: its phase, and which conditions hold."""
+    held = [
+        {"type": each.get("type"), "status": "True"} for each in conditions_in(status) if each.get("status") == "True"
+    ]
+    return {"phase": status.get("phase"), "conditions": held}
 
 
 def memory_in(annotations: Mapping[str, str], status: Mapping[str, Any]) -> Memory:

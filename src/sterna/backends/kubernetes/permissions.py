@@ -30,6 +30,9 @@ FENCE = "sterna-fence"
 """Name of the admission policy that refuses the writes of a replica which lost the Lease. A refusal that names it says
 nothing about the object: look again."""
 
+LESSONS = "sterna-lessons"
+"""Name of the ConfigMap that holds what jobs have taught."""
+
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", is_namespaced=False)
 
 READ = ("list", "watch")
@@ -87,6 +90,16 @@ USES: tuple[Use, ...] = (
     Use(_OPERATOR, PODS, "", ("get",), "the whole of a pod that is a job itself, to make it anew elsewhere"),
     Use(_OPERATOR, CONFIG_MAPS, "", READ, "pods that were on their way when another replica ended"),
     Use(_OPERATOR, CONFIG_MAPS, "", ("create", "patch", "delete"), "such a pod, written down before it is deleted"),
+    Use(
+        _OPERATOR,
+        CONFIG_MAPS,
+        "",
+        ("get", "patch"),
+        "what jobs have taught, for the replica that acts next",
+        Scope.OWN_NAMESPACE,
+        only_name=LESSONS,
+    ),
+    Use(_OPERATOR, CONFIG_MAPS, "", ("create",), "the same, where there is none yet", Scope.OWN_NAMESPACE),
     Use(_OPERATOR, PODS, "binding", ("create",), "pods that name Sterna as their scheduler get their node"),
     Use(_OPERATOR, PODS, "resize", ("patch",), "shares of a node's CPUs change without a restart"),
     Use(_OPERATOR, SERVICES, "", READ, "which replicas can be found by name"),

@@ -6,6 +6,8 @@ deleted. Names of pods whose job is gone are kept, because they are taken until 
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from sterna.backends.kubernetes.accounts import Accounts, Charge
 from sterna.backends.kubernetes.attention import Attention, JobIndex
 from sterna.backends.kubernetes.entry import Entry
@@ -22,6 +24,13 @@ _DUMMY = "kubeshare-vgpu"
 """How the names of the pods begin by which KubeShare holds shared GPUs; they end with the GPU's."""
 
 
+_what_counts = attrgetter(
+    "state", "node", "is_terminated", "is_deleting", "deletes_at", "attempt", "exit_code", "reason", "message",
+    "restarts", "home", "gpu_id", "cpus", "limit_cpus",
+)  # fmt: skip
+"""Of a pod for its job. A pod that comes as it was asked for, or of which only conditions change, is no news."""
+
+
 class PodBook:
     """All pods."""
 
@@ -35,6 +44,9 @@ class PodBook:
         """Names of those, and their uids."""
         self._asked: set[str] = set()
         """Uids of pods that were asked to go, until they are gone."""
+        self._perhaps_asked: set[str] = set()
+        """Uids of those that may have been: nobody knows whether that arrived, or a predecessor asked them. Kept,
+        because an answer may come later than the end of a pod."""
         self._bound: dict[str, str] = {}
         """Nodes of pods that were bound, until they are gone or it turns out that they were not."""
         self._strays: dict[str, set[str]] = {}
@@ -117,7 +129,8 @@ class PodBook:
             self._accounts.discharge(account(present))
         entry.job.pods[row.type, row.index] = row
         self.charge(row, entry)
-        self._attention.note(entry)
+        if present is None or _what_counts(present) != _what_counts(row):
+            self._attention.note(entry)
 
     def adopt(self, entry: Entry) -> None:
         """A job is known now: pods that were seen before it are its own."""
@@ -223,6 +236,14 @@ class PodBook:
         pod.is_deleting = True
         self._asked.add(pod.uid)
         self._attention.changed.add(entry.key)
+
+    def is_asked(self, uid: str) -> bool:
+        """Whether it may be our doing that a pod goes."""
+        return uid in self._asked or uid in self._perhaps_asked
+
+    def suspect(self, uid: str) -> None:
+        """A pod may have been asked to go."""
+        self._perhaps_asked.add(uid)
 
     def call_back(self, uid: str) -> None:
         """A deletion was refused."""

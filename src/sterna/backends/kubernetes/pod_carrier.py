@@ -15,9 +15,11 @@ import msgspec
 from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, PODS, ApiServer, Verb, Write
 from sterna.backends.kubernetes.entry import Entry, Stage
 from sterna.backends.kubernetes.jobs import MEMORY, PodRow, Seat
-from sterna.backends.kubernetes.kinds.moving import Move, move_record, moved_pod, record_name
-from sterna.backends.kubernetes.lifecycle import Fate, judge, note_saved
-from sterna.backends.kubernetes.reconciling import Reconciler, deletion_of, expected
+from sterna.backends.kubernetes.kinds.moving import Move, move_record, record_name, redirection
+from sterna.backends.kubernetes.kinds.pods import pod_row
+from sterna.backends.kubernetes.lifecycle import Fate, completed, is_done, judge, note_saved
+from sterna.backends.kubernetes.objects import Pod
+from sterna.backends.kubernetes.reconciling import Reconciler, expected
 from sterna.backends.kubernetes.replicas import need_of
 from sterna.backends.kubernetes.resizing import resizes
 from sterna.backends.kubernetes.status import memory_fields
@@ -38,15 +40,19 @@ class PodCarrier:
     def look(self, entry: Entry, now: float) -> list[Write]:
         """The next writes for a job."""
         pod = next(iter(entry.job.pods.values()), None)
-        if entry.stage is not Stage.ACTIVE or (entry.job.is_deleting and entry.record is None):
-            return [self._forgotten(entry)] if entry.record is not None and not entry.under_way else []
+        if entry.stage is Stage.INVALID:
+            self._reconciler.refuse(entry, now)
+        if pod is None and entry.former is not None and entry.stage is Stage.ACTIVE and not entry.job.is_deleting:
+            self._ended(entry, entry.former, now)
+        if entry.stage is not Stage.ACTIVE or entry.job.is_deleting:
+            return self._let_go(entry, pod)
         if pod is not None:
             note_saved(entry.job.memory, pod, now)
             if not entry.seats and pod.node and entry.record is None and not pod.is_deleting:
                 self._settled(entry, pod, now)  # its scheduler has found a node for it
         self._reconciler.time.count(entry, now)
         self._world.attention.changed.add(entry.key)
-        if entry.record is None or (pod is not None and not pod.is_deleting):
+        if entry.record is None or (pod is not None and (not pod.is_deleting or is_done(entry.job, pod))):
             verdict = judge(entry.job, now, entry.seats)
             if verdict.fate in (Fate.COMPLETED, Fate.FAILED):
                 self._reconciler.end(entry, verdict, now)
@@ -55,6 +61,21 @@ class PodCarrier:
             self._reconciler.timers.set(entry.retry_at if entry.retry_at > now else NEVER, entry)
             return []
         return self._towards(entry, pod, now)
+
+    def _let_go(self, entry: Entry, pod: PodRow | None) -> list[Write]:
+        """It does not come again: what was written down is removed, and what may be under way is waited for."""
+        if entry.record is not None and not entry.under_way:
+            return [self._forgotten(entry)]
+        if entry.record is None and pod is None and not entry.under_way:
+            self._world.forget(entry)
+        return []
+
+    def _ended(self, entry: Entry, former: PodRow, now: float) -> None:
+        """A life of it is over, as it was last seen: it comes again unless it was done."""
+        entry.former = None
+        note_saved(entry.job.memory, former, now)
+        if is_done(entry.job, former):
+            self._reconciler.end(entry, completed(entry.job), now)
 
     def _settled(self, entry: Entry, pod: PodRow, now: float) -> None:
         entry.seated_at = now
@@ -68,15 +89,18 @@ class PodCarrier:
         if pod is not None and not pod.is_deleting and pod.node:
             if entry.record is None:
                 return self._written_down(entry, pod, seat)
+            if entry.record.uid not in ("", pod.uid):  # of the move before
+                return [self._redirected(entry, entry.record, seat.node if seat is not None else pod.node, pod.uid)]
             self._world.pods.ask_to_go(entry, pod)
-            return [deletion_of(pod, DeletedPod(entry.key, pod.uid))]
+            entry.under_way += 1  # it is made anew only when we know that it was we who deleted it
+            return [_deletion(entry, pod)]
         if pod is not None or entry.record is None:
             return []
         self._reconciler.time.stop(entry, now)
         if seat is None:
             return []
         if entry.record.node != seat.node:
-            return [self._redirected(entry, entry.record, seat.node)]
+            return [self._redirected(entry, entry.record, seat.node, entry.record.uid)]
         return self._created(entry, entry.record, seat)
 
     # The record.
@@ -88,8 +112,9 @@ class PodCarrier:
             answer = self._server.ask("GET", PODS.path(namespace, name))
             attempt = max(entry.job.memory.attempt, pod.attempt) + 1
             target = seat.node if seat is not None else pod.node
-            record = move_record(_remembering(entry, answer.body), target, attempt) if answer.is_done else None
-        except (Retry, UserError, msgspec.DecodeError):
+            is_there = answer.is_done and _is_as_seen(pod, answer.body)
+            record = move_record(_remembering(entry, answer.body), target, attempt) if is_there else None
+        except (Retry, UserError, msgspec.MsgspecError):
             record = None
         if record is None:
             entry.retry_at = self._world.clock() + _ASK_SECONDS
@@ -100,13 +125,12 @@ class PodCarrier:
         tag = Patched(entry.key, "record")
         return [Write(Verb.CREATE, CONFIG_MAPS, namespace, record_name(name), body, tag=tag)]
 
-    def _redirected(self, entry: Entry, record: Move, node: str) -> Write:
-        """It goes elsewhere than was written down."""
-        pod = moved_pod(record.pod, node, record.attempt)
-        body = {"data": {"node": node, "pod.json": msgspec.json.encode(pod).decode()}}
+    def _redirected(self, entry: Entry, record: Move, node: str, uid: str) -> Write:
+        """It goes elsewhere than was written down, or another life of it goes."""
+        body = msgspec.json.encode(redirection(record, node, uid))
         entry.under_way += 1
         name, tag = record_name(record.name), Patched(entry.key, "record")
-        return Write(Verb.MERGE, CONFIG_MAPS, record.namespace, name, msgspec.json.encode(body), tag=tag)
+        return Write(Verb.MERGE, CONFIG_MAPS, record.namespace, name, body, tag=tag)
 
     def _forgotten(self, entry: Entry) -> Write:
         """The move is over, or there is nothing left to move."""
@@ -129,6 +153,20 @@ class PodCarrier:
         self._world.pods.expect(entry, row)
         body = msgspec.json.encode(record.pod)
         return [Write(Verb.CREATE, PODS, record.namespace, record.name, body, tag=CreatedPod(entry.key, row))]
+
+
+def _deletion(entry: Entry, pod: PodRow) -> Write:
+    """Of the pod as we know it: if it has ended or was deleted since, that is looked at first."""
+    options = {"preconditions": {"uid": pod.uid, "resourceVersion": str(pod.version)}}
+    namespace, _, name = pod.key.partition("/")
+    tag = DeletedPod(entry.key, pod.uid)
+    return Write(Verb.DELETE, PODS, namespace, name, msgspec.json.encode(options), tag=tag)
+
+
+def _is_as_seen(pod: PodRow, body: bytes) -> bool:
+    """Whether it is still that pod, and neither goes nor has ended; if not, the watch will tell."""
+    found = pod_row(msgspec.json.decode(body, type=Pod))
+    return found.uid == pod.uid and not found.is_deleting and not found.is_terminated
 
 
 def _remembering(entry: Entry, body: bytes) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 Monitors send what pods have told; here it finds its job, is brought to the operator's clock, and goes through
 `control/training`, as on one machine. Of a gang one pod speaks for all: the lowest that is heard of. The columns that
-rules read are kept current as reports arrive, so that a snapshot of thousands of jobs takes them by index. Nothing is
-kept on disk: after a restart the job's own memory says how far it was, and monitors tell the rest again.
+rules read are kept current as reports arrive, so that a snapshot of thousands of jobs takes them by index. After a
+restart the job's own memory says how far it was, and monitors tell the rest again; what jobs have taught others is kept
+by `kept_lessons.py`.
 """
 
 from __future__ import annotations
@@ -36,8 +37,6 @@ _SKEW_SECONDS = 2.0
 """Clocks that differ by less count as the same: the way a batch takes is no faster."""
 _POINTS = 64
 """Of a job's course that are kept for people to look at; when they are full every other one goes."""
-_MOST_LESSONS = 2000
-"""Categories whose lessons are kept beyond the operator's life: a ConfigMap holds a megabyte."""
 
 Find = Callable[[str], tuple[KubeJob, PodRow] | None]
 """The job of a pod, by the pod's uid."""
@@ -106,9 +105,9 @@ class _Voice:
 class Progress:
     """The courses of all jobs of a cluster. For one thread: the one that decides."""
 
-    def __init__(self, rule: GrowthRule | None = None, lessons: bytes = b"") -> None:
-        """`lessons`: what `lessons_to_keep` gave to a predecessor."""
-        self._training = Training(Lessons(_lessons_of(lessons)), rule)
+    def __init__(self, rule: GrowthRule | None = None) -> None:
+        """`rule` is for life: rules are settings of the operator, and another operator is told everything again."""
+        self._training = Training(Lessons(), rule)
         self._voices: dict[int, _Voice] = {}
         self._alike: dict[str, set[int]] = {}
         """Keys of the jobs of a category."""
@@ -153,12 +152,6 @@ class Progress:
     def forget_pod(self, uid: str) -> None:
         """It is gone, and will not be heard of again."""
         self._heard.pop(uid, None)
-
-    def judge_by(self, rule: GrowthRule) -> None:
-        """Find growth categories by another rule from now on; what is needed for that, monitors tell again."""
-        self._training.judge_by(rule, ())
-        self._heard.clear()
-        self.memory = secrets.token_hex(8)
 
     # Reports.
 
@@ -319,13 +312,17 @@ class Progress:
         voice = self._voices.get(key)
         return [] if voice is None else list(voice.points)
 
-    def lessons_to_keep(self) -> bytes | None:
-        """What jobs have taught so far, for a successor; None if nothing was learned since the last time."""
-        lessons = self._training.lessons
-        if not lessons.take_unsaved():
-            return None
-        kept = sorted(lessons.learned.lessons, key=lambda lesson: (-lesson.steps, lesson.category))[:_MOST_LESSONS]
-        return msgspec.json.encode(sorted(kept, key=lambda lesson: lesson.category))
+    @property
+    def lessons(self) -> Lessons:
+        """What jobs have taught so far."""
+        return self._training.lessons
+
+    def recall(self, known: Iterable[Lesson]) -> None:
+        """What jobs have taught a predecessor."""
+        self._training.lessons.recall(known)
+        self._restart_seconds = None
+        for key in self._voices:
+            self._refresh(key)
 
 
 def unsaved_seconds(job: KubeJob, now: float) -> float:
@@ -396,11 +393,3 @@ def _seconds(band: Band | None) -> tuple[float | None, float | None, float | Non
         return None, None, None
     middle, low, high = (value if math.isfinite(value) else None for value in (band.middle, band.low, band.high))
     return middle, low, high
-
-
-def _lessons_of(document: bytes) -> list[Lesson]:
-    """What a predecessor kept; nothing if it cannot be read, because it is learned again."""
-    try:
-        return msgspec.json.decode(document, type=list[Lesson]) if document else []
-    except (msgspec.DecodeError, ValueError):
-        return []

@@ -61,8 +61,7 @@ class Reconciler:
         if entry.submitted.carrier is Carrier.SHARE_PODS:
             self._world.shares.join(entry)
         if entry.stage is Stage.INVALID:
-            if entry.telling.sentence != entry.outcome[1]:
-                self._chronicle.invalid(entry, now)
+            self.refuse(entry, now)
             return []
         if entry.stage is Stage.ENDED:
             return self._tidied(entry, now)
@@ -145,6 +144,11 @@ class Reconciler:
             if memory.not_before > now:  # others may use the room meanwhile
                 self.unseat(entry, now)
 
+    def refuse(self, entry: Entry, now: float) -> None:
+        """What was submitted cannot be run, which is told once."""
+        if entry.telling.sentence != entry.outcome[1]:
+            self._chronicle.invalid(entry, now)
+
     def end(self, entry: Entry, verdict: Verdict, now: float) -> None:
         """It is over; nothing changes that any more."""
         self.time.stop(entry, now)
@@ -167,7 +171,7 @@ class Reconciler:
     def drop_lost_seats(self, entry: Entry, now: float) -> None:
         """Seats on nodes that are gone, or that will not take the pod that is missing there, are given up: the next
         round finds others (DRAGON-50)."""
-        if not entry.seats:
+        if not entry.seats or self._is_at_home(entry):
             return
         lost = [seat for seat in entry.seats if self._is_lost(entry, seat)]
         if not lost:
@@ -181,6 +185,14 @@ class Reconciler:
             self.time.book(entry, now)
             self._world.reseat(entry, left)
             self._world.attention.has_news = True
+
+    def _is_at_home(self, entry: Entry) -> bool:
+        """Whether everybody has a pod that stays, on nodes that are there: then no seat can be lost."""
+        pods = entry.job.pods
+        if len(pods) < len(entry.seats) or any(pod.is_deleting or not pod.node for pod in pods.values()):
+            return False
+        is_known = all(self._world.accounts.facts(node) is not None for node in {seat.node for seat in entry.seats})
+        return is_known and all((seat.type, seat.index) in pods for seat in entry.seats)
 
     def _is_lost(self, entry: Entry, seat: Seat) -> bool:
         accounts = self._world.accounts
@@ -205,7 +217,7 @@ class Reconciler:
             name = pod_name(entry.submitted, seat.type, seat.index)
             return world.pods.is_taken(f"{entry.submitted.ref.namespace}/{name}", entry.submitted.ref.uid)
 
-        lost = {pod.node for pod in job.pods.values() if self._is_dead(pod.node)}
+        lost = self._dead_nodes(entry)
         todo = steps(job, entry.seats, has_room, now, replaced, lost, is_taken)
         is_stuck = not todo.is_settled and len(job.pods) < len(entry.seats)
         is_stuck = is_stuck and (not todo.create or entry.submitted.ref.resource in world.absent)
@@ -216,6 +228,10 @@ class Reconciler:
             writes += self._creations(entry, todo)
         self.timers.set(min(until, todo.until, entry.retry_at if entry.retry_at > now else NEVER), entry)
         return writes
+
+    def _dead_nodes(self, entry: Entry) -> set[str]:
+        nodes = {pod.node for pod in entry.job.pods.values()}  # of hundreds of pods only a few dozen
+        return {node for node in nodes if self._is_dead(node)}
 
     def _is_dead(self, node: str) -> bool:
         facts = self._world.accounts.facts(node)
@@ -286,8 +302,7 @@ class Reconciler:
     def _new_service(self, entry: Entry, key: Key) -> Write:
         entry.services[key] = False
         body = msgspec.json.encode(service_of(entry.submitted, *key))
-        tag = CreatedService(entry.key, key)
-        name = pod_name(entry.submitted, *key)
+        name, tag = pod_name(entry.submitted, *key), CreatedService(entry.key, key)
         return Write(Verb.CREATE, SERVICES, entry.submitted.ref.namespace, name, body, tag=tag)
 
     def _old_service(self, entry: Entry, key: Key) -> Write:
@@ -323,7 +338,7 @@ class Reconciler:
         if entry.job.is_deleting and entry.leaves_pods:
             return []
         self._note_pods(entry, now)
-        lost = {pod.node for pod in entry.job.pods.values() if self._is_dead(pod.node)}
+        lost = self._dead_nodes(entry)
         todo = steps(entry.job, (), lambda node, need: False, now, lost=lost)
         if not entry.job.pods:
             self.time.stop(entry, now)

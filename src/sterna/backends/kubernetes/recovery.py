@@ -10,6 +10,7 @@ from __future__ import annotations
 from sterna.backends.kubernetes.entry import Entry
 from sterna.backends.kubernetes.homes import read_home
 from sterna.backends.kubernetes.jobs import Carrier, PodState, Seat
+from sterna.backends.kubernetes.kinds.moving import Move
 from sterna.backends.kubernetes.replicas import changes_in_place
 from sterna.backends.kubernetes.world import World
 from sterna.model.cluster import NOWHERE
@@ -20,6 +21,8 @@ def recover(world: World, now: float) -> int:
     world.settle()
     found = 0
     for entry in list(world.entries.values()):
+        if entry.record is not None:
+            _resume(world, entry, entry.record)
         if entry.submitted.carrier is Carrier.SHARE_PODS:
             world.shares.join(entry)
         if not entry.wants_to_run:
@@ -35,6 +38,17 @@ def recover(world: World, now: float) -> int:
             found += 1
     world.attention.has_news = True
     return found - _withdrawn(world, now)
+
+
+def _resume(world: World, entry: Entry, move: Move) -> None:
+    """A plain pod is under way. If it goes or is gone, that was our predecessor's doing, whom nobody can ask; unless
+    it is another life of it than the one that was to go."""
+    pod = next(iter(entry.job.pods.values()), None)
+    if pod is not None and pod.is_deleting and move.uid not in ("", pod.uid):
+        entry.job.is_deleting = True
+        world.reindex(entry)
+    elif pod is not None:
+        world.pods.suspect(pod.uid)  # what a predecessor sent may still arrive
 
 
 def _withdrawn(world: World, now: float) -> int:

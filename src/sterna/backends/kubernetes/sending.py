@@ -25,6 +25,7 @@ PATIENCE_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 
+_LATER = tuple(urgency for urgency in Urgency if urgency is not Urgency.RUN)
 _TURNED_AWAY = frozenset({429, 503})
 _UNKNOWN = frozenset({500, 502, 504})
 
@@ -86,7 +87,8 @@ class Outbox:
         self._limit, self._kept = in_flight, kept
         self._queues: dict[Urgency, deque[Ticket]] = {urgency: deque() for urgency in Urgency}
         self._queued = dict.fromkeys(Urgency, 0)
-        self._in_flight = dict.fromkeys(Urgency, 0)
+        self._in_flight = self._running = self._verdicts = 0
+        """All that is under way, and what of it is `RUN` or `VERDICT`."""
         self._later: list[tuple[float, int, Ticket]] = []
         self._count = 0
         self._waiting_in_slot: dict[str, Ticket] = {}
@@ -94,7 +96,7 @@ class Outbox:
 
     @property
     def in_flight(self) -> int:
-        return sum(self._in_flight.values())
+        return self._in_flight
 
     @property
     def size(self) -> int:
@@ -133,7 +135,9 @@ class Outbox:
         ticket = self._pop(urgency)
         ticket.place = _Place.IN_FLIGHT
         ticket.tries += 1
-        self._in_flight[urgency] += 1
+        self._in_flight += 1
+        self._running += urgency is Urgency.RUN
+        self._verdicts += urgency is Urgency.VERDICT
         if ticket.write.slot:
             del self._waiting_in_slot[ticket.write.slot]
             self._busy_slots.add(ticket.write.slot)
@@ -141,7 +145,7 @@ class Outbox:
 
     def done(self, ticket: Ticket) -> None:
         """It was answered."""
-        self._in_flight[ticket.urgency] -= 1
+        self._leave(ticket)
         slot = ticket.write.slot
         if slot:
             self._busy_slots.discard(slot)
@@ -154,7 +158,7 @@ class Outbox:
         if slot in self._waiting_in_slot:
             self.done(ticket)
             return ticket.write
-        self._in_flight[ticket.urgency] -= 1
+        self._leave(ticket)
         ticket.place = _Place.LATER
         if slot:
             self._busy_slots.discard(slot)
@@ -162,6 +166,11 @@ class Outbox:
         self._count += 1
         heapq.heappush(self._later, (not_before, self._count, ticket))
         return None
+
+    def _leave(self, ticket: Ticket) -> None:
+        self._in_flight -= 1
+        self._running -= ticket.urgency is Urgency.RUN
+        self._verdicts -= ticket.urgency is Urgency.VERDICT
 
     def _enter(self, ticket: Ticket) -> None:
         slot = ticket.write.slot
@@ -178,14 +187,16 @@ class Outbox:
         self._queued[ticket.urgency] += 1
 
     def _next_urgency(self) -> Urgency | None:
-        """`RUN` first, but for the places that are kept while others wait and do not fill them already."""
-        in_flight = self.in_flight
+        """A few verdicts before all else, for each goes to somebody who waits. Then `RUN`, but for the places that are
+        kept while others wait and do not fill them already."""
+        in_flight, queued = self._in_flight, self._queued
         if in_flight >= self._limit:
             return None
-        later = next((urgency for urgency in Urgency if urgency is not Urgency.RUN and self._queued[urgency]), None)
-        if self._queued[Urgency.RUN]:
-            others_in_flight = in_flight - self._in_flight[Urgency.RUN]
-            kept = max(0, self._kept - others_in_flight) if later is not None else 0
+        if queued[Urgency.VERDICT] and self._verdicts < self._kept:
+            return Urgency.VERDICT
+        later = next((urgency for urgency in _LATER if queued[urgency]), None)
+        if queued[Urgency.RUN]:
+            kept = max(0, self._kept - in_flight + self._running) if later is not None else 0
             if in_flight < self._limit - kept:
                 return Urgency.RUN
         return later

@@ -37,10 +37,18 @@ def is_called_by_name(submitted: Submitted) -> bool:
     return spec.kind == "TFJob" or spec.maximum + others > 1
 
 
+def _is_called(submitted: Submitted, seat: Seat) -> bool:
+    """Whether others are told of this replica: all of a TFJob are, because each is told of everybody; else the worker
+    at which they meet, and those that are no workers."""
+    spec = submitted.spec
+    return spec.kind == "TFJob" or seat.index == 0 or seat.type != spec.worker.type
+
+
 def service_steps(submitted: Submitted, seats: Sequence[Seat], existing: Collection[Key]) -> ServiceSteps:
-    """Towards one service for each seat: those of removed replicas go. While a job is moved or begins anew its seats
-    stay, and so do its services."""
-    wanted = {(seat.type, seat.index) for seat in seats} if is_called_by_name(submitted) else set()
+    """Towards one service for each seat that others call: those of removed replicas go. While a job is moved or begins
+    anew its seats stay, and so do its services."""
+    called = [seat for seat in seats if _is_called(submitted, seat)] if is_called_by_name(submitted) else []
+    wanted = {(seat.type, seat.index) for seat in called}
     return ServiceSteps(sorted(wanted.difference(existing)), sorted(set(existing) - wanted))
 
 

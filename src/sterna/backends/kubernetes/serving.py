@@ -35,12 +35,12 @@ class Service:
         server: ApiServer,
         listen: str,
         is_leading: Callable[[], bool],
+        leader: Callable[[], str],
         then: Recorder,
         monitors: Collection[str] = (),
-        leader: Callable[[], str] = str,
     ) -> None:
-        """`then` gets every round; `monitors`: service accounts that may report, as `NAMESPACE/NAME`; none: everybody
-        may. `leader`: where the replica answers that leads, for whoever asks another one."""
+        """`leader`: where another replica answers that leads, for whoever asks this one. `then` gets every round;
+        `monitors`: service accounts that may report, as `NAMESPACE/NAME`; none: everybody may."""
         self._backend, self._world = backend, backend.world
         self.distribution = Distribution(then)
         """Where rounds are to be recorded."""
@@ -65,7 +65,7 @@ class Service:
     @property
     def address(self) -> str:
         """Where others reach it: the pod's own address, where there is one."""
-        return f"{os.environ.get('POD_IP') or '127.0.0.1'}:{self._service.port}"
+        return address_of(os.environ.get("POD_IP", ""), self._service.port)
 
     @property
     def wishes(self) -> MigrationWishes:
@@ -123,6 +123,12 @@ class Service:
         entry = self._world.entries[found.job.key]
         row = self._world.accounts.row_of.get(node)
         return row is not None and bool(table.accepting(entry.shape)[row])
+
+
+def address_of(ip: str, port: int) -> str:
+    """`HOST:PORT`, with brackets where the host has colons itself (IPv6)."""
+    host = ip or "127.0.0.1"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _is_meant(pod: PodRow, request: MoveRequest) -> bool:

@@ -159,6 +159,8 @@ class Teller:
 
     def _told(self, entry: Entry, now: float) -> list[Write]:
         telling, job = entry.telling, entry.job
+        if entry.is_resting:
+            return []
         if telling.under_way:
             telling.is_outdated = True
             return []
@@ -202,8 +204,13 @@ class Teller:
         else:
             status = invalid_status(ref.resource.kind, ref.name, old, sentence, generation, now)
             telling.phase = INVALID
-        write = status_write(ref, old, status, self._keeping(entry), Urgency.VERDICT)
-        entry.job.status = status
+        keeping = self._keeping(entry)
+        if keeping is Keeping.ANNOTATIONS:
+            status["phase"] = INVALID  # whether it has failed is its own operator's to say
+            write = annotations_write(entry.job, status, entry.annotations, keeping, Urgency.VERDICT)
+        else:
+            write = status_write(ref, old, status, keeping, Urgency.VERDICT)
+            entry.job.status = status
         return self._sent(entry, [write] if write is not None else [])
 
     def _sent(self, entry: Entry, writes: list[Write]) -> list[Write]:
@@ -252,6 +259,8 @@ class Teller:
         if telling.is_outdated and not telling.under_way:
             telling.is_outdated = False
             self._due(entry, now, Urgency.STATUS)
+        elif telling.is_end_told and telling.due_at == NEVER and not telling.under_way:
+            self._world.rest(entry)
 
 
 class _Kept(msgspec.Struct):

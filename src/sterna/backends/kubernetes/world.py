@@ -32,6 +32,7 @@ from sterna.backends.kubernetes.object_reading import (
     memory_in,
     read_of,
     replica_in,
+    resting_status,
     status_in,
     submitted_in,
 )
@@ -40,6 +41,7 @@ from sterna.backends.kubernetes.pod_book import PodBook
 from sterna.backends.kubernetes.progress import Progress
 from sterna.backends.kubernetes.services import ServiceRow
 from sterna.backends.kubernetes.share_book import ShareBook, part_of
+from sterna.backends.kubernetes.status import PHASE
 from sterna.errors import UserError
 from sterna.model.cluster import NOWHERE, Home, Shape
 from sterna.model.snapshot import NEVER
@@ -121,14 +123,16 @@ class World:
         self.pods.see(pod)
 
     def _lose_pod(self, meta: Meta) -> None:
+        is_asked = self.pods.is_asked(meta.uid)
         row = self.pods.lose(meta)
         entry = self.jobs.by_uid.get(meta.uid)
         if row is None or entry is None or entry.submitted.carrier is not Carrier.POD:
             return
-        if entry.record is None:
+        if entry.record is None and not entry.under_way:
             self.forget(entry)
-        else:
-            self.reindex(entry)  # it is under way
+        else:  # it is under way, unless somebody else has deleted it
+            entry.former, entry.job.is_deleting = row, entry.job.is_deleting or not is_asked
+            self.reindex(entry)
 
     def _take_service(self, service: Plain, is_there: bool) -> None:
         meta = service.metadata
@@ -174,7 +178,9 @@ class World:
         if entry is None:
             return
         if is_there:
-            entry.record, entry.job.is_deleting = move, False
+            entry.record = move
+            if self.is_standing_by:
+                entry.job.is_deleting = False  # who deleted it is asked when we act (`recovery.py`)
             self.reindex(entry)
         elif entry.record is not None:
             self.drop_record(entry)
@@ -198,17 +204,20 @@ class World:
         job = entry.job
         if meta.version < job.version:
             return
-        job.version, entry.annotations = meta.version, meta.annotations
-        if isinstance(seen, JobObject):
-            self._note_status(entry, seen)
-        if self.is_standing_by:
-            self._learn(entry)
+        job.version = meta.version
+        if not entry.is_resting:
+            entry.annotations = meta.annotations
+            if isinstance(seen, JobObject):
+                self._note_status(entry, seen)
+            if self.is_standing_by:
+                self._learn(entry)
         if ORPHAN in meta.finalizers:
             entry.leaves_pods = True
-        if meta.deletion_timestamp is not None and not job.is_deleting and entry.record is None:
+        is_moved = entry.record is not None and (self.is_standing_by or self.pods.is_asked(meta.uid))
+        if meta.deletion_timestamp is not None and not job.is_deleting and not is_moved:
             job.is_deleting = True
             self.reindex(entry)
-        if entry.read_of != read_of(meta):
+        if not entry.is_resting and entry.read_of != read_of(meta):
             self._read_again(entry, seen, resource)
 
     def _predecessor(self, seen: JobObject | Pod) -> Entry | None:
@@ -263,6 +272,8 @@ class World:
             self.arrived_at = self.clock()
         self.on_arrival(entry)
         self.reindex(entry)
+        if entry.stage is Stage.ENDED:
+            self.rest(entry)
 
     def _has_ended(self, entry: Entry) -> bool:
         """Whether its status says so, though its memory does not: the two may be written one after the other."""
@@ -317,6 +328,16 @@ class World:
         if entry.stage is Stage.ACTIVE and (job.memory.ended_at is not None or self._has_ended(entry)):
             entry.stage = Stage.ENDED
             self.reindex(entry)
+            self.rest(entry)
+
+    def rest(self, entry: Entry) -> None:
+        """A job has ended and its status says so, for good: let go of what was needed to run it, which is most of what
+        is held of it, because there may be thousands that nobody deletes."""
+        entry.is_resting = True
+        entry.job.submitted = replace(entry.submitted, templates={})
+        entry.job.status = entry.seen_status = resting_status(entry.seen_status)
+        entry.annotations = {key: value for key, value in entry.annotations.items() if key == PHASE}
+        entry.read_of, entry.raw_spec = None, b"{}"
 
     def _lose_job(self, meta: Meta) -> None:
         entry = self.jobs.by_uid.get(meta.uid)

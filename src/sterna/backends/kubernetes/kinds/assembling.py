@@ -123,6 +123,19 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> Submitted:
     )
 
 
+def renamed(submitted: Submitted, parts: Parts, meta: Meta) -> Submitted:
+    """The same as another object asks for it, which was assembled of the same parts."""
+    if parts.carrier in (Carrier.PODS, Carrier.SHARE_PODS):
+        check_name(meta.name, parts.groups, parts.scaled, submitted.spec.maximum)
+    return replace(
+        submitted,
+        ref=JobRef(submitted.ref.resource, meta.namespace, meta.name, meta.uid),
+        spec=replace(submitted.spec, name=meta.name),
+        submitted_at=seconds_of(meta.creation_timestamp),
+        generation=meta.generation,
+    )
+
+
 def bounds_of(asked: int, low: int | None, high: int | None) -> Bounds:
     """Bounds that were given in any way, or those of a job that keeps its size."""
     first = max(1, asked) if low is None else low

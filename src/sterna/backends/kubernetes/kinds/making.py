@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from sterna.backends.kubernetes.apiserver import SHARE_PODS
 from sterna.backends.kubernetes.jobs import (
     ATTEMPT_LABEL,
@@ -17,6 +19,7 @@ from sterna.backends.kubernetes.jobs import (
     INDEX_LABEL,
     JOB_LABEL,
     KIND_LABEL,
+    PROGRESS,
     TYPE_LABEL,
     JobRef,
     Seat,
@@ -28,6 +31,7 @@ from sterna.backends.kubernetes.kinds.environment import framework, identity, wi
 from sterna.backends.kubernetes.kinds.gangs import Gang, gang_of
 from sterna.backends.kubernetes.kinds.hosts import service_name
 from sterna.backends.kubernetes.kinds.shares import GPU_ID, annotations_of
+from sterna.backends.kubernetes.kinds.wishes import NO_PROGRESS
 
 AGENT_VOLUME = "sterna-agent"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -136,6 +140,8 @@ def _parts(
     given = given if isinstance(given, dict) else {}
     labels = _labels(submitted, seat, who, attempt)
     annotations = {**(given.get("annotations") or {}), HOME: gang.home}
+    if submitted.spec.progress != NO_PROGRESS:
+        annotations[PROGRESS] = msgspec.json.encode(submitted.spec.progress).decode()
     metadata = {
         "name": service_name(submitted.ref.name, *who),
         "namespace": submitted.ref.namespace,

@@ -18,7 +18,7 @@ from sterna.errors import UserError
 
 MOVE_LABEL = f"{GROUP}/move"
 """On a record: that it is one."""
-_POD, _NODE, _FROM, _ATTEMPT = "pod.json", "node", "from", "attempt"
+_POD, _NODE, _FROM, _ATTEMPT, _UID = "pod.json", "node", "from", "attempt", "uid"
 _SERVER_SIDE = frozenset(
     {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"}
     | {"deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences"}
@@ -38,6 +38,8 @@ class Move(NamedTuple):
     attempt: int
     pod: dict[str, Any]
     """To be created."""
+    uid: str = ""
+    """Of the pod that goes, which we delete ourselves; empty: any of that name, as older records have it."""
 
 
 def record_name(pod: str) -> str:
@@ -48,7 +50,7 @@ def move_record(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, An
     """The record of a move; `pod` is the whole object as the server gave it."""
     whole = decoded(dict(pod), dict[str, Any], "the pod")
     moved = moved_pod(whole, node, attempt)
-    metadata, spec = moved["metadata"], whole.get("spec")
+    metadata, spec, uid = moved["metadata"], whole.get("spec"), _mapping(whole.get("metadata")).get("uid", "")
     source = spec.get("nodeName", "") if isinstance(spec, dict) else ""
     return {
         "apiVersion": "v1",
@@ -63,8 +65,15 @@ def move_record(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, An
             _NODE: node,
             _FROM: str(source),
             _ATTEMPT: str(attempt),
+            _UID: str(uid),
         },
     }
+
+
+def redirection(move: Move, node: str, uid: str) -> dict[str, Any]:
+    """What changes in a record whose pod shall go elsewhere, or of which another life goes now, as a merge patch."""
+    pod = moved_pod(move.pod, node, move.attempt)
+    return {"data": {_NODE: node, _POD: msgspec.json.encode(pod).decode(), _UID: uid}}
 
 
 class _Record(msgspec.Struct):
@@ -80,7 +89,7 @@ def read_record(record: Mapping[str, Any]) -> Move:
     if not isinstance(metadata, dict) or not data.get(_NODE) or not attempt.isdigit():
         raise UserError("A record of a move does not say what moves where; delete it, and create the pod again.")
     namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
-    return Move(namespace, name, data.get(_FROM, ""), data[_NODE], int(attempt), pod)
+    return Move(namespace, name, data.get(_FROM, ""), data[_NODE], int(attempt), pod, data.get(_UID, ""))
 
 
 def moved_pod(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, Any]:

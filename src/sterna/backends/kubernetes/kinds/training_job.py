@@ -10,20 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
+import msgspec
 from pydantic import Field, ValidationError
 
 from sterna.backends.kubernetes.apiserver import Resource
-from sterna.backends.kubernetes.jobs import Carrier, CleanPods, GpuShare, Submitted
-from sterna.backends.kubernetes.kinds.assembling import Bounds, Parts, assembled
+from sterna.backends.kubernetes.jobs import GROUP, Carrier, CleanPods, GpuShare, Submitted
+from sterna.backends.kubernetes.kinds.assembling import Bounds, Parts, assembled, renamed
 from sterna.backends.kubernetes.kinds.context import ReadContext
 from sterna.backends.kubernetes.kinds.run_policy import RunPolicy
 from sterna.backends.kubernetes.kinds.shares import share_of
 from sterna.backends.kubernetes.kinds.templates import ReplicaGroup, Template, checked
 from sterna.backends.kubernetes.kinds.wishes import MOST_WORKERS, wishes_of
 from sterna.backends.kubernetes.kinds.wording import decoded
-from sterna.backends.kubernetes.objects import JobObject
+from sterna.backends.kubernetes.objects import JobObject, Meta
 from sterna.errors import UserError
 from sterna.manifests.documents import Document
 from sterna.manifests.fields import Fields
@@ -34,6 +36,10 @@ from sterna.model.job import Resizing, RestartPolicy
 
 CONTAINER = "training"
 """The name of the container of a job that has no template."""
+_WISHES = f"{GROUP}/"
+_KEPT = 256
+"""So many specifications are kept as they were read."""
+_NOBODY = Meta(name="a")
 NOT_IN_PLACE = "On a cluster this job is resized by checkpoint and restart: its workers cannot join in place there."
 
 
@@ -62,8 +68,18 @@ class _Manifest(Fields):
 
 
 def read(job: JobObject, resource: Resource, context: ReadContext) -> Submitted:
-    spec = _spec_of(job)
-    wishes = wishes_of(job.metadata.annotations)
+    meta = job.metadata
+    wished = tuple(sorted(each for each in meta.annotations.items() if each[0].startswith(_WISHES)))
+    return renamed(*_read(bytes(job.spec), wished, resource, context), meta)
+
+
+@lru_cache(maxsize=_KEPT)
+def _read(
+    written: bytes, wished: tuple[tuple[str, str], ...], resource: Resource, context: ReadContext
+) -> tuple[Submitted, Parts]:
+    """As if it had no name. A sweep is a thousand jobs of one specification, which is read once."""
+    spec = _spec_of(written)
+    wishes = wishes_of(dict(wished))
     worker, share = _group("worker", spec, spec, context)
     groups = [worker]
     if spec.parameter_servers is not None:
@@ -87,11 +103,11 @@ def read(job: JobObject, resource: Resource, context: ReadContext) -> Submitted:
         priority=spec.priority,
         notices=(NOT_IN_PLACE,) if spec.resizing == "in-place" else (),
     )
-    return assembled(job.metadata, resource, parts)
+    return assembled(_NOBODY, resource, parts), parts
 
 
-def _spec_of(job: JobObject) -> _Spec:
-    values = {"spec": decoded(job.spec, dict[str, Any], "spec")}
+def _spec_of(written: bytes) -> _Spec:
+    values = {"spec": decoded(msgspec.Raw(written), dict[str, Any], "spec")}
     try:
         return _Manifest.model_validate(values).spec
     except ValidationError as error:

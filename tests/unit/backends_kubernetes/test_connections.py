@@ -1,0 +1,257 @@
+"""Kept connections, to a server that answers as each test wants. Loopback only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from sterna.backends.kubernetes import connections
+from sterna.backends.kubernetes.connections import Connections, NoReplyError, NotConnectedError, Outcome, Request
+from sterna.backends.kubernetes.replies import Stream
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+LAST = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+PATIENCE_SECONDS = 20.0
+
+
+class Server:
+    """Remembers what it was asked over which connection."""
+
+    def __init__(self, answer: Callable[[int], bytes | None]) -> None:
+        self._answer = answer
+        self.asked: list[bytes] = []
+        self.opened = 0
+        self.closed = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = int(head.rpartition(b"Content-Length: ")[2])
+                self.asked.append(head + await reader.readexactly(length))
+                answer = self._answer(len(self.asked))
+                if answer is None:
+                    break
+                writer.write(answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.closed.set()
+            writer.close()
+
+
+@asynccontextmanager
+async def served(answer: Callable[[int], bytes | None], root: str = "") -> AsyncIterator[tuple[Server, Connections]]:
+    server = Server(answer)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    host, port = listening.sockets[0].getsockname()[:2]
+    kept = Connections(f"http://{host}:{port}{root}", None)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            yield server, kept
+    finally:
+        kept.close()
+        listening.close()
+        await listening.wait_closed()
+
+
+async def exchanged(kept: Connections, path: str = "/pods", body: bytes = b"{}") -> int:
+    heard: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    kept.send(Request("POST", path, "fieldManager=sterna", body), heard.set_result)
+    assert not heard.done()
+    outcome = await heard
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome.status
+
+
+def test_a_request_says_all_there_is_to_say() -> None:
+    async def whole() -> bytes:
+        async with served(lambda number: OK, "/clusters/one/") as (server, kept):
+            kept.show({"Authorization": "Bearer secret\n", "Accept": "application/json"})
+            await exchanged(kept, "/pods/a name", b'{"a":1}')
+            return server.asked[0]
+
+    first, *lines = asyncio.run(whole()).split(b"\r\n")
+    assert first == b"POST /clusters/one/pods/a%20name?fieldManager=sterna HTTP/1.1"
+    assert lines[0].startswith(b"Host: 127.0.0.1:")
+    assert lines[1:] == [
+        b"Authorization: Bearer secret",
+        b"Accept: application/json",
+        b"Content-Type: application/json",
+        b"Content-Length: 7",
+        b"",
+        b'{"a":1}',
+    ]
+
+
+def test_one_connection_serves_one_request_after_the_other() -> None:
+    async def whole() -> tuple[list[int], int]:
+        async with served(lambda number: OK) as (server, kept):
+            return [await exchanged(kept) for _ in range(5)], server.opened
+
+    assert asyncio.run(whole()) == ([200] * 5, 1)
+
+
+def test_requests_side_by_side_have_connections_of_their_own() -> None:
+    async def whole() -> tuple[list[int], int]:
+        async with served(lambda number: OK) as (server, kept):
+            return await asyncio.gather(*(exchanged(kept) for _ in range(4))), server.opened
+
+    assert asyncio.run(whole()) == ([200] * 4, 4)
+
+
+def test_a_connection_that_the_server_ends_is_used_no_more() -> None:
+    async def whole() -> tuple[list[int], int]:
+        async with served(lambda number: LAST if number == 1 else OK) as (server, kept):
+            return [await exchanged(kept) for _ in range(3)], server.opened
+
+    assert asyncio.run(whole()) == ([200] * 3, 2)
+
+
+@pytest.mark.parametrize("answer", [None, b"SSH-2.0-OpenSSH\r\n\r\n", OK[:-1]])
+def test_a_request_without_a_reply_is_told_so_and_the_next_one_is_not_hurt(answer: bytes | None) -> None:
+    async def whole() -> int:
+        async with served(lambda number: answer if number == 1 else OK) as (server, kept):
+            asking = asyncio.ensure_future(exchanged(kept))
+            while not server.asked:
+                await asyncio.sleep(0)
+            if answer is not None and answer == OK[:-1]:
+                kept.close()
+            with pytest.raises(NoReplyError):
+                await asking
+            return await exchanged(kept)
+
+    assert asyncio.run(whole()) == 200
+
+
+def test_a_reply_that_does_not_come_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(connections, "_LOOK_SECONDS", 0.01)
+
+    async def whole() -> None:
+        async with served(lambda number: b"") as (_, kept):
+            with pytest.raises(NoReplyError, match="nothing came"):
+                await exchanged(kept)
+
+    asyncio.run(whole())
+
+
+def test_a_connection_that_is_of_no_use_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(connections, "_LOOK_SECONDS", 0.01)
+
+    async def whole() -> int:
+        async with served(lambda number: OK) as (server, kept):
+            await exchanged(kept)
+            await server.closed.wait()
+            return await exchanged(kept)
+
+    assert asyncio.run(whole()) == 200
+
+
+def test_a_request_that_finds_no_server_was_not_sent() -> None:
+    async def whole() -> None:
+        async with served(lambda number: OK) as (_, kept):
+            pass
+        with pytest.raises(NotConnectedError):
+            await exchanged(kept)
+
+    asyncio.run(whole())
+
+
+def test_what_is_followed_is_told_as_it_comes_and_its_connection_is_kept() -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    streamed = head + b"2\r\na\n\r\n4\r\nb\nc\n\r\n0\r\n\r\n"
+    told: list[bytes] = []
+
+    def take(piece: bytes) -> bool:
+        told.append(piece)
+        return True
+
+    async def whole() -> tuple[int, int, int]:
+        async with served(lambda number: streamed if number == 1 else OK) as (server, kept):
+            stream = Stream(lambda: told.append(b"opened"), take)
+            reply = await kept.follow(Request("GET", "/pods", "watch=1"), stream, PATIENCE_SECONDS)
+            return reply.status, await exchanged(kept), server.opened
+
+    assert asyncio.run(whole()) == (200, 200, 1)
+    assert told[0] == b"opened"
+    assert b"".join(told[1:]) == b"a\nb\nc\n"
+
+
+def test_whoever_has_heard_enough_hears_no_more() -> None:
+    endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\na\n\r\n"
+
+    async def whole() -> tuple[int, int]:
+        async with served(lambda number: endless if number == 1 else OK) as (server, kept):
+            stream = Stream(lambda: None, lambda piece: False)
+            await kept.follow(Request("GET", "/pods", "watch=1"), stream, PATIENCE_SECONDS)
+            return await exchanged(kept), server.opened
+
+    assert asyncio.run(whole()) == (200, 2)
+
+
+def test_a_refusal_to_be_followed_comes_whole() -> None:
+    gone = b"HTTP/1.1 410 Gone\r\nContent-Length: 4\r\n\r\nlate"
+
+    async def whole() -> tuple[int, bytes]:
+        async with served(lambda number: gone) as (_, kept):
+            stream = Stream(lambda: pytest.fail("it was refused"), lambda piece: pytest.fail("it was refused"))
+            reply = await kept.follow(Request("GET", "/pods", "watch=1"), stream, PATIENCE_SECONDS)
+            return reply.status, reply.body
+
+    assert asyncio.run(whole()) == (410, b"late")
+
+
+async def tunnel(answer: bytes, calls: list[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A proxy that leads to whatever is asked for."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    calls.append(head)
+    writer.write(answer)
+    host, _, port = head.split()[1].decode().rpartition(":")
+    if answer[9:12] == b"200":
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        far_writer.write(await reader.read(4096))
+        writer.write(await far_reader.read(4096))
+        far_writer.close()
+    writer.close()
+
+
+@asynccontextmanager
+async def proxied(answer: bytes, calls: list[bytes]) -> AsyncIterator[Connections]:
+    async with served(lambda number: OK) as (_, direct):
+        proxy = await asyncio.start_server(partial(tunnel, answer, calls), "127.0.0.1", 0)
+        port = proxy.sockets[0].getsockname()[1]
+        kept = Connections(direct.server, None, proxy=f"http://me:secret%21@127.0.0.1:{port}")
+        try:
+            yield kept
+        finally:
+            kept.close()
+            proxy.close()
+            await proxy.wait_closed()
+
+
+def test_a_proxy_is_asked_for_a_tunnel() -> None:
+    calls: list[bytes] = []
+
+    async def whole() -> int:
+        async with proxied(b"HTTP/1.1 200 OK\r\n\r\n", calls) as kept:
+            return await exchanged(kept)
+
+    assert asyncio.run(whole()) == 200
+    assert calls[0].startswith(b"CONNECT 127.0.0.1:")
+    assert b"\r\nProxy-Authorization: Basic bWU6c2VjcmV0IQ==\r\n" in calls[0]
+
+
+def test_what_a_proxy_refuses_was_not_sent() -> None:
+    async def whole() -> None:
+        async with proxied(b"HTTP/1.1 407 Who Are You\r\n\r\n", []) as kept:
+            with pytest.raises(NotConnectedError, match="the proxy answers 407"):
+                await exchanged(kept)
+
+    asyncio.run(whole())

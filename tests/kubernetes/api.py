@@ -22,6 +22,9 @@ MERGE, STRATEGIC, APPLY = (
 )
 JSON_PATCH = "application/json-patch+json"
 
+PATIENCE_SECONDS = 180.0
+"""Nothing here is about speed: a slow machine, or one with much else to do, needs its time. Tests that pass do not."""
+
 Object = dict[str, Any]
 
 
@@ -195,7 +198,7 @@ class Api:
         return f"{root}/namespaces/{place}/{plural}" if is_namespaced else f"{root}/{plural}"
 
 
-def until(fact: Callable[[], object], within_seconds: float = 30.0, what: str = "") -> Any:
+def until(fact: Callable[[], object], within_seconds: float = PATIENCE_SECONDS, what: str = "") -> Any:
     """The first true thing that is found; a test that waits in vain says for what."""
     deadline = time.monotonic() + within_seconds
     while not (found := fact()):

@@ -227,7 +227,7 @@ def one_at_a_time(name: str, say: Say) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another run that is building")
+            say("waiting for another run that is at it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kubernetes.api import Api
 from tests.kubernetes.binaries import NotAvailable
-from tests.kubernetes.control_plane import ControlPlane, Parts
+from tests.kubernetes.control_plane import ControlPlane, DidNotStart, Parts
 from tests.kubernetes.fake_nodes import fleet
 from tests.kubernetes.operated import Operated, operated
 
@@ -31,6 +31,8 @@ def running_plane(parts: Parts) -> Iterator[ControlPlane]:
     try:
         plane = ControlPlane(parts)
         plane.start()
+    except DidNotStart:
+        raise
     except NotAvailable as error:
         pytest.skip(str(error))
     try:

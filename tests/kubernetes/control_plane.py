@@ -24,6 +24,7 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
@@ -32,7 +33,8 @@ from tests.kubernetes.api import Api, Refused
 from tests.kubernetes.binaries import NotAvailable, need
 from tests.kubernetes.certificates import Certificates
 
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
+MOST_STARTS = 3
 VARIABLE = "STERNA_TEST_KUBECONFIG"
 """Names a kubeconfig to tests that run on any server they are given."""
 _AUDIT = {
@@ -41,6 +43,10 @@ _AUDIT = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata"}],
 }
+
+
+class DidNotStart(NotAvailable):
+    """All programs are here, and yet: no reason to leave a test out."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,7 @@ class ControlPlane:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._has_own_folder = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="sterna-kubernetes-"))
-        self._etcd_port, self._peer_port, self._port = free_ports(3)
-        self.etcd = f"http://127.0.0.1:{self._etcd_port}"
-        self.server = f"https://{self.parts.address}:{self._port}"
+        self._choose_ports()
         self.kubeconfig = self.folder / "admin.conf"
 
     def __enter__(self) -> ControlPlane:
@@ -80,19 +84,38 @@ class ControlPlane:
         return self
 
     def start(self) -> None:
-        """Ready for requests when it returns."""
+        """Ready for requests when it returns. A port that was free may be somebody else's a moment later, so a program
+        that ends at once is given others."""
         try:
-            self.certificates = self._certificates()
-            self._start("etcd", *self._etcd_flags())
-            self.start_api_server()
-            if self.parts.has_controllers:
-                self._start("kube-controller-manager", *self._controller_flags())
-                self._until(lambda: self.has("/api/v1/namespaces/default/serviceaccounts/default"), "service accounts")
-            if self.parts.has_scheduler:
-                self._start("kube-scheduler", *self._client_flags("scheduler"))
+            for number in range(MOST_STARTS):
+                try:
+                    self._start_all()
+                    return
+                except DidNotStart:
+                    if number == MOST_STARTS - 1:
+                        raise
+                    self._kill_all()
+                    for made in ("etcd", "keys"):
+                        shutil.rmtree(self.folder / made, ignore_errors=True)
+                    self._choose_ports()
         except BaseException:
             self.close()
             raise
+
+    def _start_all(self) -> None:
+        self.certificates = self._certificates()
+        self._start("etcd", *self._etcd_flags())
+        self.start_api_server()
+        if self.parts.has_controllers:
+            self._start("kube-controller-manager", *self._controller_flags())
+            self._until(lambda: self.has("/api/v1/namespaces/default/serviceaccounts/default"), "service accounts")
+        if self.parts.has_scheduler:
+            self._start("kube-scheduler", *self._client_flags("scheduler"))
+
+    def _choose_ports(self) -> None:
+        self._etcd_port, self._peer_port, self._port = free_ports(3)
+        self.etcd = f"http://127.0.0.1:{self._etcd_port}"
+        self.server = f"https://{self.parts.address}:{self._port}"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -101,15 +124,19 @@ class ControlPlane:
 
     def close(self) -> None:
         """At once: nothing in it is worth an orderly end."""
-        for name in reversed(list(self._processes)):
-            self.kill(name)
+        self._kill_all()
         if self._has_own_folder:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _kill_all(self) -> None:
+        for name in reversed(list(self._processes)):
+            self.kill(name)
 
     def kill(self, name: str) -> None:
         process = self._processes.pop(name, None)
         if process is not None:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # and what it has started
             process.wait()
 
     def start_api_server(self) -> None:
@@ -236,7 +263,7 @@ class ControlPlane:
     def _controller_flags(self) -> list[str]:
         keys = self.certificates.file
         accounts = [f"--service-account-private-key-file={keys('accounts.key')}", f"--root-ca-file={keys('ca.crt')}"]
-        losses = ["--node-monitor-period=1s", "--node-monitor-grace-period=8s"]
+        losses = ["--node-monitor-period=1s", "--node-monitor-grace-period=20s"]
         limits = ["--use-service-account-credentials=true", "--kube-api-qps=200", "--kube-api-burst=400"]
         return [*self._client_flags("controllers"), *accounts, *losses, *limits]
 
@@ -261,9 +288,9 @@ class ControlPlane:
         while not fact():
             for name, process in self._processes.items():
                 if process.poll() is not None:
-                    raise NotAvailable(f"{name} ended at once: {self._last_words(name)}")
+                    raise DidNotStart(f"{name} ended at once: {self._last_words(name)}")
             if time.monotonic() > deadline:
-                raise NotAvailable(f"{what} did not get ready within {READY_SECONDS:g} s; see {self.folder}")
+                raise DidNotStart(f"{what} did not get ready within {READY_SECONDS:g} s; see {self.folder}")
             time.sleep(0.05)
 
     def _last_words(self, name: str) -> str:
@@ -290,7 +317,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def main() -> int:
-    asked = _options()
+    asked = options(sys.argv[1:])
     signal.signal(signal.SIGTERM, _leave)
     try:
         with ControlPlane(Parts(asked.controller_manager, asked.scheduler, asked.audit)) as plane:
@@ -308,7 +335,8 @@ def main() -> int:
     return 0
 
 
-def _options() -> argparse.Namespace:
+def options(words: Sequence[str]) -> argparse.Namespace:
+    """Flags may stand before the verb or behind it; what follows them is the command, flags of its own included."""
     parser = argparse.ArgumentParser(description="A real control plane on loopback, for as long as it is wanted.")
     parser.add_argument(
         "verb", choices=("up", "run"), help=f"stay until told to end; run a command with {VARIABLE} set"
@@ -317,7 +345,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--scheduler", action="store_true", help="also kube-scheduler")
     parser.add_argument("--audit", action="store_true", help="every request written down, in audit.log")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
-    return parser.parse_args()
+    behind = list(takewhile(lambda word: word.startswith("-"), words[1:]))
+    return parser.parse_args([*behind, *words[:1], *words[1 + len(behind) :]])
 
 
 if __name__ == "__main__":

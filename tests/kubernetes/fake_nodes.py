@@ -54,7 +54,7 @@ class Habits:
     """How a fleet behaves as a whole."""
 
     renew_seconds: float = 2.0
-    """Between renewals of a node's lease; controllers miss a node after 8. 0: none are kept, where nobody looks."""
+    """Between renewals of a node's lease; controllers miss a node after 20. 0: none are kept, where nobody looks."""
     has_logs: bool = False
     """Whether the API server can ask for logs."""
 

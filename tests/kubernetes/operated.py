@@ -6,16 +6,19 @@ A real control plane with its controllers, fake nodes, Sterna's definitions, and
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
-from tests.kubernetes.api import Api, Object, until
+from tests.kubernetes.api import PATIENCE_SECONDS, Api, Object, until
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.fake_nodes import FakeNodes
 from tests.kubernetes.kubelets import FakeNode
@@ -29,8 +32,9 @@ JOBS = "/apis/sterna.dev/v1alpha1/namespaces/default/trainingjobs"
 TF_JOBS = "/apis/kubeflow.org/v1/namespaces/default/tfjobs"
 PYTORCH_JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 MPI_JOBS = "/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs"
+STEADY = ("--lease-duration=120", "--lease-renew=90")
+"""On a machine with much to do a renewal may come late; who loses the Lease ends, and nobody starts it again here."""
 OWN_KINDS = (JOBS, TF_JOBS, PYTORCH_JOBS, MPI_JOBS)
-PATIENCE_SECONDS = 60.0
 
 
 def install(api: Api, *files: Path) -> None:
@@ -45,11 +49,18 @@ def install(api: Api, *files: Path) -> None:
             until(partial(api.find, path), what=f"the kind at {path}")
 
 
+class Speaker(Protocol):
+    """An operator, wherever it runs."""
+
+    def said(self) -> str: ...
+
+
 class Sight:
     """A cluster with an operator, seen through an administrator's eyes."""
 
-    def __init__(self, plane: ControlPlane, operator: OperatorProcess, api: Api) -> None:
-        self.plane, self.operator, self.api = plane, operator, api
+    def __init__(self, plane: ControlPlane, speaker: Speaker, api: Api) -> None:
+        self.plane, self.api = plane, api
+        self._speaker = speaker
 
     def submit(self, document: Object) -> Object:
         return self.api.create(document)
@@ -92,6 +103,14 @@ class Sight:
         self.until(lambda: len(self.pods(job, "Running")) == count == len(self.pods(job)), what, within_seconds)
         return self.pods(job)
 
+    def sterna(self, *words: str) -> str:
+        """A command of a user's."""
+        command = [sys.executable, "-m", "sterna.cli", *words, "--kubeconfig", str(self.plane.kubeconfig)]
+        environment = dict(os.environ, PYTHONPATH=str(ROOT / "src"))
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def delete_all(self) -> None:
         """So that the next test finds a cluster as new."""
         for kind in OWN_KINDS:
@@ -109,11 +128,11 @@ class Sight:
     def picture(self) -> str:
         """For a test that failed."""
         try:
-            jobs = [f"{each['metadata']['name']}: {json.dumps(each.get('status'))}" for each in self.api.items(JOBS)]
+            jobs = [_told(each) for kind in OWN_KINDS for each in (self.api.find(kind) or {"items": ()})["items"]]
             pods = [_line(each) for each in self.api.items(PODS)]
         except Exception:  # whatever it is, the reason of the test counts more
             jobs, pods = [], [traceback.format_exc(limit=1)]
-        said = self.operator.said()[-3000:]
+        said = self._speaker.said()[-3000:]
         return "\n".join(["the operator said:", said, "jobs:", *jobs, "pods:", *pods])
 
 
@@ -122,14 +141,20 @@ class Operated(Sight):
 
     def __init__(self, plane: ControlPlane, nodes: FakeNodes, operator: OperatorProcess, api: Api) -> None:
         super().__init__(plane, operator, api)
-        self.nodes = nodes
+        self.nodes, self.operator = nodes, operator
 
 
 @contextmanager
-def operated(plane: ControlPlane, nodes: Sequence[FakeNode], *flags: str) -> Iterator[Operated]:
+def operated(
+    plane: ControlPlane, nodes: Sequence[FakeNode], *flags: str, definitions: Sequence[Path] = ()
+) -> Iterator[Operated]:
+    """With Sterna's own definitions, if no others are named."""
     with plane.api() as api:
-        install(api)
-        with FakeNodes(plane.kubeconfig, nodes) as fakes, OperatorProcess(plane.kubeconfig, *flags) as operator:
+        install(api, *definitions)
+        with (
+            FakeNodes(plane.kubeconfig, nodes) as fakes,
+            OperatorProcess(plane.kubeconfig, *STEADY, *flags) as operator,
+        ):
             cluster = Operated(plane, fakes, operator, api)
             cluster.until(lambda: operator.leads or not operator.is_running, "an operator that leads")
             assert operator.is_running, operator.said()
@@ -167,6 +192,12 @@ def nodes_of(pods: Sequence[Object]) -> list[str]:
 
 def names_of(pods: Sequence[Object]) -> list[str]:
     return sorted(pod["metadata"]["name"] for pod in pods)
+
+
+def _told(job: Object) -> str:
+    """All that was said of a job; of what it asks for only what others change."""
+    meta, run = job["metadata"], job.get("spec", {}).get("runPolicy", {})
+    return f"{meta['name']}: {json.dumps([job.get('status'), meta.get('annotations'), run])}"
 
 
 def _line(pod: Object) -> str:

@@ -8,15 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import PODS, Change, Delta, Followed, Inbox, Verb, Write
+from sterna.backends.kubernetes.apiserver import PODS, UNREACHABLE, Answer, Change, Delta, Followed, Inbox, Verb, Write
 from sterna.backends.kubernetes.client import Client
 from sterna.backends.kubernetes.kubeconfig import Access, access_of
 from sterna.backends.kubernetes.objects import Pod
 from sterna.errors import Retry
-from tests.kubernetes.api import Api, Object
+from tests.kubernetes.api import PATIENCE_SECONDS, Api, Object
 from tests.kubernetes.control_plane import ControlPlane
-
-PATIENCE_SECONDS = 60.0
 
 
 def a_pod(name: str) -> Object:
@@ -30,12 +28,15 @@ class Operator:
     def __init__(self, access: Access) -> None:
         self.client, self.inbox = Client(access), Inbox()
         self.told: list[Delta] = []
+        self.given_up: list[Write] = []
         self.client.follow([Followed(PODS, Pod, namespace="default")], self.inbox)
 
     def until(self, fact: Callable[[], bool]) -> None:
         while not fact():
             assert self.inbox.wait(PATIENCE_SECONDS), f"nothing more came after {self.told[-3:]}"
-            self.told += [each for each in self.inbox.take() if isinstance(each, Delta)]
+            news = self.inbox.take()
+            self.told += [each for each in news if isinstance(each, Delta)]
+            self.given_up += [each.write for each in news if isinstance(each, Answer) and each.reason == UNREACHABLE]
 
     def saw(self, change: Change, name: str = "") -> Callable[[], bool]:
         return lambda: any(
@@ -67,6 +68,8 @@ def test_a_server_that_was_away_and_forgot_the_past_is_followed_on(
     it.client.send([Write(Verb.DELETE, PODS, "default", "before")])
     plane.compact()
     plane.start_api_server()
+    it.until(lambda: it.saw(Change.GONE, "before")() or bool(it.given_up))
+    it.client.send(it.given_up)  # where the server took longer to start than a write waits for it
     it.until(it.saw(Change.GONE, "before"))
     assert it.client.trouble == ""
     with plane.api() as admin:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.kubernetes.api import MERGE, Api, Refused, until
-from tests.kubernetes.binaries import found
-from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes import control_plane
+from tests.kubernetes.api import MERGE, PATIENCE_SECONDS, Api, Refused, until
+from tests.kubernetes.binaries import NotAvailable, found
+from tests.kubernetes.control_plane import ControlPlane, free_ports, options
 from tests.kubernetes.fake_nodes import FakeNodes, Habits, fleet
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,7 +134,7 @@ def test_a_harness_that_is_told_to_end_leaves_nothing() -> None:
         assert harness.stdout is not None
         folder = Path(harness.stdout.readline().strip()).parent
         harness.terminate()
-        assert harness.wait(20) == 0
+        assert harness.wait(PATIENCE_SECONDS) == 0
     assert not _processes_of(folder)
     assert not folder.exists()
 
@@ -149,3 +151,26 @@ def _processes_of(folder: Path) -> list[int]:
             if mark in line:
                 found_pids.append(int(entry.name))
     return found_pids
+
+
+@pytest.mark.parametrize("words", [["up", "--controller-manager"], ["--controller-manager", "up"]], ids=" ".join)
+def test_parts_may_be_asked_for_behind_the_verb(words: list[str]) -> None:
+    assert options(words).controller_manager
+
+
+def test_flags_of_the_command_are_its_own() -> None:
+    asked = options(["run", "--scheduler", "pytest", "-q", "--audit"])
+    assert (asked.scheduler, asked.audit, asked.command) == (True, False, ["pytest", "-q", "--audit"])
+
+
+def test_a_port_that_somebody_else_took_meanwhile_is_given_up_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        chosen = iter([[taken.getsockname()[1], *free_ports(2)]])
+        monkeypatch.setattr(control_plane, "free_ports", lambda count: next(chosen, None) or free_ports(count))
+        try:
+            plane = ControlPlane()
+        except NotAvailable as error:
+            pytest.skip(str(error))
+        with plane:
+            assert str(taken.getsockname()[1]) not in plane.etcd
+            assert plane.has("/readyz")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,10 @@ import yaml
 from sterna.backends.kubernetes.permissions import FENCE, USES, Scope, Who
 from tests.deploy import chart
 from tests.deploy.chart import NAMESPACE
-from tests.deploy.permissions import Asked, granted, of_audit
+from tests.deploy.permissions import Asked, granted
 from tests.kubernetes.api import Api, Object, Refused, until
-from tests.kubernetes.conftest import running_plane
-from tests.kubernetes.control_plane import ControlPlane, Parts
-from tests.kubernetes.fake_nodes import FakeNodes, fleet
-from tests.kubernetes.operator_process import OperatorProcess
+from tests.kubernetes.binaries import found
+from tests.kubernetes.control_plane import ControlPlane
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/sterna-operator"
@@ -69,6 +69,25 @@ def test_kubectl_installs_it_and_the_controllers_make_its_pods(full_plane: Contr
         assert checked["status"]["typeChecking"].get("expressionWarnings", []) == []
 
 
+def test_helm_takes_over_what_kubectl_has_applied_if_it_is_told_to(full_plane: ControlPlane) -> None:
+    """Whoever tried Sterna with the definitions alone goes on with the chart."""
+    full_plane.kubectl("apply", "--server-side", "-f", str(chart.DEPLOY / "crds"))
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        _helm_install(full_plane)
+    assert "cannot be imported" in refused.value.stderr
+    assert "STATUS: deployed" in _helm_install(full_plane, "--take-ownership")
+
+
+def _helm_install(plane: ControlPlane, *flags: str) -> str:
+    where = ("--kubeconfig", str(plane.kubeconfig), "--namespace", NAMESPACE, "--create-namespace")
+    program = found("helm")
+    if program is None:
+        pytest.skip("helm is not here; have it with: python -m tests.kubernetes.binaries helm")
+    command = [str(program), "upgrade", "--install", "sterna", str(chart.CHART), *where, *flags]
+    home = dict(os.environ, HELM_CACHE_HOME=str(plane.folder / "helm"), HELM_CONFIG_HOME=str(plane.folder / "helm"))
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=home).stdout
+
+
 def test_the_definitions_are_served(installed: ControlPlane) -> None:
     with installed.api() as api:
         kinds = [each["kind"] for each in api.get("/apis/sterna.dev/v1alpha1")["resources"]]
@@ -108,13 +127,13 @@ def _everything() -> set[Asked]:
 
 @pytest.mark.parametrize("who", list(Who), ids=lambda who: who.value)
 def test_an_account_may_do_what_the_table_says_and_nothing_else(installed: ControlPlane, who: Who) -> None:
-    everywhere, own = granted(USES, who, Scope.CLUSTER), granted(USES, who, Scope.OWN_NAMESPACE)
+    everywhere = granted(USES, who, Scope.CLUSTER)
+    own = [use for use in USES if use.who is who and use.scope is Scope.OWN_NAMESPACE]
     with installed.api() as api:
         assert {asked for asked in _everything() if _may(api, who, asked, "default")} == everywhere
-        lease = {asked for asked in _everything() if _may(api, who, asked, NAMESPACE, "sterna-operator")}
-        assert lease == everywhere | own
-        other = {asked for asked in own if _may(api, who, asked, NAMESPACE, "another")}
-        assert other <= {Asked("create", "coordination.k8s.io", "leases")}
+        for name in {use.only_name for use in own if use.only_name} | {"another"}:
+            may = granted([use for use in own if use.only_name in ("", name)], who)
+            assert {asked for asked in _everything() if _may(api, who, asked, NAMESPACE, name)} == everywhere | may
 
 
 # The fence.
@@ -276,71 +295,3 @@ def test_a_restart_of_the_server_leaves_the_fence_standing_and_others_alone(
         assert _create(admin, "of-an-administrator")
     assert not _create(b, "two")
     assert _create(a, "one")
-
-
-# What the operator really sends.
-
-ELSEWHERE = {
-    "pods": {"get", "patch"},  # a pod that is a job itself
-    "configmaps": {"create", "patch", "delete"},  # such a pod on its way
-    "pods/binding": {"create"},  # MPIJobs and plain pods
-    "pods/resize": {"patch"},  # shares
-    "events": {"patch"},  # the same event twice
-    "mpijobs": {"watch", "patch"},  # a kind that is not there is listed in vain, and not watched
-    "pytorchjobs": {"watch", "delete", "patch"},
-    "pytorchjobs/status": {"patch"},
-    "tfjobs": {"patch"},  # where the definition is Kubeflow's
-    "sharepods": {"watch", "create", "delete", "patch"},
-    "tokenreviews": {"create"},  # needs a monitor
-}
-"""What is granted and not asked for by the jobs below; the tests of those parts run with the same role."""
-
-
-@pytest.fixture(scope="module")
-def audited() -> Iterator[ControlPlane]:
-    for plane in running_plane(Parts(is_audited=True)):
-        _install(plane)
-        yield plane
-
-
-def _tf_job(name: str) -> Object:
-    container = {"name": "tensorflow", "image": "example.com/none:1", "resources": {"limits": {"cpu": "1"}}}
-    replica = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
-    spec = {"min-instances": 1, "max-instances": 1, "cleanPodPolicy": "All", "ttlSecondsAfterFinished": 0}
-    replicas = {"tfReplicaSpecs": {"PS": replica, "Worker": replica}}
-    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec | replicas}
-
-
-def _is_running(api: Api, pod: str) -> bool:
-    return bool((api.find(f"{PODS}/{pod}") or {}).get("status", {}).get("phase") == "Running")
-
-
-def _is_gone(api: Api, path: str) -> bool:
-    return api.find(path) is None
-
-
-def test_the_operator_asks_for_what_it_is_granted_and_for_all_of_it(audited: ControlPlane) -> None:
-    """With its own account, behind its own fence, on a server that writes down every request."""
-    jobs = {
-        "sterna.dev/v1alpha1/namespaces/default/trainingjobs": "one",
-        "kubeflow.org/v1/namespaces/default/tfjobs": "two",
-    }
-    flags = ("--identity=replica-a", f"--lease-namespace={NAMESPACE}", "--listen=127.0.0.1:0")
-    with audited.api() as admin, FakeNodes(audited.kubeconfig, fleet(2)) as nodes:
-        admin.create(_pod("replica-a", account="sterna-operator"), NAMESPACE)
-        login = audited.account(NAMESPACE, "sterna-operator", "replica-a")
-        with OperatorProcess(login, *flags) as operator:
-            admin.create({**_job("one"), "spec": _job("one")["spec"] | {"ttl": 0}})
-            admin.create(_tf_job("two"))
-            for path, name in jobs.items():
-                pod = f"{name}-worker-0"
-                until(functools.partial(_is_running, admin, pod), 60, f"that {pod} runs")
-                nodes.end(pod)
-                until(functools.partial(_is_gone, admin, f"/apis/{path}/{name}"), 60, f"the end of {name}")
-            operator.stop()
-    requests = [each for each in audited.requests() if each["user"]["username"] == ACCOUNT[Who.OPERATOR]]
-    refused = [each for each in requests if each["responseStatus"]["code"] == 403 and FENCE not in str(each)]
-    assert [(each["verb"], each["objectRef"]) for each in refused] == []
-    asked, may = of_audit(requests, ACCOUNT[Who.OPERATOR]), granted(USES, Who.OPERATOR)
-    assert asked <= may
-    assert {each for each in may - asked if each.verb not in ELSEWHERE.get(each.target, ())} == set()

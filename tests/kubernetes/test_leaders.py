@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,11 @@ from sterna.backends.kubernetes.kubeconfig import access_of
 from sterna.backends.kubernetes.leader import Leadership
 from sterna.backends.kubernetes.objects import Plain
 from sterna.backends.kubernetes.permissions import FENCE
+from tests.kubernetes.api import PATIENCE_SECONDS, until
 from tests.kubernetes.control_plane import ControlPlane
 
 NAMESPACE, LEASE, ACCOUNT = "sterna-system", "sterna-operator", "sterna-operator"
 INSTALLED = Path(__file__).resolve().parents[2] / "deploy" / "sterna.yaml"
-PATIENCE_SECONDS = 30.0
-MOST_TRIES = 200
 
 
 class Replica:
@@ -46,11 +46,14 @@ class Replica:
 
     def until_answered(self, status: int, prefix: str) -> Answer:
         """The fence hears of a new holder a moment after the Lease has changed."""
-        for number in range(MOST_TRIES):
-            answer = self.create(f"{prefix}-{number}")
-            if answer.status == status:
-                return answer
-        raise AssertionError(f"never {status}, but {answer}")
+        numbers = count()
+
+        def tried() -> Answer | None:
+            answer = self.create(f"{prefix}-{next(numbers)}")
+            return answer if answer.status == status else None
+
+        found: Answer = until(tried, what=f"an answer {status}")
+        return found
 
 
 @pytest.fixture(scope="module")

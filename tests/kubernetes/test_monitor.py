@@ -16,7 +16,7 @@ from sterna.backends.kubernetes.monitor.monitor import Options
 from sterna.backends.kubernetes.monitor.places import AGENT_VOLUME, Roots
 from sterna.backends.kubernetes.monitor.running import RunningMonitor, Surroundings, connected
 from sterna.backends.kubernetes.tokens import NOBODY, Tokens
-from tests.kubernetes.api import Api
+from tests.kubernetes.api import PATIENCE_SECONDS, Api
 from tests.kubernetes.control_plane import ControlPlane
 
 ACCOUNT = "default/sterna-monitor"
@@ -84,11 +84,11 @@ def test_what_a_pod_of_the_node_writes_reaches_the_operator(
     monitor = connected(Options("node-1", Roots(tmp_path, tmp_path / "logs")), around, str(plane.kubeconfig))
     thread = _started(monitor)
     try:
-        assert woken.wait(30)
+        assert woken.wait(PATIENCE_SECONDS)
         [batch] = service.heard.take()
     finally:
         monitor.stop()
-        thread.join(20)
+        thread.join()
         service.stop()
     [pod] = batch.pods
     assert (batch.node, pod.name, pod.uid, pod.reports[0].step) == ("node-1", "mnist-worker-0", uid, 7)

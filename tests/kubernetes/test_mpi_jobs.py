@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kubernetes.api import Object
-from tests.kubernetes.binaries import PROGRAMS, NotAvailable, module_folder, need
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.fake_nodes import fleet
-from tests.kubernetes.operated import MPI_JOBS, PODS, Operated, a_training_job, example, install, names_of, operated
+from tests.kubernetes.mpi_operator import mpi_operator
+from tests.kubernetes.operated import MPI_JOBS, PODS, Operated, a_training_job, example, names_of, operated
 
 GPUS = 4
 
@@ -18,16 +18,8 @@ GPUS = 4
 @pytest.fixture(scope="module")
 def cluster(scheduled_plane: ControlPlane) -> Iterator[Operated]:
     """Launchers are of the default scheduler, which must be there to bind them."""
-    try:
-        program, source = need("mpi-operator"), module_folder(PROGRAMS["mpi-operator"])
-    except NotAvailable as error:
-        pytest.skip(str(error))
-    with scheduled_plane.api() as api:
-        install(api, source / "manifests" / "base" / "kubeflow.org_mpijobs.yaml")
-    flags = ["-kubeConfig", str(scheduled_plane.kubeconfig), "-lock-namespace", "default"]
-    scheduled_plane.start_beside("mpi-operator", [str(program), *flags])
     labels = {"vodascheduler/accelerator": "a100"}
-    with operated(scheduled_plane, fleet(1, gpus=GPUS, labels=labels)) as cluster:
+    with mpi_operator(scheduled_plane), operated(scheduled_plane, fleet(1, gpus=GPUS, labels=labels)) as cluster:
         yield cluster
 
 
@@ -52,7 +44,7 @@ def _is_running(cluster: Operated, name: str) -> bool:
 def test_it_is_resumed_with_as_many_workers_as_there_is_room_for(cluster: Operated, job: Object) -> None:
     """VODA-58 to 63: suspended jobs are started; workers of the scheduler `sterna` are bound by Sterna."""
     names = [f"keras-worker-{index}" for index in range(4)]
-    cluster.until(lambda: workers(cluster) == names, "four workers", 120)
+    cluster.until(lambda: workers(cluster) == names, "four workers")
     now = cluster.job("keras", MPI_JOBS)
     assert now["spec"]["runPolicy"]["suspend"] is False
     assert now["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 4
@@ -60,22 +52,22 @@ def test_it_is_resumed_with_as_many_workers_as_there_is_room_for(cluster: Operat
 
 def test_it_is_scaled_in_place_when_others_come(cluster: Operated, job: Object) -> None:
     """VODA-64 to 70: the number of replicas changes, the workers that stay are the same pods."""
-    cluster.until(lambda: len(workers(cluster)) == 4, "four workers", 120)
+    cluster.until(lambda: len(workers(cluster)) == 4, "four workers")
     uid = cluster.api.get(f"{PODS}/keras-worker-0")["metadata"]["uid"]
     cluster.submit(a_training_job("rigid", workers=2))
-    cluster.until_running("rigid", 2, 120)
-    cluster.until(lambda: workers(cluster) == ["keras-worker-0", "keras-worker-1"], "two workers", 120)
+    cluster.until_running("rigid", 2)
+    cluster.until(lambda: workers(cluster) == ["keras-worker-0", "keras-worker-1"], "two workers")
     assert cluster.api.get(f"{PODS}/keras-worker-0")["metadata"]["uid"] == uid
 
 
 def test_it_waits_suspended_where_there_is_no_room(cluster: Operated) -> None:
     cluster.submit(a_training_job("full", workers=GPUS))
-    cluster.until_running("full", GPUS, 120)
+    cluster.until_running("full", GPUS)
     cluster.submit(example("mpijob"))
-    cluster.until(lambda: "sterna" in str(cluster.job("keras", MPI_JOBS)["metadata"]), "a word of Sterna's", 60)
+    cluster.until(lambda: "sterna" in str(cluster.job("keras", MPI_JOBS)["metadata"]), "a word of Sterna's")
     assert workers(cluster) == []
     assert cluster.job("keras", MPI_JOBS)["spec"]["runPolicy"]["suspend"] is True
     for index in range(GPUS):
         cluster.nodes.end(f"full-worker-{index}")
-    cluster.until(lambda: len(workers(cluster)) == 4, "four workers", 120)
+    cluster.until(lambda: len(workers(cluster)) == 4, "four workers")
     cluster.delete_all()

@@ -16,7 +16,6 @@ from tests.kubernetes.operator_process import OperatorProcess
 from tests.kubernetes.proxy import Proxy
 
 MOST_LIVES = 40
-LIFE_SECONDS = 40.0
 
 
 class Mortal:
@@ -37,7 +36,7 @@ class Mortal:
         """Killed and started again until something is so, and then for one life more without being disturbed."""
         while True:
             self._proxy.grant(1)
-            self.cluster.until(lambda: not self.operator.is_running or fact(), what, LIFE_SECONDS)
+            self.cluster.until(lambda: not self.operator.is_running or fact(), what)
             if fact():
                 break
             assert self.lives < MOST_LIVES, f"{what}: not after {self.lives} lives; writes: {self._proxy.writes}"
@@ -118,4 +117,4 @@ def test_a_job_gives_way_and_nothing_is_there_twice(mortal: Mortal) -> None:
 
     mortal.lives_until(is_so, "six and two workers")
     mortal.go_on()
-    until(lambda: cluster.phase("rigid") == "Running" and cluster.phase("elastic") == "Running", LIFE_SECONDS)
+    until(lambda: cluster.phase("rigid") == "Running" and cluster.phase("elastic") == "Running")

@@ -84,7 +84,7 @@ def running_of(cluster: Operated, job: str) -> list[str]:
 def test_an_elastic_pytorchjob_meets_at_its_worker_zero(cluster: Operated) -> None:
     install(cluster.api, kubeflow_definition("pytorchjobs"))
     cluster.submit(example("pytorchjob"))
-    cluster.until(lambda: len(cluster.pods("bert", "Running")) == 4, "four workers", 90)
+    cluster.until(lambda: len(cluster.pods("bert", "Running")) == 4, "four workers")
     worker = cluster.api.get(f"{PODS}/bert-worker-3")
     assert any("bert-worker-0" in str(value) for value in environment(worker).values())
     for index in range(4):
@@ -100,7 +100,7 @@ def test_a_serving_pod_gets_room_from_jobs_that_have_more_than_their_least(clust
     pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "2"}}
     pod["spec"]["schedulerName"] = "nobody"  # binds it below, as its own scheduler would
     cluster.submit(pod)
-    cluster.until(lambda: len(cluster.pods("elastic")) <= 10, "room for it", 90)
+    cluster.until(lambda: len(cluster.pods("elastic")) <= 10, "room for it")
     taken: dict[str, int] = {}
     for node in nodes_of(cluster.pods("elastic")):
         taken[node] = taken.get(node, 0) + 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kubernetes.api import Api, until
+from tests.kubernetes.api import PATIENCE_SECONDS, Api, until
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.fake_nodes import FakeNodes, fleet
 from tests.kubernetes.operated import JOBS, PODS, Operated, a_training_job, install, names_of
@@ -14,8 +14,6 @@ from tests.kubernetes.operator_process import OperatorProcess
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-TAKEOVER_SECONDS = 20.0
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -73,8 +71,8 @@ def test_a_server_that_comes_back_with_an_empty_memory_finds_the_operator_at_wor
         plane.start_api_server()
         api.create(a_training_job("after"))
         until(lambda: runs(api, "after"), PATIENCE_SECONDS, "the job after")
-        pods = names_of(api.items(PODS))
-        assert pods == ["after-worker-0", "before-worker-0", "before-worker-1"]
+        pods = ["after-worker-0", "before-worker-0", "before-worker-1"]
+        until(lambda: names_of(api.items(PODS)) == pods, what="the second worker of the job before")
         assert operator.is_running
 
 

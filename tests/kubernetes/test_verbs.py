@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.kubernetes.binaries import need
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.fake_nodes import FakeNodes, Habits, fleet
-from tests.kubernetes.operated import JOBS, ROOT, Operated, a_training_job, install, nodes_of
+from tests.kubernetes.operated import JOBS, ROOT, STEADY, Operated, a_training_job, install, nodes_of
 from tests.kubernetes.operator_process import OperatorProcess
 from tests.unit.cli.conftest import Run
 
@@ -28,7 +29,7 @@ def with_logs(full_plane: ControlPlane) -> Iterator[Operated]:
     with full_plane.api() as api:
         install(api)
         nodes = FakeNodes(full_plane.kubeconfig, fleet(2, gpus=4), Habits(has_logs=True))
-        with nodes, OperatorProcess(full_plane.kubeconfig) as operator:
+        with nodes, OperatorProcess(full_plane.kubeconfig, *STEADY) as operator:
             cluster = Operated(full_plane, nodes, operator, api)
             cluster.until(lambda: operator.leads, "an operator that leads")
             yield cluster
@@ -65,7 +66,7 @@ def test_a_job_from_its_creation_to_its_end(sterna: Sterna, lab: Operated, tmp_p
     job = a_training_job("a", workers="1:2", fake={"log": "step 1\nstep 2\n", "run_seconds": 3600})
     run = sterna("create", "-f", written(tmp_path, job), "-q")
     assert (run.code, run.out, run.err) == (0, "a\n", "")
-    assert sterna("wait", "a", "--for=running", "--timeout", "60").code == 0
+    assert sterna("wait", "a", "--for=running", "--timeout", "180").code == 0
     lab.until_running("a", 2)
     (row,) = sterna("get", "jobs", "-o", "json").document
     assert (row["name"], row["state"], row["workers"], row["kind"]) == ("a", "running", 2, "TrainingJob")
@@ -78,10 +79,10 @@ def test_a_job_from_its_creation_to_its_end(sterna: Sterna, lab: Operated, tmp_p
     assert (document["state"], document["story"][0]["event"]) == ("runs", "submitted")
     for index in range(2):
         lab.nodes.end(f"a-worker-{index}")
-    assert sterna("wait", "a", "--for=completed", "--timeout", "60").code == 0
+    assert sterna("wait", "a", "--for=completed", "--timeout", "180").code == 0
     assert sterna("get", "jobs").out.splitlines()[1].split()[1] == "Completed"
     assert sterna("delete", "a").out == "a is deleted.\n"
-    assert sterna("wait", "a", "--for=deleted", "--timeout", "60").code in (0, 2)  # it may be gone already
+    assert sterna("wait", "a", "--for=deleted", "--timeout", "180").code in (0, 2)  # it may be gone already
 
 
 def _with_events(sterna: Sterna) -> str:
@@ -146,6 +147,6 @@ def test_kubectl_finds_its_plugin(lab: Operated, tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT / "src"),
         "KUBECONFIG": str(lab.plane.kubeconfig),
     }
-    command = ["kubectl", "sterna", "get", "jobs", "--namespace", "default"]
+    command = [str(need("kubectl")), "sterna", "get", "jobs", "--namespace", "default"]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[1].split()[:2] == ["a", "Running"]

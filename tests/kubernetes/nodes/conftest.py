@@ -8,8 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kubernetes.binaries import NotAvailable
+from tests.kubernetes.control_plane import DidNotStart
 from tests.kubernetes.nodes.apart import what_is_missing
 from tests.kubernetes.nodes.machines import Machines
+from tests.kubernetes.nodes.training import give_gpus
+from tests.kubernetes.operated import install
 
 
 @pytest.fixture(scope="session")
@@ -20,9 +23,21 @@ def machines() -> Iterator[Machines]:
     try:
         started = Machines(2, lambda what: print(f"  {what}", file=sys.stderr, flush=True))
         started.start()
+    except DidNotStart:
+        raise
     except NotAvailable as error:
         pytest.skip(str(error))
     try:
         yield started
     finally:
         started.close()
+
+
+@pytest.fixture(scope="session")
+def labelled(machines: Machines) -> Machines:
+    """Each node says that it has two GPUs, which nothing here looks for."""
+    with machines.plane.api() as api:
+        install(api)
+        for name in machines.names:
+            give_gpus(api, name)
+    return machines

@@ -23,6 +23,8 @@ from tests.kubernetes.nodes.apart import what_is_missing
 
 PAUSE, PYTHON = "sterna.local/pause:1", "sterna.local/python:1"
 RELEASE, PACKAGES = "bookworm", "python3"
+PYTHON_VERSION = (3, 11)
+"""Of that release."""
 _LEFT_OUT = (
     "var/cache/apt/*",
     "var/lib/apt/lists/*",

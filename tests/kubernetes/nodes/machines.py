@@ -28,7 +28,6 @@ from tests.kubernetes.nodes.node_init import HIERARCHIES, Machine, address_of
 ROOT = Path(__file__).resolve().parents[3]
 SERVER = "10.200.0.1"
 BRIDGE = "br0"
-READY_SECONDS = 90.0
 _COREDNS = """\
 .:53 {{
   bind {server}
@@ -53,7 +52,10 @@ class Machines:
         """A folder that all nodes see, as a network file system would be."""
         self.shared.mkdir()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.plane = ControlPlane(Parts(has_controllers=True, has_scheduler=True, address=SERVER))
+        found_by_pods = ("--endpoint-reconciler-type=lease",)
+        self.plane = ControlPlane(
+            Parts(has_controllers=True, has_scheduler=True, address=SERVER, api_flags=found_by_pods)
+        )
 
     def __enter__(self) -> Machines:
         self.start()
@@ -74,7 +76,7 @@ class Machines:
             for name in self.names:
                 self.boot(name)
             with self.plane.api() as api:
-                until(lambda: all(is_ready(api, name) for name in self.names), READY_SECONDS, "the nodes' readiness")
+                until(lambda: all(is_ready(api, name) for name in self.names), what="the nodes' readiness")
         except BaseException:
             self.close()
             raise

@@ -1,0 +1,214 @@
+"""What the operator and a monitor really ask for, each with its own account, on a server that writes it all down.
+
+Nothing that is asked is refused, and nothing is granted that is not asked for. One cluster sees a job of every kind
+from its submission to its end; fake nodes run the pods, Kubeflow's MPI operator carries out what is its own. KubeShare
+is not there.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sterna.backends.kubernetes.kubeconfig import access_of
+from sterna.backends.kubernetes.monitor.monitor import Options
+from sterna.backends.kubernetes.monitor.places import AGENT_VOLUME, Roots
+from sterna.backends.kubernetes.monitor.running import Surroundings, connected
+from sterna.backends.kubernetes.permissions import FENCE, USES, Who
+from tests.deploy import chart
+from tests.deploy.chart import NAMESPACE
+from tests.deploy.permissions import granted, of_audit
+from tests.kubernetes.api import Api, Object, until
+from tests.kubernetes.binaries import KUBEFLOW, NotAvailable, module_folder
+from tests.kubernetes.conftest import running_plane
+from tests.kubernetes.control_plane import ControlPlane, Parts
+from tests.kubernetes.fake_nodes import FakeNodes, fleet
+from tests.kubernetes.mpi_operator import mpi_operator
+from tests.kubernetes.operated import (
+    JOBS,
+    MPI_JOBS,
+    PODS,
+    PYTORCH_JOBS,
+    STEADY,
+    TF_JOBS,
+    Operated,
+    a_training_job,
+    example,
+    install,
+    nodes_of,
+)
+from tests.kubernetes.operator_process import OperatorProcess
+
+ELSEWHERE = {"sharepods": {"watch", "create", "delete", "patch"}}
+"""What is granted and not asked for below: a kind that is not there is listed in vain."""
+ACCOUNT = {who: f"system:serviceaccount:{NAMESPACE}:sterna-{who.value}" for who in Who}
+FLAGS = (f"--lease-namespace={NAMESPACE}", "--share=growth:interval=1")
+NODES = 3
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    yield from running_plane(Parts(has_controllers=True, has_scheduler=True, is_audited=True))
+
+
+@pytest.fixture(scope="module")
+def cluster(plane: ControlPlane) -> Iterator[Operated]:
+    """The operator has the account and the name of a pod of its Deployment, so that the fence lets it through."""
+    try:
+        kubeflow = module_folder(KUBEFLOW) / "manifests" / "base" / "crds"
+    except NotAvailable as error:
+        pytest.skip(str(error))
+    with plane.api() as api, mpi_operator(plane):
+        install(api, chart.ONE_FILE)
+        install(api, *(kubeflow / f"kubeflow.org_{kind}.yaml" for kind in ("tfjobs", "pytorchjobs")))
+        nodes = fleet(NODES, gpus=4, labels={"vodascheduler/accelerator": "a100"})
+        with FakeNodes(plane.kubeconfig, nodes) as fakes:
+            name = until(functools.partial(_replica, api), what="a pod of the operator's Deployment")
+            login = plane.account(NAMESPACE, "sterna-operator", name)
+            with OperatorProcess(login, f"--identity={name}", *STEADY, *FLAGS) as operator:
+                cluster = Operated(plane, fakes, operator, api)
+                cluster.until(lambda: operator.leads, "an operator that leads")
+                yield cluster
+
+
+def _replica(api: Api) -> str:
+    pods = api.items(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.io/component=operator")
+    return next((pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"), "")
+
+
+def test_everything_that_is_granted_is_asked_for_and_nothing_else(cluster: Operated, tmp_path: Path) -> None:
+    _run_a_job_that_fails_twice(cluster)
+    _run_kubeflows_kinds(cluster)
+    _run_an_mpi_job(cluster)
+    _move_a_plain_pod_to_one_node_and_on_the_way_to_another(cluster)
+    with _monitor(cluster, "node-0000", tmp_path):
+        _run_a_job_that_stops_improving(cluster, "node-0000", tmp_path)
+    cluster.operator.stop()
+    for who in Who:
+        requests = [each for each in cluster.plane.requests() if each["user"]["username"] == ACCOUNT[who]]
+        refused = [each for each in requests if each["responseStatus"]["code"] == 403 and FENCE not in str(each)]
+        assert [(each["verb"], each["objectRef"]) for each in refused] == []
+        asked, may = of_audit(requests, ACCOUNT[who]), granted(USES, who)
+        assert asked <= may
+        assert {each for each in may - asked if each.verb not in ELSEWHERE.get(each.target, ())} == set()
+
+
+def _run_a_job_that_fails_twice(cluster: Operated) -> None:
+    """The same words twice are one event that is counted on; a job without a time to live is deleted."""
+    cluster.submit(a_training_job("fails", ttl=0, restartPolicy="OnFailure"))
+    for _ in range(2):
+        (pod,) = cluster.until_running("fails", 1)
+        cluster.nodes.end("fails-worker-0", exit_code=1)
+        cluster.until(functools.partial(_is_another, cluster, "fails-worker-0", pod), "another pod")
+    cluster.until_running("fails", 1)
+    cluster.nodes.end("fails-worker-0")
+    _until_gone(cluster, f"{JOBS}/fails")
+
+
+def _is_another(cluster: Operated, name: str, pod: Object) -> bool:
+    found = cluster.api.find(f"{PODS}/{name}")
+    return found is not None and found["metadata"]["uid"] != pod["metadata"]["uid"]
+
+
+def _run_kubeflows_kinds(cluster: Operated) -> None:
+    for kind, name, path in (
+        ("tfjob-under-kubeflow", "digits-annotated", TF_JOBS),
+        ("pytorchjob", "bert", PYTORCH_JOBS),
+    ):
+        job = example(kind)
+        job["spec"]["runPolicy"] = {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 0}
+        cluster.submit(job)
+        cluster.until(functools.partial(_are_running, cluster, name), f"all pods of {name}")
+        for index in range(4):
+            cluster.nodes.end(f"{name}-worker-{index}")
+        _until_gone(cluster, f"{path}/{name}")
+
+
+def _are_running(cluster: Operated, job: str) -> bool:
+    return len(cluster.pods(job, "Running")) >= 4
+
+
+def _run_an_mpi_job(cluster: Operated) -> None:
+    cluster.submit(example("mpijob"))
+    cluster.until(lambda: _is_running(cluster, "keras-worker-0"), "a worker that Sterna has bound")
+    cluster.api.remove(f"{MPI_JOBS}/keras")
+    cluster.until(lambda: cluster.api.find(f"{PODS}/keras-worker-0") is None, "the end of its workers")
+
+
+def _is_running(cluster: Operated, name: str) -> bool:
+    return bool((cluster.api.find(f"{PODS}/{name}") or {}).get("status", {}).get("phase") == "Running")
+
+
+def _move_a_plain_pod_to_one_node_and_on_the_way_to_another(cluster: Operated) -> None:
+    """It takes its time to stop, so that the second wish meets the record of the first."""
+    pod = example("pod")
+    del pod["spec"]["volumes"], pod["spec"]["containers"][0]["volumeMounts"]
+    pod["spec"]["nodeName"] = "node-0000"
+    pod["metadata"]["annotations"] = {"fake/stop-seconds": "5"}
+    cluster.submit(pod)
+    record = "/api/v1/namespaces/default/configmaps/sterna-move-job1"
+    cluster.until(lambda: _is_running(cluster, "job1"), "the pod")
+    for node in ("node-0001", "node-0002"):
+        wish = {"metadata": {"annotations": {"sterna.dev/migrate-to": node}}}
+        cluster.api.patch(f"{PODS}/job1", wish)
+        cluster.until(functools.partial(_names, cluster, record, node), f"a record that names {node}")
+    cluster.until(lambda: _is_running(cluster, "job1") and _is_on(cluster, "job1", "node-0002"), "the pod elsewhere")
+    _until_gone(cluster, record)
+    cluster.api.remove(f"{PODS}/job1", gracePeriodSeconds=0)
+
+
+def _names(cluster: Operated, record: str, node: str) -> bool:
+    return bool((cluster.api.find(record) or {}).get("data", {}).get("node") == node)
+
+
+def _is_on(cluster: Operated, pod: str, node: str) -> bool:
+    return bool(cluster.api.get(f"{PODS}/{pod}")["spec"].get("nodeName") == node)
+
+
+@contextmanager
+def _monitor(cluster: Operated, node: str, folder: Path) -> Iterator[None]:
+    plane = cluster.plane
+    token = access_of(str(plane.account(NAMESPACE, "sterna-monitor", audiences=("sterna",)))).token
+    (folder / "token").write_text(str(token), encoding="utf-8")
+    around = Surroundings("127.0.0.1:0", lease_namespace=NAMESPACE, token_file=folder / "token")
+    login = plane.account(NAMESPACE, "sterna-monitor")
+    monitor = connected(Options(node, Roots(folder, folder / "logs")), around, str(login))
+    thread = threading.Thread(target=monitor.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        monitor.stop()
+        thread.join()
+
+
+def _run_a_job_that_stops_improving(cluster: Operated, node: str, folder: Path) -> None:
+    """Without devices, on a node of which a monitor tells: it leaves its CPUs to others."""
+    job = a_training_job("flat", gpus=0)
+    job["spec"]["template"]["spec"] = {"nodeSelector": {"kubernetes.io/hostname": node}}
+    cluster.submit(job)
+    (pod,) = cluster.until_running("flat", 1)
+    assert nodes_of([pod]) == [node]
+    volume = folder / "pods" / pod["metadata"]["uid"] / "volumes" / "kubernetes.io~empty-dir" / AGENT_VOLUME
+    volume.mkdir(parents=True)
+    now = time.time()
+    reports = [{"t": now - 60 + step, "step": step + 1, "total": 1000, "metrics": {"loss": 0.5}} for step in range(60)]
+    (volume / "progress.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in reports), encoding="utf-8")
+    asked = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+    cluster.until(lambda: _cpu(cluster, "flat-worker-0") != asked, "another weight")
+    cluster.api.remove(f"{JOBS}/flat")
+
+
+def _cpu(cluster: Operated, pod: str) -> str:
+    return str(cluster.api.get(f"{PODS}/{pod}")["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+
+
+def _until_gone(cluster: Operated, path: str) -> None:
+    cluster.until(lambda: cluster.api.find(path) is None, f"the end of {path}")

@@ -137,6 +137,23 @@ def test_a_large_gang_is_looked_at_for_many_of_its_pods_at_once() -> None:
     assert entry.looked_at > at
 
 
+def test_who_came_first_in_a_second_goes_first_whatever_its_name_also_for_the_next_operator() -> None:
+    cluster = a_cluster(1, 4)
+    cluster.run(1.0 - cluster.kube.now % 1.0)
+    cluster.submit("last-by-name", 4, seconds=100.0)
+    cluster.run(0.4)
+    created = [cluster.submit("a-later-one", 4)["metadata"]["creationTimestamp"]]
+    cluster.run(0.5)
+    created += [each["metadata"]["creationTimestamp"] for each in cluster.kube.items(TRAINING_JOBS)]
+    assert len(set(created)) == 1
+    cluster.run(10.0)
+    cluster.crash()
+    cluster.run(10.0)
+    assert status_of(cluster, "last-by-name")["phase"] == "Running"
+    assert {pod["metadata"]["name"] for pod in cluster.pods()} == {f"last-by-name-worker-{index}" for index in range(4)}
+    assert writes(cluster, verb=Verb.DELETE) == []
+
+
 def test_what_runs_elsewhere_takes_room_and_gives_it_back() -> None:
     """DRAGON-18: somebody else's pod, with nothing but limits (DRAGON-19)."""
     cluster = a_cluster(1, 4)

@@ -46,6 +46,9 @@ from sterna.errors import UserError
 from sterna.model.cluster import NOWHERE, Home, Shape
 from sterna.model.snapshot import NEVER
 
+_WITHIN_SECOND = 0.999
+"""The latest that something comes in the second in which it was created."""
+
 Clock = Callable[[], float]
 
 
@@ -250,9 +253,10 @@ class World:
         status = status_in(seen) if isinstance(seen, JobObject) else {}
         memory = memory_in(meta.annotations, status)
         if memory.enqueued_at is None:
-            memory.enqueued_at = submitted.submitted_at
+            memory.enqueued_at = self._seen_at(submitted.submitted_at)
         elif submitted.carrier is Carrier.POD:
-            submitted = as_asked(replace(submitted, submitted_at=memory.enqueued_at), memory)  # a move makes it anew
+            submitted = as_asked(submitted, memory)
+        submitted = replace(submitted, submitted_at=memory.enqueued_at)  # also of a pod that a move made anew
         job = KubeJob(self.jobs.next_key(), submitted, memory, meta.version, status=status)
         job.is_deleting = meta.deletion_timestamp is not None
         entry = Entry(job, self._shape(submitted))
@@ -274,6 +278,10 @@ class World:
         self.reindex(entry)
         if entry.stage is Stage.ENDED:
             self.rest(entry)
+
+    def _seen_at(self, created_at: float) -> float:
+        """When an object came that is new: the server tells the second, and whoever came first in it goes first."""
+        return created_at + min(max(self.clock() - created_at, 0.0), _WITHIN_SECOND)
 
     def _has_ended(self, entry: Entry) -> bool:
         """Whether its status says so, though its memory does not: the two may be written one after the other."""

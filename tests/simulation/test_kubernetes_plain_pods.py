@@ -222,3 +222,39 @@ def test_a_pod_deleted_by_its_user_in_its_new_place_stays_gone_through_a_crash(m
     cluster.run(30.0)
     assert cluster.pods() == []
     assert cluster.kube.items(CONFIG_MAPS) == []
+
+
+@pytest.mark.parametrize("is_stopped_between", [False, True])
+def test_another_pod_that_its_user_makes_under_the_name_of_one_that_waits_is_let_run(is_stopped_between: bool) -> None:
+    cluster = a_cluster()
+    cluster.start()
+    a_plain_pod(cluster, "job1", "node-0", 1000.0, which="old")
+    cluster.run(5.0)
+    move(cluster, "job1", 1)
+    while cluster.kube.find(PODS, "job1") is not None:
+        cluster.run(0.001)
+    uid = a_plain_pod(cluster, "job1", "node-0", 60.0, which="new")["metadata"]["uid"]
+    if is_stopped_between:
+        cluster.crash(0.3)
+    cluster.run(30.0)
+    pod = cluster.kube.get(PODS, "job1")
+    assert (pod["metadata"]["uid"], pod["status"]["phase"]) == (uid, "Running")
+    assert cluster.kube.items(CONFIG_MAPS) == []
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.2, 0.4, 0.5])
+def test_after_a_crash_in_one_move_a_pod_that_its_user_deletes_in_the_next_stays_gone(moment: float) -> None:
+    cluster = a_cluster(0, SLOW)
+    cluster.start()
+    first = a_plain_pod(cluster, "job1", "node-0", 10_000.0)["metadata"]["uid"]
+    cluster.run(5.0)
+    move(cluster, "job1", 1)
+    while (cluster.kube.find(PODS, "job1") or {"metadata": {"uid": first}})["metadata"]["uid"] == first:
+        cluster.run(0.01)
+    cluster.crash(0.3)
+    cluster.run(20.0)
+    move(cluster, "job1", 0)
+    cluster.run(moment)
+    cluster.kube.delete(PODS, "job1")
+    cluster.run(30.0)
+    assert cluster.kube.find(PODS, "job1") is None

@@ -3,7 +3,7 @@ before their job, nodes that were lost, and news that cannot be taken in."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -243,6 +243,20 @@ def test_one_job_that_cannot_be_looked_at_does_not_keep_the_others_from_going_on
     cluster.run(60)
     assert cluster.phases() == {"good": "Succeeded", "odd": "Succeeded"}
     assert mishaps == ["anything"]
+
+
+def test_one_job_that_cannot_be_told_of_does_not_keep_the_others_from_being_told_of() -> None:
+    cluster = a_cluster()
+    cluster.submit("odd", 1, seconds=LONG)
+    cluster.submit("good", 1, seconds=LONG)
+    assert cluster.operator is not None
+    backend, mishaps = cluster.operator.backend, list[Exception]()
+    backend.on_mishap = mishaps.append
+    cluster.run(0.2)
+    entry_of(cluster, "odd").job.memory.enqueued_at = cast(float, "no time at all")
+    cluster.run(10)
+    assert cluster.phases()["good"] == "Running"
+    assert mishaps
 
 
 def test_a_service_is_deleted_by_its_uid_and_again_if_that_was_refused() -> None:

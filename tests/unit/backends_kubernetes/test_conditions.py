@@ -63,6 +63,13 @@ def test_the_last_condition_is_the_state_that_kubeflows_columns_show(phases: lis
     assert found[-1]["status"] == "True"
 
 
+def test_a_condition_that_somebody_else_wrote_by_halves_does_no_harm() -> None:
+    assert types(after([{"type": "Theirs", "status": "?"}, {"type": "Half"}], Phase.RUNNING, 1.0)[2:])[-1] == (
+        "Running",
+        "True",
+    )
+
+
 def test_conditions_follow_a_job_from_created_to_succeeded() -> None:
     """DRAGON-8."""
     found = after([], Phase.STARTING, 10.0)

@@ -12,6 +12,7 @@ import pytest
 from sterna.backends.kubernetes import connections
 from sterna.backends.kubernetes.connections import Connections, NoReplyError, NotConnectedError, Outcome, Request
 from sterna.backends.kubernetes.replies import Stream
+from sterna.backends.kubernetes.ways import Way
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 LAST = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
@@ -162,6 +163,47 @@ def test_a_request_that_finds_no_server_was_not_sent() -> None:
             await exchanged(kept)
 
     asyncio.run(whole())
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:99999", "http://127.0.0.1:808o", "http://kube..example"])
+def test_whoever_asks_by_a_way_that_cannot_be_hears_of_it(proxy: str) -> None:
+    async def outcome() -> None:
+        kept = Connections("http://127.0.0.1:9", None, proxy=proxy)
+        with pytest.raises(NotConnectedError):
+            await exchanged(kept)
+        kept.close()
+
+    asyncio.run(outcome())
+
+
+def test_a_request_that_nobody_waits_for_any_more_is_not_sent() -> None:
+    async def asked() -> list[bytes]:
+        async with served(lambda number: OK) as (server, kept):
+            with pytest.raises(NoReplyError):
+                await kept.exchange(Request("GET", "/late"), 0.0)
+            await exchanged(kept, "/next")
+            return server.asked
+
+    assert [head.split()[1] for head in asyncio.run(asked())] == [b"/next?fieldManager=sterna"]
+
+
+def test_a_request_whose_connection_is_being_opened_hears_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def outcome() -> None:
+        is_opening = asyncio.Event()
+
+        async def open_never(way: Way, protocol: asyncio.Protocol) -> None:
+            is_opening.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(Way, "open", open_never)
+        kept = Connections("http://127.0.0.1:9", None)
+        asked = asyncio.create_task(exchanged(kept))
+        await is_opening.wait()
+        kept.close()
+        with pytest.raises(NotConnectedError):
+            await asked
+
+    asyncio.run(outcome())
 
 
 def test_what_is_followed_is_told_as_it_comes_and_its_connection_is_kept() -> None:

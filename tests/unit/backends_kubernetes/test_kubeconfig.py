@@ -106,6 +106,10 @@ def test_in_a_pod_its_service_account_is_used(tmp_path: Path, host: str, server:
     assert access.token_file == str(tmp_path / "token")
 
 
+def _cluster(**cluster: Any) -> dict[str, Any]:
+    return a_config(clusters=[{"name": "c", "cluster": cluster}])
+
+
 def _user(**user: Any) -> dict[str, Any]:
     return a_config(users=[{"name": "u", "user": user}])
 
@@ -119,6 +123,12 @@ def _user(**user: Any) -> dict[str, Any]:
         pytest.param(a_config(users=[]), "", "names the user 'u', which is not in", id="no such user"),
         pytest.param(a_config(users=[{"name": "u", "user": 3}]), "", "user 'u' in .* is no mapping", id="odd user"),
         pytest.param(a_config(clusters=[{"name": "c", "cluster": {}}]), "", "has no server address", id="no server"),
+        pytest.param(
+            _cluster(server="https://h:64430000"), "", "The server https://h:64430000 .* is no address", id="port"
+        ),
+        pytest.param(
+            _cluster(server="https://h", **{"proxy-url": "http://p:x"}), "", "The proxy-url http://p:x", id="proxy"
+        ),
         pytest.param(a_config(clusters="c"), "", "'clusters' in .* is no list", id="no list"),
         pytest.param("a: [", "", "is not YAML", id="no YAML"),
         pytest.param("- a", "", "is no mapping", id="a list"),

@@ -294,7 +294,7 @@ class KubernetesBackend:
                 errand(now)
             self._keep_time(now)
             self._reconcile()
-            self._outgoing += self.teller.writes(now)
+            self._outgoing += self.teller.writes(now, self.on_mishap)
             self._send()
 
     def _take_in(self) -> None:

@@ -82,7 +82,7 @@ class _NotSent(Exception):  # noqa: N818  (not an error of ours: what became of 
     """There was no connection, so nothing was done."""
 
 
-class _NoReply(Exception):  # noqa: N818
+class _NoReply(Exception):  # noqa: N818  (the same)
     """It was sent, and what became of it is unknown."""
 
 
@@ -107,6 +107,7 @@ class Client:
         self._connections = Connections(access.server, tls_of(access), access.server_name, access.proxy)
         self._show_ourselves()
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._note_failed_callback)
         self._thread = threading.Thread(target=self._run, name="api-client", daemon=True)
         self._thread.start()
         self._wait_for(self._open(), _CLOSE_SECONDS)
@@ -198,6 +199,12 @@ class Client:
     def _note_bug(self, error: BaseException) -> None:
         self._failure = error
         self._wake()
+
+    def _note_failed_callback(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something that the loop called has failed, which nobody else would hear of."""
+        loop.default_exception_handler(context)
+        if isinstance(error := context.get("exception"), Exception) and not isinstance(error, OSError):
+            self._note_bug(error)
 
     async def _renew(self) -> None:
         """Tokens in files and those of login programs grow old."""
@@ -416,8 +423,8 @@ class Client:
             reply = await self._connections.follow(request, Stream(opened, take), _WATCH_SILENCE_SECONDS)
         except NotConnectedError as error:
             raise self._not_sent(error.cause) from None
-        except NoReplyError:
-            return False  # it broke off; the next one says whether that is trouble
+        except NoReplyError:  # it broke off; the next one says whether that is trouble
+            return self._loop.time() - began > _SETTLED_SECONDS
         if reply.status != 200:
             self._note_trouble("")
             self._tell(reflector.refused(reply.status, reply.body))

@@ -152,4 +152,4 @@ def _with(conditions: Conditions, type_: str, holds: bool, reason: str, message:
 
 def _holding_last(conditions: Conditions) -> Conditions:
     """Kubeflow's definitions show the last condition as the state of a job."""
-    return sorted(conditions, key=lambda each: each["status"] == "True")
+    return sorted(conditions, key=lambda each: each.get("status") == "True")

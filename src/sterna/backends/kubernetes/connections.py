@@ -59,6 +59,8 @@ class _Call(NamedTuple):
     then: Then
     silence_seconds: float
     stream: Stream | None = None
+    heard: asyncio.Future[Outcome] | None = None
+    """Who waits for it, if anybody does."""
 
 
 class _Connection(asyncio.Protocol):
@@ -124,8 +126,9 @@ class _Connection(asyncio.Protocol):
 
     def _finish(self, reply: Reply) -> None:
         then, self._then = self._then, None
-        if reply.is_last and self._transport is not None:
-            self._transport.abort()
+        transport = self._transport
+        if transport is not None and (reply.is_last or transport.get_write_buffer_size()):
+            transport.abort()  # nothing more comes, or it was answered before all of it was sent
         self._on_free(self)  # before: whoever hears of the reply may have more to send
         if then is not None:
             then(reply)
@@ -164,7 +167,7 @@ class Connections:
     async def exchange(self, request: Request, seconds: float) -> Reply:
         """One request that is waited for, so long at most."""
         heard: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._send(_Call(self._written(request), partial(_hear, heard), seconds))
+        self._send(_Call(self._written(request), partial(_hear, heard), seconds, heard=heard))
         try:
             async with asyncio.timeout(seconds):
                 return _succeeded(await heard)
@@ -174,7 +177,7 @@ class Connections:
     async def follow(self, request: Request, stream: Stream, silence_seconds: float) -> Reply:
         """One request whose reply is told as it comes; the reply at its end, or a refusal."""
         heard: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._send(_Call(self._written(request), partial(_hear, heard), silence_seconds, stream))
+        self._send(_Call(self._written(request), partial(_hear, heard), silence_seconds, stream, heard))
         return _succeeded(await heard)
 
     def close(self) -> None:
@@ -202,13 +205,19 @@ class Connections:
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 await self._way.open(connection)
-        except (OSError, TimeoutError) as error:
+        except asyncio.CancelledError:
+            call.then(NotConnectedError(ConnectionAbortedError("the connection was closed")))
+            raise
+        except Exception as error:  # also an address that is none: whoever waits must hear of it
             call.then(NotConnectedError(error))
             return
         self._all.add(connection)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
-        connection.send(call)
+        if call.heard is not None and call.heard.done():  # nobody waits any more
+            self._idle.append(connection)
+        else:
+            connection.send(call)
 
     def _note_free(self, connection: _Connection) -> None:
         """It is done with its request, or is no more."""

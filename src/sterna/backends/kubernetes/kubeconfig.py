@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -181,6 +182,15 @@ def _from_files(files: Sequence[Path], context: str) -> Access:
     return _with_user(access, merged.part("users", str(chosen.values["user"]), by), merged)
 
 
+def _is_address(written: str) -> bool:
+    """Whether host and port can be told, if anything is written at all."""
+    try:
+        address = urlsplit(written)
+        return not written or (bool(address.hostname) and address.port != 0)
+    except ValueError:
+        return False
+
+
 def _of_cluster(cluster: _Entry, namespace: str, context: str, where: str) -> Access:
     values = cluster.values
     server = str(values.get("server") or "").rstrip("/")
@@ -188,6 +198,12 @@ def _of_cluster(cluster: _Entry, namespace: str, context: str, where: str) -> Ac
         raise UserError(
             f"The cluster of the context '{context}' in {where} has no server address (https://..); add it."
         )
+    for name, address in (("server", server), ("proxy-url", str(values.get("proxy-url") or ""))):
+        if not _is_address(address):
+            raise UserError(
+                f"The {name} {address} of the context '{context}' in {where} is no address; "
+                "write it as https://HOST:PORT."
+            )
     return Access(
         server=server,
         authority=_bytes(cluster, "certificate-authority", where),

@@ -217,9 +217,10 @@ class Leadership:
 
     def _is_ours_to_take(self, now: float) -> bool:
         """It is free, it is ours (from before this container restarted), or its holder has been still for too long."""
-        if self._lease is None:
+        lease = self._lease
+        if lease is None:
             return True
-        spec = self._lease.spec
+        spec = lease.spec
         if not spec.holder_identity or spec.holder_identity == self.identity:
             return True
         return not self._has_led and now >= self._free_at
@@ -227,7 +228,8 @@ class Leadership:
     @property
     def _free_at(self) -> float:
         """When a Lease that is not renewed becomes anybody's."""
-        seconds = self._lease.spec.lease_duration_seconds if self._lease is not None else None
+        lease = self._lease  # which the leader's own thread may replace meanwhile
+        seconds = lease.spec.lease_duration_seconds if lease is not None else None
         return self._changed_at + (seconds or self._terms.lease)
 
     def _write(self, began: float) -> bool:

@@ -46,6 +46,8 @@ class PodCarrier:
             self._ended(entry, entry.former, now)
         if entry.stage is not Stage.ACTIVE or entry.job.is_deleting:
             return self._let_go(entry, pod)
+        if pod is not None and entry.record is not None and not entry.record.is_about(pod.uid, str(pod.attempt)):
+            return [] if entry.under_way else [self._forgotten(entry)]  # another one of that name
         if pod is not None:
             note_saved(entry.job.memory, pod, now)
             if not entry.seats and pod.node and entry.record is None and not pod.is_deleting:

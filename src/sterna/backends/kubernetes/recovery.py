@@ -47,7 +47,7 @@ def _resume(world: World, entry: Entry, move: Move) -> None:
     if pod is not None and pod.is_deleting and move.uid not in ("", pod.uid):
         entry.job.is_deleting = True
         world.reindex(entry)
-    elif pod is not None:
+    elif pod is not None and move.uid in ("", pod.uid):
         world.pods.suspect(pod.uid)  # what a predecessor sent may still arrive
 
 
@@ -69,8 +69,9 @@ def seats_found(world: World, entry: Entry) -> list[Seat]:
     """Where a job shall sit, as its pods tell; none: nowhere."""
     job, worker = entry.job, entry.submitted.spec.worker.type
     carrier, attempt = entry.submitted.carrier, job.memory.attempt
-    if carrier is Carrier.POD and entry.record is not None:
-        return [Seat(worker, 0, entry.record.node)] if world.accounts.is_open(entry.record.node) else []
+    move = entry.record
+    if move is not None and all(move.is_about(pod.uid, str(pod.attempt)) for pod in job.pods.values()):
+        return [Seat(worker, 0, move.node)] if world.accounts.is_open(move.node) else []
     types = {each.type for each in entry.submitted.spec.replicas}
     present = [
         pod

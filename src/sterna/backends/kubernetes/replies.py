@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from httptools import HttpParserError, HttpResponseParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 _MOST_HEAD_BYTES = 2**16
 _ANNOUNCING = frozenset({b"content-length", b"transfer-encoding"})
@@ -59,7 +59,7 @@ class ReplyReader:
             self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except HttpParserError as error:
+        except (HttpParserError, HttpParserUpgrade) as error:
             raise GarbledError(f"it is no reply of HTTP ({error})") from None
         if not self._status and self._head_bytes > _MOST_HEAD_BYTES:
             raise GarbledError("its head does not end")

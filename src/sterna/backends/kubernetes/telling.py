@@ -53,6 +53,7 @@ _MARKS_SECONDS = 1.0
 """What a successor must not forget is written down so soon, though nobody waits to read it."""
 _RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 60.0
 """After the first refusal, and after many."""
+_MISHAP_SECONDS = 30.0
 _BUSY = 64
 """With so many writes under way, what is not urgent waits."""
 
@@ -148,13 +149,17 @@ class Teller:
 
     # What.
 
-    def writes(self, now: float) -> list[Write]:
-        """All that is due."""
+    def writes(self, now: float, on_mishap: Callable[[Exception], None]) -> list[Write]:
+        """All that is due. Of a job that cannot be told of, nothing is for a while, and nobody else waits for it."""
         found: list[Write] = []
         while self.next_at <= now:
             entry = self._world.entries[heapq.heappop(self._heap)[1]]
             entry.telling.due_at = NEVER
-            found += self._told(entry, now)
+            try:
+                found += self._told(entry, now)
+            except Exception as mishap:
+                self._due(entry, now + _MISHAP_SECONDS, Urgency.STATUS)
+                on_mishap(mishap)
         return found
 
     def _told(self, entry: Entry, now: float) -> list[Write]:

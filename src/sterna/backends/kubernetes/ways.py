@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 _SCHEMES = {"http": 80, "https": 443}
+_NEXT_SECONDS = 0.25
+"""Of several addresses of one name, the next is tried after so long: the first may be one that nobody answers at."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,14 @@ class Way:
         """`OSError` where that cannot be."""
         loop, name = asyncio.get_running_loop(), (self.server_name or self.host) if self.tls is not None else None
         if not self.proxy:
-            await loop.create_connection(lambda: protocol, self.host, self.port, ssl=self.tls, server_hostname=name)
+            await loop.create_connection(
+                lambda: protocol,
+                self.host,
+                self.port,
+                ssl=self.tls,
+                server_hostname=name,
+                happy_eyeballs_delay=_NEXT_SECONDS,
+            )
             return
         transport = await self._tunnel(loop)
         if self.tls is None:
@@ -48,7 +57,9 @@ class Way:
             raise OSError(f"proxy-url {proxy.scheme}://{proxy.hostname or ''} is not one of http:// or https://")
         is_encrypted = True if proxy.scheme == "https" else None
         port = proxy.port or _SCHEMES[proxy.scheme]
-        transport, agreement = await loop.create_connection(_Agreement, proxy.hostname, port, ssl=is_encrypted)
+        transport, agreement = await loop.create_connection(
+            _Agreement, proxy.hostname, port, ssl=is_encrypted, happy_eyeballs_delay=_NEXT_SECONDS
+        )
         try:
             transport.write(self._call(unquote(proxy.username or ""), unquote(proxy.password or "")))
             head = await agreement.heard

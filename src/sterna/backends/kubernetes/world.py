@@ -19,7 +19,7 @@ from sterna.backends.kubernetes.columns import JobTable
 from sterna.backends.kubernetes.conditions import ending
 from sterna.backends.kubernetes.entry import Entry, Stage, planned_charges, row_home, shared_places
 from sterna.backends.kubernetes.homes import Key
-from sterna.backends.kubernetes.jobs import KIND_LABEL, Carrier, KubeJob, PodRow, Seat, Submitted
+from sterna.backends.kubernetes.jobs import ATTEMPT_LABEL, KIND_LABEL, Carrier, KubeJob, PodRow, Seat, Submitted
 from sterna.backends.kubernetes.kinds.assembling import seconds_of
 from sterna.backends.kubernetes.kinds.context import ReadContext
 from sterna.backends.kubernetes.kinds.moving import Move, read_record
@@ -200,9 +200,12 @@ class World:
 
     def _see_job(self, seen: JobObject | Pod, resource: Resource) -> None:
         meta = seen.metadata
-        entry = self.jobs.by_uid.get(meta.uid) or self._predecessor(seen)
+        entry = self.jobs.by_uid.get(meta.uid) or self._former(seen)
         if entry is None:
             self._enter(seen, resource)
+            return
+        if entry.submitted.ref.uid != meta.uid:
+            self._succeed(entry, seen, resource)
             return
         job = entry.job
         if meta.version < job.version:
@@ -223,18 +226,28 @@ class World:
         if not entry.is_resting and entry.read_of != read_of(meta):
             self._read_again(entry, seen, resource)
 
-    def _predecessor(self, seen: JobObject | Pod) -> Entry | None:
-        """The job of which a plain pod is the next life."""
+    def _former(self, seen: JobObject | Pod) -> Entry | None:
+        """The job that waits under this name for a plain pod: it goes on with this one if that is its next life."""
         entry = self.jobs.named(seen.metadata.key, Carrier.POD) if isinstance(seen, Pod) else None
-        if entry is None or entry.record is None:
+        if entry is None or entry.record is None or any(pod.uid for pod in entry.job.pods.values()):
             return None
-        if any(pod.uid for pod in entry.job.pods.values()):
-            return None
-        self.jobs.by_uid.pop(entry.submitted.ref.uid, None)
-        entry.job.submitted = replace(entry.submitted, ref=entry.submitted.ref._replace(uid=seen.metadata.uid))
-        self.jobs.by_uid[seen.metadata.uid] = entry
-        entry.job.version = 0
+        uid = seen.metadata.uid
+        if entry.record.is_about(uid, seen.metadata.labels.get(ATTEMPT_LABEL, "")):
+            self.jobs.by_uid.pop(entry.submitted.ref.uid, None)
+            entry.job.submitted = replace(entry.submitted, ref=entry.submitted.ref._replace(uid=uid))
+            self.jobs.by_uid[uid] = entry
+            entry.job.version = 0
         return entry
+
+    def _succeed(self, former: Entry, seen: JobObject | Pod, resource: Resource) -> None:
+        """Somebody made another pod under the name of one that waits: that one is over, and what was written down of
+        it is to be removed by whoever looks after the new one."""
+        record = former.record
+        self.forget(former)
+        self._enter(seen, resource)
+        entry = self.jobs.by_uid.get(seen.metadata.uid)
+        if entry is not None:
+            entry.record = record
 
     def _note_status(self, entry: Entry, seen: JobObject) -> None:
         entry.seen_status = status_in(seen)

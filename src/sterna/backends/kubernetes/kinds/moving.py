@@ -41,6 +41,10 @@ class Move(NamedTuple):
     uid: str = ""
     """Of the pod that goes, which we delete ourselves; empty: any of that name, as older records have it."""
 
+    def is_about(self, uid: str, attempt: str) -> bool:
+        """Whether this pod, by its uid and its label, is the one that goes or the one that comes."""
+        return self.uid in ("", uid) or attempt == str(self.attempt)
+
 
 def record_name(pod: str) -> str:
     return f"sterna-move-{pod}"[:_LONGEST_NAME]

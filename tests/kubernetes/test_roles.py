@@ -151,25 +151,24 @@ def _move_a_plain_pod_to_one_node_and_on_the_way_to_another(cluster: Operated) -
     pod = example("pod")
     del pod["spec"]["volumes"], pod["spec"]["containers"][0]["volumeMounts"]
     pod["spec"]["nodeName"] = "node-0000"
-    pod["metadata"]["annotations"] = {"fake/stop-seconds": "5"}
+    pod["metadata"]["annotations"] = {"fake/stop-seconds": "15"}
     cluster.submit(pod)
     record = "/api/v1/namespaces/default/configmaps/sterna-move-job1"
     cluster.until(lambda: _is_running(cluster, "job1"), "the pod")
-    for node in ("node-0001", "node-0002"):
-        wish = {"metadata": {"annotations": {"sterna.dev/migrate-to": node}}}
-        cluster.api.patch(f"{PODS}/job1", wish)
-        cluster.until(functools.partial(_names, cluster, record, node), f"a record that names {node}")
+    _wish_for(cluster, "node-0001")
+    cluster.until(lambda: (cluster.api.find(record) or {}).get("data", {}).get("node") == "node-0001", "a record")
+    _wish_for(cluster, "node-0002")
     cluster.until(lambda: _is_running(cluster, "job1") and _is_on(cluster, "job1", "node-0002"), "the pod elsewhere")
     _until_gone(cluster, record)
     cluster.api.remove(f"{PODS}/job1", gracePeriodSeconds=0)
 
 
-def _names(cluster: Operated, record: str, node: str) -> bool:
-    return bool((cluster.api.find(record) or {}).get("data", {}).get("node") == node)
+def _wish_for(cluster: Operated, node: str) -> None:
+    cluster.api.patch(f"{PODS}/job1", {"metadata": {"annotations": {"sterna.dev/migrate-to": node}}})
 
 
 def _is_on(cluster: Operated, pod: str, node: str) -> bool:
-    return bool(cluster.api.get(f"{PODS}/{pod}")["spec"].get("nodeName") == node)
+    return bool((cluster.api.find(f"{PODS}/{pod}") or {}).get("spec", {}).get("nodeName") == node)
 
 
 @contextmanager

@@ -47,6 +47,11 @@ def test_a_moved_pod_is_what_its_user_wrote_on_another_node() -> None:
     assert "status" not in moved
 
 
+def test_a_wish_to_be_moved_is_not_made_again_by_the_next_life() -> None:
+    asked = {**POD, "metadata": {**POD["metadata"], "annotations": {"a": "b", "sterna.dev/migrate-to": "b"}}}
+    assert moved_pod(asked, "b", attempt=2)["metadata"]["annotations"] == {"a": "b"}
+
+
 def test_a_record_tells_the_whole_move() -> None:
     record = move_record(POD, "b", attempt=2)
     assert record["metadata"] == {

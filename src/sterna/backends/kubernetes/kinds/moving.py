@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.jobs import ATTEMPT_LABEL, GROUP, JOB_LABEL
+from sterna.backends.kubernetes.jobs import ATTEMPT_LABEL, GROUP, JOB_LABEL, MIGRATE_TO
 from sterna.backends.kubernetes.kinds.wording import decoded
 from sterna.errors import UserError
 
@@ -97,9 +97,12 @@ def read_record(record: Mapping[str, Any]) -> Move:
 
 
 def moved_pod(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, Any]:
-    """The pod as its user wrote it, on another node: without what the server and its plugins put into it."""
+    """The pod as its user wrote it, on another node: without what the server and its plugins put into it, and without a
+    wish to be moved, which would be granted once more when another one has been since."""
     metadata, spec = _mapping(pod.get("metadata")), _mapping(pod.get("spec"))
     kept = {key: value for key, value in metadata.items() if key not in _SERVER_SIDE}
+    if "annotations" in kept:
+        kept["annotations"] = {key: value for key, value in _mapping(kept["annotations"]).items() if key != MIGRATE_TO}
     labels = {**_mapping(metadata.get("labels")), ATTEMPT_LABEL: str(attempt)}
     labels.setdefault(JOB_LABEL, str(metadata.get("name", "")))
     tokens = {name for name in map(_name, _listed(spec.get("volumes"))) if name.startswith(_TOKEN)}

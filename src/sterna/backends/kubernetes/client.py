@@ -177,7 +177,7 @@ class Client:
         self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
-        self._connections.close()
+        await self._connections.shut()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -190,6 +190,12 @@ class Connections:
             connection.give_up("the connection was closed")
         self._idle.clear()
 
+    async def shut(self) -> None:
+        """The same, until nothing is being opened any more."""
+        opening = list(self._opening)
+        self.close()
+        await asyncio.gather(*opening, return_exceptions=True)
+
     def _send(self, call: _Call) -> None:
         while self._idle:
             connection = self._idle.pop()  # the one that was of use last, so that what is not needed grows old

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ipaddress
 import ssl
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
@@ -38,7 +39,7 @@ class Way:
                 self.port,
                 ssl=self.tls,
                 server_hostname=name,
-                happy_eyeballs_delay=_NEXT_SECONDS,
+                happy_eyeballs_delay=_next_seconds(self.host),
             )
             return
         transport = await self._tunnel(loop)
@@ -58,7 +59,7 @@ class Way:
         is_encrypted = True if proxy.scheme == "https" else None
         port = proxy.port or _SCHEMES[proxy.scheme]
         transport, agreement = await loop.create_connection(
-            _Agreement, proxy.hostname, port, ssl=is_encrypted, happy_eyeballs_delay=_NEXT_SECONDS
+            _Agreement, proxy.hostname, port, ssl=is_encrypted, happy_eyeballs_delay=_next_seconds(proxy.hostname)
         )
         try:
             transport.write(self._call(unquote(proxy.username or ""), unquote(proxy.password or "")))
@@ -75,6 +76,15 @@ class Way:
         login = base64.b64encode(f"{user}:{password}".encode()).decode() if user else ""
         header = f"Proxy-Authorization: Basic {login}\r\n" if login else ""
         return f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{header}\r\n".encode("latin-1", "replace")
+
+
+def _next_seconds(host: str) -> float | None:
+    """When to try the next address of a host; an address itself has no next."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return _NEXT_SECONDS
+    return None
 
 
 class _Agreement(asyncio.Protocol):

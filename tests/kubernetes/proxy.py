@@ -57,7 +57,8 @@ class Proxy:
         """To the next life of the client; None: as many as it likes."""
 
         async def granted() -> None:
-            self._left, self._is_over = writes, False
+            async with self._order:  # whoever is at its last write is dead before the next life begins
+                self._left, self._is_over = writes, False
 
         asyncio.run_coroutine_threadsafe(granted(), self._loop).result()
 

@@ -30,7 +30,7 @@ class Mortal:
         self.lives = 1
 
     def _kill(self) -> None:
-        self.operator.process.kill()
+        self.operator.kill()
 
     def lives_until(self, fact: Callable[[], bool], what: str) -> None:
         """Killed and started again until something is so, and then for one life more without being disturbed."""

@@ -78,11 +78,11 @@ _NONE = Refusal("", "")
 _T = TypeVar("_T")
 
 
-class _NotSent(Exception):  # noqa: N818  (not an error of ours: what became of a request)
+class _NotSentError(Exception):
     """There was no connection, so nothing was done."""
 
 
-class _NoReply(Exception):  # noqa: N818  (the same)
+class _NoReplyError(Exception):
     """It was sent, and what became of it is unknown."""
 
 
@@ -227,9 +227,9 @@ class Client:
             try:
                 reply = await self._exchanged(request, seconds)
                 break
-            except _NotSent as error:
+            except _NotSentError as error:
                 raise Retry(str(error)) from None
-            except _NoReply as error:
+            except _NoReplyError as error:
                 if is_last:  # before: a kept connection may have been closed meanwhile, and this only reads
                     raise Retry(str(error)) from None
         refusal = refusal_of(reply.body) if reply.status >= 400 else _NONE
@@ -245,12 +245,12 @@ class Client:
         self._note_trouble("")
         return reply
 
-    def _not_sent(self, error: Exception) -> _NotSent:
+    def _not_sent(self, error: Exception) -> _NotSentError:
         self._note_trouble(unreachable(self.access.server, error))
-        return _NotSent(self.trouble)
+        return _NotSentError(self.trouble)
 
-    def _no_reply(self, error: Exception) -> _NoReply:
-        return _NoReply(f"The API server at {self.access.server} did not answer ({words_of(error)}).")
+    def _no_reply(self, error: Exception) -> _NoReplyError:
+        return _NoReplyError(f"The API server at {self.access.server} did not answer ({words_of(error)}).")
 
     def _show_ourselves(self) -> None:
         """What every request says of us, from now on."""
@@ -318,8 +318,8 @@ class Client:
         except Exception as error:
             self._note_bug(error)
 
-    def _note_failure(self, ticket: Ticket, error: _NotSent | _NoReply) -> None:
-        if isinstance(error, _NotSent):
+    def _note_failure(self, ticket: Ticket, error: _NotSentError | _NoReplyError) -> None:
+        if isinstance(error, _NotSentError):
             self._try_again(ticket, Answer(ticket.write, 503, UNREACHABLE, str(error)))
         else:
             self._answer(ticket, Answer(ticket.write, 0, "NoReply", str(error)))
@@ -386,7 +386,7 @@ class Client:
             if asked.is_watch:
                 return await self._watch(reflector, request)
             return self._take_page(reflector, await self._exchanged(request, _LIST_SECONDS))
-        except (_NotSent, _NoReply):
+        except (_NotSentError, _NoReplyError):
             return False
 
     def _take_page(self, reflector: Reflector, reply: Reply) -> bool:

@@ -3,8 +3,8 @@
 Read once, when this replica begins to lead; what it has heard by then comes on top. Written by whoever leads, at most
 once a minute and only if something was learned, and once more at the end. What does not fit goes, the categories first
 of which nothing was heard for longest. A ConfigMap that cannot be understood is somebody's mistake or another
-version's: it is left as it is until somebody deletes or mends it, and lessons are learned anew meanwhile. Nothing waits
-for any of this: an operator decides without lessons, only less well.
+version's: it is left as it is until somebody deletes or mends it, and lessons are learned anew meanwhile. An operator
+decides without lessons, only less well: a server that does not answer holds it up for a few seconds a minute at most.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ from sterna.model.job import Resizing, RestartPolicy
 CONTAINER = "training"
 """The name of the container of a job that has no template."""
 _WISHES = f"{GROUP}/"
-_KEPT = 256
-"""So many specifications are kept as they were read."""
+_KEPT, _LONGEST_KEPT = 256, 16 * 1024
+"""So many specifications are kept as they were read, of so many bytes each."""
 _NOBODY = Meta(name="a")
 NOT_IN_PLACE = "On a cluster this job is resized by checkpoint and restart: its workers cannot join in place there."
 
@@ -70,14 +70,15 @@ class _Manifest(Fields):
 def read(job: JobObject, resource: Resource, context: ReadContext) -> Submitted:
     meta = job.metadata
     wished = tuple(sorted(each for each in meta.annotations.items() if each[0].startswith(_WISHES)))
-    return renamed(*_read(bytes(job.spec), wished, resource, context), meta)
+    written = bytes(job.spec)
+    read_or_kept = _kept if len(written) <= _LONGEST_KEPT else _read
+    return renamed(*read_or_kept(written, wished, resource, context), meta)
 
 
-@lru_cache(maxsize=_KEPT)
 def _read(
     written: bytes, wished: tuple[tuple[str, str], ...], resource: Resource, context: ReadContext
 ) -> tuple[Submitted, Parts]:
-    """As if it had no name. A sweep is a thousand jobs of one specification, which is read once."""
+    """As if it had no name."""
     spec = _spec_of(written)
     wishes = wishes_of(dict(wished))
     worker, share = _group("worker", spec, spec, context)
@@ -104,6 +105,10 @@ def _read(
         notices=(NOT_IN_PLACE,) if spec.resizing == "in-place" else (),
     )
     return assembled(_NOBODY, resource, parts), parts
+
+
+_kept = lru_cache(maxsize=_KEPT)(_read)
+"""A sweep is a thousand jobs of one specification, which is read once."""
 
 
 def _spec_of(written: bytes) -> _Spec:

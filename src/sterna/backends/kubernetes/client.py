@@ -78,14 +78,6 @@ _NONE = Refusal("", "")
 _T = TypeVar("_T")
 
 
-class _NotSentError(Exception):
-    """There was no connection, so nothing was done."""
-
-
-class _NoReplyError(Exception):
-    """It was sent, and what became of it is unknown."""
-
-
 class Client:
     """A server behind an `Access`; implements `ApiServer`."""
 
@@ -227,11 +219,11 @@ class Client:
             try:
                 reply = await self._exchanged(request, seconds)
                 break
-            except _NotSentError as error:
-                raise Retry(str(error)) from None
-            except _NoReplyError as error:
+            except NotConnectedError:
+                raise Retry(self.trouble) from None
+            except NoReplyError as error:
                 if is_last:  # before: a kept connection may have been closed meanwhile, and this only reads
-                    raise Retry(str(error)) from None
+                    raise Retry(self._no_reply(error)) from None
         refusal = refusal_of(reply.body) if reply.status >= 400 else _NONE
         return Answer(NO_WRITE, reply.status, refusal.reason, refusal.message, reply.body)
 
@@ -239,18 +231,16 @@ class Client:
         try:
             reply = await self._connections.exchange(request, seconds)
         except NotConnectedError as error:
-            raise self._not_sent(error.cause) from None
-        except NoReplyError as error:
-            raise self._no_reply(error) from None
+            self._note_unreachable(error)
+            raise
         self._note_trouble("")
         return reply
 
-    def _not_sent(self, error: Exception) -> _NotSentError:
-        self._note_trouble(unreachable(self.access.server, error))
-        return _NotSentError(self.trouble)
+    def _note_unreachable(self, error: NotConnectedError) -> None:
+        self._note_trouble(unreachable(self.access.server, error.cause))
 
-    def _no_reply(self, error: Exception) -> _NoReplyError:
-        return _NoReplyError(f"The API server at {self.access.server} did not answer ({words_of(error)}).")
+    def _no_reply(self, error: NoReplyError) -> str:
+        return f"The API server at {self.access.server} did not answer ({words_of(error)})."
 
     def _show_ourselves(self) -> None:
         """What every request says of us, from now on."""
@@ -311,18 +301,13 @@ class Client:
                 self._note_trouble("")
                 self._judge(ticket, outcome)
             elif isinstance(outcome, NotConnectedError):
-                self._note_failure(ticket, self._not_sent(outcome.cause))
+                self._note_unreachable(outcome)
+                self._try_again(ticket, Answer(ticket.write, 503, UNREACHABLE, self.trouble))
             else:
-                self._note_failure(ticket, self._no_reply(outcome))
+                self._answer(ticket, Answer(ticket.write, 0, "NoReply", self._no_reply(outcome)))
             self._pump()
         except Exception as error:
             self._note_bug(error)
-
-    def _note_failure(self, ticket: Ticket, error: _NotSentError | _NoReplyError) -> None:
-        if isinstance(error, _NotSentError):
-            self._try_again(ticket, Answer(ticket.write, 503, UNREACHABLE, str(error)))
-        else:
-            self._answer(ticket, Answer(ticket.write, 0, "NoReply", str(error)))
 
     def _judge(self, ticket: Ticket, reply: Reply) -> None:
         write = ticket.write
@@ -386,7 +371,7 @@ class Client:
             if asked.is_watch:
                 return await self._watch(reflector, request)
             return self._take_page(reflector, await self._exchanged(request, _LIST_SECONDS))
-        except (_NotSentError, _NoReplyError):
+        except (NotConnectedError, NoReplyError):
             return False
 
     def _take_page(self, reflector: Reflector, reply: Reply) -> bool:
@@ -422,7 +407,8 @@ class Client:
         try:
             reply = await self._connections.follow(request, Stream(opened, take), _WATCH_SILENCE_SECONDS)
         except NotConnectedError as error:
-            raise self._not_sent(error.cause) from None
+            self._note_unreachable(error)
+            return False
         except NoReplyError:  # it broke off; the next one says whether that is trouble
             return self._loop.time() - began > _SETTLED_SECONDS
         if reply.status != 200:

@@ -25,6 +25,7 @@ class Server:
     def __init__(self, answer: Callable[[int], bytes | None]) -> None:
         self._answer = answer
         self.asked: list[bytes] = []
+        self.address = ""
         self.opened = 0
         self.closed = asyncio.Event()
 
@@ -50,7 +51,8 @@ async def served(answer: Callable[[int], bytes | None], root: str = "") -> Async
     server = Server(answer)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     host, port = listening.sockets[0].getsockname()[:2]
-    kept = Connections(f"http://{host}:{port}{root}", None)
+    server.address = f"http://{host}:{port}{root}"
+    kept = Connections(server.address, None)
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             yield server, kept
@@ -187,6 +189,25 @@ def test_a_request_that_nobody_waits_for_any_more_is_not_sent() -> None:
     assert [head.split()[1] for head in asyncio.run(asked())] == [b"/next?fieldManager=sterna"]
 
 
+def test_a_connection_that_is_closed_as_soon_as_it_is_open_has_carried_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def outcome() -> None:
+        async with served(lambda number: OK) as (server, kept):
+            opened = Way.open
+
+            async def open_and_lose(way: Way, protocol: asyncio.Protocol) -> None:
+                await opened(way, protocol)
+                assert isinstance(protocol, connections._Connection)
+                protocol.give_up("lost")
+
+            monkeypatch.setattr(Way, "open", open_and_lose)
+            with pytest.raises(NotConnectedError):
+                await exchanged(kept)
+            await server.closed.wait()
+            assert server.asked == []
+
+    asyncio.run(outcome())
+
+
 def test_a_request_whose_connection_is_being_opened_hears_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     async def outcome() -> None:
         is_opening = asyncio.Event()
@@ -266,10 +287,10 @@ async def tunnel(answer: bytes, calls: list[bytes], reader: asyncio.StreamReader
 
 @asynccontextmanager
 async def proxied(answer: bytes, calls: list[bytes]) -> AsyncIterator[Connections]:
-    async with served(lambda number: OK) as (_, direct):
+    async with served(lambda number: OK) as (server, _):
         proxy = await asyncio.start_server(partial(tunnel, answer, calls), "127.0.0.1", 0)
         port = proxy.sockets[0].getsockname()[1]
-        kept = Connections(direct.server, None, proxy=f"http://me:secret%21@127.0.0.1:{port}")
+        kept = Connections(server.address, None, proxy=f"http://me:secret%21@127.0.0.1:{port}")
         try:
             yield kept
         finally:

@@ -145,7 +145,7 @@ class Connections:
 
     def __init__(self, server: str, tls: ssl.SSLContext | None, server_name: str = "", proxy: str = "") -> None:
         """`server_name`: what its certificate is made out to, where that is not its address."""
-        self.server, address = server, urlsplit(server)
+        address = urlsplit(server)
         self._way = Way(address.hostname or "", address.port or (443 if tls else 80), tls, server_name, proxy)
         self._root, self._netloc = address.path.rstrip("/"), address.netloc.rpartition("@")[2]
         self._heads: dict[tuple[str, str], bytes] = {}
@@ -211,6 +211,8 @@ class Connections:
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 await self._way.open(connection)
+            if not connection.is_open:
+                raise ConnectionResetError("the server closed the connection")
         except asyncio.CancelledError:
             call.then(NotConnectedError(ConnectionAbortedError("the connection was closed")))
             raise

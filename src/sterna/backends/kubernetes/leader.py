@@ -41,6 +41,9 @@ class Terms:
     retry: float = 2.0
 
 
+_USUAL = Terms()
+
+
 class LeaseMeta(msgspec.Struct, rename="camel", omit_defaults=True):
     name: str = ""
     namespace: str = ""
@@ -85,7 +88,7 @@ class Leadership:
         address: str = "",
         *,
         on_lost: Callable[[], None] = lambda: None,
-        terms: Terms = Terms(),  # noqa: B008  (frozen)
+        terms: Terms = _USUAL,
         steady: Callable[[], float] = steady_seconds,
         wall: Callable[[], float] = wall_seconds,
         draw: Callable[[], float] = random.random,

@@ -85,7 +85,7 @@ class Operator:
         self.identity = settings.identity or socket.gethostname()
         self._over = threading.Event()
         self._leadership: Leadership | None = None
-        self.server = Client(access, self._may_write)
+        self.server = Client(access, self._may_write, gather_seconds=_GATHER_SECONDS)
         self.inbox = Inbox()
         self.backend = KubernetesBackend(
             self.server,

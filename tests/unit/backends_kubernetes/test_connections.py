@@ -10,7 +10,14 @@ from functools import partial
 import pytest
 
 from sterna.backends.kubernetes import connections
-from sterna.backends.kubernetes.connections import Connections, NoReplyError, NotConnectedError, Outcome, Request
+from sterna.backends.kubernetes.connections import (
+    Connections,
+    NoReplyError,
+    NotConnectedError,
+    Outcome,
+    Request,
+    WithdrawnError,
+)
 from sterna.backends.kubernetes.replies import Stream
 from sterna.backends.kubernetes.ways import Way
 
@@ -116,20 +123,28 @@ def test_a_connection_that_the_server_ends_is_used_no_more() -> None:
     assert asyncio.run(whole()) == ([200] * 3, 2)
 
 
-@pytest.mark.parametrize("answer", [None, b"SSH-2.0-OpenSSH\r\n\r\n", OK[:-1]])
+@pytest.mark.parametrize("answer", [None, b"SSH-2.0-OpenSSH\r\n\r\n"])
 def test_a_request_without_a_reply_is_told_so_and_the_next_one_is_not_hurt(answer: bytes | None) -> None:
     async def whole() -> int:
-        async with served(lambda number: answer if number == 1 else OK) as (server, kept):
-            asking = asyncio.ensure_future(exchanged(kept))
-            while not server.asked:
-                await asyncio.sleep(0)
-            if answer is not None and answer == OK[:-1]:
-                kept.close()
+        async with served(lambda number: answer if number == 1 else OK) as (_, kept):
             with pytest.raises(NoReplyError):
-                await asking
+                await exchanged(kept)
             return await exchanged(kept)
 
     assert asyncio.run(whole()) == 200
+
+
+def test_half_a_reply_is_none_when_the_end_comes() -> None:
+    async def whole() -> None:
+        async with served(lambda number: OK[:-1]) as (server, kept):
+            asking = asyncio.ensure_future(exchanged(kept))
+            while not server.asked:
+                await asyncio.sleep(0)
+            kept.close()
+            with pytest.raises(NoReplyError):
+                await asking
+
+    asyncio.run(whole())
 
 
 def test_a_reply_that_does_not_come_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +202,40 @@ def test_a_request_that_nobody_waits_for_any_more_is_not_sent() -> None:
             return server.asked
 
     assert [head.split()[1] for head in asyncio.run(asked())] == [b"/next?fieldManager=sterna"]
+
+
+def test_a_request_that_may_not_go_any_more_once_there_is_a_connection_is_not_sent() -> None:
+    """Who led when it was decided on may not lead by then; the connection serves the next."""
+
+    async def whole() -> tuple[Outcome, int, int]:
+        async with served(lambda number: OK) as (server, kept):
+            heard: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            kept.send(Request("POST", "/pods"), heard.set_result, lambda: False)
+            outcome = await heard
+            assert await exchanged(kept) == 200
+            return outcome, len(server.asked), server.opened
+
+    outcome, asked, opened = asyncio.run(whole())
+    assert isinstance(outcome, WithdrawnError)
+    assert (asked, opened) == (1, 1)
+
+
+def test_after_the_end_nothing_is_asked_and_everybody_hears_of_it_once() -> None:
+    async def whole() -> tuple[list[Outcome], int]:
+        async with served(lambda number: OK) as (server, kept):
+            told: list[Outcome] = []
+            kept.send(Request("POST", "/before"), told.append)  # nothing has been done for it yet
+            kept.close()
+            kept.send(Request("POST", "/after"), told.append)
+            assert told == []
+            with pytest.raises(NotConnectedError):
+                await kept.exchange(Request("GET", "/later"), PATIENCE_SECONDS)
+            await asyncio.sleep(0)
+            return told, server.opened
+
+    told, opened = asyncio.run(whole())
+    assert [type(outcome) for outcome in told] == [NotConnectedError, NotConnectedError]
+    assert opened == 0
 
 
 def test_a_connection_that_is_closed_as_soon_as_it_is_open_has_carried_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,10 +42,12 @@ from sterna.backends.kubernetes.connections import (
     NotConnectedError,
     Outcome,
     Request,
+    WithdrawnError,
     unreachable,
     words_of,
 )
 from sterna.backends.kubernetes.credentials import RENEW_SECONDS, header_of, is_renewed, tls_of
+from sterna.backends.kubernetes.gathering import GatheringSelector
 from sterna.backends.kubernetes.kubeconfig import Access
 from sterna.backends.kubernetes.reflector import WATCH_SECONDS, Reflector
 from sterna.backends.kubernetes.replies import Reply, Stream
@@ -82,8 +84,13 @@ class Client:
     """A server behind an `Access`; implements `ApiServer`."""
 
     def __init__(
-        self, access: Access, may_write: Callable[[], bool] = lambda: True, in_flight: int = IN_FLIGHT
+        self,
+        access: Access,
+        may_write: Callable[[], bool] = lambda: True,
+        in_flight: int = IN_FLIGHT,
+        gather_seconds: float = 0.0,
     ) -> None:
+        """`gather_seconds`: how long to let news gather while it comes thick and fast (`gathering.py`)."""
         self.access = access
         self.trouble = ""
         """Why the server cannot be reached, as a sentence; empty while it can. The inbox is woken when it changes."""
@@ -93,12 +100,14 @@ class Client:
         self._reflectors: dict[Resource, list[Reflector]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._untold: list[Delta | Answer] = []
+        self._is_settling = False
         self._failure: BaseException | None = None
         self._is_closing = False
         self._authorization = header_of(access)
         self._connections = Connections(access.server, tls_of(access), access.server_name, access.proxy)
         self._show_ourselves()
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop(GatheringSelector(gather_seconds))
         self._loop.set_exception_handler(self._note_failed_callback)
         self._thread = threading.Thread(target=self._run, name="api-client", daemon=True)
         self._thread.start()
@@ -264,7 +273,22 @@ class Client:
         now = self._loop.time()
         replaced = [old for write in writes if (old := self._outbox.put(write, now)) is not None]
         self._tell([_superseded(write) for write in replaced])
-        self._loop.call_soon(self._pump)  # first a connection that the server has closed meanwhile gets to know it
+        self._settle_soon()
+
+    def _settle_soon(self) -> None:
+        """Once all that has come is read: replies come in handfuls, and whoever hears of them is woken up once. A
+        connection that the server has closed meanwhile gets to know it first."""
+        if not self._is_settling:
+            self._is_settling = True
+            self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        """Tell what there is to tell, and send what may go now."""
+        self._is_settling = False
+        news, self._untold = self._untold, []
+        if news and self._inbox is not None:
+            self._inbox.put(*news)
+        self._pump()
 
     def _pump(self) -> None:
         """Send what may go; come back when something that was turned away may try again."""
@@ -286,13 +310,13 @@ class Client:
         """One try of one write."""
         write = ticket.write
         if not self._may_write():
-            self._answer(ticket, Answer(write, 403, NOT_LEADER, "Another operator leads."))
+            self._answer(ticket, _not_leader(write))
             return
         method, content_type = _SENT_AS[write.verb]
         is_new = write.verb is Verb.CREATE and not write.subresource
         path = write.resource.path(write.namespace, "" if is_new else write.name, write.subresource)
         request = Request(method, path, _QUERIES.get(method, ""), write.body, content_type)
-        self._connections.send(request, partial(self._carried, ticket))
+        self._connections.send(request, partial(self._carried, ticket), self._may_write)
 
     def _carried(self, ticket: Ticket, outcome: Outcome) -> None:
         """A bug in here must not end as the end of a connection."""
@@ -303,9 +327,11 @@ class Client:
             elif isinstance(outcome, NotConnectedError):
                 self._note_unreachable(outcome)
                 self._try_again(ticket, Answer(ticket.write, 503, UNREACHABLE, self.trouble))
+            elif isinstance(outcome, WithdrawnError):
+                self._answer(ticket, _not_leader(ticket.write))
             else:
                 self._answer(ticket, Answer(ticket.write, 0, "NoReply", self._no_reply(outcome)))
-            self._pump()
+            self._settle_soon()
         except Exception as error:
             self._note_bug(error)
 
@@ -342,8 +368,9 @@ class Client:
         self._tell(news)
 
     def _tell(self, news: Sequence[Delta | Answer]) -> None:
-        if news and self._inbox is not None:
-            self._inbox.put(*news)
+        if news:
+            self._untold += news
+            self._settle_soon()
 
     # Following.
 
@@ -416,6 +443,10 @@ class Client:
             self._tell(reflector.refused(reply.status, reply.body))
             return False
         return has_told or self._loop.time() - began > _SETTLED_SECONDS
+
+
+def _not_leader(write: Write) -> Answer:
+    return Answer(write, 403, NOT_LEADER, "Another operator leads.")
 
 
 def _superseded(write: Write) -> Answer:

@@ -49,7 +49,11 @@ class Request(NamedTuple):
     content_type: str = "application/json"
 
 
-Outcome = Reply | NotConnectedError | NoReplyError
+class WithdrawnError(Exception):
+    """By the time that there was a connection it was not to be sent any more."""
+
+
+Outcome = Reply | NotConnectedError | NoReplyError | WithdrawnError
 Then = Callable[[Outcome], None]
 """Told once what became of a request, never before the call that sends it has returned."""
 
@@ -61,6 +65,8 @@ class _Call(NamedTuple):
     stream: Stream | None = None
     heard: asyncio.Future[Outcome] | None = None
     """Who waits for it, if anybody does."""
+    may_go: Callable[[], bool] = lambda: True
+    """Asked at the last moment."""
 
 
 class _Connection(asyncio.Protocol):
@@ -153,6 +159,7 @@ class Connections:
         self._idle: list[_Connection] = []
         self._all: set[_Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
+        self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
 
     def show(self, headers: Mapping[str, str]) -> None:
@@ -160,9 +167,10 @@ class Connections:
         self._headers = {name: " ".join(value.split()) for name, value in headers.items()}
         self._heads.clear()
 
-    def send(self, request: Request, then: Then) -> None:
-        """One request. No task waits for its reply: at a thousand a second those would cost more than what they do."""
-        self._send(_Call(self._written(request), then, SILENCE_SECONDS))
+    def send(self, request: Request, then: Then, may_go: Callable[[], bool] = lambda: True) -> None:
+        """One request that may go now. Should a connection have to be opened for it, `may_go` is asked once more when
+        there is one. No task waits for its reply: at a thousand a second those would cost more than what they do."""
+        self._send(_Call(self._written(request), then, SILENCE_SECONDS, may_go=may_go))
 
     async def exchange(self, request: Request, seconds: float) -> Reply:
         """One request that is waited for, so long at most."""
@@ -181,7 +189,8 @@ class Connections:
         return _succeeded(await heard)
 
     def close(self) -> None:
-        """Whoever waits for a reply hears that none comes."""
+        """Whoever waits for a reply, or asks from now on, hears that none comes."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         for opening in self._opening:
@@ -197,6 +206,9 @@ class Connections:
         await asyncio.gather(*opening, return_exceptions=True)
 
     def _send(self, call: _Call) -> None:
+        if self._is_closed:
+            asyncio.get_running_loop().call_soon(call.then, _closed())
+            return
         while self._idle:
             connection = self._idle.pop()  # the one that was of use last, so that what is not needed grows old
             if connection.is_open:
@@ -204,7 +216,12 @@ class Connections:
                 return
         opening = asyncio.get_running_loop().create_task(self._send_over_another(call))
         self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
+        opening.add_done_callback(partial(self._opened, call))
+
+    def _opened(self, call: _Call, opening: asyncio.Task[None]) -> None:
+        self._opening.discard(opening)
+        if opening.cancelled():  # perhaps before it had begun
+            call.then(_closed())
 
     async def _send_over_another(self, call: _Call) -> None:
         connection = _Connection(self._note_free)
@@ -213,9 +230,6 @@ class Connections:
                 await self._way.open(connection)
             if not connection.is_open:
                 raise ConnectionResetError("the server closed the connection")
-        except asyncio.CancelledError:
-            call.then(NotConnectedError(ConnectionAbortedError("the connection was closed")))
-            raise
         except Exception as error:  # also an address that is none: whoever waits must hear of it
             call.then(NotConnectedError(error))
             return
@@ -224,6 +238,9 @@ class Connections:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
         if call.heard is not None and call.heard.done():  # nobody waits any more
             self._idle.append(connection)
+        elif not call.may_go():
+            self._idle.append(connection)
+            call.then(WithdrawnError())
         else:
             connection.send(call)
 
@@ -254,6 +271,10 @@ class Connections:
         text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         head = self._heads[method, content_type] = f" HTTP/1.1\r\n{text}Content-Length: ".encode("latin-1", "replace")
         return head
+
+
+def _closed() -> NotConnectedError:
+    return NotConnectedError(ConnectionAbortedError("the connection was closed"))
 
 
 def _hear(heard: asyncio.Future[Outcome], outcome: Outcome) -> None:

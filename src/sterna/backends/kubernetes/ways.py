@@ -13,6 +13,8 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from sterna.backends.kubernetes.encryption import Encrypted
+
 _SCHEMES = {"http": 80, "https": 443}
 _NEXT_SECONDS = 0.25
 """Of several addresses of one name, the next is tried after so long: the first may be one that nobody answers at."""
@@ -31,26 +33,20 @@ class Way:
 
     async def open(self, protocol: asyncio.Protocol) -> None:
         """`OSError` where that cannot be."""
-        loop, name = asyncio.get_running_loop(), (self.server_name or self.host) if self.tls is not None else None
+        loop = asyncio.get_running_loop()
+        tls = Encrypted(protocol, self.tls, self.server_name or self.host) if self.tls is not None else None
         if not self.proxy:
-            await loop.create_connection(
-                lambda: protocol,
-                self.host,
-                self.port,
-                ssl=self.tls,
-                server_hostname=name,
-                happy_eyeballs_delay=_next_seconds(self.host),
+            delay = _next_seconds(self.host)
+            transport, _ = await loop.create_connection(
+                lambda: tls or protocol, self.host, self.port, happy_eyeballs_delay=delay
             )
-            return
-        transport = await self._tunnel(loop)
-        if self.tls is None:
-            transport.set_protocol(protocol)
         else:
-            encrypted = await loop.start_tls(transport, protocol, self.tls, server_hostname=name)
-            if encrypted is None:
-                raise ConnectionResetError("the proxy closed the connection")
-            transport = encrypted
-        protocol.connection_made(transport)
+            transport = await self._tunnel(loop)
+            transport.set_protocol(tls or protocol)
+            if tls is None:
+                protocol.connection_made(transport)
+        if tls is not None:
+            await tls.agree(transport)
 
     async def _tunnel(self, loop: asyncio.AbstractEventLoop) -> asyncio.Transport:
         proxy = urlsplit(self.proxy)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from sterna.model.lazy import once
+
 
 class RestartPolicy(Enum):
     """What becomes of a job whose replica ended with an error."""
@@ -94,7 +96,7 @@ class JobSpec:
     notices: tuple[str, ...] = ()
     """What of the manifest has no meaning here."""
 
-    @property
+    @once
     def worker(self) -> ReplicaSpec:
         """The type that is scaled."""
         scaled = ("worker", "master", "launcher")

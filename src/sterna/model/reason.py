@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -72,20 +73,26 @@ class Reason(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        text = self.code.value.format(
-            n=f"{self.n:g}",
-            m=f"{self.m:g}",
-            who=_listed(self.who),
-            goes="go" if len(self.who) > 1 else "goes",
-            workers=_counted(self.n, "worker"),
-            servers=_counted(self.n, "server"),
-            times="an" if self.n == 1 else f"{self.n:g} times an",
-            units_n=_counted(self.n, self.unit),
-            units_m=_counted(self.m, self.unit) + (" is" if self.m == 1 else " are"),
-            together="" if self.n == 1 else " together",
-            because=f": {_ruled_out(self.obstacles)}" if self.obstacles else "",
-        )
-        return f"{text}."
+        return _worded(*self[2:])
+
+
+@lru_cache(maxsize=256)
+def _worded(code: Code, n: float, m: float, who: tuple[str, ...], unit: str, obstacles: tuple[Obstacle, ...]) -> str:
+    """Kept, because thousands of jobs start, or wait, for the same reason, and each is told of it several times."""
+    text = code.value.format(
+        n=f"{n:g}",
+        m=f"{m:g}",
+        who=_listed(who),
+        goes="go" if len(who) > 1 else "goes",
+        workers=_counted(n, "worker"),
+        servers=_counted(n, "server"),
+        times="an" if n == 1 else f"{n:g} times an",
+        units_n=_counted(n, unit),
+        units_m=_counted(m, unit) + (" is" if m == 1 else " are"),
+        together="" if n == 1 else " together",
+        because=f": {_ruled_out(obstacles)}" if obstacles else "",
+    )
+    return f"{text}."
 
 
 def _counted(count: float, noun: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from sterna.backends.kubernetes.jobs import KubeJob, PodRow, Seat
 from sterna.backends.kubernetes.monitor.batch import Batch, PodReports
@@ -42,7 +43,9 @@ def running_job(workers: int = 1, key: int = 1, name: str = "mnist", devices: in
         each.uid = f"uid-worker-{each.index}-1" if key == 1 else f"uid-{key}-{each.index}"
     of = submitted(workers=workers, name=name, devices=devices)
     job = kube_job(
-        replace(of, shape=Shape(devices, 1000)), *pods, **({"started_at": START, "first_started_at": START} | memory)
+        structs.replace(of, shape=Shape(devices, 1000)),
+        *pods,
+        **({"started_at": START, "first_started_at": START} | memory),
     )
     job.key = key
     return job

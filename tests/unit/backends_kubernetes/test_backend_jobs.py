@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import EVENTS, NODES, PODS, SERVICES, TF_JOBS, TRAINING_JOBS, Verb
+from sterna.backends.kubernetes.apiserver import EVENTS, NODES, PODS, SERVICES, TF_JOBS, TRAINING_JOBS, Urgency, Verb
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_runs import USUAL, Chosen, Cluster, is_over
@@ -67,6 +67,16 @@ def test_up_to_running_a_job_costs_one_status_and_one_event() -> None:
     assert len(writes(cluster, subresource="status")) == 80
     assert len(writes(cluster, resource=EVENTS)) == 80
     assert len(writes(cluster, resource=PODS)) == 80
+
+
+def test_a_verdict_does_not_wait_behind_those_who_are_told_that_they_run() -> None:
+    cluster = a_cluster()
+    cluster.submit("runs", seconds=1000.0)
+    cluster.submit("never", workers=9)
+    cluster.run(5.0)
+    assert status_of(cluster, "runs")["phase"] == "Running"
+    assert set(writes(cluster, subresource="status", urgency=Urgency.STATUS)) == {"runs"}
+    assert set(writes(cluster, subresource="status", urgency=Urgency.VERDICT)) == {"never"}
 
 
 def test_a_quiet_cluster_is_left_alone() -> None:

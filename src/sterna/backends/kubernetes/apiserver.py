@@ -79,8 +79,7 @@ class Urgency(IntEnum):
     EVENT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """One change to ask for."""
 
     verb: Verb

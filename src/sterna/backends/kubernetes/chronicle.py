@@ -6,9 +6,7 @@ gang is told of as one. An event that was told before is counted on as a series,
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from sterna.backends.kubernetes.apiserver import Answer, Urgency, Write
+from sterna.backends.kubernetes.apiserver import Answer, Write
 from sterna.backends.kubernetes.entry import Entry
 from sterna.backends.kubernetes.events import Reporter
 from sterna.backends.kubernetes.jobs import PodRow, PodState, Seat
@@ -48,7 +46,7 @@ class Chronicle:
 
     def _tell(self, write: Write | None) -> None:
         if write is not None:
-            self._outgoing.append(replace(write, tag=Event(1)))
+            self._outgoing.append(write._replace(tag=Event(1)))
 
     # What was decided.
 
@@ -116,4 +114,4 @@ class Chronicle:
             if len(self._counts) > _MOST_COUNTED:
                 del self._counts[next(iter(self._counts))]
             again = self._reporter.again(answer.write, count, now)
-            self._outgoing.append(replace(again, urgency=Urgency.EVENT, tag=Event(count)))
+            self._outgoing.append(again._replace(tag=Event(count)))

@@ -8,7 +8,7 @@ Where jobs shall sit counts as where they sit (`accounts.py`).
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -55,7 +55,10 @@ class JobTable:
         self._slot_of: dict[int, int] = {}
         self._places: dict[int, tuple[float, str, int]] = {}
         self._sorted: list[tuple[float, str, int]] = []
-        """Submission, name and slot of every job, in order."""
+        """Submission, name and slot of every job, in order; beside it names and slots alone, because a snapshot takes
+        them all, and a burst changes them from one to the next."""
+        self._sorted_names: list[str] = []
+        self._sorted_slots: list[int] = []
         self._order: Ints | None = None
         self._names: list[str] = []
         self._keys: list[int] = []
@@ -80,7 +83,8 @@ class JobTable:
         """A job does not want to run any more."""
         slot = self._slot_of.pop(key, None)
         if slot is not None:
-            del self._sorted[bisect_left(self._sorted, self._places.pop(slot))]
+            at = bisect_left(self._sorted, self._places.pop(slot))
+            del self._sorted[at], self._sorted_names[at], self._sorted_slots[at]
             self._free.append(slot)
             self._order = None
 
@@ -92,7 +96,10 @@ class JobTable:
             self._free = list(range(2 * size - 1, size - 1, -1))
         slot = self._slot_of[entry.key] = self._free.pop()
         place = self._places[slot] = (entry.submitted.submitted_at, entry.name, slot)
-        insort(self._sorted, place)
+        at = bisect_left(self._sorted, place)
+        self._sorted.insert(at, place)
+        self._sorted_names.insert(at, entry.name)
+        self._sorted_slots.insert(at, slot)
         self._order = None
         return slot
 
@@ -125,8 +132,8 @@ class JobTable:
     def columns(self, now: float) -> tuple[Sequence[str], dict[str, npt.NDArray[Any]]]:
         """Names, and the columns as they are at this instant."""
         if self._order is None:
-            self._order = np.array([slot for _, _, slot in self._sorted], dtype=np.int64)
-            self._names = [name for _, name, _ in self._sorted]
+            self._order = np.array(self._sorted_slots, dtype=np.int64)
+            self._names = self._sorted_names.copy()  # snapshots that were taken before keep theirs
             self._keys = self._ints[0, self._order].tolist()
         columns: dict[str, npt.NDArray[Any]] = dict(zip(_INTS, self._ints[:, self._order], strict=True))
         columns.update(zip(_FLOATS, self._floats[:, self._order], strict=True))
@@ -178,7 +185,7 @@ def _or(value: float | None, otherwise: float) -> float:
 
 
 def observed(
-    table: JobTable, nodes: KnownNodes, homes: Mapping[int, Home], progress: Progress, instant: Instant
+    table: JobTable, nodes: KnownNodes, homes: Mapping[JobKey, Home], progress: Progress, instant: Instant
 ) -> Snapshot:
     """Everything that may be known now."""
     names, columns = table.columns(instant.now)
@@ -196,7 +203,7 @@ def observed(
         nodes,
         shapes,
         progress.curves,
-        MappingProxyType({JobKey(key): home for key, home in homes.items()}),
+        MappingProxyType(dict(homes)),
         *take_stock(jobs, nodes, shapes),
         instant.last_action,
         instant.history,

@@ -85,8 +85,7 @@ class CleanPods(Enum):
     NONE = "None"
 
 
-@dataclass(frozen=True)
-class Submitted:
+class Submitted(msgspec.Struct, frozen=True):
     """What a user's object asks for."""
 
     ref: JobRef
@@ -191,8 +190,7 @@ class PodState(Enum):
     FAILED = "failed"
 
 
-@dataclass(slots=True)
-class PodRow:
+class PodRow(msgspec.Struct, gc=False):
     """One pod, in as little memory as may be. Of pods that are not ours only the first fields mean anything."""
 
     key: str

@@ -259,7 +259,7 @@ def _bytes(entry: _Entry, name: str, where: str) -> bytes:
 def _login(context: str, merged: _Merged) -> Callable[[], str]:
     """Asks the official package, which runs the program and knows when its answer is old."""
     try:
-        from kubernetes.config import new_client_from_config  # type: ignore[import-not-found, unused-ignore]  # an extra
+        from kubernetes.config import new_client_from_config
     except ImportError:
         raise UserError(
             f"The user of the context '{context}' logs in with a program or provider; install the extra for that: "

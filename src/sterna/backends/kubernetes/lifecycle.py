@@ -100,7 +100,7 @@ def judge(job: KubeJob, now: float, seats: Sequence[Seat] = ()) -> Verdict:
     if not job.pods and job.memory.started_at is not None:
         lost = lost_seconds(job.memory, now)
         return Verdict(Fate.STOPPED, sentence=_how_it_stopped(job.memory, lost), lost_seconds=lost, until=deadline)
-    return Verdict(until=deadline)
+    return GOES_ON if deadline == NEVER else Verdict(until=deadline)
 
 
 def completed(job: KubeJob) -> Verdict:

@@ -76,7 +76,7 @@ def as_asked(submitted: Submitted, memory: Memory) -> Submitted:
         return submitted
     worker = replace(submitted.spec.worker, cpus=memory.asked_cpus)
     spec = replace(submitted.spec, replicas=(worker,))
-    return replace(submitted, spec=spec, shape=replace(submitted.shape, cpus=memory.asked_cpus))
+    return msgspec.structs.replace(submitted, spec=spec, shape=replace(submitted.shape, cpus=memory.asked_cpus))
 
 
 def read_of(meta: Meta) -> object:

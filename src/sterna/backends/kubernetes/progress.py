@@ -13,6 +13,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -90,8 +91,6 @@ class _Voice:
     course: Course
     worker: ReplicaSpec
     """The type whose number counts for its pace."""
-    row: int
-    """In the columns."""
     uid: str = ""
     rank: tuple[int, str] = (0, "")
     attempt: int = -1
@@ -109,6 +108,8 @@ class Progress:
         """`rule` is for life: rules are settings of the operator, and another operator is told everything again."""
         self._training = Training(Lessons(), rule)
         self._voices: dict[int, _Voice] = {}
+        self._rows: dict[int, int] = {}
+        """Of the same jobs, in the columns."""
         self._alike: dict[str, set[int]] = {}
         """Keys of the jobs of a category."""
         self._table = _Table()
@@ -133,7 +134,7 @@ class Progress:
         course = self._training.follow(job.key, spec.progress, category)
         memory = job.memory
         course.step, course.total, course.value = memory.step, memory.total or course.total, memory.value
-        self._voices[job.key] = _Voice(job, course, spec.worker, self._table.take_row())
+        self._voices[job.key], self._rows[job.key] = _Voice(job, course, spec.worker), self._table.take_row()
         self._alike.setdefault(category, set()).add(job.key)
         self._refresh(job.key)
 
@@ -143,7 +144,7 @@ class Progress:
         if voice is None:
             return
         self._training.forget(key, is_complete)
-        self._table.free_row(voice.row)
+        self._table.free_row(self._rows.pop(key))
         alike = self._alike[voice.course.category]
         alike.discard(key)
         if not alike:
@@ -260,10 +261,9 @@ class Progress:
             voice.points = voice.points[:-1:2] + voice.points[-1:]
 
     def _refresh(self, key: int) -> None:
-        voice, training = self._voices[key], self._training
-        course = voice.course
+        course, training = self._voices[key].course, self._training
         self._table.set(
-            voice.row,
+            self._rows[key],
             training.remaining(course),
             training.growth_of(course),
             course.rate,
@@ -275,8 +275,7 @@ class Progress:
 
     def columns(self, keys: Sequence[int]) -> ProgressColumns:
         """For a snapshot: an entry for each of these jobs; those that are not followed have nothing known of them."""
-        voices = self._voices
-        return self._table.of([voice.row if (voice := voices.get(key)) is not None else 0 for key in keys])
+        return self._table.of(list(map(self._rows.get, keys, repeat(0))))
 
     @property
     def curves(self) -> Curves:

@@ -17,9 +17,10 @@ from sterna.backends.kubernetes.apiserver import PODS, SERVICES, SHARE_PODS, Res
 from sterna.backends.kubernetes.chronicle import Chronicle
 from sterna.backends.kubernetes.clocks import Timers
 from sterna.backends.kubernetes.entry import Entry, Stage, cleared, has_ended
-from sterna.backends.kubernetes.homes import Key, written_home
+from sterna.backends.kubernetes.homes import Key
 from sterna.backends.kubernetes.jobs import Carrier, PodRow, PodState, Seat
 from sterna.backends.kubernetes.kinds.context import Around
+from sterna.backends.kubernetes.kinds.gangs import gang_of
 from sterna.backends.kubernetes.kinds.making import pod_name, pod_of, service_of, share_pod_of
 from sterna.backends.kubernetes.lifecycle import (
     GOES_ON,
@@ -244,7 +245,7 @@ class Reconciler:
         if todo.attempt != memory.attempt:
             memory.attempt = todo.attempt
             memory.not_before = 0.0
-        home = written_home(entry.seats)
+        home = gang_of(entry.seats).home
         writes = []
         resource = resource_of(entry)
         for seat in todo.create:

@@ -58,6 +58,7 @@ class Reflector:
         self.followed = followed
         self._page_size = page_size
         self._objects = msgspec.json.Decoder(followed.type)
+        self._events = msgspec.json.Decoder(_event_type(followed.type))
         self._pages = msgspec.json.Decoder(_page_type(followed.type))
         self._raw_fields = [field.name for field in msgspec.structs.fields(followed.type) if field.type is msgspec.Raw]
         self._labels = Selector(followed.labels)
@@ -166,22 +167,29 @@ class Reflector:
 
     def _take(self, line: bytes, deltas: list[Delta]) -> None:
         try:
-            event = LINES.decode(line)
-            if event.type == "ERROR":
-                self.list_again()
-            elif event.type == "BOOKMARK":
-                self._advance(_PLAIN.decode(event.object).metadata.version)
-            else:
-                self._take_object(event.type == "DELETED", event.object, deltas)
+            event = self._events.decode(line)
         except msgspec.DecodeError:
-            self.list_again()
-
-    def _take_object(self, is_deleted: bool, raw: msgspec.Raw, deltas: list[Delta]) -> None:
-        try:
-            seen = self._decoded(raw)
-        except msgspec.ValidationError:  # no such object exists as far as we are concerned; the others do
-            self._advance(_PLAIN.decode(raw).metadata.version)
+            self._take_odd(line)
             return
+        if event.type == "ERROR":
+            self.list_again()
+        elif event.type == "BOOKMARK":
+            self._advance(event.object.metadata.version)
+        else:
+            self._take_object(event.type == "DELETED", self._detached(event.object), deltas)
+
+    def _take_odd(self, line: bytes) -> None:
+        """An event of what is no such object: no such object exists as far as we are concerned; the others do."""
+        try:
+            event = LINES.decode(line)
+            if event.type != "ERROR":
+                self._advance(_PLAIN.decode(event.object).metadata.version)
+                return
+        except msgspec.DecodeError:
+            pass
+        self.list_again()
+
+    def _take_object(self, is_deleted: bool, seen: Any, deltas: list[Delta]) -> None:
         meta: Meta = seen.metadata
         if not is_deleted:
             self._see(seen, deltas)
@@ -277,6 +285,10 @@ class Reflector:
         if self.followed.is_optional:
             return f"The API server does not know {name}; install its definition if {resource.kind}s are to be run."
         return f"The API server does not know {name}; install Sterna's definitions, as deploy/sterna.yaml does."
+
+
+def _event_type(item: type[Any]) -> Any:
+    return msgspec.defstruct("Event", [("type", str), ("object", item)])
 
 
 def _page_type(item: type[Any]) -> Any:

@@ -133,10 +133,14 @@ def _names(runs: Sequence[tuple[int, int]], node_names: Sequence[str]) -> list[s
 
 def _is_laid_out(now: Mapping[int, _Place], wanted: Sequence[_Place]) -> bool:
     """Whether the same places are taken already, by replicas that are numbered without gaps."""
+    if len(now) != len(wanted):
+        return False
     return Counter(now.values()) == Counter(wanted) and sorted(now) == list(range(len(wanted)))
 
 
 def _assigned(now: Mapping[int, _Place], wanted: Sequence[_Place]) -> dict[int, _Place]:
+    if not now:
+        return dict(enumerate(wanted))
     left = Counter(wanted)
     seated: dict[int, _Place] = {}
     astray: list[int] = []
@@ -210,9 +214,11 @@ def steps(
     is_whole = not changes_in_place(job.submitted)
     if is_whole and staying and _must_begin_anew(job, seats, staying):
         staying.clear()
-    leaving = [pod for key, pod in job.pods.items() if key not in staying]
     latest = max((pod.attempt for pod in job.pods.values()), default=0)
     attempt = max(job.pods[key].attempt for key in staying) if staying else max(job.memory.attempt, latest) + 1
+    if len(staying) == len(job.pods) == len(wanted):  # nobody leaves and nobody is missing, as of most jobs most times
+        return Steps([], [], [], frozenset(), attempt, NEVER, is_settled=True)
+    leaving = [pod for key, pod in job.pods.items() if key not in staying]
     missing = [seat for seat in seats if (seat.type, seat.index) not in job.pods]
     create: list[Seat] = []
     waits_for: frozenset[str] = frozenset()

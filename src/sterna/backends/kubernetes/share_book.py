@@ -6,7 +6,7 @@ SharePod is, as far as the pod is, and gone when the SharePod is.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import structs
 
 from sterna.backends.kubernetes.accounts import Accounts
 from sterna.backends.kubernetes.attention import Attention, JobIndex
@@ -172,7 +172,7 @@ def _as_pod(row: ShareRow, meta: Meta, replica: Key) -> PodRow:
 def _joined(share: PodRow, made: PodRow | None) -> PodRow:
     if made is None:
         return share
-    return replace(
+    return structs.replace(
         share,
         state=made.state,
         is_terminated=made.is_terminated,

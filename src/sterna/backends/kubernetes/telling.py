@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -104,7 +103,7 @@ class Teller:
         elif phase.value != telling.phase:
             if phase.value != telling.next_phase:
                 telling.next_phase, telling.next_since = phase.value, now
-                telling.due_at = NEVER  # what was to be told before is not so any more
+                telling.due_at, telling.urgency = NEVER, Urgency.EVENT  # what was to be told before is not so any more
             urgency = Urgency.VERDICT if phase is Phase.WAITING else Urgency.STATUS
             delay = _DELAYS.get(phase, 0.0)
             if phase is Phase.STARTING and (entry.trouble or trouble_of(entry.job)):
@@ -220,7 +219,7 @@ class Teller:
 
     def _sent(self, entry: Entry, writes: list[Write]) -> list[Write]:
         entry.telling.under_way = len(writes)
-        return [replace(write, tag=Told(entry.key)) for write in writes]
+        return [write._replace(tag=Told(entry.key)) for write in writes]
 
     def _standing(self, entry: Entry, phase: Phase) -> Standing:
         view = self._world.progress.view(entry.key, phase is Phase.RUNNING)

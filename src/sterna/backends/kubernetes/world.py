@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
+from msgspec import structs
 
 from sterna.backends.kubernetes.accounts import Accounts, Interest
 from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, NODES, PODS, SERVICES, SHARE_PODS, Change, Delta, Resource
@@ -44,7 +45,7 @@ from sterna.backends.kubernetes.share_book import ShareBook, part_of
 from sterna.backends.kubernetes.status import PHASE
 from sterna.errors import UserError
 from sterna.model.cluster import NOWHERE, Home, Shape
-from sterna.model.snapshot import NEVER
+from sterna.model.snapshot import NEVER, JobKey
 
 _WITHIN_SECOND = 0.999
 """The latest that something comes in the second in which it was created."""
@@ -62,7 +63,7 @@ class World:
         self.jobs = JobIndex()
         self.pods = PodBook(self.jobs, self.accounts, self.attention, progress)
         self.shares = ShareBook(self.jobs, self.pods, self.accounts, self.attention)
-        self.homes: dict[int, Home] = {}
+        self.homes: dict[JobKey, Home] = {}
         """Of jobs that want to run and have one."""
         self.services: dict[str, ServiceRow] = {}
         """Names that replicas can be found by."""
@@ -234,7 +235,7 @@ class World:
         uid = seen.metadata.uid
         if entry.record.is_about(uid, seen.metadata.labels.get(ATTEMPT_LABEL, "")):
             self.jobs.by_uid.pop(entry.submitted.ref.uid, None)
-            entry.job.submitted = replace(entry.submitted, ref=entry.submitted.ref._replace(uid=uid))
+            entry.job.submitted = structs.replace(entry.submitted, ref=entry.submitted.ref._replace(uid=uid))
             self.jobs.by_uid[uid] = entry
             entry.job.version = 0
         return entry
@@ -269,7 +270,7 @@ class World:
             memory.enqueued_at = self._seen_at(submitted.submitted_at)
         elif submitted.carrier is Carrier.POD:
             submitted = as_asked(submitted, memory)
-        submitted = replace(submitted, submitted_at=memory.enqueued_at)  # also of a pod that a move made anew
+        submitted = structs.replace(submitted, submitted_at=memory.enqueued_at)  # also of a pod that a move made anew
         job = KubeJob(self.jobs.next_key(), submitted, memory, meta.version, status=status)
         job.is_deleting = meta.deletion_timestamp is not None
         entry = Entry(job, self._shape(submitted))
@@ -322,9 +323,9 @@ class World:
         elif entry.trouble and entry.trouble == entry.outcome[1]:
             entry.outcome, entry.trouble = ("", ""), ""  # it ran on while it could not be read
         self._plan(entry, -1)
-        submitted = replace(submitted, submitted_at=entry.submitted.submitted_at)
+        submitted = structs.replace(submitted, submitted_at=entry.submitted.submitted_at)
         if submitted.carrier is Carrier.POD:  # nothing of a pod changes but its share, which is our doing
-            submitted = replace(submitted, spec=entry.submitted.spec, shape=entry.submitted.shape)
+            submitted = structs.replace(submitted, spec=entry.submitted.spec, shape=entry.submitted.shape)
         entry.job.submitted = submitted
         entry.shape = self._shape(entry.job.submitted)
         self._plan(entry, 1)
@@ -355,7 +356,7 @@ class World:
         """A job has ended and its status says so, for good: let go of what was needed to run it, which is most of what
         is held of it, because there may be thousands that nobody deletes."""
         entry.is_resting = True
-        entry.job.submitted = replace(entry.submitted, templates={})
+        entry.job.submitted = structs.replace(entry.submitted, templates={})
         entry.job.status = entry.seen_status = resting_status(entry.seen_status)
         entry.annotations = {key: value for key, value in entry.annotations.items() if key == PHASE}
         entry.read_of, entry.raw_spec = None, b"{}"
@@ -401,9 +402,9 @@ class World:
         entry.seats, entry.home = tuple(seats), home
         self._plan(entry, 1)
         if home.workers:
-            self.homes[entry.key] = home
+            self.homes[JobKey(entry.key)] = home
         else:
-            self.homes.pop(entry.key, None)
+            self.homes.pop(JobKey(entry.key), None)
         self.attention.note(entry)
 
     def reseat(self, entry: Entry, seats: Sequence[Seat]) -> None:
@@ -431,7 +432,7 @@ class World:
             if is_tainted:
                 entry.shape = self._shape(entry.submitted)
             if entry.seats:
-                entry.home = self.homes[entry.key] = row_home(entry.submitted, entry.seats, row_of)
+                entry.home = self.homes[JobKey(entry.key)] = row_home(entry.submitted, entry.seats, row_of)
             self.attention.changed.add(entry.key)
 
     def write_table(self) -> None:

@@ -10,6 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
+
+from msgspec import structs
 
 from sterna.backends.kubernetes.apiserver import Resource
 from sterna.backends.kubernetes.jobs import Carrier, GpuShare, JobRef, Submitted
@@ -127,7 +130,7 @@ def renamed(submitted: Submitted, parts: Parts, meta: Meta) -> Submitted:
     """The same as another object asks for it, which was assembled of the same parts."""
     if parts.carrier in (Carrier.PODS, Carrier.SHARE_PODS):
         check_name(meta.name, parts.groups, parts.scaled, submitted.spec.maximum)
-    return replace(
+    return structs.replace(
         submitted,
         ref=JobRef(submitted.ref.resource, meta.namespace, meta.name, meta.uid),
         spec=replace(submitted.spec, name=meta.name),
@@ -161,8 +164,9 @@ def check_name(name: str, groups: Sequence[ReplicaGroup], scaled: ReplicaGroup, 
         )
 
 
+@lru_cache(maxsize=256)
 def seconds_of(timestamp: str | None) -> float:
-    """A time as Kubernetes writes it, since 1970; 0 if it is none."""
+    """A time as Kubernetes writes it, since 1970; 0 if it is none. Objects of a burst tell of the same few seconds."""
     try:
         moment = datetime.fromisoformat(timestamp or "")
     except ValueError:

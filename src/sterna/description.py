@@ -229,9 +229,7 @@ def _seated(jobs: Sequence[_Job], nodes: Nodes) -> tuple[dict[JobKey, Home], Roo
     homes: dict[JobKey, Home] = {}
     for key, job in enumerate(jobs):
         workers, ps = (_on_nodes(job, running, row_of) for running in (job.running, job.ps_running))
-        slots: tuple[int, ...] = ()
-        for node, count in workers:
-            slots += room.take(job.shape, node, count)
+        slots = room.take_runs(job.shape, workers)
         for node, count in ps:
             room.take_ps(job.shape, node, count)
         for node, _ in (*workers, *ps):

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
 
+from sterna.engine.loops import machine_code
 from sterna.engine.registry import Misfit, Placed
 from sterna.engine.room import Room
 from sterna.model.cluster import NOWHERE, Home, Ints, Shape
-from sterna.model.plan import Action, Kind, kind_of
+from sterna.model.plan import Action, Kind, change, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 
 Runs = Sequence[tuple[int, int]]
@@ -28,6 +30,12 @@ Seats = tuple[Ints, list[int]]
 Wish = tuple[int, int, int, int, int, int, int]
 """Nodes that could host it, less the devices of one worker, less the workers wanted, shape, row, workers now, workers
 wanted: in the order of serving, so that those with little choice come first, then the largest pieces."""
+
+_STOP, _START, _GROW = Kind.STOP, Kind.START, Kind.GROW
+"""By names of our own: to ask an enumeration takes longer."""
+
+_home = partial(tuple.__new__, Home)
+"""Makes a home of all its fields; its own constructor takes twice as long."""
 
 _MANY = 12
 """From so many new jobs of one size on, nodes are chosen for all of them in one step."""
@@ -56,16 +64,17 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     workers = jobs.workers
     if target is workers:
         return Placed([], [])
-    changed = (target != workers).nonzero()[0]
+    changed = _differing(target, workers)
     if not len(changed):
         return Placed([], [])
     shapes = snapshot.shapes.rows
     hosts = snapshot.nodes.hosts(snapshot.shapes) if len(changed) > 1 else (0,) * len(shapes)
     falling: list[tuple[int, int, int]] = []
     rising: list[Wish] = []
-    olds, news = workers.take(changed).tolist(), target.take(changed).tolist()
-    codes = [0] * len(olds) if len(shapes) == 1 else jobs.shape.take(changed).tolist()
-    for row, old, new, code in zip(changed.tolist(), olds, news, codes, strict=True):
+    rows = changed.tolist()
+    olds, news = _entries(workers, changed, rows), _entries(target, changed, rows)
+    codes = [0] * len(rows) if len(shapes) == 1 else _entries(jobs.shape, changed, rows)
+    for row, old, new, code in zip(rows, olds, news, codes, strict=True):
         if new > old:
             rising.append((hosts[code], -shapes[code].devices, -new, code, row, old, new))
         else:
@@ -82,6 +91,22 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     return Placed(released + raised.actions, raised.misfits)
 
 
+def _entries(column: Ints, rows: Ints, listed: list[int]) -> list[int]:
+    """A column in these rows, given twice."""
+    entries: list[int] = [column.item(row) for row in listed] if len(listed) < _MANY else column.take(rows).tolist()
+    return entries
+
+
+def _differing(target: Ints, workers: Ints) -> Ints:
+    """Rows in which the two differ."""
+    code = machine_code()
+    if code is None:
+        changed: Ints = (target != workers).nonzero()[0]
+        return changed
+    rows = np.empty(len(workers), dtype=np.int64)
+    return rows[: code.differing(target, workers, rows)]
+
+
 def _release(chooser: Chooser, snapshot: Snapshot, room: Room, falling: list[tuple[int, int, int]]) -> list[Action]:
     """Give room back: stops first, then shrinks, each in submit order."""
     stops: list[Action] = []
@@ -96,9 +121,9 @@ def _release(chooser: Chooser, snapshot: Snapshot, room: Room, falling: list[tup
         if new:
             smaller = chooser.shed(home, home.size - new)
             room.occupy(shape, smaller)
-            shrinks.append(Action(Kind.SHRINK, key, row, home, smaller))
+            shrinks.append(change(Kind.SHRINK, key, row, home, smaller))
         else:
-            stops.append(Action(Kind.STOP, key, row, home, NOWHERE))
+            stops.append(change(_STOP, key, row, home, NOWHERE))
     return stops + shrinks
 
 
@@ -117,8 +142,8 @@ def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wi
         home = snapshot.home_of(row) if old else NOWHERE
         after, fitted = _raised(chooser, room, shapes[code], home, new, jobs.minimum.item(row))
         if fitted > old:
-            kind, actions = (Kind.GROW, grows) if old else (Kind.START, starts)
-            actions.append(Action(kind, JobKey(jobs.key.item(row)), row, home, after))
+            kind, actions = (_GROW, grows) if old else (_START, starts)
+            actions.append(change(kind, JobKey(jobs.key.item(row)), row, home, after))
         if fitted < new:
             misfits.append(Misfit(row, fitted))
     starts.sort(key=_row)
@@ -140,6 +165,8 @@ def _without_many(
         if len(fresh) >= _MANY and not shape.ps and not shape.is_fraction:
             started = _start_many(chooser, snapshot, room, fresh, -less, shape)
             starts += started
+            if len(started) == len(alike):
+                continue
             gone = {action.row for action in started}
             alike = [wish for wish in alike if wish[4] not in gone]
         left += alike
@@ -171,7 +198,7 @@ def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: Room, rising: lis
 
 
 def _action(snapshot: Snapshot, row: int, before: Home, after: Home) -> Action:
-    return Action(kind_of(before, after), JobKey(snapshot.jobs.key.item(row)), row, before, after)
+    return change(kind_of(before, after), JobKey(snapshot.jobs.key.item(row)), row, before, after)
 
 
 _row = itemgetter(2)
@@ -191,12 +218,12 @@ def _start_many(
         taken += np.bincount(nodes[:, column], minlength=len(taken)) * part
     room.take_all(shape, taken)
     if len(parts) == 1:
-        homes = [Home(((node, count),)) for node in nodes[:, 0].tolist()]
+        homes = [_home((((node, count),), (), ())) for node in nodes[:, 0].tolist()]
     else:
-        homes = [Home(tuple(zip(seats, parts, strict=True))) for seats in nodes.tolist()]
+        homes = [_home((tuple(zip(seats, parts, strict=True)), (), ())) for seats in nodes.tolist()]
     rows = rows[: len(nodes)]
     starts = zip(snapshot.jobs.key[rows].tolist(), rows, homes, strict=True)
-    return [Action(Kind.START, key, row, NOWHERE, home) for key, row, home in starts]
+    return [change(_START, key, row, NOWHERE, home) for key, row, home in starts]
 
 
 def _raised(chooser: Chooser, room: Room, shape: Shape, home: Home, new: int, least: int) -> tuple[Home, int]:
@@ -213,10 +240,8 @@ def _raised(chooser: Chooser, room: Room, shape: Shape, home: Home, new: int, le
         if not old:
             room.give(shape, seat)
         return home, old
-    slots = home.slots
-    for node, count in runs:
-        slots += room.take(shape, node, count)
-    return Home(_joined(home.workers, runs) if old else tuple(runs), seat.ps, slots), fitted
+    slots = home.slots + room.take_runs(shape, runs)
+    return _home((_joined(home.workers, runs) if old else tuple(runs), seat.ps, slots)), fitted
 
 
 def seat_ps(room: Room, shape: Shape, workers: int) -> tuple[tuple[int, int], ...]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sterna.engine.exchange import best_that_fit, refused, total
+from sterna.engine.loops import Loops, machine_code
 from sterna.engine.walk import walk
 from sterna.model.cluster import MILLI, Bools, Ints
 from sterna.model.snapshot import NEVER, Jobs, Snapshot
@@ -29,8 +30,6 @@ _MANY = 1 << 62
 class Queues(NamedTuple):
     is_second: Bools
     """In the second queue, by row."""
-    waits: Bools
-    """Has no workers now, by row."""
     promoted: Bools | None
     """Who returns to the first queue now; None if nobody does."""
     next_return: float
@@ -48,29 +47,39 @@ class Served(NamedTuple):
 
 
 def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) -> Queues:
-    jobs = snapshot.jobs
+    jobs, code = snapshot.jobs, machine_code()
+    if code is not None and not anew and not jobs.has_priorities:
+        return _queued(snapshot, code, threshold, promote)
     second = jobs.attained > threshold - CROSSED
     if jobs.has_priorities:
         second |= (jobs.priority > 0) & (jobs.promotions == 0)
-    waits = jobs.workers == 0
     if not promote:
-        return Queues(second, waits, None, NEVER)
-    rows = (second & waits).nonzero()[0]
+        return Queues(second, None, NEVER)
+    rows = (second & (jobs.workers == 0)).nonzero()[0]
     if jobs.has_priorities:
         rows = rows[jobs.executed[rows] > 0]
     if not len(rows):
-        return Queues(second, waits, None, NEVER)
+        return Queues(second, None, NEVER)
     due = _ran(jobs, rows, anew)
     due *= promote
     due += jobs.waiting_since.take(rows)
     first = due.item(due.argmin())
     if first > snapshot.now + CROSSED:
-        return Queues(second, waits, None, first)
+        return Queues(second, None, first)
     returns = due <= snapshot.now + CROSSED
     promoted = np.zeros(len(jobs), dtype=np.bool_)
     promoted[rows[returns]] = True
     second ^= promoted
-    return Queues(second, waits, promoted, float(due[~returns].min(initial=NEVER)))
+    return Queues(second, promoted, float(due[~returns].min(initial=NEVER)))
+
+
+def _queued(snapshot: Snapshot, code: Loops, threshold: float, promote: float) -> Queues:
+    jobs = snapshot.jobs
+    second, promoted = np.empty(len(jobs), dtype=np.bool_), np.zeros(len(jobs), dtype=np.bool_)
+    columns = jobs.attained, jobs.executed, jobs.waiting_since, jobs.workers
+    limits = snapshot.now + CROSSED, threshold - CROSSED, promote
+    next_return, returns = code.go_back(*columns, *limits, second, promoted)
+    return Queues(second, promoted if returns else None, next_return)
 
 
 def _ran(jobs: Jobs, rows: Ints | list[int], anew: bool) -> Floats:
@@ -87,12 +96,13 @@ def served(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None
     if snapshot.is_rigid and gittins is None:
         return _exchanged(snapshot, queues)
     jobs, second = snapshot.jobs, queues.is_second
+    waits = jobs.workers == 0
     if gittins is None:
-        order = np.lexsort((jobs.first_start, queues.waits & keeps_running, second))
+        order = np.lexsort((jobs.first_start, waits & keeps_running, second))
     else:
         quantum = np.where(second, NEVER, np.maximum(gittins - jobs.attained, 0.0))
         worth = gittins_index(snapshot.finished_service, jobs.attained, quantum)
-        order = np.lexsort((jobs.first_start, queues.waits, -worth, second))
+        order = np.lexsort((jobs.first_start, waits, -worth, second))
     if jobs.barred is not None:
         order = order[~jobs.barred[order]]
     chosen = order[walk(snapshot.cost(size)[order], snapshot.units, snapshot.smallest_need)]
@@ -103,9 +113,17 @@ def served(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None
 
 def _exchanged(snapshot: Snapshot, queues: Queues) -> Served:
     """The same for jobs of one size, without looking at those that run undisturbed."""
-    jobs, second = snapshot.jobs, queues.is_second
-    waits = queues.waits if jobs.barred is None else queues.waits & ~jobs.barred
+    jobs, second, code = snapshot.jobs, queues.is_second, machine_code()
     target = jobs.workers.copy()
+    if code is not None and jobs.barred is None:
+        cost, unit = snapshot.least_count
+        free, smallest = snapshot.free_units // unit, snapshot.smallest_need // unit
+        columns = jobs.first_start, jobs.minimum, cost, jobs.workers
+        lost, is_wanted = code.serve_queues(second, *columns, free, smallest, target)
+        return Served(target, lost.tolist(), is_wanted)
+    waits = jobs.workers == 0
+    if jobs.barred is not None:
+        waits &= ~jobs.barred
     stopped: list[int] = []
     free, smallest, is_wanted = snapshot.free_units, snapshot.smallest_need, False
     first = (waits > second).nonzero()[0]
@@ -132,7 +150,7 @@ def _make_way(snapshot: Snapshot, queues: Queues, first: Ints) -> tuple[Ints, li
     need = total(sizes)
     if need <= free:
         return first, [], free - need
-    low = (queues.is_second > queues.waits).nonzero()[0]
+    low = (queues.is_second & (jobs.workers > 0)).nonzero()[0]
     held = cost.take(low)
     room = free + int(held.sum())
     if need > room:
@@ -175,7 +193,11 @@ def _stopped(snapshot: Snapshot, serving: Served) -> Ints | list[int]:
 
 def _next_demotion(snapshot: Snapshot, queues: Queues, target: Ints, threshold: float) -> float:
     """When a job of the first queue next passes the threshold, if anybody of that queue waits for its devices."""
-    jobs = snapshot.jobs
+    jobs, code = snapshot.jobs, machine_code()
+    if code is not None and jobs.barred is None:
+        promoted = np.zeros(len(jobs), dtype=np.bool_) if queues.promoted is None else queues.promoted
+        cost = snapshot.cost(target)
+        return snapshot.now + code.next_demotion(threshold, jobs.attained, queues.is_second, promoted, cost, target)
     waits = target + queues.is_second == 0
     if jobs.barred is not None:
         waits &= ~jobs.barred

@@ -3,11 +3,12 @@ to."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from sterna.engine.bins import Bins
+from sterna.engine.loops import machine_code
 from sterna.model.cluster import MILLI, Home, Ints, Nodes, Resource, Shape, slots_in
 
 _DEVICES = int(Resource.DEVICES)
@@ -79,16 +80,15 @@ class Room:
         that holds them all; if none does, the one with most room, and so on with the rest."""
         if shape.is_plain and self._takes_any:
             need, free = shape.devices, self._devices
-            if self._expects_many:
+            if self._expects_many and machine_code() is None:  # which looks at all nodes faster than an index is kept
                 return self._tightest_by_bins(count, need, avoid)
         else:
             need, free = 1, self.slots(shape)
         if avoid:
             free = free.copy()
             free[list(avoid)] = 0
-        wanted = count * need
-        node = int((free - wanted).view(_UNSIGNED).argmin())  # what is too small turns into a huge number
-        if free.item(node) >= wanted:
+        node = _least_that_holds(free, count * need)
+        if node >= 0:
             return [(node, count)]
         return _emptiest_first(free.copy(), count, need)
 
@@ -107,8 +107,20 @@ class Room:
             count -= here
         return runs
 
+    def take_runs(self, shape: Shape, runs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+        """Put workers on nodes; for parts of devices, the numbers of the devices they share."""
+        if shape.is_plain and self._bins is None:
+            devices, need = self._devices, shape.devices
+            for node, count in runs:
+                devices[node] -= count * need
+            return ()
+        slots: tuple[int, ...] = ()
+        for node, count in runs:
+            slots += self.take(shape, node, count)
+        return slots
+
     def take(self, shape: Shape, node: int, count: int) -> tuple[int, ...]:
-        """Put workers on a node; for parts of devices, the numbers of the devices they share."""
+        """The same on one node."""
         if not shape.is_plain:
             self._move(shape.cpus, shape.memory_bytes, node, -count)
         if self._bins:
@@ -194,13 +206,24 @@ class Room:
             del self.shared[node]
 
 
+def _least_that_holds(free: Ints, wanted: int) -> int:
+    """The first of the nodes with least room that have so much; if none has, -1."""
+    code = machine_code()
+    if code is not None:
+        return code.tightest(free, wanted)
+    node = int((free - wanted).view(_UNSIGNED).argmin())  # what is too small turns into a huge number
+    return node if free.item(node) >= wanted else -1
+
+
 def _emptiest_first(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
     """Whole nodes as long as none holds what is left, then the one with least room that does (changes `free`)."""
+    code = machine_code()
+    if code is not None:
+        return [(node, here) for node, here in code.emptiest_first(free, count, need).tolist()]
     runs: list[tuple[int, int]] = []
     while count:
-        wanted = count * need
-        node = int((free - wanted).view(_UNSIGNED).argmin())
-        if free.item(node) < wanted:
+        node = _least_that_holds(free, count * need)
+        if node < 0:
             node = int(free.argmax())
         here = min(count, free.item(node) // need)
         if not here:

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
+from sterna.engine.loops import machine_code
 from sterna.engine.walk import walk_by
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
 from sterna.model.speedup import Floats
 
 KEYS = ("service", "time")
+
+
+def shortest_served(snapshot: Snapshot, by: str) -> Ints:
+    """The minimum for each job that fits, asked shortest first; else 0."""
+    jobs = snapshot.jobs
+    target = np.zeros(len(jobs), dtype=np.int64)
+    code = machine_code()
+    if code is None or jobs.barred is not None or jobs.has_priorities:
+        chosen, _ = shortest_first(snapshot, by)
+        target[chosen] = jobs.minimum[chosen]
+    else:
+        key = _length(snapshot, by, credit_seconds=snapshot.restart_seconds)
+        cost, unit = snapshot.least_count
+        free, smallest = snapshot.units // unit, snapshot.smallest_need // unit
+        code.fit_by_key(key, jobs.minimum, cost, jobs.workers, free, smallest, target)
+    return target
 
 
 def shortest_first(snapshot: Snapshot, by: str) -> tuple[Ints, int]:

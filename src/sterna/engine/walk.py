@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sterna.engine.loops import Loops, machine_code
 from sterna.model.cluster import Bools, Ints
 from sterna.model.snapshot import Jobs, Snapshot
 from sterna.model.speedup import Floats
@@ -52,7 +53,11 @@ def walk_by(key: Floats, size: Ints, workers: Ints, free: int, smallest: int = 1
     left.
 
     Only as many rows are sorted as could fit: the next best few, then the best of those that still fit, and so on.
+    Those without a number come last.
     """
+    unknown = np.isnan(key)
+    if unknown.any():
+        key = np.where(unknown, np.inf, key)
     most = _most(free, smallest, len(key))
     if len(key) <= 2 * most:
         ordered = _in_order(key, workers)
@@ -103,13 +108,16 @@ def minimum_in_order(snapshot: Snapshot) -> Ints:
     """The minimum for each job that fits when all are asked anew in submit order, higher priority first; else 0."""
     jobs, units, smallest = snapshot.jobs, snapshot.units, snapshot.smallest_need
     if snapshot.all_fit:
-        return jobs.minimum
+        return snapshot.minimum_for_all
     if jobs.barred is not None or jobs.has_priorities:
         order = by_priority(snapshot)
         chosen = order[walk(snapshot.cost(jobs.minimum)[order], units, smallest)]
         target = np.zeros(len(jobs), dtype=np.int64)
         target[chosen] = jobs.minimum[chosen]
         return target
+    code = machine_code()
+    if code is not None:
+        return _fitted(snapshot, code)
     if snapshot.is_uniform and smallest:
         most = units // smallest
         if most + 1 < len(jobs):
@@ -120,6 +128,14 @@ def minimum_in_order(snapshot: Snapshot) -> Ints:
             if _used_up(jobs.minimum[: most + 1], most, target):  # then nobody further back needs to be looked at
                 return target
     return walk(snapshot.cost(jobs.minimum), units, smallest) * jobs.minimum
+
+
+def _fitted(snapshot: Snapshot, code: Loops) -> Ints:
+    jobs = snapshot.jobs
+    cost, unit = snapshot.least_count
+    target = np.zeros(len(cost), dtype=np.int64)
+    changes = code.fit_in_order(jobs.minimum, cost, jobs.workers, snapshot.units // unit, target)
+    return target if changes or not snapshot.is_rigid else jobs.workers  # others go on with it and write to it
 
 
 def _joined(jobs: Jobs, most: int, free: int) -> Ints | None:

@@ -11,6 +11,7 @@ from sterna.backends.simulated.knowledge import world_of
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller, Recorder
+from sterna.engine.loops import compile_loops
 from sterna.experiments.allocation import AllocationLog
 from sterna.experiments.result import Counts, JobTimes, Result
 from sterna.experiments.scenario import Scenario
@@ -23,6 +24,9 @@ Progress = Callable[[int, int], None]
 """Told how much is done, and of how much."""
 
 _ROUNDS_BETWEEN_REPORTS = 500
+
+_MANY_JOBS = 10_000
+"""From so many jobs on it is worth a second to have the loops of the rules as machine code."""
 
 
 def simulate(
@@ -55,6 +59,8 @@ def simulate(
         seed=scenario.seed,
         timeline=detailed,
     )
+    if len(workload) >= _MANY_JOBS:
+        compile_loops()
     log = AllocationLog(len(workload), journal) if detailed else None
     controller = Controller(world, rules, log or journal)
     began = time.perf_counter()

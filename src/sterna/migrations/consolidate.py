@@ -72,10 +72,7 @@ class Consolidate:
             room.give(shape, workers_only)
             room.occupy(shape, home)
             return None
-        slots: tuple[int, ...] = ()
-        for node, count in runs:
-            slots += room.take(shape, node, count)
-        return Move(row, Home(tuple(runs), home.ps, slots))
+        return Move(row, Home(tuple(runs), home.ps, room.take_runs(shape, runs)))
 
 
 def _nodes(home: Home) -> int:

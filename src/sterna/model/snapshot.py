@@ -131,7 +131,12 @@ class Jobs:
         "When it ends or has ended in the shadow run of the default scheduler, as far as can be told now.", np.nan
     )
 
-    def __init__(self, source: JobSource, barred: Bools | None = None) -> None:
+    def __init__(
+        self, source: JobSource, barred: Bools | None = None, known: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> None:
+        """`known` columns need not be fetched: for a backend that has them all at hand."""
+        if known:
+            self.__dict__.update(known)
         self.source = source
         self.barred = barred
         """Jobs whose maximum is below their minimum: they may not run now. None: there are none."""
@@ -230,7 +235,7 @@ class Snapshot:
     """Some job's share is not an equal one; to a migration: a rule divides shared nodes."""
 
     @classmethod
-    def quick(cls, **fields: Any) -> Snapshot:
+    def quick(cls, fields: dict[str, Any]) -> Snapshot:
         """The constructor for a loop that runs a million times: all fields by name, no questions asked."""
         snapshot = object.__new__(cls)
         snapshot.__dict__.update(fields)
@@ -248,6 +253,12 @@ class Snapshot:
     def units(self) -> int:
         """All that our jobs hold or could hold."""
         return self.free_units + self.held_units
+
+    @property
+    def minimum_for_all(self) -> Ints:
+        """The one size of everybody; if everybody has it, the column that says so, and nobody need compare."""
+        everybody_runs = self.is_rigid and self.held_units == self.least_units and self.smallest_need > 0
+        return self.jobs.workers if everybody_runs else self.jobs.minimum
 
     @property
     def all_fit(self) -> bool:
@@ -287,6 +298,13 @@ class Snapshot:
     def least_cost(self) -> Ints:
         """Units of each job at its minimum."""
         return self.cost(self.jobs.minimum)
+
+    @property
+    def least_count(self) -> tuple[Ints, int]:
+        """The same in larger pieces, and the units of one: workers where all need as much, which need not be worked
+        out."""
+        tally = self.tally
+        return (self.jobs.minimum, tally.smallest) if tally.is_uniform and tally.smallest else (self.least_cost, 1)
 
     def cost(self, workers: Ints) -> Ints:
         """Units that each job holds with that many workers."""

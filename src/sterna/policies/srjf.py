@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from sterna.engine.registry import Target, knob, policy
-from sterna.engine.shortest import KEYS, shortest_first
+from sterna.engine.shortest import KEYS, shortest_served
 from sterna.model.snapshot import Snapshot
 
 
@@ -22,8 +20,5 @@ class Srjf:
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
-            return Target(snapshot.jobs.minimum)
-        chosen, _ = shortest_first(snapshot, self.by)
-        target = np.zeros(len(snapshot.jobs), dtype=np.int64)
-        target[chosen] = snapshot.jobs.minimum[chosen]
-        return Target(target)
+            return Target(snapshot.minimum_for_all)
+        return Target(shortest_served(snapshot, self.by))

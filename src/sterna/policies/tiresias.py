@@ -23,7 +23,7 @@ class Tiresias:
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
-            return Target(snapshot.jobs.minimum)
+            return Target(snapshot.minimum_for_all)
         queues = queues_of(snapshot, self.threshold, self.promote, self.anew)
         serving = admit(snapshot, queues, self.threshold if self.gittins else None)
         until = next_change(snapshot, queues, serving, self.threshold, self.promote, self.anew)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sterna.engine.loops import machine_code
 from sterna.model.speedup import Floats
 
 Array = npt.NDArray[Any]
@@ -37,6 +38,8 @@ class ActiveTable:
         """Those that somebody has read."""
         self.seen: dict[str, Array] = {}
         """The same, read-only."""
+        self._whole: list[tuple[str, Array]] = []
+        """Those of them that are columns of a snapshot as they are: no parts of lines."""
         self._others: list[tuple[Array, Book]] = []
         """Every column but the keys, with its book."""
         self._look_again()
@@ -47,6 +50,11 @@ class ActiveTable:
         if seen is None:
             seen = self._keep(name)
         return seen[self.first : self.first + self.count]
+
+    def at_hand(self) -> dict[str, Array]:
+        """Every column that somebody has read, but those of lines."""
+        here = slice(self.first, self.first + self.count)
+        return {name: column[here] for name, column in self._whole}
 
     def write(self, name: str, place: int, value: float) -> None:
         """Keep a column in step with the books, if anybody has read it."""
@@ -116,6 +124,7 @@ class ActiveTable:
             self.columns[name] = column
             self.seen[name] = column.view()
             self.seen[name].flags.writeable = False
+        self._whole = [(name, column) for name, column in self.seen.items() if "." not in name]
         self._others = [(self.columns[name], self.books[name]) for name in self._names[1:]]
 
 
@@ -159,6 +168,9 @@ class Line:
             for name in self._names[: 2 + (self._most is not None)]:
                 table.read(name)
         seen, here = table.seen, slice(table.first, table.first + table.count)
+        code = machine_code()
+        if code is not None and self._most is None:
+            return code.along(seen[start][here], seen[slope][here], now)
         value: Floats = seen[slope][here] * now
         value += seen[start][here]
         if self._most is not None:

@@ -25,6 +25,9 @@ from sterna.model.plan import Action, Kind, Mark, Outcome
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Floats
 
+_STOP, _START, _PROMOTED = Kind.STOP, Kind.START, Mark.PROMOTED
+"""By names of our own: to ask an enumeration takes longer."""
+
 _SOON = 1e-6
 """A decision that wants to be looked at again at once is looked at so much later."""
 
@@ -170,20 +173,22 @@ class SimulatedBackend:
 
     def observe(self) -> Snapshot:
         return Snapshot.quick(
-            now=self.now,
-            jobs=Jobs(_Active(self)),
-            nodes=self._nodes,
-            shapes=self.jobs.shapes,
-            curves=self.jobs.curves,
-            homes=self._seen_homes,
-            free_units=self._free,
-            held_units=self._used,
-            least_units=self._least,
-            widest=self._widest,
-            is_rigid=self._is_rigid,
-            last_action=self._last_action,
-            history=self._sorted_history,
-            restart_seconds=self.costs.restart_seconds,
+            {
+                "now": self.now,
+                "jobs": Jobs(_Active(self), None, self.table.at_hand()),
+                "nodes": self._nodes,
+                "shapes": self.jobs.shapes,
+                "curves": self.jobs.curves,
+                "homes": self._seen_homes,
+                "free_units": self._free,
+                "held_units": self._used,
+                "least_units": self._least,
+                "widest": self._widest,
+                "is_rigid": self._is_rigid,
+                "last_action": self._last_action,
+                "history": self._sorted_history,
+                "restart_seconds": self.costs.restart_seconds,
+            }
         )
 
     def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
@@ -287,11 +292,11 @@ class SimulatedBackend:
         kind, key, place, before, after, mark, _, _ = action
         if not self.table.holds(place, key):  # jobs have come or gone since this was decided
             place = self.table.place_of(key)
-        if kind is Kind.STOP:
+        if kind is _STOP:
             self.tally.preemptions += 1
             self._stop(key, place)
-        elif kind is Kind.START:
-            if mark is Mark.PROMOTED:
+        elif kind is _START:
+            if mark is _PROMOTED:
                 self._attained[key] = 0.0
                 self._executed_before[key] = self._executed[key]
                 self.table.write("executed_before", place, self._executed[key])

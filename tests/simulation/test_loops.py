@@ -1,0 +1,135 @@
+"""Loops and columns are two ways to the same plans: every action of a whole simulation at the same instant."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sterna.engine import loops
+from sterna.engine.loops import PLAIN, compile_loops, machine_code
+from tests.builders import AJob, a_job, a_node, a_snapshot, decided
+from tests.properties.worlds import NOW, a_world, snapshot_of
+from tests.simulation.runs import a_run
+
+POLICIES = ("fifo", "srjf", "srjf:by=time", "tiresias", "tiresias:promote=0", "tiresias:threshold=300:promote=2")
+
+
+@pytest.fixture(autouse=True)
+def _columns_again() -> Iterator[None]:
+    yield
+    loops.use(None)
+
+
+def a_crowd(seed: int, **needs: Any) -> list[AJob]:
+    """Jobs of one size each, more than fit at once, with ties in everything."""
+    random = Random(seed)
+    return [
+        a_job(
+            f"j{number}",
+            random.choice((1, 1, 2, 3, 8, 12)),
+            submit=float(random.randint(0, 2000)),
+            remaining=float(random.choice((100, 300, 300, 2000))) * random.randint(1, 5),
+            **needs,
+        )
+        for number in range(80)
+    ]
+
+
+@pytest.mark.parametrize("needs", [{}, {"devices": 2}], ids=["one device", "two devices"])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_loops_do_what_columns_do(policy: str, seed: int, needs: dict[str, Any]) -> None:
+    crowd = [*a_crowd(seed, **needs), *[a_job(f"small{number}", submit=number * 50.0) for number in range(20)]]
+    with_columns = a_run(crowd, "3x8", policy)
+    loops.use(PLAIN)
+    with_loops = a_run(crowd, "3x8", policy)
+    assert with_loops.log.actions == with_columns.log.actions
+    assert with_loops.finish == with_columns.finish
+    assert with_columns.world.tally.preemptions
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_machine_code_does_what_columns_do(policy: str) -> None:
+    pytest.importorskip("numba", reason="machine code needs numba: pip install sterna[fast]")
+    crowd = a_crowd(4)
+    with_columns = a_run(crowd, "3x8", policy)
+    assert compile_loops()
+    assert a_run(crowd, "3x8", policy).log.actions == with_columns.log.actions
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srjf", "tiresias", "elastic-fifo", "elastic-srjf", "elastic-tiresias"])
+@pytest.mark.parametrize("placement", ["stay", "pack", "none"])
+def test_loops_know_what_they_do_not_cover(policy: str, placement: str) -> None:
+    """Priorities, growth, parts of devices, labels, closed nodes: the same plan, whoever makes it."""
+    for seed in range(40):
+        snapshot = snapshot_of(a_world(seed, 8, 3, placement))
+        with_columns = decided(snapshot, policy, placement)
+        loops.use(PLAIN)
+        with_loops = decided(snapshot, policy, placement)
+        loops.use(None)
+        assert with_loops.actions == with_columns.actions
+        assert with_loops.homes == with_columns.homes
+        assert with_loops.decision.until == with_columns.decision.until
+
+
+@pytest.mark.parametrize("policy", ["elastic-fifo", "elastic-srjf", "elastic-tiresias", "ffdl", "dragon"])
+def test_jobs_that_may_grow_do_so_as_with_columns(policy: str) -> None:
+    """Also one that gets what another leaves, while a third does not fit."""
+    crowd = [a_job("a", (1, 2), remaining=1000.0), a_job("b", remaining=100.0), a_job("c", 2, submit=10.0)]
+    with_columns = a_run(crowd, "1x2", policy)
+    loops.use(PLAIN)
+    assert a_run(crowd, "1x2", policy).log.actions == with_columns.log.actions
+
+
+@pytest.mark.parametrize("policy", ["srjf", "srjf:by=time", "elastic-srjf"])
+@pytest.mark.parametrize("known", [0, 30])
+def test_many_jobs_of_unknown_length_fill_what_the_others_leave(policy: str, known: int) -> None:
+    unknown = [a_job(f"u{number}", remaining=np.nan, submit=50.0 + number) for number in range(20)]
+    crowd = [*[a_job(f"k{number}", 5, submit=float(number)) for number in range(known)], *unknown]
+    given = decided(a_snapshot(crowd, 8), policy).allocation
+    assert sum(given.values()) == 8
+    assert given["u0"] == 1
+    loops.use(PLAIN)
+    assert decided(a_snapshot(crowd, 8), policy).allocation == given
+
+
+def test_a_cluster_of_which_others_took_more_than_there_is_stops_nobody() -> None:
+    crowd = [
+        a_job("second", 2, attained=9000.0, executed=9000.0, first_start=1.0, on={"n0": 2}),
+        a_job("first", 2, submit=5.0),
+    ]
+    nodes = [a_node("n0", 4, foreign_devices=7)]
+    with_columns = decided(a_snapshot(crowd, nodes, now=NOW), "tiresias").allocation
+    assert with_columns == {"second": 2, "first": 0}
+    loops.use(PLAIN)
+    assert decided(a_snapshot(crowd, nodes, now=NOW), "tiresias").allocation == with_columns
+
+
+def test_a_job_of_unknown_length_comes_last() -> None:
+    crowd = [a_job("unknown", 4, remaining=np.nan), a_job("long", 4, remaining=1e6), a_job("short", 4, remaining=1.0)]
+    expected = {"unknown": 0, "long": 4, "short": 4}
+    assert decided(a_snapshot(crowd, 8), "srjf").allocation == expected
+    loops.use(PLAIN)
+    assert decided(a_snapshot(crowd, 8), "srjf").allocation == expected
+
+
+def test_without_numba_rules_go_on_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert not compile_loops()
+    assert machine_code() is None
+
+
+def test_where_nothing_may_be_written_rules_go_on_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    numba = pytest.importorskip("numba", reason="machine code needs numba: pip install sterna[fast]")
+
+    def njit(*_: object, **__: object) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr(numba, "njit", njit)
+    assert not compile_loops()
+    assert machine_code() is None

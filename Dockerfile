@@ -3,7 +3,7 @@
 
 FROM python:3.13-slim AS build
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY src ./src
 # Wheels of Sterna and of everything it needs, so that the second stage neither compiles nor downloads.
 RUN python -m pip wheel --no-cache-dir --wheel-dir /wheels '.[kubernetes]'

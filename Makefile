@@ -15,9 +15,15 @@ DEMO_ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-for-pyproject
 OUT := out
+COMPILED := $(VENV)-compiled
+SOURCES := $(shell find src -name '*.py')
+CAN_COMPILE = command -v cc >/dev/null && \
+  test -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"])')/Python.h"
+DECIDING := tests/golden tests/properties tests/simulation \
+  $(addprefix tests/unit/,claims control engine experiments migrations placements policies shares)
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kubectl mpi-operator helm
 
-.PHONY: help demo compare test test-browser test-kubernetes test-nodes check format docs bench bench-kubernetes clean
+.PHONY: help demo compare test test-compiled test-browser test-kubernetes test-nodes check format docs bench bench-kubernetes clean
 
 help: ## Show this list
 	@echo "Sterna: a scheduler for deep-learning training. Targets:"
@@ -90,10 +96,28 @@ docs: $(STAMP) ## Put the real output of every command into the docs
 	@echo "==> running the commands of the docs"
 	@$(BIN)/python -m tests.docs.console docs/policies/*.md docs/tutorial.md
 
-bench: $(STAMP) ## Measure; BENCH=quick takes a minute or two, BENCH=full some ten
+# A second environment, with the package as a compiled wheel would bring it; made anew when a source changes. Where there
+# is nothing to compile with, it is pure Python; where there is, it must compile.
+$(COMPILED)/.made: $(STAMP) hatch_build.py $(SOURCES)
+	@$(PYTHON) -m venv $(COMPILED)
+	@if $(CAN_COMPILE); then \
+	  echo "==> compiling into $(COMPILED) (once, and when a source changes; two minutes)"; \
+	  STERNA_COMPILE=1 $(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]' && \
+	  cd $(COMPILED) && bin/python -c 'import sterna.engine.walk as walk; assert not walk.__file__.endswith(".py")'; \
+	else \
+	  echo "==> there is no C compiler, or no header of Python: $(COMPILED) is pure Python"; \
+	  $(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'; \
+	fi
+	@touch $@
+
+test-compiled: $(COMPILED)/.made ## Run the tests of what decides on the compiled package
+	@echo "==> running the tests of what decides, compiled"
+	@$(COMPILED)/bin/python -m pytest -q -n 2 --dist worksteal -o pythonpath=. -p no:cacheprovider $(DECIDING) $(TEST_ARGS)
+
+bench: $(COMPILED)/.made ## Measure the compiled package; BENCH=quick takes a minute, BENCH=full some five
 	@mkdir -p $(OUT)
 	@echo "==> measuring ($(BENCH)); results go to $(OUT)/bench.json"
-	@$(BIN)/python -m tests.bench.run $(BENCH) --out $(OUT)/bench.json $(BENCH_ARGS)
+	@$(COMPILED)/bin/python -m tests.bench.run $(BENCH) --out $(OUT)/bench.json $(BENCH_ARGS)
 
 bench-kubernetes: $(STAMP) ## Measure the operator on a real API server with fake nodes; BENCH=full takes some ten minutes
 	@mkdir -p $(OUT)
@@ -102,6 +126,6 @@ bench-kubernetes: $(STAMP) ## Measure the operator on a real API server with fak
 	@$(BIN)/python -m tests.bench.kubernetes $(BENCH) --out $(OUT)/bench-kubernetes.json $(BENCH_ARGS)
 
 clean: ## Remove the environment and everything that was made
-	@echo "==> removing $(VENV), $(OUT) and caches"
-	@rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@echo "==> removing $(VENV), $(COMPILED), $(OUT) and caches"
+	@rm -rf $(VENV) $(COMPILED) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

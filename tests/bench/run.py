@@ -14,6 +14,7 @@ from time import perf_counter
 
 import msgspec
 
+from sterna.engine.loops import compile_loops
 from tests.bench.decisions import DecideCase, measure_decisions
 from tests.bench.measurement import Measurement, Report, baseline_values, machine, save, show
 from tests.bench.progress import ProgressCase, measure_progress
@@ -47,6 +48,7 @@ def main() -> None:
     options = _options()
     cases = msgspec.yaml.decode((HERE / "cases.yaml").read_bytes(), type=Cases)
     begin = perf_counter()
+    compile_loops()
     measurements: list[Measurement] = []
     report = Report(options.mode, machine(), measurements)
     try:
@@ -55,6 +57,7 @@ def main() -> None:
     finally:  # whoever loses patience keeps what has been measured so far
         show(measurements, baseline_values(BASELINE))
         save(report, options.out)
+        say(", ".join(f"{what}: {value}" for what, value in report.machine.items()))
         say(f"{len(measurements)} measurements in {perf_counter() - begin:.0f} s, kept in {options.out}")
     if options.keep:
         save(report, BASELINE)

@@ -20,6 +20,7 @@ from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import workload_of
 from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
+from sterna.engine.loops import compile_loops
 from sterna.engine.registry import RuleKind
 from sterna.wiring import make_rules, rules_of, simulated_nodes
 from sterna.workloads.trace import Trace
@@ -36,6 +37,8 @@ class SimulateCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: str
     policy: str
     elastic: bool = False
+    columns: bool = False
+    """Without machine code, as where numba is not installed."""
     budget_s: float | None = None
     budget_mb: float | None = None
     quick: bool = False
@@ -79,7 +82,8 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def measure_simulation(case: SimulateCase, say: Say) -> Iterator[Measurement]:
-    name = f"simulate {case.trace} {case.policy}{' elastic' if case.elastic else ''}"
+    how = f"{' elastic' if case.elastic else ''}{' by columns' if case.columns else ''}"
+    name = f"simulate {case.trace} {case.policy}{how}"
     say(f"{name} on {case.nodes}")
     run = _in_a_process_of_its_own(case)
     made_up = is_made_up(case.trace)
@@ -168,6 +172,8 @@ def _in_a_process_of_its_own(case: SimulateCase) -> Run:
 def main() -> None:
     case = msgspec.json.decode(sys.stdin.buffer.read(), type=SimulateCase)
     trace = trace_named(case.trace)
+    if not case.columns:
+        compile_loops()
     run = simulated(trace.elastic(*ELASTIC) if case.elastic else trace, case.nodes, case.policy)
     sys.stdout.buffer.write(msgspec.json.encode(run))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sterna.engine import loops
-from sterna.engine.loops import PLAIN, compile_loops, machine_code
+from sterna.engine.loops import PLAIN, Loops, compile_loops, machine_code
 from tests.builders import AJob, a_job, a_node, a_snapshot, decided
 from tests.properties.worlds import NOW, a_world, snapshot_of
 from tests.simulation.runs import a_run
@@ -23,6 +23,15 @@ POLICIES = ("fifo", "srjf", "srjf:by=time", "tiresias", "tiresias:promote=0", "t
 def _columns_again() -> Iterator[None]:
     yield
     loops.use(None)
+
+
+def compiled() -> Loops:
+    pytest.importorskip("numba", reason="machine code needs numba: pip install sterna[fast]")
+    assert compile_loops()
+    code = machine_code()
+    assert code is not None
+    loops.use(None)
+    return code
 
 
 def a_crowd(seed: int, **needs: Any) -> list[AJob]:
@@ -55,21 +64,22 @@ def test_loops_do_what_columns_do(policy: str, seed: int, needs: dict[str, Any])
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_machine_code_does_what_columns_do(policy: str) -> None:
-    pytest.importorskip("numba", reason="machine code needs numba: pip install sterna[fast]")
-    crowd = a_crowd(4)
+    code, crowd = compiled(), a_crowd(4)
     with_columns = a_run(crowd, "3x8", policy)
-    assert compile_loops()
+    loops.use(code)
     assert a_run(crowd, "3x8", policy).log.actions == with_columns.log.actions
 
 
 @pytest.mark.parametrize("policy", ["fifo", "srjf", "tiresias", "elastic-fifo", "elastic-srjf", "elastic-tiresias"])
 @pytest.mark.parametrize("placement", ["stay", "pack", "none"])
-def test_loops_know_what_they_do_not_cover(policy: str, placement: str) -> None:
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["plain", "compiled"])
+def test_loops_know_what_they_do_not_cover(policy: str, placement: str, is_compiled: bool) -> None:
     """Priorities, growth, parts of devices, labels, closed nodes: the same plan, whoever makes it."""
+    code = compiled() if is_compiled else PLAIN
     for seed in range(40):
         snapshot = snapshot_of(a_world(seed, 8, 3, placement))
         with_columns = decided(snapshot, policy, placement)
-        loops.use(PLAIN)
+        loops.use(code)
         with_loops = decided(snapshot, policy, placement)
         loops.use(None)
         assert with_loops.actions == with_columns.actions
@@ -124,12 +134,35 @@ def test_without_numba_rules_go_on_with_columns(monkeypatch: pytest.MonkeyPatch)
     assert machine_code() is None
 
 
-def test_where_nothing_may_be_written_rules_go_on_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "trouble", [RuntimeError("cannot cache function: no locator available"), EOFError("Ran out of input")]
+)
+def test_where_nothing_can_be_kept_rules_go_on_with_columns(
+    trouble: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No folder to write to, or a file that was cut off. Nobody tries again and again."""
     numba = pytest.importorskip("numba", reason="machine code needs numba: pip install sterna[fast]")
+    tried: list[object] = []
 
     def njit(*_: object, **__: object) -> None:
-        raise RuntimeError("cannot cache function: no locator available")
+        tried.append(trouble)
+        raise trouble
 
     monkeypatch.setattr(numba, "njit", njit)
     assert not compile_loops()
+    assert not compile_loops()
     assert machine_code() is None
+    assert len(tried) == 1
+
+
+def test_a_numba_that_was_told_not_to_compile_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    numba = pytest.importorskip("numba", reason="machine code needs numba: pip install sterna[fast]")
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", True)
+    assert not compile_loops()
+
+
+@pytest.mark.parametrize("name", ["remaining", "attained", "executed"])
+def test_what_machine_code_makes_may_not_be_written_to_either(name: str) -> None:
+    loops.use(compiled())
+    jobs = a_run([a_job("a")], "1x1", "fifo").world.observe().jobs
+    assert not getattr(jobs, name).flags.writeable

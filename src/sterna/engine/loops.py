@@ -227,6 +227,8 @@ PLAIN = Loops(
 
 class _Chosen:
     loops: Loops | None = None
+    is_hopeless = False
+    """They could not be compiled: to try again would take as long and end alike."""
 
 
 def machine_code() -> Loops | None:
@@ -236,28 +238,36 @@ def machine_code() -> Loops | None:
 
 def use(loops: Loops | None) -> None:
     """From now on, in this process."""
-    _Chosen.loops = loops
+    _Chosen.loops, _Chosen.is_hopeless = loops, False
 
 
 def compile_loops() -> bool:
-    """Use machine code from now on; False if `numba` is not installed or may not write anywhere. Takes some ten seconds
-    for the first time on a machine, then about one."""
-    if machine_code() is not None:
-        return True
-    try:
-        import numba
-        from numba.extending import register_jitable
-    except ImportError:
-        return False
+    """Use machine code from now on; False if there is none to be had, because `numba` is not installed, not able to
+    work or may not keep what it made. Takes some ten seconds for the first time on a machine, then about one.
+
+    To be called before there is anything large: what exists by then is taken to stay.
+    """
+    if machine_code() is None and not _Chosen.is_hopeless:
+        try:
+            use(_compiled())
+        except Exception:  # of many kinds, and whatever it is: columns do
+            _Chosen.is_hopeless = True
+            return False
+        gc.collect()
+        gc.freeze()  # else the compiler's hundred thousand objects are looked through again and again
+    return machine_code() is not None
+
+
+def _compiled() -> Loops:
+    import numba
+    from numba.extending import register_jitable
+
+    if getattr(numba.config, "DISABLE_JIT", False):
+        raise RuntimeError("numba was told not to compile")
     for inner in (tightest, _fitting, _split, _precedes):
         register_jitable(inner)
     signatures = _signatures(numba.types)
-    try:
-        use(Loops(*(numba.njit(each, cache=True)(loop) for loop, each in zip(PLAIN, signatures, strict=True))))
-    except (RuntimeError, OSError):  # nowhere to keep them: to compile them each time would cost more than they save
-        return False
-    gc.freeze()  # else the compiler's hundred thousand objects are looked through again and again
-    return True
+    return Loops(*(numba.njit(each, cache=True)(loop) for loop, each in zip(PLAIN, signatures, strict=True)))
 
 
 def _signatures(kinds: Any) -> tuple[Any, ...]:

@@ -25,8 +25,8 @@ Progress = Callable[[int, int], None]
 
 _ROUNDS_BETWEEN_REPORTS = 500
 
-_MANY_JOBS = 10_000
-"""From so many jobs on it is worth a second to have the loops of the rules as machine code."""
+_MANY_JOBS = 40_000
+"""From so many jobs on, machine code for the loops of the rules saves more than the second that it takes to load."""
 
 
 def simulate(
@@ -38,6 +38,7 @@ def simulate(
     detailed: bool = False,
 ) -> Result:
     """Replay the trace; a `detailed` result also says how things went over time and how often each job was stopped."""
+    be_ready_for(scenario)
     placement = scenario.placement_of(policy)
     rules = make_rules(policy, placement)
     trace, nodes = scenario.trace, scenario.nodes
@@ -59,8 +60,6 @@ def simulate(
         seed=scenario.seed,
         timeline=detailed,
     )
-    if len(workload) >= _MANY_JOBS:
-        compile_loops()
     log = AllocationLog(len(workload), journal) if detailed else None
     controller = Controller(world, rules, log or journal)
     began = time.perf_counter()
@@ -83,6 +82,12 @@ def simulate(
         log.closed(world.finish, world.observe()) if log else (),
         str(scenario.knowledge),
     )
+
+
+def be_ready_for(scenario: Scenario) -> None:
+    """Before anything is made of it: have machine code at hand if that is worth it."""
+    if len(scenario.trace) >= _MANY_JOBS:
+        compile_loops()
 
 
 def _rows_that_fit(workload: Workload, nodes: Nodes) -> Ints:

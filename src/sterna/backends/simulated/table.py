@@ -169,11 +169,13 @@ class Line:
                 table.read(name)
         seen, here = table.seen, slice(table.first, table.first + table.count)
         code = machine_code()
+        value: Floats
         if code is not None and self._most is None:
-            return code.along(seen[start][here], seen[slope][here], now)
-        value: Floats = seen[slope][here] * now
-        value += seen[start][here]
-        if self._most is not None:
-            np.minimum(value, seen[most][here], out=value)
+            value = code.along(seen[start][here], seen[slope][here], now)
+        else:
+            value = seen[slope][here] * now
+            value += seen[start][here]
+            if self._most is not None:
+                np.minimum(value, seen[most][here], out=value)
         value.flags.writeable = False
         return value

@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-for-pyproject
 OUT := out
 COMPILED := $(VENV)-compiled
-SOURCES := $(shell find src -name '*.py')
+SOURCES := README.md $(shell find src -type f -not -path '*/__pycache__/*')
 CAN_COMPILE = command -v cc >/dev/null && \
   test -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"])')/Python.h"
 DECIDING := tests/golden tests/properties tests/simulation \

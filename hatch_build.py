@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 BUILD_DEPENDENCIES = ["mypy[mypyc]>=1.10", "setuptools>=68", "numpy>=1.26"]
+_SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 
 
 class CompileHook(BuildHookInterface[Any]):
@@ -40,9 +42,11 @@ class CompileHook(BuildHookInterface[Any]):
         except BaseException:
             shutil.rmtree(self._scratch, ignore_errors=True)
             raise
-        for made in sources.rglob("*.so"):
-            if "build" not in made.relative_to(sources).parts:
-                build_data["force_include"][str(made)] = str(made.relative_to(sources))
+        made = [each for each in sources.rglob(f"*{_SUFFIX}") if "build" not in each.relative_to(sources).parts]
+        if not made:
+            raise RuntimeError(f"mypyc made no module that ends in {_SUFFIX}, so there is nothing compiled to install.")
+        for each in made:
+            build_data["force_include"][str(each)] = str(each.relative_to(sources))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 

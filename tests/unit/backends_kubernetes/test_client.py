@@ -291,8 +291,8 @@ def test_trouble_is_told_and_over_when_the_server_is_back() -> None:
         it = Operator(Client(Access(http.server)), Followed(PODS, Pod))
         it.until(it.saw(Change.SYNCED))
     try:
+        it.until(lambda: "cannot be reached" in it.client.trouble)  # by then no connection is taken for open any more
         it.client.send([creation("p")])
-        it.until(lambda: "cannot be reached" in it.client.trouble)
         with HttpKube(kube, port) as http:
             [answer] = it.answers(1)
             assert answer.status == 201

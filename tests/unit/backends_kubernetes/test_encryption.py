@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +13,7 @@ from functools import partial
 import pytest
 
 from sterna.backends.kubernetes.connections import Connections, NoReplyError, NotConnectedError, Request
+from sterna.backends.kubernetes.encryption import Encrypted
 from tests.kubernetes.binaries import NotAvailable
 from tests.kubernetes.certificates import Certificates
 
@@ -202,6 +205,41 @@ def test_a_connection_that_ends_within_a_reply_gives_none(certificates: Certific
                 await asked(Connections(address, trusting(certificates)), b"{}")
 
     asyncio.run(whole())
+
+
+def test_an_end_that_the_server_did_not_announce_is_no_end_of_a_reply(certificates: Certificates) -> None:
+    """Somebody between may have cut it off."""
+
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhalf of the truth")
+        await writer.drain()
+        writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        await reader.read()
+        writer.close()
+
+    async def whole() -> None:
+        async with served(certificates, cut) as address:
+            with pytest.raises(NoReplyError):
+                await asked(Connections(address, trusting(certificates)), b"{}")
+
+    asyncio.run(whole())
+
+
+def test_nothing_is_left_of_a_connection_once_it_is_closed(certificates: Certificates) -> None:
+    """Without waiting for a full collection, which an operator with a large memory seldom makes."""
+
+    async def whole() -> int:
+        async with served(certificates) as address:
+            gc.collect()
+            gc.disable()
+            await asked(Connections(address, trusting(certificates)), b"hello")
+            return sum(isinstance(each, Encrypted) for each in gc.get_objects())
+
+    try:
+        assert asyncio.run(whole()) == 0
+    finally:
+        gc.enable()
 
 
 def test_the_next_request_goes_over_another_connection_once_the_server_has_ended_one(

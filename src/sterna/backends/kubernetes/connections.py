@@ -129,6 +129,7 @@ class _Connection(asyncio.Protocol):
             self._finish(reply)
         else:
             self._fail(str(error) if error is not None else "the server closed the connection")
+        self._transport = None  # each knows the other: else both would stay until the next full collection
 
     def _finish(self, reply: Reply) -> None:
         then, self._then = self._then, None

@@ -24,7 +24,8 @@ class Encrypted(asyncio.Transport, asyncio.BufferedProtocol):
         self._protocol = protocol
         self._received, self._to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._received, self._to_send, server_hostname=server_name)
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._buffer: memoryview | None = None
+        """Made when something comes: most of what this takes, and a server that is not there sends nothing."""
         self._transport: asyncio.Transport | None = None
         self._agreed: asyncio.Future[None] | None = None
         self._is_agreed = False
@@ -69,9 +70,12 @@ class Encrypted(asyncio.Transport, asyncio.BufferedProtocol):
     # What whoever carries tells.
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        assert self._buffer is not None
         self._received.write(self._buffer[:nbytes])
         if self._is_agreed:
             self._read()
@@ -100,6 +104,10 @@ class Encrypted(asyncio.Transport, asyncio.BufferedProtocol):
     def _fail(self, error: Exception) -> None:
         self._error = error
         self.abort()
+
+    def eof_received(self) -> None:
+        """An end that the other side did not announce: somebody between may have cut off what it said."""
+        self._error = self._error or _closed()
 
     def connection_lost(self, error: Exception | None) -> None:
         error = self._error or error

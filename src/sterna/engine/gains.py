@@ -22,7 +22,7 @@ def spend_by_gain(target: Ints, rows: Ints, snapshot: Snapshot, free: int) -> No
     reach = np.minimum(room, free // np.maximum(need, 1))
     if free <= 0 or not reach.any():
         return
-    rank, gain = steps_above(snapshot, rows, target[rows], reach)
+    rank, _, gain = steps_above(snapshot, rows, target[rows], reach)
     useful = gain > 0
     rank, gain = rank[useful], gain[useful]
     if snapshot.is_uniform:
@@ -44,12 +44,12 @@ def _largest(values: Floats, count: int) -> Ints:
     return np.concatenate([above, tied[: count - len(above)]])
 
 
-def steps_above(snapshot: Snapshot, rows: Ints, held: Ints, reach: Ints) -> tuple[Ints, Floats]:
-    """For each job, each of its next `reach` workers, up to the last that adds anything: which job (by place in `rows`)
-    and what that worker would add."""
+def steps_above(snapshot: Snapshot, rows: Ints, held: Ints, reach: Ints) -> tuple[Ints, Ints, Floats]:
+    """For each job, each of its next `reach` workers, up to the last that adds anything: which job (by place in
+    `rows`), how many it has before, and what that worker would add."""
     curve = snapshot.jobs.curve[rows]
     reach = np.clip(snapshot.curves.useful[curve] - held, 0, reach)
     rank = np.repeat(np.arange(len(rows)), reach)
     count = np.repeat(held - reach.cumsum() + reach, reach)
     count += np.arange(len(rank))
-    return rank, snapshot.curves.gain(curve[rank], count)
+    return rank, count, snapshot.curves.gain(curve[rank], count)

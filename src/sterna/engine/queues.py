@@ -95,20 +95,25 @@ def served(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None
     before those that wait; or, given the threshold between the queues, by falling Gittins index."""
     if snapshot.is_rigid and gittins is None:
         return _exchanged(snapshot, queues)
-    jobs, second = snapshot.jobs, queues.is_second
-    waits = jobs.workers == 0
-    if gittins is None:
-        order = np.lexsort((jobs.first_start, waits & keeps_running, second))
-    else:
-        quantum = np.where(second, NEVER, np.maximum(gittins - jobs.attained, 0.0))
-        worth = gittins_index(snapshot.finished_service, jobs.attained, quantum)
-        order = np.lexsort((jobs.first_start, waits, -worth, second))
+    jobs = snapshot.jobs
+    order = in_turn(snapshot, queues, gittins, keeps_running)
     if jobs.barred is not None:
         order = order[~jobs.barred[order]]
     chosen = order[walk(snapshot.cost(size)[order], snapshot.units, snapshot.smallest_need)]
     target = np.zeros(len(jobs), dtype=np.int64)
     target[chosen] = size[chosen]
     return Served(target, None, True)
+
+
+def in_turn(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_running: bool) -> Ints:
+    """All rows as they are asked."""
+    jobs, second = snapshot.jobs, queues.is_second
+    waits = jobs.workers == 0
+    if gittins is None:
+        return np.lexsort((jobs.first_start, waits & keeps_running, second))
+    quantum = np.where(second, NEVER, np.maximum(gittins - jobs.attained, 0.0))
+    worth = gittins_index(snapshot.finished_service, jobs.attained, quantum)
+    return np.lexsort((jobs.first_start, waits, -worth, second))
 
 
 def _exchanged(snapshot: Snapshot, queues: Queues) -> Served:

@@ -27,6 +27,11 @@ class Target(NamedTuple):
     workers: Ints
     until: float = NEVER
     promoted: Bools | None = None
+    order: Callable[[], Ints] | None = None
+    """Makes the rows in the order in which the policy asked them, for when not everything that it counted can be
+    placed. None: by priority and submission."""
+    is_strict: bool = False
+    """Nobody may pass one that does not fit."""
 
 
 class Policy(Protocol):

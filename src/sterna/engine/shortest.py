@@ -48,6 +48,13 @@ def shortest_first(snapshot: Snapshot, by: str) -> tuple[Ints, int]:
     return np.concatenate(chosen), units
 
 
+def by_length(snapshot: Snapshot, by: str) -> Ints:
+    """All rows as they are asked, higher priority first; those of unknown length last."""
+    jobs = snapshot.jobs
+    key = _length(snapshot, by, credit_seconds=snapshot.restart_seconds)
+    return np.lexsort((jobs.workers == 0, key, jobs.priority))
+
+
 def in_turn(snapshot: Snapshot, rows: Ints, by: str) -> Ints:
     """These rows by priority, length and submission, whoever runs now."""
     return rows[np.lexsort((rows, _length(snapshot, by)[rows], snapshot.jobs.priority[rows]))]

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from sterna.engine.pairwise import Contest
 from sterna.engine.registry import Target, policy
+from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
 
 
@@ -26,4 +28,9 @@ class AfsL:
         rows = np.arange(len(jobs)) if jobs.barred is None else np.flatnonzero(~jobs.barred)
         if len(rows):
             target[rows] = Contest(snapshot, rows).settle(snapshot.units)
-        return Target(target)
+        return Target(target, order=partial(_entering, snapshot))
+
+
+def _entering(snapshot: Snapshot) -> Ints:
+    """Rows as they win their first workers, as long as all gain alike by those: by priority, then shortest first."""
+    return np.lexsort((snapshot.jobs.remaining, snapshot.jobs.priority))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from sterna.engine.registry import Target, knob, policy
-from sterna.engine.shortest import KEYS, in_turn, shortest_first
+from sterna.engine.shortest import KEYS, by_length, in_turn, shortest_first
 from sterna.engine.walk import deal
 from sterna.model.snapshot import Snapshot
 
@@ -29,4 +30,4 @@ class ElasticSrjf:
         target = np.zeros(len(snapshot.jobs), dtype=np.int64)
         target[chosen] = snapshot.jobs.minimum[chosen]
         deal(target, in_turn(snapshot, chosen, self.by), snapshot, left)
-        return Target(target)
+        return Target(target, order=partial(by_length, snapshot, self.by))

@@ -4,17 +4,18 @@ VODA-38 to 41."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from sterna.engine.gains import steps_above
-from sterna.engine.queues import Queues, Served, next_change, queues_of
+from sterna.engine.queues import Queues, Served, in_turn, next_change, queues_of
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.cluster import Bools, Ints
 from sterna.model.snapshot import Snapshot
 from sterna.model.speedup import Floats
-from sterna.policies.tiresias import admit
+from sterna.policies.tiresias import admit, threshold_of
 
 
 @policy("elastic-tiresias", "ElasticTiresias")
@@ -34,7 +35,8 @@ class ElasticTiresias:
             return Target(snapshot.jobs.minimum)
         jobs = snapshot.jobs
         queues = queues_of(snapshot, self.threshold, self.promote, self.anew)
-        target = admit(snapshot, queues, self.threshold if self.gittins else None, keeps_running=False).workers
+        gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
+        target = admit(snapshot, queues, gittins, keeps_running=False).workers
         able = np.ones(len(jobs), dtype=np.bool_) if jobs.barred is None else ~jobs.barred
         if int((able & (target == 0)).sum()) > self.compact:
             low = queues.is_second & (target > 0)
@@ -42,7 +44,7 @@ class ElasticTiresias:
         _expand(target, snapshot, queues, able)
         serving = Served(target, None, is_wanted=True)
         until = next_change(snapshot, queues, serving, self.threshold, self.promote, self.anew)
-        return Target(target, until, queues.promoted)
+        return Target(target, until, queues.promoted, partial(in_turn, snapshot, queues, gittins, False))
 
 
 class _Steps(NamedTuple):
@@ -56,12 +58,17 @@ class _Steps(NamedTuple):
     """Speed-up a worker."""
     is_growth: Bools
     """Not its first."""
+    is_new: Bools
+    """The job has not got so far yet."""
 
     def best(self, count: int) -> _Steps:
         """So many that bring most, and all that tie with the last of them."""
         bound = np.partition(self.gain, len(self.gain) - count)[len(self.gain) - count]
         keep = self.gain >= bound
-        return _Steps(self.row[keep], self.size[keep], self.gain[keep], self.is_growth[keep])
+        return self.those(keep)
+
+    def those(self, keep: Bools) -> _Steps:
+        return _Steps(self.row[keep], self.size[keep], self.gain[keep], self.is_growth[keep], self.is_new[keep])
 
 
 def _expand(target: Ints, snapshot: Snapshot, queues: Queues, able: Bools) -> None:
@@ -81,8 +88,7 @@ def _expand(target: Ints, snapshot: Snapshot, queues: Queues, able: Bools) -> No
 def _spent(target: Ints, snapshot: Snapshot, queues: Queues, steps: _Steps, free: int) -> int:
     """Take these steps, the best first, as long as they fit (changes `target`); what is left."""
     row, size = steps.row, steps.size
-    waits = snapshot.jobs.workers[row] == 0
-    turn = (4 * queues.is_second[row] + 2 * steps.is_growth + waits).astype(np.int8)
+    turn = (4 * queues.is_second[row] + 2 * steps.is_growth + steps.is_new).astype(np.int8)
     order = np.lexsort((turn, -steps.gain))  # of equal ones the row decides, in whose order they are
     row, size = row[order], size[order]
     while len(row) and free > 0:
@@ -110,11 +116,11 @@ def _steps(target: Ints, snapshot: Snapshot, able: Bools, free: int) -> _Steps:
     entry = rows[held == 0]
     base = np.where(held > 0, held, jobs.minimum[rows])
     reach = np.minimum(jobs.maximum[rows] - base, free // np.maximum(need[rows], 1))
-    rank, gain = steps_above(snapshot, rows, base, reach)
+    rank, count, gain = steps_above(snapshot, rows, base, reach)
     speed = snapshot.curves.speed(jobs.curve[entry], jobs.minimum[entry])
     row = np.concatenate([entry, rows[rank]])
     size = np.concatenate([snapshot.cost(jobs.minimum)[entry], need[rows[rank]]])
     value = np.concatenate([speed / np.maximum(jobs.minimum[entry], 1), gain])
     is_growth = np.arange(len(row)) >= len(entry)
-    useful = value > 0
-    return _Steps(row[useful], size[useful], value[useful], is_growth[useful])
+    after = np.concatenate([jobs.minimum[entry], count + 1])
+    return _Steps(row, size, value, is_growth, after > jobs.workers[row]).those(value > 0)

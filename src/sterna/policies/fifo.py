@@ -27,7 +27,7 @@ class Fifo:
         chosen = self._in_turn(snapshot)
         target = np.zeros(len(jobs), dtype=np.int64) if self.preempt else jobs.workers.copy()
         target[chosen] = jobs.minimum[chosen]
-        return Target(target)
+        return Target(target, is_strict=not self.backfill)
 
     def _in_turn(self, snapshot: Snapshot) -> Ints:
         """Rows that get their minimum; without pre-emption only those that wait are asked."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from sterna.engine.registry import Target, knob, policy
-from sterna.engine.shortest import KEYS, shortest_served
+from sterna.engine.shortest import KEYS, by_length, shortest_served
 from sterna.model.snapshot import Snapshot
 
 
@@ -21,4 +22,4 @@ class Srjf:
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.minimum_for_all)
-        return Target(shortest_served(snapshot, self.by))
+        return Target(shortest_served(snapshot, self.by), order=partial(by_length, snapshot, self.by))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from sterna.engine.queues import Queues, Served, next_change, queues_of, served
+from sterna.engine.queues import Queues, Served, in_turn, next_change, queues_of, served
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.snapshot import Snapshot
 
@@ -25,9 +26,15 @@ class Tiresias:
         if snapshot.all_fit:
             return Target(snapshot.minimum_for_all)
         queues = queues_of(snapshot, self.threshold, self.promote, self.anew)
-        serving = admit(snapshot, queues, self.threshold if self.gittins else None)
+        gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
+        serving = admit(snapshot, queues, gittins)
         until = next_change(snapshot, queues, serving, self.threshold, self.promote, self.anew)
-        return Target(serving.workers, until, queues.promoted)
+        return Target(serving.workers, until, queues.promoted, partial(in_turn, snapshot, queues, gittins, True))
+
+
+def threshold_of(snapshot: Snapshot, threshold: float) -> float | None:
+    """What the Gittins index is made of; None as long as nobody has finished, because it is made of those too."""
+    return threshold if len(snapshot.finished_service) else None
 
 
 def admit(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_running: bool = True) -> Served:
@@ -36,6 +43,4 @@ def admit(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_runni
     size = jobs.minimum
     if not snapshot.is_rigid:
         size = np.clip(jobs.request, size, np.maximum(jobs.maximum, size))
-    if gittins is not None and not len(snapshot.finished_service):
-        gittins = None
     return served(snapshot, queues, size, gittins, keeps_running)

@@ -225,6 +225,18 @@ def test_nobody_is_given_what_is_not_there_when_gains_differ_by_rounding_only() 
     assert decided(a_snapshot([runs, *jobs], 3), "elastic-tiresias").allocation == {"runs": 1, "a": 2, "b": 0}
 
 
+def test_one_that_starts_and_one_that_runs_do_not_change_places_over_a_worker_that_helps_both_alike() -> None:
+    jobs = [
+        a_job("single", submit=1.0),
+        a_job("starts", (3, 4), submit=4.0, remaining=10.0),
+        a_job("runs", (3, 6), submit=5.0, remaining=50.0, first_start=1.0, executed=10.0, on={"n0": 3}),
+    ]
+    before = a_snapshot(jobs, 8, now=1050.0)
+    first = decided(before, "elastic-tiresias")
+    assert sum(first.allocation.values()) == 8
+    assert decided(after(before, first.decision), "elastic-tiresias").actions == []
+
+
 def test_a_job_let_in_by_what_was_left_does_not_push_its_elders_aside_a_moment_later() -> None:
     """`back` started long ago, waits, and is let in with one worker; that it runs now must not put it before `runs`."""
     runs = a_job("runs", (1, 4), workers=2, on={"n0": 4}, first_start=50)

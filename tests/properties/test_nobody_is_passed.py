@@ -1,0 +1,52 @@
+"""Whoever is first in a policy's order and fits into the cluster runs, whatever the nodes make of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import AJob, World, decided
+from tests.properties.worlds import a_world, snapshot_of
+
+Key = tuple[float | str, ...]
+
+
+def by_submission(job: AJob) -> Key:
+    return job.priority, job.submit, job.name
+
+
+def by_length(job: AJob) -> Key:
+    return job.priority, job.remaining, job.submit, job.name
+
+
+ORDERS: dict[str, Callable[[AJob], Key]] = {
+    "fifo": by_submission,
+    "fifo:preempt=false": by_submission,
+    "elastic-fifo": by_submission,
+    "ffdl": by_submission,
+    "srjf": by_length,
+    "elastic-srjf": by_length,
+    "afs-l": by_length,
+}
+
+
+@pytest.mark.parametrize(("policy", "placement"), list(product(ORDERS, ("stay", "pack", "spread", "topology"))))
+@settings(max_examples=25)
+@given(seed=st.integers(0, 1_000_000), jobs=st.integers(2, 8), nodes=st.integers(1, 4))
+def test_the_first_that_could_run_runs(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
+    world = a_world(seed, jobs, nodes, placement)
+    crowd = [replace(job, on=(), ps_on=(), slots=()) for job in world.jobs]
+    able = [job for job in crowd if could_run(job, world, placement)]
+    given_ = decided(snapshot_of(replace(world, jobs=tuple(crowd))), policy, placement).allocation
+    if able:
+        assert given_[min(able, key=ORDERS[policy]).name] > 0
+
+
+def could_run(job: AJob, world: World, placement: str) -> bool:
+    alone = replace(job, maximum=job.minimum, request=job.minimum)
+    return bool(decided(snapshot_of(replace(world, jobs=(alone,))), "fifo", placement).allocation[job.name])

@@ -17,11 +17,13 @@ from typing import NamedTuple
 from sterna.engine.price import cost, devices
 from sterna.engine.registry import Claimed, claim, knob
 from sterna.engine.room import Room
-from sterna.model.cluster import NOWHERE, Home, Resource, Shape, slots_in
+from sterna.model.cluster import NOWHERE, Home, Nodes, Resource, Shape, slots_in
 from sterna.model.plan import Action, Kind
 from sterna.model.serving import ServingPod
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 
+TIMEOUT_SECONDS = 600.0
+"""For which room is kept free, unless somebody says otherwise."""
 _CROSSED = 1e-6
 _NODES = 32
 """So many nodes are looked at for one pod, the most promising first."""
@@ -34,13 +36,13 @@ _STEPS = 500
 class Serving:
     """Pending serving pods go first: training shrinks for them, and in the last resort stops."""
 
-    timeout: float = knob(600.0, "Seconds for which room is kept free for a pod that nobody binds.")
+    timeout: float = knob(TIMEOUT_SECONDS, "Seconds for which room is kept free for a pod that nobody binds.")
     preempt: bool = knob(True, "In the last resort stop whole jobs, not only shrink them.")
     most: float = knob(math.inf, "Device-seconds that making room for one pod may cost.")
 
     def __call__(self, snapshot: Snapshot) -> Claimed:
         waiting = [pod for pod in snapshot.serving if snapshot.now < pod.since + self.timeout - _CROSSED]
-        waiting.sort(key=lambda pod: (pod.since, pod.name))
+        waiting.sort(key=lambda pod: (pod.rank, pod.since, pod.name))
         making = _Making(snapshot, self.preempt, self.most)
         for pod in waiting:
             making.admit(pod)
@@ -59,47 +61,68 @@ class _Offer(NamedTuple):
     after: dict[int, Home]
 
 
+class Kept:
+    """Room that is kept free for one pod after another, on a scratch copy of the nodes."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.room = Room(nodes)
+        """With the pods so far in it."""
+        self.empty = self.room.clone()
+        """Without them."""
+        self.seated: list[Shape] = []
+
+    def seat(self, shape: Shape) -> bool:
+        """Keep room for one more, if it fits in beside the others wherever those are; whether it does."""
+        runs = self.room.tightest(shape, 1)
+        if runs:
+            self.put(shape, runs[0][0])
+            return True
+        is_hopeless = not self.empty.tightest(shape, 1)  # spares a search for what fits in nowhere
+        room = None if is_hopeless else together(self.empty, [*self.seated, shape])
+        if room is None:
+            return False
+        self.room = room
+        self.seated.append(shape)
+        return True
+
+    def put(self, shape: Shape, node: int) -> None:
+        """Keep room for one more on this node."""
+        self.room.take(shape, node, 1)
+        self.seated.append(shape)
+
+
 class _Making:
-    """Room for one pod after another, on a scratch copy of the nodes."""
+    """Makes room for one pod after another where there is none."""
 
     def __init__(self, snapshot: Snapshot, may_stop: bool, most: float) -> None:
         self._snapshot, self._may_stop, self._most = snapshot, may_stop, most
-        self._room = Room(snapshot.nodes)
-        """With the pods so far in it."""
-        self._empty = self._room.clone()
-        """Without them."""
-        self._seated: list[Shape] = []
+        self._kept = Kept(snapshot.nodes)
         self.after: dict[int, Home] = {}
         """Rows of jobs that give room, and where they sit then."""
         self.claimants: dict[int, str] = {}
         self._tenants: dict[int, list[int]] | None = None
 
     def admit(self, pod: ServingPod) -> None:
-        seat = self._room.tightest(pod.shape, 1)
-        if seat:
-            self._room.take(pod.shape, seat[0][0], 1)
-        elif (room := together(self._empty, [*self._seated, pod.shape])) is not None:
-            self._room = room
-        else:
-            offer = self._best_offer(pod.shape)
-            if offer is None:
-                return
-            for row, home in offer.after.items():
-                self._reseat(self._empty, row, home)
-                self._reseat(self._room, row, home)
-                self.after[row] = home
-                self.claimants.setdefault(row, pod.name)
-            self._room.take(pod.shape, offer.node, 1)
-        self._seated.append(pod.shape)
+        if self._kept.seat(pod.shape):
+            return
+        offer = self._best_offer(pod.shape)
+        if offer is None:
+            return
+        for row, home in offer.after.items():
+            self._reseat(self._kept.empty, row, home)
+            self._reseat(self._kept.room, row, home)
+            self.after[row] = home
+            self.claimants.setdefault(row, pod.name)
+        self._kept.put(pod.shape, offer.node)
 
     def held_back(self) -> Snapshot:
         """The same instant without the room that is kept free."""
-        snapshot = self._snapshot
-        if not self._seated:
+        snapshot, kept = self._snapshot, self._kept
+        if not kept.seated:
             return snapshot
         is_device = snapshot.nodes.unit is Resource.DEVICES
-        units = sum(shape.devices if is_device else shape.cpus for shape in self._seated)
-        nodes = replace(snapshot.nodes, free=self._room.free, shared=self._room.shared)
+        units = sum(shape.devices if is_device else shape.cpus for shape in kept.seated)
+        nodes = replace(snapshot.nodes, free=kept.room.free, shared=kept.room.shared)
         return replace(snapshot, nodes=nodes, free_units=snapshot.free_units - units)
 
     def actions(self) -> list[Action]:
@@ -121,7 +144,7 @@ class _Making:
 
     def _candidates(self, shape: Shape) -> list[int]:
         """Nodes that could hold the pod if they were empty, with tenants of ours; those with most free first."""
-        nodes, free = self._snapshot.nodes, self._room.free[self._snapshot.nodes.unit]
+        nodes, free = self._snapshot.nodes, self._kept.room.free[self._snapshot.nodes.unit]
         could = (slots_in(nodes.capacity, shape) > 0) & nodes.accepting(shape)
         hosts = [node for node in self._tenants_by_node() if could[node]]
         return sorted(hosts, key=lambda node: (-free.item(node), node))[:_NODES]
@@ -140,16 +163,16 @@ class _Making:
         after: dict[int, Home] = {}
         price, workers = 0.0, 0
         for row, home, gone in self._steps(node, stops):
-            if self._room.slots_at(shape, node) > 0:
+            if self._kept.room.slots_at(shape, node) > 0:
                 break
             if row not in after:
                 price += cost(self._snapshot, row)
             workers += gone
-            self._reseat(self._room, row, home, after.get(row))
+            self._reseat(self._kept.room, row, home, after.get(row))
             after[row] = home
-        fits = self._room.slots_at(shape, node) > 0
+        fits = self._kept.room.slots_at(shape, node) > 0
         for row in after:
-            self._reseat(self._room, row, self._home(row), after[row])
+            self._reseat(self._kept.room, row, self._home(row), after[row])
         return _Offer(price, workers, node, after) if fits else None
 
     def _steps(self, node: int, stops: bool) -> Iterator[tuple[int, Home, int]]:

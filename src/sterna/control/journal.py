@@ -102,6 +102,8 @@ class RoundLine(msgspec.Struct, tag="round", tag_field="line"):
     last_event: float | None = None
     serving: list[tuple[str, dict[str, Any], float]] = []
     """Serving pods that waited: name, what it needs, since when."""
+    serving_ranks: list[int] = []
+    """Of those, where they are not all 0."""
     shadow: ShadowLine | None = None
 
 
@@ -244,6 +246,7 @@ def _round_of(number: int, snapshot: Snapshot, decision: Decision) -> RoundLine:
         ],
         last_event=_finite(snapshot.last_event),
         serving=[(pod.name, _shape_as_dict(pod.shape), pod.since) for pod in snapshot.serving],
+        serving_ranks=[pod.rank for pod in snapshot.serving] if any(pod.rank for pod in snapshot.serving) else [],
     )
 
 
@@ -407,7 +410,7 @@ def _as_round(line: RoundLine, world: World) -> Round:
     finished = np.array(line.finished_service, dtype=np.float64)
     columns = _columns(line)
     barred = columns["maximum"] < columns["minimum"]
-    sums = line.sums
+    sums, ranks = line.sums, line.serving_ranks or [0] * len(line.serving)
     snapshot = Snapshot(
         line.now,
         Jobs(WrittenJobs(line.name, columns), barred if barred.any() else None),
@@ -424,7 +427,10 @@ def _as_round(line: RoundLine, world: World) -> Round:
         lambda: finished,
         sums["restart_seconds"],
         last_event=-NEVER if line.last_event is None else line.last_event,
-        serving=tuple(ServingPod(name, _shape_of(fields), since) for name, fields, since in line.serving),
+        serving=tuple(
+            ServingPod(name, _shape_of(fields), since, rank)
+            for (name, fields, since), rank in zip(line.serving, ranks, strict=True)
+        ),
         has_shares="share" in line.extras,
     )
     terms = {place: (share, JobKey(evictor)) for place, share, evictor in line.terms}

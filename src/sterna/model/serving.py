@@ -15,3 +15,5 @@ class ServingPod(NamedTuple):
     """What it needs, as of one worker."""
     since: float
     """Since when it has been pending, in seconds."""
+    rank: int = 0
+    """Lower ones go first, and of one rank the oldest."""

@@ -8,7 +8,7 @@ import pytest
 
 from sterna.backends.kubernetes.apiserver import PODS
 from sterna.backends.kubernetes.jobs import Carrier, PodState, Seat
-from sterna.backends.kubernetes.kinds import is_plain_job, pod_of, pod_row, read, serving_pod
+from sterna.backends.kubernetes.kinds import is_plain_job, pod_of, pod_row, read, serving_claim
 from sterna.model.cluster import Shape
 from tests.unit.backends_kubernetes.kind_builders import group, pod_object, submitted, tf_job
 
@@ -207,6 +207,6 @@ def test_a_serving_pod_is_told_by_its_annotation(text: str, is_serving: bool) ->
     """DRAGON-54."""
     pod = pod_object(a_pod({"nodeSelector": {"gpu": "yes"}}, annotations={"SERVING_POD": text}))
     assert pod_row(pod).is_serving is is_serving
-    claim = serving_pod(pod)
+    claim = serving_claim(pod)
     assert (claim.name, claim.since) == ("default/p", 1714564800.0)
-    assert claim.shape == Shape(0, 1000, selector=(("gpu", "yes"),))
+    assert (claim.shape, claim.needs.selector) == (Shape(0, 1000), (("gpu", "yes"),))

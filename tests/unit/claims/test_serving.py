@@ -120,6 +120,14 @@ def test_several_pods_are_seen_to_in_the_order_in_which_they_came() -> None:
     assert result.reasons[0].who == ("serving pod middle",)
 
 
+def test_a_pod_of_a_lower_rank_goes_before_one_that_came_earlier() -> None:
+    """DRAGON-55."""
+    jobs = [running("a", (1, 2), {"n0": 2})]
+    pods = [a_pod("early", since=1)._replace(rank=1), a_pod("late", since=2)]
+    result = decide(an_instant(jobs, some_nodes(2), *pods, now=5), make_rules("fifo", "stay", claim="serving"))
+    assert result.reasons[0].who == ("serving pod late",)
+
+
 def test_pods_claim_cpus_memory_and_parts_of_devices_too() -> None:
     jobs = [a_job("a", (1, 4), on={"n0": 4}, slots=(0, 0, 1, 1), devices=0.5, cpus=1, submit=0, first_start=0)]
     nodes = [a_node("n0", 2, cpus=4)]

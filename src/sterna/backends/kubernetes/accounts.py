@@ -9,7 +9,7 @@ its containers have ended. Other people's pods count in both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -280,6 +280,11 @@ class Accounts:
                 self._is_relabelled = True
             terms = self._terms[needs] = resolved(needs, self._taint_set)
         return terms
+
+    def fitted(self, shape: Shape, needs: NodeNeeds) -> Shape:
+        """What a worker needs, in terms of the nodes that there are."""
+        terms = self.terms(needs)
+        return replace(shape, selector=terms.selector, tolerations=terms.tolerations)
 
     def settle(self) -> bool:
         """Make rows, labels and taints current after news of nodes; whether taints or rows are others now."""

@@ -18,6 +18,7 @@ import numpy as np
 from sterna.backends.kubernetes.answers import Answers
 from sterna.backends.kubernetes.apiserver import NODES, PODS, Answer, ApiServer, Change, Delta, Inbox, Resource, Write
 from sterna.backends.kubernetes.chronicle import Chronicle
+from sterna.backends.kubernetes.claiming import claims
 from sterna.backends.kubernetes.clocks import Timers
 from sterna.backends.kubernetes.columns import Instant, observed
 from sterna.backends.kubernetes.entry import Entry, cleared
@@ -134,11 +135,8 @@ class KubernetesBackend:
         world, now = self.world, self.clock()
         self._observed_at = now
         world.attention.has_news, self._news_at = False, -NEVER
-        world.settle()
+        serving = claims(world)
         world.write_table()
-        claims = sorted(world.pods.serving.values(), key=lambda pod: (pod.since, pod.name))
-        urgent = sorted(world.shares.claims(), key=lambda pod: (pod.since, pod.name))
-        serving = (*claims, *urgent)  # DRAGON-55
         self._last_event = max(self._last_event, world.arrived_at)
         instant = Instant(now, self._last_action, self._last_event, self._history, serving)
         return observed(world.table, world.accounts.table(), world.homes, world.progress, instant)
@@ -363,7 +361,7 @@ class KubernetesBackend:
                 except Exception as mishap:  # nobody else's job waits because of it
                     mishaps.append(mishap)
                     self.timers.set(now + _MISHAP_SECONDS, entry)
-        self._outgoing += placements(world)
+        self._outgoing += placements(world, now)
         for pod in world.orphans:
             self._outgoing.append(deletion_of(pod, None))
         world.orphans.clear()

@@ -132,6 +132,16 @@ class GpuShare:
     memory_bytes: int
 
 
+class Claimant(NamedTuple):
+    """A pod that goes before training and has no node yet."""
+
+    name: str
+    shape: Shape
+    """What it needs of a node. Which nodes it accepts follows from `needs` and from the nodes that there are."""
+    needs: NodeNeeds
+    since: float
+
+
 class Memory(msgspec.Struct, omit_defaults=True, rename="camel"):
     """What must be known of a job after the operator died: `status.sterna` of kinds of ours, else an annotation."""
 

@@ -11,14 +11,11 @@ from operator import attrgetter
 from sterna.backends.kubernetes.accounts import Accounts, Charge
 from sterna.backends.kubernetes.attention import Attention, JobIndex
 from sterna.backends.kubernetes.entry import Entry
-from sterna.backends.kubernetes.jobs import KIND_LABEL, Carrier, KubeJob, PodRow, PodState
+from sterna.backends.kubernetes.jobs import KIND_LABEL, Carrier, Claimant, KubeJob, PodRow, PodState
 from sterna.backends.kubernetes.kinds.assembling import seconds_of
-from sterna.backends.kubernetes.kinds.pods import pod_row
-from sterna.backends.kubernetes.kinds.templates import node_needs
+from sterna.backends.kubernetes.kinds.pods import pod_row, serving_claim
 from sterna.backends.kubernetes.objects import Meta, Pod
 from sterna.backends.kubernetes.progress import Progress
-from sterna.model.cluster import Shape
-from sterna.model.serving import ServingPod
 
 _DUMMY = "kubeshare-vgpu"
 """How the names of the pods begin by which KubeShare holds shared GPUs; they end with the GPU's."""
@@ -36,7 +33,7 @@ class PodBook:
 
     def __init__(self, jobs: JobIndex, accounts: Accounts, attention: Attention, progress: Progress) -> None:
         self._jobs, self._accounts, self._attention, self._progress = jobs, accounts, attention, progress
-        self.serving: dict[str, ServingPod] = {}
+        self.serving: dict[str, Claimant] = {}
         """Serving pods that are not bound yet, by uid."""
         self._pods: dict[str, PodRow] = {}
         """Pods of jobs, ours and our predecessors', by uid."""
@@ -281,12 +278,10 @@ class PodBook:
         if waits == (row.uid in self.serving):
             return
         self._attention.has_news = True
-        if not waits:
+        if waits:
+            self.serving[row.uid] = serving_claim(pod)
+        else:
             del self.serving[row.uid]
-            return
-        terms = self._accounts.terms(node_needs(pod.spec))
-        shape = Shape(row.devices, row.cpus, row.memory_bytes, selector=terms.selector, tolerations=terms.tolerations)
-        self.serving[row.uid] = ServingPod(row.key, shape, seconds_of(pod.metadata.creation_timestamp))
 
     def _note_kubeshare(self, row: PodRow) -> None:
         """DRAGON-38: the pod by which KubeShare holds a GPU counts as that GPU, the pods that share it count for the

@@ -12,14 +12,13 @@ from sterna.backends.kubernetes.accounts import Accounts
 from sterna.backends.kubernetes.attention import Attention, JobIndex
 from sterna.backends.kubernetes.entry import Entry
 from sterna.backends.kubernetes.homes import Key
-from sterna.backends.kubernetes.jobs import ATTEMPT_LABEL, HOME, Carrier, GpuShare, PodRow, PodState
+from sterna.backends.kubernetes.jobs import ATTEMPT_LABEL, HOME, Carrier, Claimant, GpuShare, PodRow, PodState
 from sterna.backends.kubernetes.kinds.assembling import seconds_of
 from sterna.backends.kubernetes.kinds.share_pods import ShareRow, share_row
 from sterna.backends.kubernetes.object_reading import replica_in
 from sterna.backends.kubernetes.objects import JobObject, Meta
 from sterna.backends.kubernetes.pod_book import PodBook, account
 from sterna.model.cluster import MILLI, Shape
-from sterna.model.serving import ServingPod
 
 
 class ShareBook:
@@ -126,17 +125,10 @@ class ShareBook:
             self._hold(row, self._jobs.by_uid.get(row.owner_uid))
             self._note_urgent(row)
 
-    def claims(self) -> list[ServingPod]:
-        """What urgent ones ask for, as claims that go before training."""
-        memory_bytes = self._accounts.gpu_memory_bytes
-        return [
-            ServingPod(
-                row.key,
-                Shape(part_of(row.share, memory_bytes) if row.share else 0, row.cpus, row.memory_bytes),
-                row.submitted_at,
-            )
-            for row in self.urgent.values()
-        ]
+    def claim_of(self, row: ShareRow) -> Claimant:
+        """What an urgent one asks for."""
+        part = part_of(row.share, self._accounts.gpu_memory_bytes) if row.share is not None else 0
+        return Claimant(row.key, Shape(part, row.cpus, row.memory_bytes), row.needs, row.submitted_at)
 
 
 def part_of(share: GpuShare, gpu_memory_bytes: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from sterna.backends.kubernetes.apiserver import SHARE_PODS, Verb, Write
+from sterna.backends.kubernetes.claiming import room_beside, serving_claims, urgent_claims
 from sterna.backends.kubernetes.homes import gpu_id
 from sterna.backends.kubernetes.kinds.share_pods import ShareRow, placing_patch
 from sterna.backends.kubernetes.share_book import part_of
@@ -18,23 +19,24 @@ from sterna.engine.room import Room
 from sterna.model.cluster import MILLI, Shape
 
 
-def placements(world: World) -> list[Write]:
-    """Writes that place those for whom there is room now, the oldest first."""
+def placements(world: World, now: float) -> list[Write]:
+    """Writes that place those for whom there is room now beside serving pods, the oldest first (DRAGON-55)."""
     if not world.shares.urgent:
         return []
-    world.settle()
-    room = Room(world.accounts.table())
+    rows = {row.key: row for row in world.shares.urgent.values()}
+    pods = urgent_claims(world)
+    room = room_beside(world, serving_claims(world), now)
     found = []
-    for row in sorted(world.shares.urgent.values(), key=lambda row: (row.submitted_at, row.key)):
-        place = _place(world, room, row)
+    for pod in pods:
+        row = rows[pod.name]
+        place = _place(world, room, row, pod.shape)
         if place is not None:
             found.append(_placed(world, row, *place))
     return found
 
 
-def _place(world: World, room: Room, row: ShareRow) -> tuple[str, str] | None:
-    part = part_of(row.share, world.accounts.gpu_memory_bytes) if row.share is not None else 0
-    shape = Shape(part, row.cpus, row.memory_bytes)
+def _place(world: World, room: Room, row: ShareRow, shape: Shape) -> tuple[str, str] | None:
+    part = shape.devices
     runs = room.tightest(shape, 1)
     if not runs:
         return None

@@ -449,8 +449,7 @@ class World:
         key = (submitted.shape, submitted.needs, (submitted.share, memory_bytes))
         shape = self._shapes.get(key)
         if shape is None:
-            terms = self.accounts.terms(submitted.needs)
-            shape = replace(submitted.shape, selector=terms.selector, tolerations=terms.tolerations)
+            shape = self.accounts.fitted(submitted.shape, submitted.needs)
             if submitted.share is not None and shape.devices:
                 shape = replace(shape, devices=part_of(submitted.share, memory_bytes))
             self._shapes[key] = shape

@@ -11,7 +11,7 @@ from sterna.backends.kubernetes.kinds.making import binding_of, pod_name, pod_of
 from sterna.backends.kubernetes.kinds.moving import Move, move_record, moved_pod, read_record, record_name
 from sterna.backends.kubernetes.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
 from sterna.backends.kubernetes.kinds.mpi_v1 import translated_v1
-from sterna.backends.kubernetes.kinds.pods import is_plain_job, is_serving, pod_row, serving_pod
+from sterna.backends.kubernetes.kinds.pods import is_plain_job, is_serving, pod_row, serving_claim
 from sterna.backends.kubernetes.kinds.reading import invalid_reason, is_ours, read
 from sterna.backends.kubernetes.kinds.share_pods import ShareRow, placing_patch, share_row
 
@@ -39,7 +39,7 @@ __all__ = [
     "read_record",
     "record_name",
     "service_of",
-    "serving_pod",
+    "serving_claim",
     "share_pod_of",
     "share_row",
     "translated_v1",

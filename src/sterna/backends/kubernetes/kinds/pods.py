@@ -17,6 +17,7 @@ from sterna.backends.kubernetes.jobs import (
     JOB_LABEL,
     SERVING,
     TYPE_LABEL,
+    Claimant,
     PodRow,
     PodState,
 )
@@ -27,7 +28,6 @@ from sterna.backends.kubernetes.kinds.templates import node_needs
 from sterna.backends.kubernetes.kinds.wishes import is_true
 from sterna.backends.kubernetes.objects import Container, ContainerStatus, Meta, Needs, Owner, Pod, PodSpec, Terminated
 from sterna.model.cluster import Shape
-from sterna.model.serving import ServingPod
 
 _Amount = tuple[str, str | int | float]
 KUBEFLOW = "kubeflow.org"
@@ -86,12 +86,10 @@ def is_plain_job(pod: Pod) -> bool:
     return JOB_LABEL in pod.metadata.labels and not pod.metadata.owner_references and not is_serving(pod)
 
 
-def serving_pod(pod: Pod) -> ServingPod:
-    """A pending one, as a claim."""
-    demand = _uses(pod.spec)[0]
-    selector = node_needs(pod.spec).selector
-    shape = Shape(demand.devices, demand.cpus, demand.memory_bytes, selector=selector)
-    return ServingPod(pod.metadata.key, shape, seconds_of(pod.metadata.creation_timestamp))
+def serving_claim(pod: Pod) -> Claimant:
+    """What a pending one asks for."""
+    shape = Shape(*_uses(pod.spec)[0])
+    return Claimant(pod.metadata.key, shape, node_needs(pod.spec), seconds_of(pod.metadata.creation_timestamp))
 
 
 def _uses(spec: PodSpec) -> tuple[Demand, int, int]:

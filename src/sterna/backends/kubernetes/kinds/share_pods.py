@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.jobs import GROUP, GpuShare
+from sterna.backends.kubernetes.jobs import GROUP, GpuShare, NodeNeeds
 from sterna.backends.kubernetes.kinds.assembling import seconds_of
 from sterna.backends.kubernetes.kinds.demand import NOTHING, demand_of
 from sterna.backends.kubernetes.kinds.shares import GPU_ID, PRIORITY, share_of
+from sterna.backends.kubernetes.kinds.templates import node_needs
 from sterna.backends.kubernetes.kinds.wording import decoded
 from sterna.backends.kubernetes.objects import JobObject, PodSpec
 from sterna.errors import UserError
@@ -50,6 +51,7 @@ class ShareRow:
     is_urgent: bool
     """It goes before all jobs (DRAGON-40)."""
     submitted_at: float
+    needs: NodeNeeds
     owner_uid: str = ""
     """Of the job of ours that it is a replica of."""
 
@@ -57,9 +59,10 @@ class ShareRow:
 def share_row(pod: JobObject) -> ShareRow:
     meta = pod.metadata
     annotations = meta.annotations
+    spec = _spec(pod)
     try:
-        demand = demand_of(decoded(pod.spec, PodSpec, "spec"))
-    except (UserError, ValueError):
+        demand = demand_of(spec)
+    except ValueError:
         demand = NOTHING
     owner = next((each for each in meta.owner_references if each.controller), None)
     is_ours = owner is not None and owner.api_version.partition("/")[0] in (GROUP, "kubeflow.org")
@@ -67,7 +70,7 @@ def share_row(pod: JobObject) -> ShareRow:
         key=meta.key,
         uid=meta.uid,
         version=meta.version,
-        node=_node(pod),
+        node=spec.node_name,
         gpu_id=annotations.get(GPU_ID, ""),
         share=_share(annotations),
         cpus=demand.cpus,
@@ -76,6 +79,7 @@ def share_row(pod: JobObject) -> ShareRow:
         is_deleting=meta.deletion_timestamp is not None,
         is_urgent=annotations.get(PRIORITY, "").lower() == "high",
         submitted_at=seconds_of(meta.creation_timestamp),
+        needs=node_needs(spec),
         owner_uid=owner.uid if owner and is_ours else "",
     )
 
@@ -86,11 +90,11 @@ def placing_patch(node: str, gpu_id: str, version: str) -> dict[str, Any]:
     return {"metadata": {"resourceVersion": version, "annotations": annotations}, "spec": {"nodeName": node}}
 
 
-def _node(pod: JobObject) -> str:
+def _spec(pod: JobObject) -> PodSpec:
     try:
-        return decoded(pod.spec, PodSpec, "spec").node_name
+        return decoded(pod.spec, PodSpec, "spec")
     except UserError:
-        return ""
+        return PodSpec()
 
 
 def _phase(pod: JobObject) -> str:

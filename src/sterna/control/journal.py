@@ -211,6 +211,7 @@ def _shape_as_dict(shape: Shape) -> dict[str, Any]:
         "ps_memory_bytes": shape.ps_memory_bytes,
         "selector": [list(pair) for pair in shape.selector],
         "tolerations": sorted(shape.tolerations),
+        **({"is_shared": True} if shape.is_shared else {}),
     }
 
 

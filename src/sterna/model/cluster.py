@@ -54,8 +54,10 @@ class Shape:
     """Labels that a node must carry."""
     tolerations: frozenset[str] = frozenset()
     """Taints that do not keep this job away; `*` tolerates all."""
+    is_shared: bool = False
+    """A worker takes its device as a part, by number, even where that part is all of it."""
     is_fraction: bool = field(init=False, repr=False, compare=False)
-    """A worker needs a part of a device only."""
+    """A worker needs a part of a device only, or takes it as one."""
     is_plain: bool = field(init=False, repr=False, compare=False)
     """Nothing counts but whole devices, on any node."""
     _hash: int = field(init=False, repr=False, compare=False)
@@ -63,10 +65,11 @@ class Shape:
 
     def __post_init__(self) -> None:
         fields = (self.devices, self.cpus, self.memory_bytes, self.ps, self.ps_cpus, self.ps_memory_bytes)
-        object.__setattr__(self, "is_fraction", 0 < self.devices < MILLI)
+        is_fraction = 0 < self.devices < MILLI or (self.is_shared and self.devices == MILLI)
+        object.__setattr__(self, "is_fraction", is_fraction)
         plain = self.devices >= MILLI and not self.devices % MILLI and not any(fields[1:]) and not self.selector
-        object.__setattr__(self, "is_plain", plain)
-        object.__setattr__(self, "_hash", hash((fields, self.selector, self.tolerations)))
+        object.__setattr__(self, "is_plain", plain and not self.is_shared)
+        object.__setattr__(self, "_hash", hash((fields, self.selector, self.tolerations, self.is_shared)))
 
     def __hash__(self) -> int:
         return self._hash

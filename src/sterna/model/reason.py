@@ -127,7 +127,7 @@ def _ruled_out(obstacles: Sequence[Obstacle]) -> str:
 
 def _barred(obstacle: Obstacle) -> str:
     is_one, is_memory = obstacle.nodes == 1, obstacle.bar is Bar.MEMORY
-    have, need = (_bytes(each) if is_memory else f"{each:g}" for each in (obstacle.have, obstacle.need))
+    have, need = (worded_bytes(each) if is_memory else f"{each:g}" for each in (obstacle.have, obstacle.need))
     return obstacle.bar.value.format(
         take="takes" if is_one else "take",
         lack="lacks" if is_one else "lack",
@@ -139,7 +139,8 @@ def _barred(obstacle: Obstacle) -> str:
     )
 
 
-def _bytes(count: float) -> str:
+def worded_bytes(count: float) -> str:
+    """`20 GiB`."""
     step = 0
     while count >= 1024 and step < len(_UNITS) - 1:
         count, step = count / 1024, step + 1

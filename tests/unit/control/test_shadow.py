@@ -68,7 +68,7 @@ def test_serving_pods_are_in_the_journal_so_that_the_round_can_be_decided_again(
 
     job = a_job("a", (1, 4), on={"n0": 4}, first_start=0)
     pod = ServingPod("chat", Shape(devices=MILLI, tolerations=frozenset({"x"})), 0.5)
-    other = ServingPod("share", Shape(devices=4 * MILLI), 0.1, rank=1)
+    other = ServingPod("share", Shape(devices=MILLI, is_shared=True), 0.1, rank=1)
     snapshot = replace(a_snapshot([job], some_nodes(4), now=1.0), serving=(pod, other))
     decision = decide(snapshot, make_rules("elastic-fifo", "stay"))
     with JournalWriter(tmp_path / "j", policy="elastic-fifo", placement="stay") as journal:
@@ -76,5 +76,5 @@ def test_serving_pods_are_in_the_journal_so_that_the_round_can_be_decided_again(
     answer = replay(tmp_path / "j", 0)
     assert read_round(tmp_path / "j", 0).snapshot.serving == snapshot.serving
     assert answer["same"]
-    assert answer["allocation"] == {"a": 3}
+    assert answer["allocation"] == {"a": 2}
     assert answer["reasons"]["a"].endswith("to make room for serving pod chat.")

@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from sterna.backends.kubernetes.gpu_parts import GpuParts
-from sterna.backends.kubernetes.jobs import NodeNeeds
+from sterna.backends.kubernetes.gpu_parts import GpuParts, part_of
+from sterna.backends.kubernetes.jobs import GpuShare, NodeNeeds
 from sterna.backends.kubernetes.node_facts import (
     MATCHES,
     Fingerprint,
@@ -26,6 +26,7 @@ from sterna.backends.kubernetes.node_facts import (
     affinity_label,
     facts_of,
     fingerprint,
+    gpu_memory_label,
     resolved,
     satisfies,
     taint_word,
@@ -118,9 +119,13 @@ class Accounts:
         self._open: Bools = np.zeros(0, dtype=np.bool_)
         self._fitting: dict[Terms, Bools] = {}
         self._terms: dict[NodeNeeds, Terms] = {}
-        self.taint_generation = 0
-        """Goes up when the set of taints does not stay the same, and with it what tolerations come to."""
+        self.generation = 0
+        """Goes up when taints or the memory of GPUs do not stay the same, and with them what `fitted` says."""
         self._taint_set: frozenset[Taint] = frozenset()
+        self._gpu_memory: dict[str, int] = {}
+        """By node, where KubeShare told."""
+        self._gpu_needs: set[int] = set()
+        """Memory that somebody needs of a GPU and not every node has."""
 
     # Nodes.
 
@@ -160,10 +165,10 @@ class Accounts:
         """What policies count here."""
         return Resource.DEVICES if self._capacity[Resource.DEVICES].any() else Resource.CPUS
 
-    @property
-    def gpu_memory_bytes(self) -> int:
-        """Of the smallest GPU that KubeShare told of; 0: it told of none."""
-        return min((facts.gpu_memory_bytes for facts in self._facts.values() if facts.gpu_memory_bytes), default=0)
+    def gpu_memory_bytes(self, node: str) -> int:
+        """Of its smallest GPU; 0: KubeShare did not tell."""
+        facts = self._facts.get(node)
+        return facts.gpu_memory_bytes if facts is not None else 0
 
     def _slot(self, name: str) -> int:
         slot = self._slot_of.get(name)
@@ -235,11 +240,19 @@ class Accounts:
         slot = self._slot_of[node]
         left = (self._capacity[:_ROWS, slot] - self._used[:, slot]).tolist()
         return bool(
-            (not devices or left[0] >= devices)
+            (not devices or left[0] - MILLI * self.parts.unmarked(node) >= devices)
             and (not cpus or left[1] >= cpus)
             and (not memory_bytes or left[2] >= memory_bytes)
             and left[3] > 0
         )
+
+    def has_parts(self, node: str, parts: Mapping[str, int]) -> bool:
+        """Whether shared GPUs of a node, by name, have so much that nobody really holds; one that nobody shares yet
+        takes a whole one."""
+        if any(self.parts.left(node, name) < part for name, part in parts.items()):
+            return False
+        opened = sum(not self.parts.is_open(node, name) for name in parts)
+        return not opened or self.has_room(node, opened * MILLI, 0, 0)
 
     def is_open(self, node: str) -> bool:
         """Whether it is there and takes new pods."""
@@ -278,48 +291,59 @@ class Accounts:
             if needs.required and needs.required not in self._affinities:
                 self._affinities[needs.required] = terms_of(needs.required)
                 self._is_relabelled = True
-            terms = self._terms[needs] = resolved(needs, self._taint_set)
+            terms = self._terms[needs] = resolved(needs, self._taint_set, self._gpu_memory.values())
+            memory_bytes = needs.gpu_memory_bytes
+            if memory_bytes not in self._gpu_needs and (gpu_memory_label(memory_bytes), MATCHES) in terms.selector:
+                self._gpu_needs.add(memory_bytes)
+                self._is_relabelled = True
         return terms
 
-    def fitted(self, shape: Shape, needs: NodeNeeds) -> Shape:
-        """What a worker needs, in terms of the nodes that there are."""
+    def fitted(self, shape: Shape, needs: NodeNeeds, share: GpuShare | None = None) -> Shape:
+        """What a worker needs, in terms of the nodes that there are. A share of a GPU is counted by the smallest that
+        has the memory for it, wherever it goes: on larger ones it is given more than it asks for."""
+        if share is not None:
+            sizes = [size for size in self._gpu_memory.values() if size >= share.memory_bytes]
+            shape = replace(shape, devices=part_of(share, min(sizes, default=0)), is_shared=True)
+            needs = replace(needs, gpu_memory_bytes=share.memory_bytes)
         terms = self.terms(needs)
         return replace(shape, selector=terms.selector, tolerations=terms.tolerations)
 
     def settle(self) -> bool:
-        """Make rows, labels and taints current after news of nodes; whether taints or rows are others now."""
+        """Make rows, labels and taints current after news of nodes; whether rows, or what `fitted` says, are others
+        now."""
         if not self._is_shuffled and not self._is_relabelled:
             return False
-        before = self.names, self.taint_generation
+        before = self.names, self.generation
         if self._is_shuffled:
             self.names = tuple(sorted(self._facts))
             self.row_of = {name: row for row, name in enumerate(self.names)}
         self._order = np.array([self._slot_of[name] for name in self.names], dtype=np.int64)
         facts = [self._facts[name] for name in self.names]
-        self._settle_taints(facts)
+        self._settle_terms(facts)
         self._labels = [self._labels_of(each) for each in facts]
         racks = {rack: code for code, rack in enumerate(sorted({each.rack for each in facts}))}
         self._rack = _frozen(np.array([racks[each.rack] for each in facts], dtype=np.int64))
         self._open = np.array([each.is_open and each.name not in self._distrusted for each in facts], dtype=np.bool_)
         self._fitting = {}
         self._is_shuffled = self._is_relabelled = False
-        return (self.names, self.taint_generation) != before
+        return (self.names, self.generation) != before
 
-    def _settle_taints(self, facts: Sequence[NodeFacts]) -> None:
+    def _settle_terms(self, facts: Sequence[NodeFacts]) -> None:
         taints = frozenset(taint for each in facts for taint in each.taints)
-        if taints != self._taint_set:
-            self._taint_set = taints
+        memory = {each.name: each.gpu_memory_bytes for each in facts if each.gpu_memory_bytes}
+        if (taints, memory) != (self._taint_set, self._gpu_memory):
+            self._taint_set, self._gpu_memory = taints, memory
             self._terms.clear()
-            self.taint_generation += 1
+            self.generation += 1
         none: frozenset[str] = frozenset()
         self._taints = [frozenset(map(taint_word, each.taints)) if each.taints else none for each in facts]
 
     def _labels_of(self, facts: NodeFacts) -> Mapping[str, str]:
         alternatives = self._affinities.items()
-        matched = [required for required, terms in alternatives if satisfies(terms, facts.name, facts.labels)]
-        if not matched:
-            return facts.labels
-        return {**facts.labels, **{affinity_label(required): MATCHES for required in matched}}
+        matched = [affinity_label(each) for each, terms in alternatives if satisfies(terms, facts.name, facts.labels)]
+        size = facts.gpu_memory_bytes
+        matched += [gpu_memory_label(need) for need in self._gpu_needs if not size or need <= size]
+        return {**facts.labels, **dict.fromkeys(matched, MATCHES)} if matched else facts.labels
 
     # What rules see.
 

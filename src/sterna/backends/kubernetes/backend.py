@@ -207,7 +207,8 @@ class KubernetesBackend:
             memory.waiting_since = now
         names = self.world.accounts.names
         held = {key: pod.gpu_id for key, pod in entry.job.pods.items() if pod.gpu_id}
-        found = seats(entry.submitted, action.after, names, current_of(entry.job), held)
+        gpu_ids = self.world.accounts.parts.names() if action.after.slots else None
+        found = seats(entry.submitted, action.after, names, current_of(entry.job), held, gpu_ids)
         self.world.seat(entry, found, action.after)
 
     def _mark_move(self, entry: Entry, action: Action) -> None:

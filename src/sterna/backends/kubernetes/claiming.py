@@ -31,9 +31,8 @@ def urgent_claims(world: World) -> list[ServingPod]:
 def _settled(world: World, claimants: Iterable[Claimant], rank: int) -> list[ServingPod]:
     """The oldest first."""
     world.settle()
-    found = [
-        ServingPod(each.name, world.accounts.fitted(each.shape, each.needs), each.since, rank) for each in claimants
-    ]
+    fitted = world.accounts.fitted
+    found = [ServingPod(each.name, fitted(each.shape, each.needs, each.share), each.since, rank) for each in claimants]
     world.settle()  # a required affinity that nobody had before has become a label of nodes
     return sorted(found, key=lambda pod: (pod.since, pod.name))
 

@@ -17,6 +17,7 @@ from sterna.backends.kubernetes.ailments import how_it_ended
 from sterna.backends.kubernetes.apiserver import EVENTS, Urgency, Verb, Write
 from sterna.backends.kubernetes.jobs import JobRef, KubeJob, PodRow, Seat
 from sterna.backends.kubernetes.lifecycle import Fate, Verdict
+from sterna.backends.kubernetes.node_facts import in_plain_words
 from sterna.model.reason import Code, Reason
 
 CONTROLLER = "sterna.dev/operator"
@@ -85,7 +86,8 @@ class Reporter:
         """Scheduled, Resized, Moved, Stopped, Shared or Waiting, with the reason's sentence."""
         word, action = _DECISIONS.get(reason.code, ("Waiting", "Schedule"))
         kind = WARNING if reason.code in _HOPELESS else NORMAL
-        return self.said(job.submitted.ref, word, action, reason.sentence, now, kind)
+        sentence = in_plain_words(reason.sentence, job.submitted.needs.required)
+        return self.said(job.submitted.ref, word, action, sentence, now, kind)
 
     def judged(self, job: KubeJob, verdict: Verdict, now: float) -> Write | None:
         """`TFJobSucceeded`, `TFJobFailed`, `TFJobRestarting` and their like, or `Stopped`; None if nothing happened."""

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from sterna.backends.kubernetes.homes import gpu_number
+from sterna.backends.kubernetes.homes import gpu_id, gpu_number
+from sterna.backends.kubernetes.jobs import GpuShare
 from sterna.model.cluster import MILLI
 
 Gpu = tuple[str, int]
@@ -20,8 +21,16 @@ Gpu = tuple[str, int]
 
 class _Held(NamedTuple):
     gpu: Gpu
+    name: str
     part: int
     is_planned: bool
+
+
+def part_of(share: GpuShare, gpu_memory_bytes: int) -> int:
+    """Thousandths of a GPU that a share comes to: what it asks for of its time or of its memory, whichever is more, so
+    that those who share one fit in both."""
+    by_memory = -(-share.memory_bytes * MILLI // gpu_memory_bytes) if gpu_memory_bytes else 0
+    return min(MILLI, max(share.request, by_memory, 1))
 
 
 class GpuParts:
@@ -37,7 +46,7 @@ class GpuParts:
 
     def hold(self, uid: str, node: str, name: str, part: int, is_planned: bool) -> bool:
         """Somebody has so many thousandths of a GPU; whether that is news."""
-        held = _Held((node, gpu_number(name)), part, is_planned)
+        held = _Held((node, gpu_number(name)), name, part, is_planned)
         if self._held.get(uid) == held:
             return False
         self.release(uid)
@@ -71,10 +80,28 @@ class GpuParts:
     def stand_down(self, uid: str) -> None:
         self._dummies.pop(uid, None)
 
-    def left(self, node: str, number: int) -> int:
+    def left(self, node: str, name: str) -> int:
         """Thousandths of a GPU that nobody really holds."""
-        gpu = (node, number)
+        gpu = (node, gpu_number(name))
         return MILLI - sum(held.part for held in self._held.values() if held.gpu == gpu)
+
+    def is_open(self, node: str, name: str) -> bool:
+        """Whether a GPU is really shared now, by somebody or as far as KubeShare is concerned."""
+        return self.left(node, name) < MILLI or (node, gpu_number(name)) in self._dummies.values()
+
+    def unmarked(self, node: str) -> int:
+        """How many GPUs of a node are really shared and in no other account: KubeShare has not made its pod yet."""
+        if not self._held:
+            return 0
+        return len({held.gpu for held in self._held.values() if held.gpu[0] == node} - set(self._dummies.values()))
+
+    def name_of(self, node: str, number: int) -> str:
+        """As KubeShare knows a GPU; others than we may have named it."""
+        return self.names().get((node, number)) or gpu_id(number)
+
+    def names(self) -> dict[Gpu, str]:
+        """Of all GPUs that somebody really holds."""
+        return {held.gpu: held.name for held in self._held.values()}
 
     def shared(self, row_of: Mapping[str, int]) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
         """By row and number, what is left of each shared GPU; and by row, how many of them are in no other account."""

@@ -121,6 +121,8 @@ class NodeNeeds:
     tolerations: tuple[Toleration, ...] = ()
     required: bytes = b""
     """Required node affinity (`nodeSelectorTerms`) as canonical JSON; empty: none."""
+    gpu_memory_bytes: int = 0
+    """That a GPU must have, where KubeShare told how much its GPUs have."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,11 @@ class Claimant(NamedTuple):
 
     name: str
     shape: Shape
-    """What it needs of a node. Which nodes it accepts follows from `needs` and from the nodes that there are."""
+    """What it needs of a node, as far as that does not follow from the rest and from the nodes that there are
+    (`Accounts.fitted`)."""
     needs: NodeNeeds
     since: float
+    share: GpuShare | None = None
 
 
 class Memory(msgspec.Struct, omit_defaults=True, rename="camel"):

@@ -1,13 +1,15 @@
 """A node as decisions see it: what of it may be used, whether it takes new workers, and which labels and taints count.
 
 Pure. Nodes post their status all the time, mostly to say that nothing has changed: `fingerprint` tells so without
-reading a single quantity. What Kubernetes can say about nodes and the engine cannot, required node affinity, becomes a
-label of our own on every node that satisfies it; tolerations become the taints that they tolerate.
+reading a single quantity. What is asked of nodes and the engine does not know, required node affinity and the memory of
+a shared GPU, becomes a label of our own on every node that satisfies it; tolerations become the taints that they
+tolerate.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,10 +20,13 @@ from sterna.backends.kubernetes.kinds.demand import GPUS
 from sterna.backends.kubernetes.kinds.quantities import count_of, milli_of
 from sterna.backends.kubernetes.objects import Node, Taint, Toleration
 from sterna.model.cluster import MILLI
+from sterna.model.reason import worded_bytes
 
 AFFINITY_LABEL = f"{GROUP}/affinity-"
 MATCHES = "matches"
 """The value of our label on a node that satisfies a required affinity."""
+GPU_MEMORY_LABEL = f"{GROUP}/gpu-memory-"
+"""Of a node whose GPUs have so many bytes, or of which nobody told how many."""
 GPU_INFO = "kubeshare/gpu_info"
 """Annotation of a node where KubeShare runs: its GPUs, with the memory of each in MiB."""
 
@@ -141,6 +146,10 @@ def affinity_label(required: bytes) -> str:
     return AFFINITY_LABEL + hashlib.sha256(required).hexdigest()[:10]
 
 
+def gpu_memory_label(memory_bytes: int) -> str:
+    return f"{GPU_MEMORY_LABEL}{memory_bytes}"
+
+
 def terms_of(required: bytes) -> list[dict[str, Any]]:
     """The alternatives of a required node affinity; of what cannot be read, none, so that no node satisfies it."""
     try:
@@ -199,20 +208,30 @@ class Terms(NamedTuple):
     tolerations: frozenset[str]
 
 
-def resolved(needs: NodeNeeds, taints: Iterable[Taint]) -> Terms:
-    """`taints`: all that are to be found on any node."""
+def resolved(needs: NodeNeeds, taints: Iterable[Taint], gpu_sizes: Iterable[int] = ()) -> Terms:
+    """`taints`, `gpu_sizes`: all that are to be found on any node."""
     selector = needs.selector
     if needs.required:
         selector = (*selector, (affinity_label(needs.required), MATCHES))
+    if any(size < needs.gpu_memory_bytes for size in gpu_sizes):
+        selector = (*selector, (gpu_memory_label(needs.gpu_memory_bytes), MATCHES))
     return Terms(selector, frozenset(taint_word(each) for each in taints if tolerates(needs.tolerations, each)))
 
 
 def in_plain_words(sentence: str, required: bytes) -> str:
-    """Nobody knows our label: say what it stands for."""
-    if not required or AFFINITY_LABEL not in sentence:
-        return sentence
-    label = f"the label {affinity_label(required)}={MATCHES}"
-    for verb in ("lacks", "lack"):
-        said = "does not match" if verb == "lacks" else "do not match"
-        sentence = sentence.replace(f"{verb} {label}", f"{said} its required node affinity")
+    """Nobody knows our labels: say what they stand for."""
+    if required and AFFINITY_LABEL in sentence:
+        label = f"the label {affinity_label(required)}={MATCHES}"
+        for verb, said in (("lacks", "does not match"), ("lack", "do not match")):
+            sentence = sentence.replace(f"{verb} {label}", f"{said} its required node affinity")
+    if GPU_MEMORY_LABEL in sentence:
+        sentence = _NO_MEMORY.sub(_without_memory, sentence)
     return sentence
+
+
+_NO_MEMORY = re.compile(rf"(lacks?) the label {re.escape(GPU_MEMORY_LABEL)}(\d+)={MATCHES}")
+
+
+def _without_memory(found: re.Match[str]) -> str:
+    verb = "has" if found[1] == "lacks" else "have"
+    return f"{verb} no GPU with the {worded_bytes(int(found[2]))} of memory it needs"

@@ -123,7 +123,7 @@ class PodBook:
         """It is a replica of a job."""
         present = entry.job.pods.get((row.type, row.index))
         if present is not None and not present.uid:
-            self._accounts.discharge(account(present))
+            self.discharge(present)
         entry.job.pods[row.type, row.index] = row
         self.charge(row, entry)
         if present is None or _what_counts(present) != _what_counts(row):
@@ -147,7 +147,7 @@ class PodBook:
             if pod.uid in self._pods:
                 self._strays.setdefault(pod.owner_uid, set()).add(pod.uid)
             elif not pod.uid:
-                self._accounts.discharge(account(pod))
+                self.discharge(pod)
 
     def lose(self, meta: Meta) -> PodRow | None:
         """A pod is not there any more; its row, if it was a job's."""
@@ -218,13 +218,20 @@ class PodBook:
         """A pod is being made: it counts from now on."""
         entry.job.pods[pod.type, pod.index] = pod
         self.charge(pod, entry)
+        if pod.gpu_id:
+            self._accounts.parts.hold(account(pod), pod.node, pod.gpu_id, entry.shape.devices, is_planned=True)
         self._attention.changed.add(entry.key)
+
+    def discharge(self, pod: PodRow) -> None:
+        """A pod that was being made is there, or does not come: what stood for it uses nothing."""
+        self._accounts.discharge(account(pod))
+        self._accounts.parts.release(account(pod))
 
     def give_up(self, entry: Entry, pod: PodRow) -> None:
         """A pod that was being made does not come."""
         if entry.job.pods.get((pod.type, pod.index)) is pod:
             del entry.job.pods[pod.type, pod.index]
-        self._accounts.discharge(account(pod))
+        self.discharge(pod)
         self._attention.note(entry)
         self._attention.note_room()
 

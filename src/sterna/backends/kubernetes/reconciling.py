@@ -8,6 +8,7 @@ Jobs that others carry out are seen to in `carriers.py`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -216,6 +217,10 @@ class Reconciler:
 
         def is_taken(seat: Seat) -> bool:
             name = pod_name(entry.submitted, seat.type, seat.index)
+            if (seat.type, seat.index) in entry.made_pods:
+                return True  # what KubeShare made of the last one
+            if seat.gpu_id and not world.accounts.has_parts(seat.node, _parts_missing(entry, seat.node)):
+                return True
             return world.pods.is_taken(f"{entry.submitted.ref.namespace}/{name}", entry.submitted.ref.uid)
 
         lost = self._dead_nodes(entry)
@@ -262,7 +267,7 @@ class Reconciler:
         """The pod, or the SharePod, of a seat."""
         submitted, seats, around = entry.submitted, entry.seats, self._around
         if submitted.carrier is Carrier.SHARE_PODS:
-            memory_bytes = self._world.accounts.gpu_memory_bytes
+            memory_bytes = self._world.accounts.gpu_memory_bytes(seat.node)
             return share_pod_of(submitted, seat, seats, attempt, around, gpu_memory_bytes=memory_bytes)
         return pod_of(submitted, seat, seats, attempt, around)
 
@@ -368,6 +373,15 @@ def expected(entry: Entry, seat: Seat, name: str, attempt: int, home: str = "") 
         home=home,
         gpu_id=seat.gpu_id,
     )
+
+
+def _parts_missing(entry: Entry, node: str) -> Counter[str]:
+    """By name, what a job shall have of the shared GPUs of a node for replicas that are not there yet."""
+    parts = Counter[str]()
+    for seat in entry.seats:
+        if seat.node == node and seat.gpu_id and (seat.type, seat.index) not in entry.job.pods:
+            parts[seat.gpu_id] += entry.shape.devices
+    return parts
 
 
 def resource_of(entry: Entry) -> Resource:

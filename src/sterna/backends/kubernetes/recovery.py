@@ -87,12 +87,16 @@ def seats_found(world: World, entry: Entry) -> list[Seat]:
     if not has_begun and carrier not in (Carrier.MPI, Carrier.POD):
         meant = read_home(max(present, key=lambda pod: pod.version).home)
         seats = meant if meant else seats
-    row_of = world.accounts.row_of
-    if any(seat.node not in row_of for seat in seats) and not changes_in_place(entry.submitted):
+    kept = [seat for seat in seats if seat.node in world.accounts.row_of and _has_its_gpu(entry, seat)]
+    if len(kept) < len(seats) and not changes_in_place(entry.submitted):
         return []
-    kept = [seat for seat in seats if seat.node in row_of]
     others = sum(each.count for each in entry.submitted.spec.replicas if each.type != worker)
     workers = sum(seat.type == worker for seat in kept)
     if carrier is Carrier.MPI and workers < entry.submitted.spec.minimum:
         return []  # half bound: its operator cannot be told where the others were to go
     return [] if len(kept) - workers < others or not workers else kept
+
+
+def _has_its_gpu(entry: Entry, seat: Seat) -> bool:
+    """Who shares a GPU has one by name, unless somebody took the name away."""
+    return bool(seat.gpu_id) or not entry.shape.is_fraction or seat.type != entry.submitted.spec.worker.type

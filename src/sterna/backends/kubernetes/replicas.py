@@ -202,9 +202,9 @@ def steps(
 
     `has_room` is asked with all that would be put on a node together, and takes nothing. `replaced` are replicas that
     failed and come again (`lifecycle.judge`); `lost` are nodes that do not answer or are gone; `is_taken` says that
-    somebody else's pod still has the name. Before `Memory.not_before` nothing is created. A job that changes in place
-    (`changes_in_place`) gets the difference; every other one goes as a whole before it comes as a whole, with the
-    next attempt. The first pods of an attempt are made together or not at all (DRAGON-12).
+    somebody else's pod still has the name, or the part of a GPU. Before `Memory.not_before` nothing is created. A job
+    that changes in place (`changes_in_place`) gets the difference; every other one goes as a whole before it comes as a
+    whole, with the next attempt. The first pods of an attempt are made together or not at all (DRAGON-12).
 
     Expects of the caller that creations and deletions under way are in `job.pods`, and that `Memory.started_at` is
     set once all replicas of the attempt have run and is None between attempts.

@@ -11,14 +11,15 @@ from msgspec import structs
 from sterna.backends.kubernetes.accounts import Accounts
 from sterna.backends.kubernetes.attention import Attention, JobIndex
 from sterna.backends.kubernetes.entry import Entry
+from sterna.backends.kubernetes.gpu_parts import part_of
 from sterna.backends.kubernetes.homes import Key
-from sterna.backends.kubernetes.jobs import ATTEMPT_LABEL, HOME, Carrier, Claimant, GpuShare, PodRow, PodState
+from sterna.backends.kubernetes.jobs import ATTEMPT_LABEL, HOME, Carrier, Claimant, PodRow, PodState
 from sterna.backends.kubernetes.kinds.assembling import seconds_of
 from sterna.backends.kubernetes.kinds.share_pods import ShareRow, share_row
 from sterna.backends.kubernetes.object_reading import replica_in
 from sterna.backends.kubernetes.objects import JobObject, Meta
-from sterna.backends.kubernetes.pod_book import PodBook, account
-from sterna.model.cluster import MILLI, Shape
+from sterna.backends.kubernetes.pod_book import PodBook
+from sterna.model.cluster import Shape
 
 
 class ShareBook:
@@ -87,7 +88,7 @@ class ShareBook:
             made = entry.made_pods.get(replica)
             present = pods.get(replica)
             if present is not None and not present.uid:
-                self._accounts.discharge(account(present))
+                self._pods.discharge(present)
             row = _joined(share, made)
             self._pods.put(row)
             pods[replica] = row
@@ -103,11 +104,16 @@ class ShareBook:
         if row.share is None or not row.node or not row.gpu_id or row.is_terminated:
             is_news = self._accounts.parts.release(row.uid)
         else:
-            part = part_of(row.share, self._accounts.gpu_memory_bytes)
+            part = part_of(row.share, self._accounts.gpu_memory_bytes(row.node))
             is_news = self._accounts.parts.hold(row.uid, row.node, row.gpu_id, part, is_ours)
         if is_news:
             self._attention.note_room()
             self._attention.has_news = self._attention.has_news or not is_ours
+
+    def hold_again(self) -> None:
+        """GPUs have another memory than was known."""
+        for row in self._rows.values():
+            self._hold(row, self._jobs.by_uid.get(row.owner_uid))
 
     def _note_urgent(self, row: ShareRow) -> None:
         waits = row.is_urgent and not row.node and not row.is_terminated and not row.is_deleting
@@ -127,15 +133,7 @@ class ShareBook:
 
     def claim_of(self, row: ShareRow) -> Claimant:
         """What an urgent one asks for."""
-        part = part_of(row.share, self._accounts.gpu_memory_bytes) if row.share is not None else 0
-        return Claimant(row.key, Shape(part, row.cpus, row.memory_bytes), row.needs, row.submitted_at)
-
-
-def part_of(share: GpuShare, gpu_memory_bytes: int) -> int:
-    """Thousandths of a GPU that a share comes to: what it asks for of its time or of its memory, whichever is more, so
-    that those who share one fit in both."""
-    by_memory = -(-share.memory_bytes * MILLI // gpu_memory_bytes) if gpu_memory_bytes else 0
-    return min(MILLI, max(share.request, by_memory, 1))
+        return Claimant(row.key, Shape(0, row.cpus, row.memory_bytes), row.needs, row.submitted_at, row.share)
 
 
 def _as_pod(row: ShareRow, meta: Meta, replica: Key) -> PodRow:
@@ -173,6 +171,6 @@ def _joined(share: PodRow, made: PodRow | None) -> PodRow:
         message=made.message,
         restarts=made.restarts,
         started_at=made.started_at,
-        limit_cpus=0,
-        limit_memory_bytes=0,
+        limit_cpus=made.limit_cpus,
+        limit_memory_bytes=made.limit_memory_bytes,
     )

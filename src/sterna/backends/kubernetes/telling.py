@@ -18,7 +18,6 @@ from sterna.backends.kubernetes.conditions import INVALID, ending
 from sterna.backends.kubernetes.entry import Entry, Stage, has_ended, marks_of
 from sterna.backends.kubernetes.jobs import Carrier
 from sterna.backends.kubernetes.lifecycle import conditions_in
-from sterna.backends.kubernetes.node_facts import AFFINITY_LABEL
 from sterna.backends.kubernetes.phases import Phase, phase_of
 from sterna.backends.kubernetes.status import (
     PHASE,
@@ -223,7 +222,7 @@ class Teller:
 
     def _standing(self, entry: Entry, phase: Phase) -> Standing:
         view = self._world.progress.view(entry.key, phase is Phase.RUNNING)
-        is_worded = bool(entry.trouble) or AFFINITY_LABEL in (entry.reason.sentence if entry.reason is not None else "")
+        is_worded = bool(entry.trouble) or (entry.reason is not None and entry.words != entry.reason.sentence)
         return Standing(entry.seats, entry.reason, self._sentence(entry) if is_worded else "", entry.verdict, view)
 
     def _sentence(self, entry: Entry) -> str:

@@ -10,13 +10,12 @@ import msgspec
 
 from sterna.backends.kubernetes.apiserver import SHARE_PODS, Verb, Write
 from sterna.backends.kubernetes.claiming import room_beside, serving_claims, urgent_claims
-from sterna.backends.kubernetes.homes import gpu_id
+from sterna.backends.kubernetes.gpu_parts import part_of
 from sterna.backends.kubernetes.kinds.share_pods import ShareRow, placing_patch
-from sterna.backends.kubernetes.share_book import part_of
 from sterna.backends.kubernetes.tags import Placed
 from sterna.backends.kubernetes.world import World
 from sterna.engine.room import Room
-from sterna.model.cluster import MILLI, Shape
+from sterna.model.cluster import Shape
 
 
 def placements(world: World, now: float) -> list[Write]:
@@ -36,25 +35,21 @@ def placements(world: World, now: float) -> list[Write]:
 
 
 def _place(world: World, room: Room, row: ShareRow, shape: Shape) -> tuple[str, str] | None:
-    part = shape.devices
     runs = room.tightest(shape, 1)
     if not runs:
         return None
     node = world.accounts.names[runs[0][0]]
     slots = room.take(shape, runs[0][0], 1)
-    is_new = bool(slots) and world.accounts.parts.left(node, slots[0]) == MILLI
-    whole = MILLI if is_new or part >= MILLI else 0
-    if slots and world.accounts.parts.left(node, slots[0]) < part:
+    gpu = world.accounts.parts.name_of(node, slots[0]) if slots else ""
+    if gpu and not world.accounts.has_parts(node, {gpu: shape.devices}):
         return None  # whoever holds it has not gone yet
-    if not world.accounts.has_room(node, whole, row.cpus, row.memory_bytes):
-        return None
-    return node, gpu_id(slots[0]) if slots else ""
+    return (node, gpu) if world.accounts.has_room(node, 0, row.cpus, row.memory_bytes) else None
 
 
 def _placed(world: World, row: ShareRow, node: str, gpu: str) -> Write:
     del world.shares.urgent[row.uid]
     if gpu and row.share is not None:
-        part = part_of(row.share, world.accounts.gpu_memory_bytes)
+        part = part_of(row.share, world.accounts.gpu_memory_bytes(node))
         world.accounts.parts.hold(row.uid, node, gpu, part, is_planned=False)
     namespace, _, name = row.key.partition("/")
     body = msgspec.json.encode(placing_patch(node, gpu, str(row.version)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sterna.backends.kubernetes.entry import Entry, Stage
-from sterna.backends.kubernetes.homes import gpu_id
 from sterna.backends.kubernetes.jobs import PodState
 from sterna.backends.kubernetes.lifecycle import Fate
 from sterna.backends.kubernetes.overload import NodeInfo
@@ -120,13 +119,13 @@ def node_views(world: World) -> list[NodeView]:
 def cluster_info(world: World) -> Mapping[str, NodeInfo]:
     """What each node has, has left, and may be asked for: container-migration's `/cluster-info`."""
     world.settle()
-    table, usage = world.accounts.table(), world.accounts.usage()
+    table, usage, name_of = world.accounts.table(), world.accounts.usage(), world.accounts.parts.name_of
     found = {}
     for row, name in enumerate(world.accounts.names):
         facts = world.accounts.facts(name)
         devices, cpus, memory_bytes, _, most_cpus, most_memory_bytes = usage[:, row].tolist()
         total = table.capacity[:, row].tolist()
-        parts = {gpu_id(number): {"request": left} for number, left in table.shared.get(row, {}).items()}
+        parts = {name_of(name, number): {"request": left} for number, left in table.shared.get(row, {}).items()}
         found[name] = NodeInfo(
             total[Resource.CPUS],
             total[Resource.MEMORY],

@@ -8,7 +8,6 @@ is written from here and nothing is decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import msgspec
 from msgspec import structs
@@ -20,7 +19,17 @@ from sterna.backends.kubernetes.columns import JobTable
 from sterna.backends.kubernetes.conditions import ending
 from sterna.backends.kubernetes.entry import Entry, Stage, planned_charges, row_home, shared_places
 from sterna.backends.kubernetes.homes import Key
-from sterna.backends.kubernetes.jobs import ATTEMPT_LABEL, KIND_LABEL, Carrier, KubeJob, PodRow, Seat, Submitted
+from sterna.backends.kubernetes.jobs import (
+    ATTEMPT_LABEL,
+    KIND_LABEL,
+    Carrier,
+    GpuShare,
+    KubeJob,
+    NodeNeeds,
+    PodRow,
+    Seat,
+    Submitted,
+)
 from sterna.backends.kubernetes.kinds.assembling import seconds_of
 from sterna.backends.kubernetes.kinds.context import ReadContext
 from sterna.backends.kubernetes.kinds.moving import Move, read_record
@@ -41,7 +50,7 @@ from sterna.backends.kubernetes.objects import JobObject, Meta, Node, Plain, Pod
 from sterna.backends.kubernetes.pod_book import PodBook
 from sterna.backends.kubernetes.progress import Progress
 from sterna.backends.kubernetes.services import ServiceRow
-from sterna.backends.kubernetes.share_book import ShareBook, part_of
+from sterna.backends.kubernetes.share_book import ShareBook
 from sterna.backends.kubernetes.status import PHASE
 from sterna.errors import UserError
 from sterna.model.cluster import NOWHERE, Home, Shape
@@ -69,7 +78,7 @@ class World:
         """Names that replicas can be found by."""
         self._served: dict[str, set[Key]] = {}
         """Replicas that have one, by the uid of their job: some are told before it."""
-        self._shapes: dict[tuple[Shape, object, object], Shape] = {}
+        self._shapes: dict[tuple[Shape, NodeNeeds, GpuShare | None], Shape] = {}
         self.orphans: list[PodRow] = []
         """Pods of jobs that are gone for good, to be deleted."""
         self.absent: set[Resource] = set()
@@ -419,21 +428,27 @@ class World:
 
     def settle(self) -> None:
         """Make everything that hangs on the set of nodes current."""
-        generation = self.accounts.taint_generation
+        generation = self.accounts.generation
         if not self.accounts.settle():
             return
+        if generation != self.accounts.generation:
+            self._fit_again()
         row_of = self.accounts.row_of
-        is_tainted = generation != self.accounts.taint_generation
-        if is_tainted:
-            self._shapes.clear()
         for entry in self.entries.values():
             if not entry.wants_to_run:
                 continue
-            if is_tainted:
-                entry.shape = self._shape(entry.submitted)
             if entry.seats:
                 entry.home = self.homes[JobKey(entry.key)] = row_home(entry.submitted, entry.seats, row_of)
             self.attention.changed.add(entry.key)
+
+    def _fit_again(self) -> None:
+        """What jobs and shares come to on the nodes that there are has changed."""
+        self._shapes.clear()
+        for entry in self.entries.values():
+            self._plan(entry, -1)
+            entry.shape = self._shape(entry.submitted)
+            self._plan(entry, 1)
+        self.shares.hold_again()
 
     def write_table(self) -> None:
         """Bring the table of jobs up to date with what has changed."""
@@ -445,14 +460,10 @@ class World:
 
     def _shape(self, submitted: Submitted) -> Shape:
         """What one worker needs, in terms of the nodes that there are."""
-        memory_bytes = self.accounts.gpu_memory_bytes if submitted.share is not None else 0
-        key = (submitted.shape, submitted.needs, (submitted.share, memory_bytes))
+        key = (submitted.shape, submitted.needs, submitted.share)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self.accounts.fitted(submitted.shape, submitted.needs)
-            if submitted.share is not None and shape.devices:
-                shape = replace(shape, devices=part_of(submitted.share, memory_bytes))
-            self._shapes[key] = shape
+            shape = self._shapes[key] = self.accounts.fitted(*key)
         return shape
 
 

@@ -104,7 +104,7 @@ class Operator:
         telling = _Telling(self.backend, self._journal)
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
         leads = self._leads, self._other
-        self.service = Service(self.backend, self.server, settings.listen, *leads, telling, monitors)
+        self.service = Service(self.backend, self.server, settings.listen, *leads, telling, monitors, say)
         self.backend.errands.append(RequestedMoves(self.backend, say).look)
         world = self.backend.world
         self._lessons = KeptLessons(self.server, self._namespace(access), world.progress, self._leads, say)

@@ -36,7 +36,10 @@ def finder(*known: Found) -> Callable[[MoveRequest], Found | None]:
 
 def moved(infos: dict[str, NodeInfo], *known: Found, **choices: Any) -> tuple[list[Relocation], list[Dropped]]:
     requests = [MoveRequest(found.pod.node, found.pod.key.partition("/")[2]) for found in known]
-    return relocated(requests, finder(*known), choices.get("accepts", lambda found, node: True), infos)
+    outcomes = list(relocated(requests, finder(*known), lambda found: choices.get("hosts", infos), infos))
+    return [each for each in outcomes if isinstance(each, Relocation)], [
+        each for each in outcomes if isinstance(each, Dropped)
+    ]
 
 
 def targets(infos: dict[str, NodeInfo], *known: Found, **choices: Any) -> list[str]:
@@ -95,26 +98,10 @@ def test_a_worker_stays_if_its_node_would_be_as_good_without_it() -> None:
     assert "mnist-worker-0" in dropped[0].why
 
 
-@pytest.mark.parametrize(
-    "lack",
-    [{"cpu_free": 999}, {"mem_free": 99}, {"gpu_free_count": 0}],
-    ids=["cpu", "memory", "gpu"],
-)
-def test_a_node_without_room_is_no_target(lack: dict[str, int]) -> None:
-    infos = {"a": node(9_000, 9_000), "b": node(4_000, 4_000), "c": node(**lack)}
-    assert targets(infos, worker(memory_bytes=100, devices=1000)) == ["b"]
-
-
-def test_a_part_of_a_gpu_fits_beside_others() -> None:
-    shared = node(gpu_free_count=0, gpu_free={"abcde": {"request": 500, "memory": 1}})
-    infos = {"a": node(9_000, 9_000), "b": shared}
-    assert targets(infos, worker(devices=400)) == ["b"]
-    assert targets(infos, worker(devices=600)) == []
-
-
-def test_a_node_that_does_not_accept_the_pod_is_no_target() -> None:
+def test_a_node_that_cannot_take_the_pod_is_no_target() -> None:
     infos = {"a": node(9_000, 9_000), "b": node(), "c": node(3_000)}
-    assert targets(infos, worker(), accepts=lambda found, name: name != "b") == ["c"]
+    assert targets(infos, worker(), hosts=["a", "c"]) == ["c"]
+    assert targets(infos, worker(), hosts=["a"]) == []
 
 
 def test_a_node_that_is_gone_has_nobody_to_move() -> None:
@@ -138,12 +125,6 @@ def test_many_requests_from_one_node_are_answered_one_by_one() -> None:
     assert targets(infos, *[worker(f"job{number}") for number in range(4)]) == ["b", "c", "b", "c"]
 
 
-def test_a_pod_for_which_two_ask_moves_once() -> None:
-    infos = {"a": node(9_000), "b": node(), "c": node()}
-    twice = worker()
-    assert targets(infos, twice, twice) == ["b"]
-
-
 # Requests that come to nothing, DRAGON-69, 73, 79.
 
 
@@ -156,21 +137,22 @@ def test_a_pod_for_which_two_ask_moves_once() -> None:
         (worker(state=PodState.PENDING), "does not run"),
         (worker(job=kube_job(submitted(), replica_moves={"worker-0": 3})), "moved 3 times"),
         (worker()._replace(steps_left=5.0), "about to end"),
+        (worker()._replace(is_leaving=True), "about to leave"),
     ],
-    ids=["another node", "parameter server", "deleted", "not running", "moved three times", "about to end"],
+    ids=["another node", "parameter server", "deleted", "not running", "moved three times", "about to end", "leaving"],
 )
 def test_a_request_that_cannot_be_met_is_dropped_with_a_sentence(found: Found, why: str) -> None:
     infos = {"a": node(9_000), "b": node()}
     request = MoveRequest("a", "mnist-worker-0")
-    moves, dropped = relocated([request], lambda _: found, lambda *_: True, infos)
-    assert moves == []
-    assert why in dropped[0].why
-    assert dropped[0].request is request
+    (dropped,) = relocated([request], lambda _: found, lambda _: infos, infos)
+    assert isinstance(dropped, Dropped)
+    assert why in dropped.why
+    assert dropped.request is request
 
 
 def test_a_request_for_an_unknown_pod_is_dropped() -> None:
-    moves, dropped = relocated([MoveRequest("a", "x")], lambda _: None, lambda *_: True, {"a": node()})
-    assert (moves, len(dropped)) == ([], 1)
+    (dropped,) = relocated([MoveRequest("a", "x")], lambda _: None, lambda _: {"b"}, {"a": node(), "b": node()})
+    assert isinstance(dropped, Dropped)
 
 
 def test_a_worker_may_move_up_to_three_times_whatever_others_of_its_job_did() -> None:

@@ -153,12 +153,19 @@ class KubernetesBackend:
                 entry = self.world.entries.get(keys.item(reason.row))
                 if entry is None or entry.reason == reason:
                     continue
-                self.chronicle.decided(entry, reason, now)
-                entry.reason = reason
-                entry.words = in_plain_words(reason.sentence, entry.submitted.needs.required)
+                if entry.reason is not None and entry.reason[2:] == reason[2:]:
+                    entry.reason = reason  # it is only in another row
+                else:
+                    self.explain(entry, reason, now)
                 if entry.job.memory.not_before <= now:
                     cleared(entry)
                 self.teller.consider(entry, now)
+
+    def explain(self, entry: Entry, reason: Reason, now: float) -> None:
+        """Tell why a job waits or changed, in an event and, when its status is next told, there."""
+        self.chronicle.decided(entry, reason, now)
+        entry.reason = reason
+        entry.words = in_plain_words(reason.sentence, entry.submitted.needs.required)
 
     # What is decided.
 

@@ -51,8 +51,7 @@ class Chronicle:
     # What was decided.
 
     def decided(self, entry: Entry, reason: Reason, now: float) -> None:
-        before = entry.reason
-        if reason.code in _TOLD and (before is None or before[2:] != reason[2:]):
+        if reason.code in _TOLD:
             self._tell(self._reporter.decided(entry.job, reason, now))
 
     def judged(self, entry: Entry, verdict: Verdict, now: float) -> None:

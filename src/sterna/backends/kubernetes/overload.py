@@ -8,7 +8,7 @@ that the one before left behind. DRAGON-64, 69 to 71, 73, 75, 79. Pure: it neith
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -68,6 +68,8 @@ class Found(NamedTuple):
     pod: PodRow
     steps_left: float = math.nan
     """No number: unknown."""
+    is_leaving: bool = False
+    """It was decided already that it goes elsewhere."""
 
 
 class Relocation(NamedTuple):
@@ -85,42 +87,39 @@ class Dropped(NamedTuple):
 
 
 Find = Callable[[MoveRequest], Found | None]
-Accepts = Callable[[Found, str], bool]
-"""May this pod sit on that node, by the node's being open, its labels and its taints?"""
+Hosts = Callable[[Found], Collection[str]]
+"""Nodes that have room for this pod and may take it."""
 
 
 def relocated(
-    requests: Iterable[MoveRequest], find: Find, accepts: Accepts, infos: Mapping[str, NodeInfo]
-) -> tuple[list[Relocation], list[Dropped]]:
-    """What becomes of requests, in their order: moves, and what is dropped. A pod that is moved is asked for once."""
-    scores, moves, dropped = dict(infos), list[Relocation](), list[Dropped]()
-    moved: set[str] = set()
+    requests: Iterable[MoveRequest], find: Find, hosts: Hosts, infos: Mapping[str, NodeInfo]
+) -> Iterator[Relocation | Dropped]:
+    """What becomes of requests, in their order. Each is looked at when the answer to the one before was taken, so that
+    `find` and `hosts` know what was made of that."""
+    scores = dict(infos)
     for request in requests:
         found = find(request)
         why = _objection(request, found)
-        if why or found is None:
-            dropped.append(Dropped(request, why))
-        elif found.pod.uid not in moved:
-            target = _target(found, accepts, scores)
-            if not target:
-                dropped.append(Dropped(request, f"No node with room for pod '{request.pod}' has less before it."))
-                continue
-            moved.add(found.pod.uid)
-            moves.append(Relocation(found, target))
-            scores[found.pod.node] = _without(scores[found.pod.node], found.pod)
-            scores[target] = _with(scores[target], found.pod)
-    return moves, dropped
+        target = _target(found, hosts(found), scores) if found is not None and not why else ""
+        if found is None or not target:
+            yield Dropped(request, why or f"No node with room for pod '{request.pod}' has less before it.")
+            continue
+        scores[found.pod.node] = _changed(scores[found.pod.node], found.pod, -1)
+        scores[target] = _changed(scores[target], found.pod, 1)
+        yield Relocation(found, target)
 
 
 def _objection(request: MoveRequest, found: Found | None) -> str:
     """Why a request is not looked at any further; empty: it is."""
     if found is None:
         return f"There is no pod '{request.pod}' of a job of ours."
-    job, pod, steps_left = found
+    job, pod, steps_left, is_leaving = found
     if pod.node != request.node:
         return f"Pod '{request.pod}' is on node '{pod.node}', not on '{request.node}'."
     if pod.type in _FIXED:
         return f"Pod '{request.pod}' is a {pod.type}, which is not moved."
+    if is_leaving:
+        return f"Pod '{request.pod}' is about to leave node '{pod.node}' already."
     if pod.is_deleting or pod.is_terminated or pod.state is not PodState.RUNNING:
         return f"Pod '{request.pod}' does not run."
     if moves_of(job, pod) >= MOST_MOVES:
@@ -140,44 +139,23 @@ def replica_name(pod: PodRow) -> str:
     return f"{pod.type}-{pod.index}"
 
 
-def _target(found: Found, accepts: Accepts, infos: Mapping[str, NodeInfo]) -> str:
+def _target(found: Found, hosts: Collection[str], infos: Mapping[str, NodeInfo]) -> str:
     """The node with the smallest score after the pod has left, among those that can take it; empty: its own is as
     good as any. Equal ones by name."""
     source = found.pod.node
     if source not in infos:
         return ""
-    own = _without(infos[source], found.pod).score
-    best, target = own - _EQUAL, ""
+    best, target = _changed(infos[source], found.pod, -1).score - _EQUAL, ""
     for name in sorted(infos):
-        if name != source and infos[name].score < best and _has_room(infos[name], found.pod) and accepts(found, name):
+        if name != source and infos[name].score < best and name in hosts:
             best, target = infos[name].score, name
     return target
 
 
-def _has_room(info: NodeInfo, pod: PodRow) -> bool:
-    if pod.cpus > info.cpu_free or pod.memory_bytes > info.mem_free:
-        return False
-    whole, part = divmod(pod.devices, 1000)
-    if not part:
-        return whole <= info.gpu_free_count
-    shared = any(gpu.get("request", 0) >= part for gpu in info.gpu_free.values())
-    return shared or info.gpu_free_count > 0
-
-
-def _without(info: NodeInfo, pod: PodRow) -> NodeInfo:
-    return _changed(info, pod, -1)
-
-
-def _with(info: NodeInfo, pod: PodRow) -> NodeInfo:
-    return _changed(info, pod, 1)
-
-
 def _changed(info: NodeInfo, pod: PodRow, sign: int) -> NodeInfo:
+    """As far as the score hangs on it."""
     return msgspec.structs.replace(
         info,
-        cpu_free=info.cpu_free - sign * pod.cpus,
-        mem_free=info.mem_free - sign * pod.memory_bytes,
         cpu_max_request=info.cpu_max_request + sign * (pod.limit_cpus or pod.cpus),
         mem_max_request=info.mem_max_request + sign * (pod.limit_memory_bytes or pod.memory_bytes),
-        gpu_free_count=info.gpu_free_count - sign * (-(-pod.devices // 1000)),
     )

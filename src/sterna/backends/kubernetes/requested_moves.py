@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sterna.backends.kubernetes.backend import KubernetesBackend
+from sterna.backends.kubernetes.claiming import claims, room_beside
 from sterna.backends.kubernetes.entry import Entry
 from sterna.backends.kubernetes.jobs import MIGRATE_TO
 from sterna.backends.kubernetes.world import World
-from sterna.engine.room import Room
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import Home
 from sterna.model.plan import Action, Kind
@@ -33,10 +33,9 @@ def moved_to(world: World, entry: Entry, node: str) -> Home:
         raise UserError(f"Job '{name}' is on {node} already; name another node.")
     if not world.accounts.is_open(node):
         raise UserError(f"{node} takes no jobs now; open it with: sterna uncordon {node}.")
-    table = world.accounts.table()
-    if not table.accepting(entry.shape)[row]:
+    if not world.accounts.takes(node, entry.shape):
         raise UserError(f"Job '{name}' may not be on {node}, by its node selector or the node's taints; name another.")
-    room = Room(table)
+    room = room_beside(world, claims(world), world.clock())
     room.give(entry.shape, Home(home.workers, (), home.slots))
     if room.slots_at(entry.shape, row) < home.size:
         raise UserError(
@@ -69,5 +68,5 @@ class RequestedMoves:
         except UserError as error:
             self._say(f"A request to move {entry.name} came to nothing: {error}")
             return
-        backend.chronicle.decided(entry, Reason(-1, entry.name, Code.MOVED, home.size), now)
+        backend.explain(entry, Reason(-1, entry.name, Code.MOVED, home.size), now)
         backend.apply([Action(Kind.MIGRATE, JobKey(entry.key), -1, entry.home, home)])

@@ -32,6 +32,7 @@ JOBS = "/apis/sterna.dev/v1alpha1/namespaces/default/trainingjobs"
 TF_JOBS = "/apis/kubeflow.org/v1/namespaces/default/tfjobs"
 PYTORCH_JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 MPI_JOBS = "/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs"
+SHARE_PODS = "/apis/kubeshare.nthu/v1/namespaces/default/sharepods"
 STEADY = ("--lease-duration=120", "--lease-renew=90")
 """On a machine with much to do a renewal may come late; who loses the Lease ends, and nobody starts it again here."""
 OWN_KINDS = (JOBS, TF_JOBS, PYTORCH_JOBS, MPI_JOBS)
@@ -161,7 +162,7 @@ def operated(
             yield cluster
 
 
-def a_training_job(name: str, workers: str | int = 1, gpus: int = 1, **more: Any) -> Object:
+def a_training_job(name: str, workers: str | int = 1, gpus: float = 1, **more: Any) -> Object:
     """One-GPU workers that run until they are told to end; annotations steer the fake kubelets."""
     annotations = {f"fake/{key.replace('_', '-')}": str(value) for key, value in more.pop("fake", {}).items()}
     spec = {

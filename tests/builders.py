@@ -95,6 +95,7 @@ def a_job(
     ps_memory_bytes: int = 0,
     selector: Mapping[str, str] | None = None,
     tolerates: Iterable[str] = (),
+    is_shared: bool = False,
     on: Mapping[str, int] | Seats = (),
     ps_on: Mapping[str, int] | Seats = (),
     slots: Sequence[int] = (),
@@ -114,6 +115,7 @@ def a_job(
         ps_memory_bytes,
         tuple(sorted((selector or {}).items())),
         frozenset(tolerates),
+        is_shared,
     )
     seats = _seats(on)
     return AJob(

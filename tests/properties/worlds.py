@@ -24,6 +24,7 @@ NEEDS: tuple[dict[str, Any], ...] = (
     *PLAIN,
     {"devices": 0.5},
     {"devices": 0.6},
+    {"devices": 1, "is_shared": True},
     {"devices": 0.25, "cpus": 1},
     {"cpus": 2, "memory_bytes": 1},
     {"ps": 1, "ps_cpus": 1},

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from sterna.backends.kubernetes.apiserver import NODES, PODS, TF_JOBS, TRAINING_JOBS, Resource
-from sterna.backends.kubernetes.backend import KubernetesBackend
+from sterna.backends.kubernetes.backend import Circumstances, KubernetesBackend
 from sterna.backends.kubernetes.jobs import ATTEMPT_LABEL
 from sterna.control.controller import Controller
 from sterna.engine.decide import Rules
@@ -60,11 +60,17 @@ USUAL = Chosen()
 class Incarnation:
     """One life of the operator."""
 
-    def __init__(self, kube: FakeKube, rules: Chosen = USUAL, may_write: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        kube: FakeKube,
+        rules: Chosen = USUAL,
+        may_write: Callable[[], bool] = lambda: True,
+        about: Circumstances | None = None,
+    ) -> None:
         self.kube = kube
         self.client = kube.client(may_write)
         self.inbox = kube.inbox()
-        self.backend = KubernetesBackend(self.client, self.inbox, kube.clock)
+        self.backend = KubernetesBackend(self.client, self.inbox, kube.clock, about)
         self.controller = Controller(self.backend, rules.made(), Reasons(self.backend))
         self.until = -NEVER
         self.backend.start()

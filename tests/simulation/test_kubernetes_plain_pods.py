@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, EVENTS, PODS
+from sterna.backends.kubernetes.backend import Circumstances
 from sterna.backends.kubernetes.telemetry import Happened
 from sterna.model.cluster import Home
 from sterna.model.plan import Action, Kind, Outcome
 from sterna.model.snapshot import JobKey
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Object
-from tests.simulation.kubernetes_runs import Cluster
+from tests.simulation.kubernetes_runs import Cluster, Incarnation
 
 ROUGH = Faults(lost_before=0.05, lost_after=0.05, conflict=0.05, too_many=0.05, expired=0.02, broken=0.05)
 SLOW = Faults(answer_seconds=(0.3, 0.4))
@@ -73,6 +74,15 @@ def test_a_plain_pod_moves_under_its_name_and_what_was_written_down_is_removed()
     assert cluster.kube.items(CONFIG_MAPS) == []
     cluster.run(100.0)
     assert cluster.kube.get(PODS, "job1")["metadata"]["annotations"]["sterna.dev/phase"] == "Succeeded"
+
+
+def test_an_operator_of_one_namespace_leaves_the_plain_pods_of_others_alone() -> None:
+    cluster = a_cluster()
+    cluster.operator = Incarnation(cluster.kube, about=Circumstances("training"))
+    theirs = a_plain_pod(cluster, "job1", "node-0", seconds=10.0)
+    cluster.run(30.0)
+    assert len(cluster.operator.backend.world.entries) == 0
+    assert cluster.kube.get(PODS, "job1")["metadata"]["annotations"] == theirs["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -27,9 +27,9 @@ TYPES: dict[Resource, type[Any]] = {NODES: Node, PODS: Pod, SERVICES: Plain}
 class Story:
     """A world and what happens to it."""
 
-    def __init__(self, nodes: int = 3, gpus: int = 4) -> None:
+    def __init__(self, nodes: int = 3, gpus: int = 4, namespace: str = "") -> None:
         self.now = NOW
-        self.world = World(ReadContext(), Progress(), lambda: self.now)
+        self.world = World(ReadContext(), Progress(), lambda: self.now, namespace)
         self.version = 0
         for number in range(nodes):
             room = {"cpu": "8", "memory": "32Gi", GPU: str(gpus)}
@@ -150,6 +150,18 @@ def test_other_peoples_pods_are_kept_only_as_what_they_use() -> None:
     ended = {"phase": "Succeeded"}
     story.see(PODS, {"metadata": meta, "spec": {"nodeName": "node-1", "containers": [container]}, "status": ended})
     assert story.free() == [4000, 4000, 4000]
+
+
+def test_a_plain_pod_of_another_namespace_is_no_job_of_ours_and_takes_its_room_all_the_same() -> None:
+    """DRAGON-18, 80."""
+    story = Story(namespace="training")
+    container = {"name": "c", "resources": {"requests": {GPU: "2"}, "limits": {GPU: "2"}}}
+    for number, namespace in enumerate(("default", "training")):
+        meta = {"name": "job1", "uid": namespace, "namespace": namespace, "labels": {"sterna.dev/job": "job1"}}
+        spec = {"nodeName": f"node-{number}", "containers": [container]}
+        story.see(PODS, {"metadata": meta, "spec": spec, "status": {"phase": "Running"}})
+    assert [entry.name for entry in story.world.entries.values()] == ["training/job1"]
+    assert story.free()[0] == 2000
 
 
 def test_an_object_that_cannot_be_read_is_an_invalid_job_that_asks_for_nothing() -> None:

@@ -83,7 +83,7 @@ class KubernetesBackend:
     ) -> None:
         self._server, self.inbox, self.clock = server, inbox, clock
         self._about = circumstances or Circumstances()
-        self.world = World(self._about.context, progress or Progress(), clock)
+        self.world = World(self._about.context, progress or Progress(), clock, self._about.namespace)
         self.timers = Timers()
         self.teller = Teller(self.world, lambda: self._under_way)
         self.chronicle = Chronicle(Reporter(self._about.identity))

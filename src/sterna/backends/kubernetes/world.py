@@ -65,8 +65,10 @@ Clock = Callable[[], float]
 class World:
     """Everything that is known now."""
 
-    def __init__(self, context: ReadContext, progress: Progress, clock: Clock) -> None:
+    def __init__(self, context: ReadContext, progress: Progress, clock: Clock, namespace: str = "") -> None:
         self._context, self.clock = context, clock
+        self._namespace = namespace
+        """Jobs of this one only, though everybody's pods are seen; empty: of all."""
         self.progress = progress
         self.accounts, self.table, self.attention = Accounts(), JobTable(), Attention()
         self.jobs = JobIndex()
@@ -131,7 +133,8 @@ class World:
                     self.attention.dirty.add(entry.key)
 
     def _see_pod(self, pod: Pod) -> None:
-        if is_plain_job(pod) and KIND_LABEL not in pod.metadata.labels:
+        is_here = self._namespace in ("", pod.metadata.namespace)
+        if is_here and is_plain_job(pod) and KIND_LABEL not in pod.metadata.labels:
             self._see_job(pod, PODS)
         self.pods.see(pod)
 

@@ -43,7 +43,7 @@ class RunPolicy(Fields):
     meaningless = frozenset({"schedulingPolicy", "managedBy", "suspend"})
 
     clean_pod_policy: Literal["All", "Running", "None"] = "Running"
-    backoff_limit: Count = 6
+    backoff_limit: Count | None = None
     ttl_seconds_after_finished: Annotated[float, Field(ge=0)] | None = None
     active_deadline_seconds: Annotated[float, Field(gt=0)] | None = None
 
@@ -88,6 +88,8 @@ class KubeflowJob(Fields):
     container: ClassVar[str] = ""
     """The name that the container to be run must have; empty: the first is run."""
     default_restart: ClassVar[RestartPolicy] = RestartPolicy.NEVER
+    default_backoff: ClassVar[int | None] = None
+    """How often a job that does not say is tried again: as often as it takes, as Kubeflow's operator does."""
 
     metadata: Metadata
 
@@ -97,7 +99,7 @@ class KubeflowJob(Fields):
         return JobSpec(
             name=self.metadata.name,
             restart=restart_of(group.restart_policy, self.default_restart),
-            backoff_limit=policy.backoff_limit,
+            backoff_limit=self.default_backoff if policy.backoff_limit is None else policy.backoff_limit,
             grace_seconds=group.template.spec.termination_grace_period_seconds,
             ttl_seconds=policy.ttl_seconds_after_finished,
             deadline_seconds=policy.active_deadline_seconds,
@@ -140,11 +142,12 @@ def _must_run(groups: Mapping[str, ReplicaGroup], types: Sequence[str], field: s
 class TFJobSpec(JobSpecFields):
     """TFJob: parameter servers and workers."""
 
-    meaningless = frozenset({"successPolicy", "enableDynamicWorker", "node-preference", "schedulingPolicy", "suspend"})
+    meaningless = frozenset({"enableDynamicWorker", "node-preference", "schedulingPolicy", "suspend"})
     types = ("ps", "chief", "master", "worker", "evaluator")
 
     most: Annotated[Some | None, Field(alias="max-instances")] = None
     fewest: Annotated[Some | None, Field(alias="min-instances")] = None
+    success_policy: Literal["", "AllWorkers"] = ""
     groups: Annotated[dict[str, ReplicaGroup], _groups_of(types), Field(alias="tfReplicaSpecs", min_length=1)]
 
     @model_validator(mode="after")
@@ -183,7 +186,9 @@ class TFJob(KubeflowJob):
         scaled = next(each for each in ("worker", "chief", "master", "ps", "evaluator") if each in groups)
         asked = max(1, groups[scaled].replicas)
         low, high = spec.fewest or asked, spec.most or asked
-        return self.scaled(spec, groups, scaled, low, high, kind="TFJob")
+        return self.scaled(
+            spec, groups, scaled, low, high, kind="TFJob", is_done_by_all=spec.success_policy == "AllWorkers"
+        )
 
 
 class ElasticPolicy(Fields):
@@ -326,6 +331,8 @@ def _number(given: Mapping[str, str], names: Sequence[str]) -> int | None:
 
 class MPIJob(KubeflowJob):
     """The manifest."""
+
+    default_backoff = 6  # its launcher is a Job of Kubernetes, which has this default
 
     api_version: Literal["kubeflow.org/v1", "kubeflow.org/v1alpha2", "kubeflow.org/v2beta1"]
     kind: Literal["MPIJob"]

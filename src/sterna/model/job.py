@@ -85,7 +85,10 @@ class JobSpec:
     """Jobs assumed alike; empty: the name without trailing digits."""
     user: str = ""
     restart: RestartPolicy = RestartPolicy.ON_FAILURE
-    backoff_limit: int = 6
+    backoff_limit: int | None = 6
+    """How often it is tried again; None: as often as it takes."""
+    is_done_by_all: bool = False
+    """Of a TFJob: by all of its workers, not by the first of them (`successPolicy: AllWorkers`)."""
     grace_seconds: float = 30.0
     resizing: Resizing = Resizing.RESTART
     progress: ProgressSpec = ProgressSpec()

@@ -102,6 +102,7 @@ REFUSED = [
     ),
     (tf_job(cleanPodPolicy="Some"), "cleanPodPolicy is 'Some'; write one of All, Running, None."),
     (tf_job(backoffLimit=-1), "backoffLimit is -1; write a number from 0"),
+    (tf_job(successPolicy="Most"), "spec.successPolicy is 'Most'; write AllWorkers, or leave it out"),
     (tf_job(activeDeadlineSeconds=0), "activeDeadlineSeconds is 0; write a number of seconds of at least 1."),
     (
         tf_job(annotations={"sterna.dev/priority": "high"}),

@@ -62,7 +62,7 @@ def test_what_is_not_said_has_kubeflow_s_defaults() -> None:
     assert {each.type: each.count for each in job.spec.replicas} == {"worker": 1, "ps": 1}
     assert job.spec.restart is RestartPolicy.NEVER
     assert job.clean_pods is CleanPods.RUNNING
-    assert job.spec.backoff_limit == 6
+    assert job.spec.backoff_limit is None
     assert job.spec.resizing is Resizing.RESTART
 
 

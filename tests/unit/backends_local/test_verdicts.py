@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sterna.backends.local.records import AttemptRecord, JobRecord, ReplicaRecord
@@ -40,6 +42,7 @@ def a_spec(kind: str, *types: str, restart: RestartPolicy = RestartPolicy.ON_FAI
     [
         (a_spec("TrainingJob", "worker"), {("worker", 0), ("worker", 1)}),
         (a_spec("TFJob", "ps", "worker"), {("worker", 0)}),
+        (replace(a_spec("TFJob", "ps", "worker"), is_done_by_all=True), {("worker", 0), ("worker", 1)}),
         (a_spec("TFJob", "ps", "worker", "chief"), {("chief", 0)}),
         (a_spec("PyTorchJob", "master", "worker"), {("master", 0)}),
         (a_spec("MPIJob", "launcher", "worker"), {("launcher", 0)}),
@@ -80,6 +83,12 @@ def test_the_restart_policy_decides_about_another_attempt(
 ) -> None:
     job = JobRecord(1, a_spec("TrainingJob", "worker", restart=policy), 0.0, 1, 1, restarts=restarts)
     assert after_failure(job, code, lost) is verdict
+
+
+def test_a_job_without_a_limit_is_tried_again_as_often_as_it_takes() -> None:
+    """DRAGON-43."""
+    spec = replace(a_spec("TFJob", "worker"), backoff_limit=None)
+    assert after_failure(JobRecord(1, spec, 0.0, 1, 1, restarts=1000), 1, False) is Verdict.AGAIN
 
 
 def test_patience_doubles_up_to_a_limit() -> None:

@@ -111,6 +111,18 @@ def test_an_elastic_pytorch_job_is_resized_by_torchrun() -> None:
     assert (job.worker.cpus, job.worker.devices) == (500, 1000)
 
 
+def test_a_tfjob_says_whether_its_first_worker_or_all_of_them_end_it() -> None:
+    """DRAGON-45."""
+    text = TF_JOB.replace("  cleanPodPolicy:", "  successPolicy: AllWorkers\n  cleanPodPolicy:")
+    assert [only(each).is_done_by_all for each in (TF_JOB, text)] == [False, True]
+    assert not any("successPolicy" in notice for notice in only(text).notices)
+
+
+def test_how_often_a_job_that_does_not_say_is_tried_again_is_up_to_whoever_runs_its_kind() -> None:
+    """DRAGON-43: Kubeflow's operator has no limit then, the Job of an MPI launcher has six."""
+    assert [only(each).backoff_limit for each in (TF_JOB, MPI_JOB)] == [None, 6]
+
+
 def test_a_pod_is_a_job_of_one_worker() -> None:
     job = only(POD)
     assert (job.minimum, job.maximum, job.restart) == (1, 1, RestartPolicy.NEVER)

@@ -15,7 +15,7 @@ import msgspec
 from sterna.backends.kubernetes.apiserver import Resource
 from sterna.backends.kubernetes.objects import Toleration
 from sterna.model.cluster import Shape
-from sterna.model.job import JobSpec
+from sterna.model.job import JobSpec, RestartPolicy
 
 GROUP = "sterna.dev"
 JOB_LABEL = f"{GROUP}/job"
@@ -111,6 +111,17 @@ class Submitted(msgspec.Struct, frozen=True):
     """What every replica finds in its environment, whatever its seat."""
     chiefs: int = 0
     """Chiefs that run beside the parameter servers, one in each (DRAGON-77); 0: none."""
+    restarts: Mapping[str, RestartPolicy] = {}
+    """By replica type, where it is not the job's."""
+
+    def known_as(self, type_: str, index: int) -> tuple[str, int]:
+        """The type and index under which a seat's replica is known outside: a Master may be the first worker."""
+        leading = self.leading
+        if not leading or type_ != self.spec.worker.type:
+            return type_, index
+        if index < len(leading):
+            return leading[index], leading[:index].count(leading[index])
+        return type_, index - len(leading)
 
 
 @dataclass(frozen=True)

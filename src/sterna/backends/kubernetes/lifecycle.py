@@ -18,9 +18,9 @@ import msgspec
 
 from sterna.backends.kubernetes.ailments import Ailment, ailment_of, how_it_ended
 from sterna.backends.kubernetes.homes import Key
-from sterna.backends.kubernetes.jobs import Carrier, CleanPods, KubeJob, Memory, PodRow, PodState, Seat
+from sterna.backends.kubernetes.jobs import Carrier, CleanPods, KubeJob, Memory, PodRow, PodState, Seat, Submitted
 from sterna.backends.kubernetes.replicas import changes_in_place
-from sterna.model.job import JobSpec, RestartPolicy
+from sterna.model.job import RestartPolicy
 from sterna.model.snapshot import NEVER
 
 RETRYABLE = frozenset({130, 137, 138, 143})
@@ -95,7 +95,8 @@ def judge(job: KubeJob, now: float, seats: Sequence[Seat] = ()) -> Verdict:
     if failed:
         return _after_failure(job, failed, now, deadline)
     restarts = job.memory.restarts + sum(pod.restarts for pod in present)
-    if any(pod.restarts for pod in present) and restarts >= max(job.submitted.spec.backoff_limit, 1):
+    limit = job.submitted.spec.backoff_limit
+    if limit is not None and any(pod.restarts for pod in present) and restarts >= max(limit, 1):
         return _given_up(job, "its containers were restarted too often", None, now)
     if not job.pods and job.memory.started_at is not None:
         lost = lost_seconds(job.memory, now)
@@ -200,24 +201,27 @@ def deadline_of(job: KubeJob) -> float:
 
 
 def _is_complete(job: KubeJob, present: Sequence[PodRow], seats: Sequence[Seat]) -> bool:
-    """Chief, master or launcher decide where there is one; worker 0 of a TFJob; else every worker (DRAGON-45)."""
-    spec = job.submitted.spec
-    done = {(pod.type, pod.index) for pod in present if is_done(job, pod)}
+    """Chief, master or launcher decide where there is one; worker 0 of a TFJob, unless all shall; else every worker
+    (DRAGON-45)."""
+    submitted, spec = job.submitted, job.submitted.spec
+    done = {submitted.known_as(pod.type, pod.index) for pod in present if is_done(job, pod)}
     if not done:
         return False
-    leader = _leader(spec)
+    leader = _leader(submitted)
     if leader is not None:
         return leader in done
     worker = spec.worker.type
-    if spec.kind == "TFJob" and (worker, 0) in done:
+    if spec.kind == "TFJob" and not spec.is_done_by_all and (worker, 0) in done:
         return True
-    staying = {(pod.type, pod.index) for pod in present if pod.type == worker and not pod.is_deleting}
-    missing = set() if changes_in_place(job.submitted) else {seat[:2] for seat in seats if seat.type == worker}
-    return bool(done) and staying | missing <= done
+    counting = [(pod.type, pod.index) for pod in present if not pod.is_deleting]
+    if not changes_in_place(submitted):
+        counting += [seat[:2] for seat in seats]
+    workers = {who for who in (submitted.known_as(*each) for each in counting) if who[0] == worker}
+    return workers <= done and any(who[0] == worker for who in done)
 
 
-def _leader(spec: JobSpec) -> Key | None:
-    types = {each.type for each in spec.replicas}
+def _leader(submitted: Submitted) -> Key | None:
+    types = {*submitted.leading, *(each.type for each in submitted.spec.replicas)}
     return next(((each, 0) for each in _DECISIVE if each in types), None)
 
 
@@ -278,22 +282,22 @@ def _how_it_stopped(memory: Memory, lost: float) -> str:
 
 
 def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline: float) -> Verdict:
-    spec = job.submitted.spec
+    submitted, spec = job.submitted, job.submitted.spec
     own = [pod for pod in failed if ailment_of(pod) is Ailment.ENDED]
-    fatal = next((pod for pod in own if not _may_come_again(spec, pod)), None)
+    fatal = next((pod for pod in own if not _may_come_again(submitted, pod)), None)
     if fatal is not None:
         return Verdict(
             Fate.FAILED,
             reason=f"{spec.kind}Failed",
-            sentence=f"failed: {how_it_ended(fatal)} (restart policy {spec.restart.value}).",
+            sentence=f"failed: {how_it_ended(fatal)} (restart policy {_policy(submitted, fatal).value}).",
             exit_code=fatal.exit_code,
             lost_seconds=lost_seconds(job.memory, now),
         )
-    if own and job.memory.restarts >= spec.backoff_limit:
+    if own and spec.backoff_limit is not None and job.memory.restarts >= spec.backoff_limit:
         return _given_up(job, how_it_ended(own[0]), own[0].exit_code, now)
     refused_by = frozenset(pod.node for pod in failed if ailment_of(pod) is Ailment.REFUSED)
     wait = wait_seconds(job.memory.restarts + 1) if own else REFUSAL_WAIT_SECONDS if refused_by else 0.0
-    is_single = changes_in_place(job.submitted)
+    is_single = changes_in_place(submitted)
     return Verdict(
         Fate.REPLACE if is_single else Fate.RESTART,
         tuple((pod.type, pod.index) for pod in failed) if is_single else (),
@@ -308,11 +312,14 @@ def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline:
     )
 
 
-def _may_come_again(spec: JobSpec, pod: PodRow) -> bool:
-    """By the restart policy (DRAGON-42)."""
-    if spec.restart is RestartPolicy.EXIT_CODE:
-        return pod.exit_code in RETRYABLE
-    return spec.restart is not RestartPolicy.NEVER
+def _may_come_again(submitted: Submitted, pod: PodRow) -> bool:
+    """By the restart policy of its type (DRAGON-42)."""
+    policy = _policy(submitted, pod)
+    return pod.exit_code in RETRYABLE if policy is RestartPolicy.EXIT_CODE else policy is not RestartPolicy.NEVER
+
+
+def _policy(submitted: Submitted, pod: PodRow) -> RestartPolicy:
+    return submitted.restarts.get(submitted.known_as(pod.type, pod.index)[0], submitted.spec.restart)
 
 
 def _comes_again(job: KubeJob, failed: Collection[PodRow], own: Sequence[PodRow], wait: float, is_single: bool) -> str:
@@ -320,5 +327,7 @@ def _comes_again(job: KubeJob, failed: Collection[PodRow], own: Sequence[PodRow]
     others = f" and {len(failed) - 1} more failed" if len(failed) > 1 else ""
     who = "it is replaced" if is_single else "all of it is started again"
     when = f" in {wait:g} s" if wait else ""
-    counted = f" (restart {job.memory.restarts + 1} of {job.submitted.spec.backoff_limit})" if own else ""
+    limit = job.submitted.spec.backoff_limit
+    most = f" of {limit}" if limit is not None else ""
+    counted = f" (restart {job.memory.restarts + 1}{most})" if own else ""
     return f"{how_it_ended(first)}{others}; {who}{when}{counted}."

@@ -60,14 +60,14 @@ def is_done(ending: Ending, step: int | None, total: int | None) -> bool:
 
 def decides(spec: JobSpec, replica_type: str, index: int) -> bool:
     """Whether this replica's success is the job's: chief, master or launcher where there is one; the first worker of a
-    TFJob; else every worker's counts."""
+    TFJob, unless all shall; else every worker's counts."""
     types = {each.type for each in spec.replicas if each.command}
     leader = next((kind for kind in _DECISIVE if kind in types), None)
     if leader is not None:
         return replica_type == leader and index == 0
     if replica_type != spec.worker.type:
         return False
-    return index == 0 if spec.kind == "TFJob" else True
+    return index == 0 if spec.kind == "TFJob" and not spec.is_done_by_all else True
 
 
 def is_complete(spec: JobSpec, attempt: AttemptRecord, done: set[str]) -> bool:
@@ -86,7 +86,8 @@ def after_failure(job: JobRecord, code: int, is_lost: bool) -> Verdict:
         return Verdict.FAILED
     if policy is RestartPolicy.EXIT_CODE and code not in RETRYABLE:
         return Verdict.FAILED
-    return Verdict.AGAIN if job.restarts < job.spec.backoff_limit else Verdict.FAILED
+    limit = job.spec.backoff_limit
+    return Verdict.AGAIN if limit is None or job.restarts < limit else Verdict.FAILED
 
 
 def patience(restarts: int, first_seconds: float, most_seconds: float) -> float:

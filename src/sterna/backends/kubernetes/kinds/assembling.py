@@ -78,6 +78,7 @@ class Parts:
     variables: tuple[tuple[str, str], ...] = ()
     chiefs: int = 0
     notices: tuple[str, ...] = ()
+    is_done_by_all: bool = False
 
 
 def assembled(meta: Meta, resource: Resource, parts: Parts) -> Submitted:
@@ -100,6 +101,7 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> Submitted:
         category=wishes.category or parts.category,
         restart=parts.restart or restart_of(parts.scaled.restart, parts.default_restart),
         backoff_limit=policy.backoff_limit,
+        is_done_by_all=parts.is_done_by_all,
         grace_seconds=parts.scaled.grace_seconds,
         resizing=parts.resizing,
         progress=_progress(wishes.progress, parts.progress),
@@ -123,6 +125,7 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> Submitted:
         leading=leading,
         variables=parts.variables,
         chiefs=parts.chiefs,
+        restarts=_restarts(parts),
     )
 
 
@@ -190,6 +193,15 @@ def _leading(parts: Parts) -> tuple[str, ...]:
             "workers and one Master or Chief may. Take their devices away, or give the job a fixed size."
         )
     return names
+
+
+def _restarts(parts: Parts) -> dict[str, RestartPolicy]:
+    """Of types that have a policy of their own."""
+    if parts.restart is not None:
+        return {}
+    usual = restart_of(parts.scaled.restart, parts.default_restart)
+    found = {each.type: restart_of(each.restart, parts.default_restart) for each in parts.groups}
+    return {type_: policy for type_, policy in found.items() if policy is not usual}
 
 
 def _devices(parts: Parts, group: ReplicaGroup) -> int:

@@ -43,7 +43,7 @@ _ALONE = Around()
 
 def pod_name(submitted: Submitted, type_: str, index: int) -> str:
     """Of the pod and of the service of one seat (DRAGON-4)."""
-    return service_name(submitted.ref.name, *_who(submitted, type_, index))
+    return service_name(submitted.ref.name, *submitted.known_as(type_, index))
 
 
 def pod_of(
@@ -79,7 +79,7 @@ def share_pod_of(
 
 def service_of(submitted: Submitted, type_: str, index: int) -> dict[str, Any]:
     """The headless service under whose name a replica is found wherever it sits (DRAGON-6)."""
-    who = _who(submitted, type_, index)
+    who = submitted.known_as(type_, index)
     labels = _selecting(submitted, type_, index, who)
     return {
         "apiVersion": "v1",
@@ -121,20 +121,10 @@ def owner_of(ref: JobRef) -> dict[str, Any]:
     }
 
 
-def _who(submitted: Submitted, type_: str, index: int) -> tuple[str, int]:
-    """The type and index under which a seat's replica is known outside: a Master may be the first worker."""
-    leading = submitted.leading
-    if not leading or type_ != submitted.spec.worker.type:
-        return type_, index
-    if index < len(leading):
-        return leading[index], leading[:index].count(leading[index])
-    return type_, index - len(leading)
-
-
 def _parts(
     submitted: Submitted, seat: Seat, gang: Gang, attempt: int, around: Around, generation: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    who = _who(submitted, seat.type, seat.index)
+    who = submitted.known_as(seat.type, seat.index)
     template = submitted.templates[who[0]]
     given = template.get("metadata")
     given = given if isinstance(given, dict) else {}

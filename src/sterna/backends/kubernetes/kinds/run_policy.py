@@ -15,7 +15,6 @@ from sterna.errors import UserError
 OPERATOR = f"{GROUP}/operator"
 _MOST_TRIES = 1_000_000
 _LONGEST_SECONDS = 1e10
-DEFAULT_BACKOFF_LIMIT = 6
 
 
 class RunPolicyFields(msgspec.Struct, rename="camel"):
@@ -38,7 +37,8 @@ class RunPolicy:
     """The same, checked."""
 
     clean_pods: CleanPods = CleanPods.RUNNING
-    backoff_limit: int = DEFAULT_BACKOFF_LIMIT
+    backoff_limit: int | None = None
+    """None: as often as it takes, as Kubeflow has it (DRAGON-43)."""
     ttl_seconds: float | None = None
     deadline_seconds: float | None = None
     is_suspended: bool = False
@@ -55,7 +55,7 @@ def run_policy_of(spec: SpecFields) -> RunPolicy:
         raise UserError(f"backoffLimit is {tries}; write a number from 0 to {_MOST_TRIES:,}.")
     return RunPolicy(
         CleanPods(clean),
-        DEFAULT_BACKOFF_LIMIT if tries is None else int(tries),
+        None if tries is None else int(tries),
         _seconds("ttlSecondsAfterFinished", first.ttl_seconds_after_finished, spec.ttl_seconds_after_finished, 0.0),
         _seconds("activeDeadlineSeconds", first.active_deadline_seconds, spec.active_deadline_seconds, 1.0),
         bool(first.suspend or spec.suspend),

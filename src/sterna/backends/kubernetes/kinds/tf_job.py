@@ -30,6 +30,7 @@ CONTAINER = "tensorflow"
 PORT_NAME, PORT = "tfjob-port", 2222
 CHIEF_PORT_NAME = "chief-port"
 TYPES = ("ps", "chief", "master", "evaluator", "worker")
+ALL_WORKERS = "AllWorkers"
 SINGLE = ("chief", "master", "evaluator")
 _SCALED = ("worker", "master", "chief", "ps", "evaluator")
 
@@ -39,6 +40,7 @@ class _Fields(SpecFields, rename="camel"):
     most: int | None = msgspec.field(name="max-instances", default=None)
     fewest: int | None = msgspec.field(name="min-instances", default=None)
     node_preference: str | None = msgspec.field(name="node-preference", default=None)
+    success_policy: str | None = None
 
 
 def is_taken(job: JobObject, context: ReadContext) -> bool:
@@ -56,6 +58,11 @@ def read(job: JobObject, resource: Resource, context: ReadContext) -> Submitted:
     for lone in SINGLE:
         if lone in groups and groups[lone].replicas > 1:
             raise UserError(f"{groups[lone].place}.replicas is {groups[lone].replicas}; there can be only one.")
+    if fields.success_policy not in (None, "", ALL_WORKERS):
+        raise UserError(
+            f"spec.successPolicy is '{fields.success_policy[:40]}'; write {ALL_WORKERS}, or leave it out, and worker 0 "
+            "decides."
+        )
     scaled = groups[next(each for each in _SCALED if each in groups)]
     bounds, is_elastic = _bounds(fields, wishes, groups, scaled)
     is_marked = is_true(job.metadata.annotations, MARK)
@@ -74,6 +81,7 @@ def read(job: JobObject, resource: Resource, context: ReadContext) -> Submitted:
             share=share_of(scaled.annotations) if is_marked else None,
             node_preference=fields.node_preference or "",
             chiefs=_chiefs(groups, wishes),
+            is_done_by_all=fields.success_policy == ALL_WORKERS,
         ),
     )
 

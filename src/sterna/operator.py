@@ -25,7 +25,8 @@ from sterna.backends.kubernetes.backend import Circumstances, KubernetesBackend
 from sterna.backends.kubernetes.client import Client
 from sterna.backends.kubernetes.jobs import RULES
 from sterna.backends.kubernetes.kept_lessons import PAUSE_SECONDS, KeptLessons
-from sterna.backends.kubernetes.kinds.context import Around, ReadContext
+from sterna.backends.kubernetes.kinds.context import Around, KubeShare, ReadContext
+from sterna.backends.kubernetes.kinds.demand import GPUS
 from sterna.backends.kubernetes.kubeconfig import Access, access_of
 from sterna.backends.kubernetes.leader import Leadership, Terms
 from sterna.backends.kubernetes.operator_rules import rules_told
@@ -38,10 +39,10 @@ from sterna.control.controller import Controller, Recorder
 from sterna.control.journal import JournalWriter
 from sterna.control.limited import RateLimited
 from sterna.engine.decide import Rules
-from sterna.errors import SternaError, UserError
+from sterna.errors import SternaError, UserError, did_you_mean
 from sterna.model.plan import Decision
 from sterna.model.snapshot import NEVER, Snapshot
-from sterna.settings import OperatorSettings, placement_for
+from sterna.settings import LeaseSettings, OperatorSettings, placement_for
 from sterna.wiring import growth_rule_of, make_rules, rules_by_type, unknown_types
 
 _TROUBLE_SECONDS, _MOST_TROUBLE_SECONDS = 1.0, 30.0
@@ -75,6 +76,30 @@ def rules_of(settings: OperatorSettings) -> Rules:
     return make_rules(settings.policy, placement, settings.migration, settings.share, settings.claim, by_type)
 
 
+def context_of(settings: OperatorSettings) -> ReadContext:
+    """What users' objects leave open, as it was chosen for this cluster."""
+    modes = {each.value: each for each in KubeShare}
+    for flag, chosen, known in (
+        ("--kubeshare", settings.kubeshare, tuple(modes)),
+        ("--gpu-resource", settings.gpu_resource, GPUS),
+    ):
+        if chosen not in known:
+            raise UserError(f"{flag} {chosen}: there is no such choice: {did_you_mean(chosen, known)}")
+    return ReadContext(settings.default_image, settings.gpu_resource, modes[settings.kubeshare])
+
+
+def terms_of(lease: LeaseSettings) -> Terms:
+    """How the Lease is held: who holds it must have stopped before another one may take it."""
+    terms = Terms(int(lease.duration_seconds), lease.renew_seconds, lease.retry_seconds)  # a Lease has whole seconds
+    if not terms.retry < terms.renew_deadline < terms.lease:
+        raise UserError(
+            f"A Lease of {terms.lease} s that is given up after {terms.renew_deadline:g} s and tried every "
+            f"{terms.retry:g} s lets two replicas act at once, or none; choose --lease-retry < --lease-renew < "
+            "--lease-duration, such as 2, 10 and 15."
+        )
+    return terms
+
+
 class Operator:
     """An operator that runs in this process. Use it as a context manager, or by `run`."""
 
@@ -95,7 +120,7 @@ class Operator:
                 settings.namespace,
                 self.identity,
                 _GATHER_SECONDS,
-                ReadContext(default_image=settings.default_image),
+                context_of(settings),
                 Around(settings.cluster_domain),
             ),
             Progress(growth_rule_of(self._rules)),
@@ -128,7 +153,7 @@ class Operator:
             self._namespace(access),
             lease.name,
             self.identity,
-            terms=Terms(int(lease.duration_seconds), lease.renew_seconds, lease.retry_seconds),
+            terms=terms_of(lease),
             on_lost=self._step_down,
         )
         leadership.notes = {RULES: msgspec.json.encode(rules_told(self.settings)).decode()}

@@ -77,6 +77,14 @@ class OperatorSettings:
     claim: str = _set("serving", "Who goes before all training.", "RULE")
     rate_limit_seconds: float = _set(0.0, "Least time between two rounds.", "SECONDS")
     default_image: str = _set("", "Image of a TrainingJob that names none.  [default: it has to name one]", "IMAGE")
+    gpu_resource: str = _set(
+        "nvidia.com/gpu", "What a TrainingJob's gpu asks nodes for: nvidia.com/gpu, amd.com/gpu.", "NAME"
+    )
+    kubeshare: str = _set(
+        "both",
+        "Which jobs are taken: both, off (all but TFJobs annotated DRAGON_KUBESHARE), only (those TFJobs alone).",
+        "WHICH",
+    )
     cluster_domain: str = _set(
         "", "Put behind the names of services, such as cluster.local.", "DOMAIN", aliases=("CUSTOM_CLUSTER_DOMAIN",)
     )

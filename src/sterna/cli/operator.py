@@ -22,6 +22,8 @@ Share = Annotated[str, flag("operator.share")]
 Claim = Annotated[str, flag("operator.claim")]
 RateLimit = Annotated[float, flag("operator.rate_limit_seconds", min=0.0)]
 DefaultImage = Annotated[str, flag("operator.default_image")]
+GpuResource = Annotated[str, flag("operator.gpu_resource")]
+KubeShare = Annotated[str, flag("operator.kubeshare")]
 ClusterDomain = Annotated[str, flag("operator.cluster_domain")]
 Listen = Annotated[str, flag("operator.listen")]
 Authenticate = Annotated[bool, flag("operator.authenticate")]
@@ -47,6 +49,8 @@ def command(
     claim: Claim = _USUAL.claim,
     rate_limit: RateLimit = _USUAL.rate_limit_seconds,
     default_image: DefaultImage = _USUAL.default_image,
+    gpu_resource: GpuResource = _USUAL.gpu_resource,
+    kubeshare: KubeShare = _USUAL.kubeshare,
     cluster_domain: ClusterDomain = _USUAL.cluster_domain,
     listen: Listen = _USUAL.listen,
     authenticate: Authenticate = _USUAL.authenticate,
@@ -83,6 +87,8 @@ def command(
         "claim": claim,
         "rate_limit_seconds": rate_limit,
         "default_image": default_image,
+        "gpu_resource": gpu_resource,
+        "kubeshare": kubeshare,
         "cluster_domain": cluster_domain,
         "listen": listen,
         "authenticate": authenticate,

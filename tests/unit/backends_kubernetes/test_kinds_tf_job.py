@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import TF_JOBS
+from sterna.backends.kubernetes.apiserver import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.backends.kubernetes.jobs import Carrier, CleanPods, GpuShare, Seat
 from sterna.backends.kubernetes.kinds import Around, KubeShare, ReadContext, is_ours, pod_name, pod_of, service_of
 from sterna.model.cluster import Shape
@@ -16,8 +16,10 @@ from tests.unit.backends_kubernetes.kind_builders import (
     group,
     job_object,
     old_manifest,
+    pod_object,
     submitted,
     tf_job,
+    training_job,
     variables_of,
 )
 
@@ -265,6 +267,14 @@ def test_jobs_marked_for_kubeshare_are_taken_only_where_that_is_wanted() -> None
         KubeShare.OFF: [False, True],
         KubeShare.ONLY: [True, False],
     }
+
+
+def test_an_operator_for_kubeshare_leaves_all_other_kinds_to_the_one_beside_it() -> None:
+    """DRAGON-10."""
+    job, pod = job_object(training_job()), pod_object({"metadata": {"name": "a", "labels": {"sterna.dev/job": "a"}}})
+    for each, kind in ((job, TRAINING_JOBS), (pod, PODS)):
+        assert is_ours(each, kind, ReadContext(kubeshare=KubeShare.OFF))
+        assert not is_ours(each, kind, ReadContext(kubeshare=KubeShare.ONLY))
 
 
 def test_a_job_that_somebody_else_manages_is_left_alone() -> None:

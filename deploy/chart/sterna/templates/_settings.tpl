@@ -18,6 +18,10 @@
   value: {{ .Values.operator.rateLimitSeconds | quote }}
 - name: STERNA_OPERATOR_DEFAULT_IMAGE
   value: {{ .Values.operator.defaultImage | quote }}
+- name: STERNA_OPERATOR_GPU_RESOURCE
+  value: {{ .Values.operator.gpuResource | quote }}
+- name: STERNA_OPERATOR_KUBESHARE
+  value: {{ .Values.operator.kubeshare | quote }}
 - name: STERNA_OPERATOR_CLUSTER_DOMAIN
   value: {{ .Values.operator.clusterDomain | quote }}
 - name: STERNA_OPERATOR_AUTHENTICATE

@@ -7,14 +7,14 @@ from enum import Enum
 
 
 class KubeShare(Enum):
-    """Which TFJobs marked for KubeShare are taken (DRAGON-10)."""
+    """Whether jobs are taken that are TFJobs marked for KubeShare (DRAGON-10)."""
 
     BOTH = "both"
-    """All: those that are marked as SharePods, the others as pods."""
+    """All jobs are: TFJobs that are marked as SharePods, the others as pods."""
     OFF = "off"
-    """Only those that are not marked."""
+    """All but those."""
     ONLY = "only"
-    """Only those that are, so that a second operator may take the others."""
+    """Those and nothing else, so that a second operator may take the others."""
 
 
 @dataclass(frozen=True)

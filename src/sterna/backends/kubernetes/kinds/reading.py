@@ -9,7 +9,7 @@ from __future__ import annotations
 from sterna.backends.kubernetes.apiserver import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS, Resource
 from sterna.backends.kubernetes.jobs import Submitted
 from sterna.backends.kubernetes.kinds import mpi_job, plain_pod, pytorch_job, tf_job, training_job
-from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.kinds.context import KubeShare, ReadContext
 from sterna.backends.kubernetes.kinds.pods import is_plain_job
 from sterna.backends.kubernetes.kinds.run_policy import SpecFields, is_managed_by_others
 from sterna.backends.kubernetes.kinds.wording import decoded
@@ -36,6 +36,8 @@ def read(object_: JobObject | Pod, resource: Resource, context: ReadContext = _A
 
 def is_ours(object_: JobObject | Pod, resource: Resource, context: ReadContext = _ANY) -> bool:
     """Whether we look after it, or somebody else does. One that cannot be read is ours: its user has to be told."""
+    if context.kubeshare is KubeShare.ONLY and resource.plural != TF_JOBS.plural:
+        return False
     if isinstance(object_, Pod):
         return is_plain_job(object_)
     try:

@@ -156,6 +156,23 @@ def test_a_lost_node_is_replanned(cluster: Operated) -> None:
         cluster.until(lambda: _is_ready(cluster, lost), "the node's return")
 
 
+def test_a_plain_pod_on_a_lost_node_comes_again_elsewhere(cluster: Operated) -> None:
+    """DRAGON-50."""
+    lost, labels = "node-0000", {"sterna.dev/job": "plain"}
+    container = {"name": "c", "image": "i"}
+    spec = {"nodeName": lost, "terminationGracePeriodSeconds": 1, "containers": [container]}
+    meta = {"name": "plain", "labels": labels}
+    cluster.submit({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    cluster.until(lambda: nodes_of(cluster.pods("plain", "Running")) == [lost], "the pod")
+    cluster.nodes.lose(lost)
+    try:
+        cluster.until(lambda: lost not in nodes_of(cluster.pods("plain", "Running") or [{"spec": spec}]), "its return")
+        cluster.until(lambda: "PodRestarting" in _events(cluster, "plain"), "an event")
+    finally:
+        cluster.nodes.heal(lost)
+        cluster.until(lambda: _is_ready(cluster, lost), "the node's return")
+
+
 def _events(cluster: Operated, name: str) -> list[str]:
     return [each["reason"] for each in cluster.api.items(EVENTS) if each["regarding"].get("name") == name]
 

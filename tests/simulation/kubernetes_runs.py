@@ -23,7 +23,7 @@ from sterna.wiring import make_rules
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_nodes import GPU, FakeNodes
-from tests.fakes.kube_rules import quantity
+from tests.fakes.kube_rules import quantity, stamp
 from tests.fakes.kube_store import Event, Object
 
 WHOLE_KINDS = frozenset({"TrainingJob"})
@@ -164,7 +164,15 @@ class Cluster:
         self.nodes.lose(node)
         for pod in self.pods() if evicts else ():
             if pod["spec"].get("nodeName") == node:
-                self.kube.delete(PODS, pod["metadata"]["name"])
+                self.evict(pod["metadata"]["name"])
+
+    def evict(self, pod: str, reason: str = "DeletionByTaintManager") -> None:
+        """The cluster takes a pod from its node, and says so first."""
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+        since = {"lastTransitionTime": stamp(self.kube.now)}
+        conditions = self.kube.get(PODS, pod)["status"].get("conditions") or []
+        self.kube.patch(PODS, pod, {"status": {"conditions": [*conditions, {**condition, **since}]}}, "status")
+        self.kube.delete(PODS, pod)
 
     def heal(self, node: str) -> None:
         """It is back. What ran on it unseen goes on to its end."""

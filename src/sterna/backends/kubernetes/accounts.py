@@ -98,6 +98,7 @@ class Accounts:
         self._free_slots: list[int] = []
         self._told: dict[str, Fingerprint] = {}
         self._facts: dict[str, NodeFacts] = {}
+        self._gone: set[str] = set()
         self._capacity: Ints = np.zeros((_ROWS, 8), dtype=np.int64)
         self._used: Ints = np.zeros((_ROWS, 8), dtype=np.int64)
         """By all pods that are there."""
@@ -136,6 +137,7 @@ class Accounts:
             return Interest.NONE
         is_new = name not in self._told
         self._told[name] = told
+        self._gone.discard(name)
         facts = facts_of(name, told)
         if self._facts.get(name) == facts:
             return Interest.NONE
@@ -151,6 +153,7 @@ class Accounts:
         if self._told.pop(name, None) is None:
             return Interest.NONE
         del self._facts[name]
+        self._gone.add(name)
         self._capacity[:, self._slot_of[name]] = 0
         self._is_shuffled = self._is_relabelled = True
         self._forget_slot(name)
@@ -159,6 +162,10 @@ class Accounts:
     def facts(self, name: str) -> NodeFacts | None:
         """None: there is no such node."""
         return self._facts.get(name)
+
+    def is_gone(self, name: str) -> bool:
+        """Whether a node was there and is not any more; one that is not known may be about to be told of."""
+        return name in self._gone
 
     @property
     def unit(self) -> Resource:

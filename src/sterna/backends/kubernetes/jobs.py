@@ -253,6 +253,9 @@ class PodRow(msgspec.Struct, gc=False):
     limit_memory_bytes: int = 0
     deletes_at: float | None = None
     """With `is_deleting`: when its grace ends (`deletionTimestamp`)."""
+    disruption: str = ""
+    """Why the cluster takes it from its node: `DeletionByTaintManager`, `EvictionByEvictionAPI`, ..; empty: it does
+    not."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,8 @@
 Nobody else makes such a pod again, so a move is written down before anything is deleted: a record with the whole pod
 and where it shall go. Then the pod is asked to save and go, made anew under its name where there is room, and the
 record is removed. Whoever finds a record after a crash goes on from there. A pod that is stopped for others is a move
-whose end waits for its turn.
+whose end waits for its turn, and so is one that the cluster takes from its node (DRAGON-50); one that its user deletes
+stays deleted.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import msgspec
 
 from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, PODS, ApiServer, Verb, Write
 from sterna.backends.kubernetes.entry import Entry, Stage
-from sterna.backends.kubernetes.jobs import MEMORY, PodRow, Seat
+from sterna.backends.kubernetes.jobs import MEMORY, PodRow, PodState, Seat
 from sterna.backends.kubernetes.kinds.moving import Move, move_record, record_name, redirection
 from sterna.backends.kubernetes.kinds.pods import pod_row
-from sterna.backends.kubernetes.lifecycle import Fate, completed, is_done, judge, note_saved
+from sterna.backends.kubernetes.lifecycle import Fate, Verdict, completed, is_done, judge, note_saved
 from sterna.backends.kubernetes.objects import Pod
-from sterna.backends.kubernetes.reconciling import Reconciler, expected
-from sterna.backends.kubernetes.replicas import need_of
+from sterna.backends.kubernetes.reconciling import Reconciler, deletion_of, expected
+from sterna.backends.kubernetes.replicas import is_dead, need_of
 from sterna.backends.kubernetes.resizing import resizes
 from sterna.backends.kubernetes.status import memory_fields
 from sterna.backends.kubernetes.tags import FORGOTTEN, CreatedPod, DeletedPod, Patched
@@ -50,7 +51,9 @@ class PodCarrier:
             return [] if entry.under_way else [self._forgotten(entry)]  # another one of that name
         if pod is not None:
             note_saved(entry.job.memory, pod, now)
-            if not entry.seats and pod.node and entry.record is None and not pod.is_deleting:
+            if self._is_lost(pod):
+                self._world.pods.suspect(pod.uid)  # whoever deletes it now is not its user
+            elif not entry.seats and pod.node and entry.record is None and not pod.is_deleting:
                 self._settled(entry, pod, now)  # its scheduler has found a node for it
         self._reconciler.time.count(entry, now)
         self._world.attention.changed.add(entry.key)
@@ -59,6 +62,8 @@ class PodCarrier:
             if verdict.fate in (Fate.COMPLETED, Fate.FAILED):
                 self._reconciler.end(entry, verdict, now)
                 return [self._forgotten(entry)] if entry.record is not None else []
+        if pod is not None and entry.record is None and self._is_lost(pod) and _sits_at(entry, pod.node):
+            self._put_off(entry, pod, now)
         if entry.under_way or entry.retry_at > now:
             self._reconciler.timers.set(entry.retry_at if entry.retry_at > now else NEVER, entry)
             return []
@@ -84,18 +89,28 @@ class PodCarrier:
         self._world.reseat(entry, [Seat(pod.type, pod.index, pod.node)])
         self._world.reindex(entry)
 
+    def _is_lost(self, pod: PodRow) -> bool:
+        """Whether it cannot stay where it is, and nobody but us makes it again."""
+        return bool(pod.uid) and (bool(pod.disruption) or self._world.accounts.is_gone(pod.node))
+
+    def _put_off(self, entry: Entry, pod: PodRow, now: float) -> None:
+        """It gives up its place and moves as any other that is stopped for others."""
+        how = f"the cluster takes it from {pod.node} ({pod.disruption})" if pod.disruption else f"{pod.node} is gone"
+        sentence = f"{how}; it comes again where there is room."
+        self._reconciler.begin_again(entry, Verdict(Fate.RESTART, reason="PodRestarting", sentence=sentence), now)
+        self._reconciler.unseat(entry, now)
+
     def _towards(self, entry: Entry, pod: PodRow | None, now: float) -> list[Write]:
         seat = entry.seats[0] if entry.seats else None
         if pod is not None and seat is not None and pod.node == seat.node and not pod.is_deleting:
             return [self._forgotten(entry)] if entry.record is not None else resizes(entry)
-        if pod is not None and not pod.is_deleting and pod.node:
+        if pod is not None and pod.node and (not pod.is_deleting or self._is_lost(pod)):
             if entry.record is None:
                 return self._written_down(entry, pod, seat)
             if entry.record.uid not in ("", pod.uid):  # of the move before
                 return [self._redirected(entry, entry.record, seat.node if seat is not None else pod.node, pod.uid)]
-            self._world.pods.ask_to_go(entry, pod)
-            entry.under_way += 1  # it is made anew only when we know that it was we who deleted it
-            return [_deletion(entry, pod)]
+        if pod is not None and pod.node and entry.record is not None:
+            return self._deleted(entry, pod, now)
         if pod is not None or entry.record is None:
             return []
         self._reconciler.time.stop(entry, now)
@@ -104,6 +119,20 @@ class PodCarrier:
         if entry.record.node != seat.node:
             return [self._redirected(entry, entry.record, seat.node, entry.record.uid)]
         return self._created(entry, entry.record, seat)
+
+    def _deleted(self, entry: Entry, pod: PodRow, now: float) -> list[Write]:
+        """Ask it to go; one that was asked, and whose node does not answer, is waited for until its grace is over."""
+        lost = {pod.node} if self._reconciler.is_dead(pod.node) else set()
+        is_over = is_dead(pod, lost, now)
+        if pod.is_deleting and not is_over:
+            self._reconciler.timers.set(pod.deletes_at if lost and pod.deletes_at is not None else NEVER, entry)
+            return []
+        self._world.pods.ask_to_go(entry, pod)
+        entry.under_way += 1  # it is made anew only when we know that it was we who deleted it
+        if not is_over:
+            return [_deletion(entry, pod)]
+        self._world.pods.suspect(pod.uid)  # asked twice, it may be gone when the second answer comes
+        return [deletion_of(pod, DeletedPod(entry.key, pod.uid), force=True)]
 
     # The record.
 
@@ -166,9 +195,15 @@ def _deletion(entry: Entry, pod: PodRow) -> Write:
 
 
 def _is_as_seen(pod: PodRow, body: bytes) -> bool:
-    """Whether it is still that pod, and neither goes nor has ended; if not, the watch will tell."""
+    """Whether it is still that pod, and neither goes nor has ended, unless the cluster ends it; if not, the watch will
+    tell."""
     found = pod_row(msgspec.json.decode(body, type=Pod))
-    return found.uid == pod.uid and not found.is_deleting and not found.is_terminated
+    is_at_work = not found.is_deleting and not found.is_terminated
+    return found.uid == pod.uid and (is_at_work or (bool(found.disruption) and found.state is not PodState.SUCCEEDED))
+
+
+def _sits_at(entry: Entry, node: str) -> bool:
+    return any(seat.node == node for seat in entry.seats)
 
 
 def _remembering(entry: Entry, body: bytes) -> dict[str, Any]:

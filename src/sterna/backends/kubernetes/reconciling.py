@@ -117,7 +117,7 @@ class Reconciler:
             self._world.attention.has_news = True
         elif fate in (Fate.REPLACE, Fate.RESTART):
             if not self._is_known(entry, verdict):
-                self._begin_again(entry, verdict, now)
+                self.begin_again(entry, verdict, now)
         elif (entry.verdict is not GOES_ON or entry.tries) and is_whole(entry):
             cleared(entry)
             entry.tries, entry.trouble = 0, ""
@@ -130,7 +130,8 @@ class Reconciler:
         entry.ending_attempt = attempt if verdict.fate is Fate.RESTART else -1
         return is_known
 
-    def _begin_again(self, entry: Entry, verdict: Verdict, now: float) -> None:
+    def begin_again(self, entry: Entry, verdict: Verdict, now: float) -> None:
+        """Some of it, or all, comes again, which is told."""
         memory = entry.job.memory
         memory.restarts += verdict.is_counted
         memory.not_before = max(memory.not_before, verdict.not_before)
@@ -237,9 +238,10 @@ class Reconciler:
 
     def _dead_nodes(self, entry: Entry) -> set[str]:
         nodes = {pod.node for pod in entry.job.pods.values()}  # of hundreds of pods only a few dozen
-        return {node for node in nodes if self._is_dead(node)}
+        return {node for node in nodes if self.is_dead(node)}
 
-    def _is_dead(self, node: str) -> bool:
+    def is_dead(self, node: str) -> bool:
+        """Whether nobody there carries out what is asked for."""
         facts = self._world.accounts.facts(node)
         return bool(node) and (facts is None or not facts.is_ready)
 

@@ -232,7 +232,7 @@ def steps(
     return Steps(
         create,
         _asked_to_go(leaving),
-        [pod for pod in leaving if _is_dead(pod, lost, now)],
+        [pod for pod in leaving if is_dead(pod, lost, now)],
         waits_for,
         attempt,
         _look_again(leaving, lost, now, job.memory.not_before if missing and is_held_back else NEVER),
@@ -301,7 +301,7 @@ def _asked_to_go(leaving: Sequence[PodRow]) -> list[PodRow]:
     return [pod for pod in leaving if not pod.is_deleting and not (is_served and pod.type in SERVING_TYPES)]
 
 
-def _is_dead(pod: PodRow, lost: Collection[str], now: float) -> bool:
+def is_dead(pod: PodRow, lost: Collection[str], now: float) -> bool:
     """Deletion was asked for, its grace is over, and its node is not there to carry it out."""
     return pod.is_deleting and pod.node in lost and pod.deletes_at is not None and pod.deletes_at <= now
 

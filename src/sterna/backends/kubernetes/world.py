@@ -33,7 +33,7 @@ from sterna.backends.kubernetes.jobs import (
 from sterna.backends.kubernetes.kinds.assembling import seconds_of
 from sterna.backends.kubernetes.kinds.context import ReadContext
 from sterna.backends.kubernetes.kinds.moving import Move, read_record
-from sterna.backends.kubernetes.kinds.pods import is_plain_job
+from sterna.backends.kubernetes.kinds.pods import disruption_of, is_plain_job
 from sterna.backends.kubernetes.kinds.reading import is_ours
 from sterna.backends.kubernetes.lifecycle import conditions_in
 from sterna.backends.kubernetes.object_reading import (
@@ -129,7 +129,8 @@ class World:
         self.attention.note_room()
         if not self.accounts.is_open(name):
             for entry in self.entries.values():
-                if any(seat.node == name for seat in entry.seats):
+                nodes = {seat.node for seat in entry.seats} | {pod.node for pod in entry.job.pods.values()}
+                if name in nodes:
                     self.attention.dirty.add(entry.key)
 
     def _see_pod(self, pod: Pod) -> None:
@@ -233,7 +234,7 @@ class World:
         if ORPHAN in meta.finalizers:
             entry.leaves_pods = True
         is_moved = entry.record is not None and (self.is_standing_by or self.pods.is_asked(meta.uid))
-        if meta.deletion_timestamp is not None and not job.is_deleting and not is_moved:
+        if _is_unwanted(seen) and not job.is_deleting and not is_moved:
             job.is_deleting = True
             self.reindex(entry)
         if not entry.is_resting and entry.read_of != read_of(meta):
@@ -284,7 +285,7 @@ class World:
             submitted = as_asked(submitted, memory)
         submitted = structs.replace(submitted, submitted_at=memory.enqueued_at)  # also of a pod that a move made anew
         job = KubeJob(self.jobs.next_key(), submitted, memory, meta.version, status=status)
-        job.is_deleting = meta.deletion_timestamp is not None
+        job.is_deleting = _is_unwanted(seen)
         entry = Entry(job, self._shape(submitted))
         entry.seen_status, entry.read_of, entry.annotations = status, read_of(meta), meta.annotations
         entry.raw_spec = bytes(seen.spec) if isinstance(seen, JobObject) and submitted.carrier is Carrier.MPI else b""
@@ -468,6 +469,11 @@ class World:
         if shape is None:
             shape = self._shapes[key] = self.accounts.fitted(*key)
         return shape
+
+
+def _is_unwanted(seen: JobObject | Pod) -> bool:
+    """Whether somebody has deleted it. A pod that the cluster takes from its node comes again elsewhere."""
+    return seen.metadata.deletion_timestamp is not None and not (isinstance(seen, Pod) and disruption_of(seen))
 
 
 def _remains(move: Move) -> Pod:

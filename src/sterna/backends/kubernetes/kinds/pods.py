@@ -38,6 +38,9 @@ _MPI_JOB, _MPI_ROLE, _MPI_INDEX, _MPI_OPERATOR = (
 _SHARE_POD = ("SharePod", "kubeshare.nthu")
 _DUMMY = "kubeshare-vgpu"
 _TRAINERS = ("tensorflow", "pytorch")
+_DISRUPTION = "DisruptionTarget"
+"""The condition by which the cluster says that it is not the user who ends a pod."""
+_CLOCKS_SECONDS = 2.0
 _STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PHASES = {
     "Pending": PodState.PENDING,
@@ -172,12 +175,27 @@ def _tell(row: PodRow, pod: Pod) -> None:
     main = _main(pod)
     ended = main.state.terminated if main else None
     row.exit_code = ended.exit_code if ended else None
+    row.disruption = intern(disruption_of(pod)) if status.conditions else ""
     row.restarts = sum(each.restart_count for each in status.container_statuses)
     row.reason = intern(status.reason or _reason(pod, ended))
     row.message = _message(main, ended) or status.message
     running = main.state.running if main else None
     started = running.get("startedAt") if running else None
     row.started_at = seconds_of(started if isinstance(started, str) else status.start_time) or None
+
+
+def disruption_of(pod: Pod) -> str:
+    """Why the cluster takes a pod from its node; empty: it does not, or its user had deleted it before. Whoever does so
+    says it before the deletion, by another clock than the server's."""
+    found = next((each for each in pod.status.conditions if each.type == _DISRUPTION and each.status == "True"), None)
+    if found is None:
+        return ""
+    meta = pod.metadata
+    if meta.deletion_timestamp is not None:
+        deleted_at = seconds_of(meta.deletion_timestamp) - (meta.deletion_grace_period_seconds or 0)
+        if seconds_of(found.last_transition_time) > deleted_at + _CLOCKS_SECONDS:
+            return ""
+    return found.reason or _DISRUPTION
 
 
 def _main(pod: Pod) -> ContainerStatus | None:

@@ -18,6 +18,7 @@ from sterna.model.plan import Action, Kind, Outcome
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
 from sterna.wiring import make_rules
 from tests.fakes.kube_nodes import GPU
+from tests.fakes.kube_rules import stamp
 from tests.simulation.kubernetes_runs import Chosen, Cluster, Incarnation, Reasons
 from tests.unit.backends_kubernetes.test_backend_jobs import a_cluster, status_of
 
@@ -240,20 +241,56 @@ def test_requests_that_make_no_sense_come_to_nothing(request_of: Callable[[str],
     assert {pod["metadata"]["uid"] for pod in cluster.pods()} == before
 
 
-def test_a_share_is_put_into_force_while_the_pod_runs() -> None:
+def a_sharing_job() -> Cluster:
+    """One that asks for 400m on a node without devices."""
     cluster = a_cluster(1, 0)
     container = {"name": "train", "image": "train", "resources": {"requests": {"cpu": "400m"}}}
     template = {"metadata": {}, "spec": {"containers": [container]}}
     cluster.kube.create(TRAINING_JOBS, {"metadata": {"name": "job"}, "spec": {"workers": 1, "template": template}})
     cluster.run(5.0)
+    return cluster
+
+
+def set_share(cluster: Cluster, share: float) -> None:
     backend = operator_of(cluster).backend
     snapshot = backend.observe()
     home = snapshot.home_of(0)
-    backend.apply([Action(Kind.SHARE, JobKey(snapshot.jobs.key.item(0)), 0, home, home, share=0.5)])
+    backend.apply([Action(Kind.SHARE, JobKey(snapshot.jobs.key.item(0)), 0, home, home, share=share)])
     cluster.run(2.0)
-    resources = cluster.kube.get(PODS, "job-worker-0")["spec"]["containers"][0]["resources"]
-    assert resources["requests"]["cpu"] == "200m"
-    assert backend.observe().has_shares
+
+
+def asked_cpus(cluster: Cluster) -> str:
+    container = cluster.kube.get(PODS, "job-worker-0")["spec"]["containers"][0]
+    return str(container["resources"]["requests"]["cpu"])
+
+
+def test_a_share_is_put_into_force_while_the_pod_runs() -> None:
+    cluster = a_sharing_job()
+    set_share(cluster, 0.5)
+    assert asked_cpus(cluster) == "200m"
+    assert operator_of(cluster).backend.observe().has_shares
+
+
+def test_a_resize_for_which_its_node_has_no_room_is_withdrawn_until_the_share_changes() -> None:
+    """Without room it stays Deferred, and everybody counts with what the pod does not have."""
+    cluster = a_sharing_job()
+    set_share(cluster, 0.5)
+    set_share(cluster, 1.0)
+    pending = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
+    pending["lastTransitionTime"] = stamp(cluster.kube.now)
+    granted = {"name": "train", "ready": True, "resources": {"requests": {"cpu": "200m"}}}
+    status = {"conditions": [pending], "containerStatuses": [{**granted, "state": {"running": {}}}]}
+    cluster.kube.patch(PODS, "job-worker-0", {"status": status}, "status")
+    cluster.run(8.0)
+    assert asked_cpus(cluster) == "400m"
+    cluster.run(4.0)
+    assert asked_cpus(cluster) == "200m"
+    sent = len(operator_of(cluster).client.sent)
+    cluster.run(60.0)
+    assert len(operator_of(cluster).client.sent) == sent, "it is left alone"
+    cluster.kube.patch(PODS, "job-worker-0", {"status": {"conditions": []}}, "status")
+    set_share(cluster, 0.75)
+    assert asked_cpus(cluster) == "300m"
 
 
 def test_jobs_that_need_no_devices_are_counted_by_their_cpus_where_there_are_none() -> None:

@@ -145,6 +145,35 @@ def mpi_labels(role: str, **more: str) -> dict[str, str]:
     return {f"training.kubeflow.org/{key}": value for key, value in labels.items()}
 
 
+@pytest.mark.parametrize(
+    ("at", "deleted", "reason"),
+    [
+        ("12:00:00", None, "DeletionByTaintManager"),
+        ("12:00:00", "12:00:30", "DeletionByTaintManager"),
+        ("12:00:02", "12:00:30", "DeletionByTaintManager"),
+        ("12:05:00", "12:00:30", ""),
+    ],
+    ids=["before its deletion", "with it", "by a clock that is ahead", "after its user deleted it"],
+)
+def test_who_takes_a_pod_from_its_node_says_so_before_it_is_deleted(at: str, deleted: str | None, reason: str) -> None:
+    """DRAGON-50."""
+    since = {"lastTransitionTime": f"2024-05-01T{at}Z"}
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", **since}
+    meta: Object = {"deletionTimestamp": f"2024-05-01T{deleted}Z", "deletionGracePeriodSeconds": 30} if deleted else {}
+    assert pod_row(pod_object(a_pod(status={"conditions": [condition]}, **OURS, **meta))).disruption == reason
+
+
+@pytest.mark.parametrize(
+    ("granted", "withheld"),
+    [({"requests": {"cpu": "200m"}}, (1714564800.0, 200)), ({}, None), ({"requests": {"cpu": "?"}}, None), ("?", None)],
+)
+def test_a_resize_that_waits_for_room_is_known_with_what_the_pod_has(granted: object, withheld: object) -> None:
+    since = {"lastTransitionTime": "2024-05-01T12:00:00Z"}
+    condition = {"type": "PodResizePending", "status": "True", "reason": "Deferred", **since}
+    status = {"conditions": [condition], "containerStatuses": [{**running("main"), "resources": granted}]}
+    assert pod_row(pod_object(a_pod(status=status, **OURS))).withheld == withheld
+
+
 def test_pods_of_the_mpi_operator_are_known_by_its_labels() -> None:
     owner = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "keras", "uid": "u", "controller": True}
     worker = a_pod(labels=mpi_labels("worker", **{"replica-index": "2"}), ownerReferences=[owner])

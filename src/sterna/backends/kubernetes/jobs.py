@@ -256,6 +256,8 @@ class PodRow(msgspec.Struct, gc=False):
     disruption: str = ""
     """Why the cluster takes it from its node: `DeletionByTaintManager`, `EvictionByEvictionAPI`, ..; empty: it does
     not."""
+    withheld: tuple[float, int] | None = None
+    """A resize for which its node has no room: since when, and the thousandths of a core that it has meanwhile."""
 
 
 @dataclass(slots=True)

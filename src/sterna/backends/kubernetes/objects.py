@@ -116,6 +116,8 @@ class ContainerStatus(msgspec.Struct, rename="camel"):
     ready: bool = False
     state: State = msgspec.field(default_factory=State)
     last_state: State = msgspec.field(default_factory=State)
+    resources: msgspec.Raw = msgspec.Raw(b"{}")
+    """What the kubelet has granted; read only where it differs from what was asked for."""
 
 
 class Condition(msgspec.Struct, rename="camel", gc=False):

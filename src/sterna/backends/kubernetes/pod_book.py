@@ -23,7 +23,7 @@ _DUMMY = "kubeshare-vgpu"
 
 _what_counts = attrgetter(
     "state", "node", "is_terminated", "is_deleting", "deletes_at", "attempt", "exit_code", "reason", "message",
-    "restarts", "home", "gpu_id", "cpus", "limit_cpus", "disruption",
+    "restarts", "home", "gpu_id", "cpus", "limit_cpus", "disruption", "withheld",
 )  # fmt: skip
 """Of a pod for its job. A pod that comes as it was asked for, or of which only conditions change, is no news."""
 

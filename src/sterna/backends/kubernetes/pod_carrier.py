@@ -103,7 +103,9 @@ class PodCarrier:
     def _towards(self, entry: Entry, pod: PodRow | None, now: float) -> list[Write]:
         seat = entry.seats[0] if entry.seats else None
         if pod is not None and seat is not None and pod.node == seat.node and not pod.is_deleting:
-            return [self._forgotten(entry)] if entry.record is not None else resizes(entry)
+            if entry.record is not None:
+                return [self._forgotten(entry)]
+            return resizes(entry, now, self._reconciler.timers)
         if pod is not None and pod.node and (not pod.is_deleting or self._is_lost(pod)):
             if entry.record is None:
                 return self._written_down(entry, pod, seat)

@@ -81,7 +81,7 @@ class Reconciler:
         replaced = verdict.replicas if verdict.fate is Fate.REPLACE else ()
         if verdict.fate is Fate.RESTART:
             replaced = tuple(entry.job.pods)
-        return [*self._steps(entry, replaced, now, verdict.until), *resizes(entry)]
+        return [*self._steps(entry, replaced, now, verdict.until), *resizes(entry, now, self.timers)]
 
     def _waits(self, entry: Entry, now: float) -> bool:
         """Whether nothing of a job without a home is there, and its time is not over: then only time changes that."""

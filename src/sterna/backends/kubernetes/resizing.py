@@ -3,7 +3,8 @@
 Pods without devices share the cores of their node by what they ask for, as long as nobody limits them to that. A share
 of one half asks for half of what the user wrote. Pods that ask for nothing, or for exactly their limit, keep an equal
 share: Kubernetes does not let them change their class. What the server refuses is not tried again until the share
-changes.
+changes, nor what a node has no room for, which is withdrawn after a while: others would count with what the pod does
+not have.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.apiserver import PODS, Urgency, Verb, Write
+from sterna.backends.kubernetes.clocks import Timers
 from sterna.backends.kubernetes.entry import Entry, marks_of
 from sterna.backends.kubernetes.jobs import Carrier, PodRow, PodState
 from sterna.backends.kubernetes.replicas import need_of
 from sterna.backends.kubernetes.tags import Resized
 
+_PATIENCE_SECONDS = 10.0
+"""For a resize that waits for room: whoever shrinks at the same time may make it."""
 _LEAST = 2
 """Thousandths of a core: the smallest weight that a kernel knows."""
 _MAIN = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
 
 
-def resizes(entry: Entry) -> list[Write]:
+def resizes(entry: Entry, now: float, timers: Timers) -> list[Write]:
     """Writes that bring the job's share into force on pods that have another."""
     memory, share = entry.job.memory, entry.job.memory.share
     if entry.shape.devices or entry.submitted.carrier not in (Carrier.PODS, Carrier.POD):
@@ -36,12 +40,15 @@ def resizes(entry: Entry) -> list[Write]:
     found = []
     for pod in entry.job.pods.values():
         is_up = pod.state is PodState.RUNNING and not pod.is_deleting and bool(pod.uid)
-        if is_up and pod.type == worker and (write := _resize(entry, pod, share)) is not None:
-            found.append(write)
+        if is_up and pod.type == worker:
+            if pod.withheld is not None and pod.withheld[0] + _PATIENCE_SECONDS > now:
+                timers.set(pod.withheld[0] + _PATIENCE_SECONDS, entry)
+            if (write := _resize(entry, pod, share, now)) is not None:
+                found.append(write)
     return found
 
 
-def _resize(entry: Entry, pod: PodRow, share: float) -> Write | None:
+def _resize(entry: Entry, pod: PodRow, share: float, now: float) -> Write | None:
     asked = entry.job.memory.asked_cpus or need_of(entry.submitted, pod.type).cpus
     place = _place(entry, pod)
     if not asked or place is None:
@@ -49,13 +56,20 @@ def _resize(entry: Entry, pod: PodRow, share: float) -> Write | None:
     wanted = max(_LEAST, round(asked * share))
     if pod.limit_cpus:
         wanted = min(wanted, pod.limit_cpus)
-    if entry.resized.get(pod.uid, pod.cpus) == wanted:
-        return None
-    entry.resized[pod.uid] = wanted
+    if entry.resized.get(pod.uid, pod.cpus) != wanted:
+        entry.resized[pod.uid] = wanted
+        return _patch(entry, pod, place, wanted)
+    if pod.withheld is not None and pod.withheld[0] + _PATIENCE_SECONDS <= now and pod.cpus != pod.withheld[1]:
+        entry.resized[pod.uid] = wanted
+        return _patch(entry, pod, place, pod.withheld[1])
+    return None
+
+
+def _patch(entry: Entry, pod: PodRow, place: int, cpus: int) -> Write:
     namespace, _, name = pod.key.partition("/")
     operations = [
         {"op": "test", "path": "/metadata/uid", "value": pod.uid},
-        {"op": "replace", "path": f"/spec/containers/{place}/resources/requests/cpu", "value": f"{wanted}m"},
+        {"op": "replace", "path": f"/spec/containers/{place}/resources/requests/cpu", "value": f"{cpus}m"},
     ]
     return Write(
         Verb.JSON_PATCH,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from sys import intern
 
+import msgspec
+
 from sterna.backends.kubernetes.jobs import (
     ATTEMPT_LABEL,
     GROUP,
@@ -23,10 +25,21 @@ from sterna.backends.kubernetes.jobs import (
 )
 from sterna.backends.kubernetes.kinds.assembling import seconds_of
 from sterna.backends.kubernetes.kinds.demand import NOTHING, Demand, demand_of, limits_of
+from sterna.backends.kubernetes.kinds.quantities import milli_of
 from sterna.backends.kubernetes.kinds.shares import GPU_ID
 from sterna.backends.kubernetes.kinds.templates import node_needs
 from sterna.backends.kubernetes.kinds.wishes import is_true
-from sterna.backends.kubernetes.objects import Container, ContainerStatus, Meta, Needs, Owner, Pod, PodSpec, Terminated
+from sterna.backends.kubernetes.objects import (
+    Condition,
+    Container,
+    ContainerStatus,
+    Meta,
+    Needs,
+    Owner,
+    Pod,
+    PodSpec,
+    Terminated,
+)
 from sterna.model.cluster import Shape
 
 _Amount = tuple[str, str | int | float]
@@ -41,6 +54,7 @@ _TRAINERS = ("tensorflow", "pytorch")
 _DISRUPTION = "DisruptionTarget"
 """The condition by which the cluster says that it is not the user who ends a pod."""
 _CLOCKS_SECONDS = 2.0
+_RESIZE_PENDING = "PodResizePending"
 _STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PHASES = {
     "Pending": PodState.PENDING,
@@ -176,6 +190,7 @@ def _tell(row: PodRow, pod: Pod) -> None:
     ended = main.state.terminated if main else None
     row.exit_code = ended.exit_code if ended else None
     row.disruption = intern(disruption_of(pod)) if status.conditions else ""
+    row.withheld = _withheld(pod) if status.conditions else None
     row.restarts = sum(each.restart_count for each in status.container_statuses)
     row.reason = intern(status.reason or _reason(pod, ended))
     row.message = _message(main, ended) or status.message
@@ -187,7 +202,7 @@ def _tell(row: PodRow, pod: Pod) -> None:
 def disruption_of(pod: Pod) -> str:
     """Why the cluster takes a pod from its node; empty: it does not, or its user had deleted it before. Whoever does so
     says it before the deletion, by another clock than the server's."""
-    found = next((each for each in pod.status.conditions if each.type == _DISRUPTION and each.status == "True"), None)
+    found = _condition(pod, _DISRUPTION)
     if found is None:
         return ""
     meta = pod.metadata
@@ -196,6 +211,23 @@ def disruption_of(pod: Pod) -> str:
         if seconds_of(found.last_transition_time) > deleted_at + _CLOCKS_SECONDS:
             return ""
     return found.reason or _DISRUPTION
+
+
+def _withheld(pod: Pod) -> tuple[float, int] | None:
+    """A resize that waits for room, or that can never be."""
+    found = _condition(pod, _RESIZE_PENDING)
+    if found is None:
+        return None
+    try:
+        needs = [msgspec.json.decode(each.resources, type=Needs) for each in pod.status.container_statuses]
+        granted = sum(milli_of(each.requests.get("cpu", 0)) for each in needs)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return (seconds_of(found.last_transition_time), granted) if granted > 0 else None
+
+
+def _condition(pod: Pod, type_: str) -> Condition | None:
+    return next((each for each in pod.status.conditions if each.type == type_ and each.status == "True"), None)
 
 
 def _main(pod: Pod) -> ContainerStatus | None:

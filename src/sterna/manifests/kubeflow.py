@@ -96,9 +96,11 @@ class KubeflowJob(Fields):
     def assembled(self, policy: RunPolicy, groups: Mapping[str, ReplicaGroup], scaled: str, **more: Any) -> JobSpec:
         """The job of these groups, whose type `scaled` says how failures and stops are met."""
         group = groups[scaled]
+        policies = {each: restart_of(found.restart_policy, self.default_restart) for each, found in groups.items()}
         return JobSpec(
             name=self.metadata.name,
-            restart=restart_of(group.restart_policy, self.default_restart),
+            restart=policies[scaled],
+            restarts=tuple((each, found) for each, found in policies.items() if found is not policies[scaled]),
             backoff_limit=self.default_backoff if policy.backoff_limit is None else policy.backoff_limit,
             grace_seconds=group.template.spec.termination_grace_period_seconds,
             ttl_seconds=policy.ttl_seconds_after_finished,

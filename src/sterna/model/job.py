@@ -85,6 +85,8 @@ class JobSpec:
     """Jobs assumed alike; empty: the name without trailing digits."""
     user: str = ""
     restart: RestartPolicy = RestartPolicy.ON_FAILURE
+    restarts: tuple[tuple[str, RestartPolicy], ...] = ()
+    """By replica type, where it is not the job's."""
     backoff_limit: int | None = 6
     """How often it is tried again; None: as often as it takes."""
     is_done_by_all: bool = False
@@ -98,6 +100,10 @@ class JobSpec:
     """How long it may be active; None: for ever."""
     notices: tuple[str, ...] = ()
     """What of the manifest has no meaning here."""
+
+    def restart_of(self, type_: str) -> RestartPolicy:
+        """What becomes of the job when a replica of this type has failed."""
+        return next((policy for each, policy in self.restarts if each == type_), self.restart)
 
     @once
     def worker(self) -> ReplicaSpec:

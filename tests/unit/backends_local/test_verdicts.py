@@ -37,6 +37,10 @@ def a_spec(kind: str, *types: str, restart: RestartPolicy = RestartPolicy.ON_FAI
     return JobSpec("job", kind, replicas, 1, 1, 1, restart=restart, backoff_limit=2)
 
 
+def an_attempt(failed: str, code: int, lost: bool = False) -> AttemptRecord:
+    return AttemptRecord(1, 0.0, [], [], failed=True, exit_code=code, failed_type=failed, lost=lost)
+
+
 @pytest.mark.parametrize(
     ("spec", "deciding"),
     [
@@ -82,13 +86,22 @@ def test_the_restart_policy_decides_about_another_attempt(
     policy: RestartPolicy, code: int, lost: bool, restarts: int, verdict: Verdict
 ) -> None:
     job = JobRecord(1, a_spec("TrainingJob", "worker", restart=policy), 0.0, 1, 1, restarts=restarts)
-    assert after_failure(job, code, lost) is verdict
+    assert after_failure(job, an_attempt("worker", code, lost)) is verdict
+
+
+def test_a_replica_is_judged_by_the_restart_policy_of_its_own_type() -> None:
+    """DRAGON-42, 43."""
+    spec = replace(a_spec("TFJob", "ps", "worker"), restarts=(("ps", RestartPolicy.EXIT_CODE),))
+    job = JobRecord(1, spec, 0.0, 1, 1)
+    assert after_failure(job, an_attempt("worker", 1)) is Verdict.AGAIN
+    assert after_failure(job, an_attempt("ps", 1)) is Verdict.FAILED
+    assert after_failure(job, an_attempt("ps", 137)) is Verdict.AGAIN
 
 
 def test_a_job_without_a_limit_is_tried_again_as_often_as_it_takes() -> None:
     """DRAGON-43."""
     spec = replace(a_spec("TFJob", "worker"), backoff_limit=None)
-    assert after_failure(JobRecord(1, spec, 0.0, 1, 1, restarts=1000), 1, False) is Verdict.AGAIN
+    assert after_failure(JobRecord(1, spec, 0.0, 1, 1, restarts=1000), an_attempt("worker", 1)) is Verdict.AGAIN
 
 
 def test_patience_doubles_up_to_a_limit() -> None:

@@ -118,6 +118,12 @@ def test_a_tfjob_says_whether_its_first_worker_or_all_of_them_end_it() -> None:
     assert not any("successPolicy" in notice for notice in only(text).notices)
 
 
+def test_replica_types_keep_their_own_restart_policies() -> None:
+    """DRAGON-42."""
+    job = only(TF_JOB)
+    assert [job.restart_of(each) for each in ("worker", "ps")] == [RestartPolicy.EXIT_CODE, RestartPolicy.ON_FAILURE]
+
+
 def test_how_often_a_job_that_does_not_say_is_tried_again_is_up_to_whoever_runs_its_kind() -> None:
     """DRAGON-43: Kubeflow's operator has no limit then, the Job of an MPI launcher has six."""
     assert [only(each).backoff_limit for each in (TF_JOB, MPI_JOB)] == [None, 6]

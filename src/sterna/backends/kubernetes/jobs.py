@@ -15,7 +15,7 @@ import msgspec
 from sterna.backends.kubernetes.apiserver import Resource
 from sterna.backends.kubernetes.objects import Toleration
 from sterna.model.cluster import Shape
-from sterna.model.job import JobSpec, RestartPolicy
+from sterna.model.job import JobSpec
 
 GROUP = "sterna.dev"
 JOB_LABEL = f"{GROUP}/job"
@@ -111,8 +111,6 @@ class Submitted(msgspec.Struct, frozen=True):
     """What every replica finds in its environment, whatever its seat."""
     chiefs: int = 0
     """Chiefs that run beside the parameter servers, one in each (DRAGON-77); 0: none."""
-    restarts: Mapping[str, RestartPolicy] = {}
-    """By replica type, where it is not the job's."""
 
     def known_as(self, type_: str, index: int) -> tuple[str, int]:
         """The type and index under which a seat's replica is known outside: a Master may be the first worker."""

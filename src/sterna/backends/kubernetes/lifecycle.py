@@ -319,7 +319,7 @@ def _may_come_again(submitted: Submitted, pod: PodRow) -> bool:
 
 
 def _policy(submitted: Submitted, pod: PodRow) -> RestartPolicy:
-    return submitted.restarts.get(submitted.known_as(pod.type, pod.index)[0], submitted.spec.restart)
+    return submitted.spec.restart_of(submitted.known_as(pod.type, pod.index)[0])
 
 
 def _comes_again(job: KubeJob, failed: Collection[PodRow], own: Sequence[PodRow], wait: float, is_single: bool) -> str:

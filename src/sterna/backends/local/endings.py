@@ -114,7 +114,7 @@ class Endings:
             self._book.note(job.name, "resized", f"{replica.name} {how}; the others go on without it.")
             return
         with self._book.lock:
-            attempt.failed, attempt.exit_code = True, ending.code
+            attempt.failed, attempt.exit_code, attempt.failed_type = True, ending.code, replica.type
             attempt.lost = attempt.lost or ending.lost
         self._book.note(job.name, "ended", f"{replica.name} {how}.")
 
@@ -160,7 +160,7 @@ class Endings:
         if is_complete(job.record.spec, attempt, set(attempt.done)):
             return Verdict.COMPLETED
         if attempt.failed:
-            return after_failure(job.record, attempt.exit_code or 1, attempt.lost)
+            return after_failure(job.record, attempt)
         return Verdict.STOPPED
 
     def _count_lost(self, job: LocalJob, attempt: AttemptRecord) -> None:
@@ -178,7 +178,7 @@ class Endings:
     def _why_failed(self, job: LocalJob, attempt: AttemptRecord) -> str:
         record = job.record
         again = f" after {record.restarts} restarts" if record.restarts else ""
-        policy = record.spec.restart.value
+        policy = record.spec.restart_of(attempt.failed_type).value
         return f"failed with exit code {attempt.exit_code}{again} (restart policy {policy})."
 
     def _again(self, job: LocalJob, attempt: AttemptRecord) -> None:

@@ -74,6 +74,8 @@ class AttemptRecord(msgspec.Struct):
     lost: bool = False
     """It failed because nobody saw how a process ended."""
     exit_code: int | None = None
+    failed_type: str = ""
+    """Of the replica that had it."""
     first_report_at: float = 0.0
     ended_at: float = 0.0
 

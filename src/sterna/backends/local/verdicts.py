@@ -77,14 +77,15 @@ def is_complete(spec: JobSpec, attempt: AttemptRecord, done: set[str]) -> bool:
     return bool(staying) and all(each.name in done for each in staying)
 
 
-def after_failure(job: JobRecord, code: int, is_lost: bool) -> Verdict:
-    """By the restart policy. A lost exit is always tried again: training goes on from its checkpoint."""
-    if is_lost:
+def after_failure(job: JobRecord, attempt: AttemptRecord) -> Verdict:
+    """By the restart policy of whoever failed. A lost exit is always tried again: training goes on from its
+    checkpoint."""
+    if attempt.lost:
         return Verdict.AGAIN
-    policy = job.spec.restart
+    policy = job.spec.restart_of(attempt.failed_type)
     if policy is RestartPolicy.NEVER:
         return Verdict.FAILED
-    if policy is RestartPolicy.EXIT_CODE and code not in RETRYABLE:
+    if policy is RestartPolicy.EXIT_CODE and attempt.exit_code not in RETRYABLE:
         return Verdict.FAILED
     limit = job.spec.backoff_limit
     return Verdict.AGAIN if limit is None or job.restarts < limit else Verdict.FAILED

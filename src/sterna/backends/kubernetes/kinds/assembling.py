@@ -100,6 +100,7 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> Submitted:
         priority=parts.priority if wishes.priority is None else wishes.priority,
         category=wishes.category or parts.category,
         restart=parts.restart or restart_of(parts.scaled.restart, parts.default_restart),
+        restarts=_restarts(parts),
         backoff_limit=policy.backoff_limit,
         is_done_by_all=parts.is_done_by_all,
         grace_seconds=parts.scaled.grace_seconds,
@@ -125,7 +126,6 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> Submitted:
         leading=leading,
         variables=parts.variables,
         chiefs=parts.chiefs,
-        restarts=_restarts(parts),
     )
 
 
@@ -195,13 +195,13 @@ def _leading(parts: Parts) -> tuple[str, ...]:
     return names
 
 
-def _restarts(parts: Parts) -> dict[str, RestartPolicy]:
+def _restarts(parts: Parts) -> tuple[tuple[str, RestartPolicy], ...]:
     """Of types that have a policy of their own."""
     if parts.restart is not None:
-        return {}
+        return ()
     usual = restart_of(parts.scaled.restart, parts.default_restart)
-    found = {each.type: restart_of(each.restart, parts.default_restart) for each in parts.groups}
-    return {type_: policy for type_, policy in found.items() if policy is not usual}
+    found = ((each.type, restart_of(each.restart, parts.default_restart)) for each in parts.groups)
+    return tuple(each for each in found if each[1] is not usual)
 
 
 def _devices(parts: Parts, group: ReplicaGroup) -> int:

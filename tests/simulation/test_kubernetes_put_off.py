@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, EVENTS, NODES, PODS
+from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, EVENTS, NODES, PODS, Resource
 from tests.fakes.kube_client import Faults
+from tests.fakes.kube_store import Event
 from tests.simulation.kubernetes_runs import Cluster
 from tests.simulation.test_kubernetes_plain_pods import a_cluster, a_plain_pod, move
 
@@ -79,6 +82,52 @@ def test_a_pod_that_its_kubelet_evicts_comes_again() -> None:
     cluster.run(20.0)
     assert the_pod(cluster)[1] == "Running"
     assert cluster.kube.items(CONFIG_MAPS) == []
+
+
+def test_what_is_lost_on_its_way_to_the_server_is_written_down_again() -> None:
+    """The pod is gone by then."""
+    cluster, _ = a_training_pod()
+    cluster.kube.faults = Faults(lost_before=1.0)
+    cluster.evict("job1")
+    cluster.run(1.0)
+    assert cluster.pods() == []
+    cluster.kube.faults = Faults()
+    cluster.run(60.0)
+    assert the_pod(cluster)[1] == "Running"
+
+
+def _losing_answers_from_the_next_life_on(cluster: Cluster, uid: str) -> Callable[[Resource, Event], None]:
+    def note(resource: Resource, event: Event) -> None:
+        if resource == PODS and event.after is not None and event.after["metadata"]["uid"] != uid:
+            cluster.kube.faults = Faults(lost_after=1.0)
+
+    return note
+
+
+def test_a_pod_is_written_down_though_something_else_is_not_answered_yet() -> None:
+    """The removal of what was written down of its last move."""
+    cluster, uid = a_training_pod()
+    move(cluster, "job1", 1)
+    cluster.kube.store.listeners.append(_losing_answers_from_the_next_life_on(cluster, uid))
+    cluster.run(3.0)
+    cluster.kube.store.listeners.pop()
+    cluster.kube.faults = Faults()
+    assert cluster.kube.items(CONFIG_MAPS) == []
+    cluster.evict("job1")
+    cluster.run(60.0)
+    assert the_pod(cluster)[1] == "Running"
+
+
+def test_a_pod_that_is_gone_before_it_could_be_written_down_is_said_to_be_lost() -> None:
+    cluster, _ = a_training_pod()
+    cluster.kube.faults = Faults(refused_ask=1.0)
+    cluster.evict("job1")
+    cluster.run(60.0)
+    assert cluster.pods() == []
+    said = "failed: the cluster took it from its node before it could be written down; create it again."
+    assert said in [each["note"] for each in cluster.kube.items(EVENTS)]
+    assert cluster.operator is not None
+    assert cluster.operator.backend.world.entries == {}
 
 
 def test_a_pod_waits_for_room_when_the_cluster_has_none_for_it() -> None:

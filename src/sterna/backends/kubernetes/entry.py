@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from sterna.backends.kubernetes.accounts import Charge
-from sterna.backends.kubernetes.apiserver import Urgency
+from sterna.backends.kubernetes.apiserver import Urgency, Write
 from sterna.backends.kubernetes.homes import gpu_number
 from sterna.backends.kubernetes.jobs import Carrier, KubeJob, Memory, PodRow, PodState, Seat, Submitted
 from sterna.backends.kubernetes.kinds.moving import Move
@@ -38,6 +38,7 @@ class Entry:
     __slots__ = (
         "annotations",
         "counted_workers",
+        "draft",
         "ending_attempt",
         "former",
         "home",
@@ -110,6 +111,8 @@ class Entry:
         """Of an object that somebody else carries out, as last seen."""
         self.record: Move | None = None
         """Of a plain pod that is under way, as it is written down."""
+        self.draft: Write | None = None
+        """The same as it was sent, until it is seen or not needed any more."""
         self.former: PodRow | None = None
         """Its life that has just ended, until that was looked at."""
         self.shares: dict[tuple[str, int], PodRow] = {}

@@ -62,9 +62,11 @@ class PodCarrier:
             if verdict.fate in (Fate.COMPLETED, Fate.FAILED):
                 self._reconciler.end(entry, verdict, now)
                 return [self._forgotten(entry)] if entry.record is not None else []
-        if pod is not None and entry.record is None and self._is_lost(pod) and _sits_at(entry, pod.node):
+        is_going = pod is not None and entry.record is None and self._is_lost(pod)
+        if pod is not None and is_going and _sits_at(entry, pod.node):
             self._put_off(entry, pod, now)
-        if entry.under_way or entry.retry_at > now:
+        is_urgent = is_going and entry.draft is None  # it may be gone before anything else is answered
+        if (entry.under_way and not is_urgent) or entry.retry_at > now:
             self._reconciler.timers.set(entry.retry_at if entry.retry_at > now else NEVER, entry)
             return []
         return self._towards(entry, pod, now)
@@ -103,6 +105,7 @@ class PodCarrier:
     def _towards(self, entry: Entry, pod: PodRow | None, now: float) -> list[Write]:
         seat = entry.seats[0] if entry.seats else None
         if pod is not None and seat is not None and pod.node == seat.node and not pod.is_deleting:
+            entry.draft = None
             if entry.record is not None:
                 return [self._forgotten(entry)]
             return resizes(entry, now, self._reconciler.timers)
@@ -113,9 +116,12 @@ class PodCarrier:
                 return [self._redirected(entry, entry.record, seat.node if seat is not None else pod.node, pod.uid)]
         if pod is not None and pod.node and entry.record is not None:
             return self._deleted(entry, pod, now)
-        if pod is not None or entry.record is None:
+        if pod is not None:
             return []
         self._reconciler.time.stop(entry, now)
+        if entry.record is None:
+            return self._unwritten(entry, now)
+        entry.draft = None
         if seat is None:
             return []
         if entry.record.node != seat.node:
@@ -156,7 +162,18 @@ class PodCarrier:
         entry.under_way += 1
         body = msgspec.json.encode(record)
         tag = Patched(entry.key, "record")
-        return [Write(Verb.CREATE, CONFIG_MAPS, namespace, record_name(name), body, tag=tag)]
+        entry.draft = Write(Verb.CREATE, CONFIG_MAPS, namespace, record_name(name), body, tag=tag)
+        return [entry.draft]
+
+    def _unwritten(self, entry: Entry, now: float) -> list[Write]:
+        """The cluster was faster than what was written down, if anything was: nobody knows the pod any more."""
+        if entry.draft is not None:
+            entry.under_way += 1
+            return [entry.draft]
+        sentence = "failed: the cluster took it from its node before it could be written down; create it again."
+        self._reconciler.end(entry, Verdict(Fate.FAILED, reason="PodFailed", sentence=sentence), now)
+        self._world.forget(entry)
+        return []
 
     def _redirected(self, entry: Entry, record: Move, node: str, uid: str) -> Write:
         """It goes elsewhere than was written down, or another life of it goes."""

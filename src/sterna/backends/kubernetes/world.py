@@ -145,10 +145,11 @@ class World:
         entry = self.jobs.by_uid.get(meta.uid)
         if row is None or entry is None or entry.submitted.carrier is not Carrier.POD:
             return
-        if entry.record is None and not entry.under_way:
+        if entry.record is None and not entry.under_way and not row.disruption:
             self.forget(entry)
-        else:  # it is under way, unless somebody else has deleted it
-            entry.former, entry.job.is_deleting = row, entry.job.is_deleting or not is_asked
+        else:  # it is under way, unless its user has deleted it
+            is_moved = is_asked or bool(row.disruption)
+            entry.former, entry.job.is_deleting = row, entry.job.is_deleting or not is_moved
             self.reindex(entry)
 
     def _take_service(self, service: Plain, is_there: bool) -> None:

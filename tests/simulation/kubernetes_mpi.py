@@ -1,5 +1,9 @@
 """Kubeflow's MPI operator as far as we depend on it, for a cluster in memory: makes workers and a launcher, removes the
 last workers when there are fewer, takes all away while a job is suspended, and says when the launcher has ended.
+
+As the real one (0.8.0): whatever has the name of a worker is that worker, also one that has failed or cannot end; those
+that have ended stay where only running ones are to be cleaned up; a worker that was evicted makes the job `Failed`
+without a time of completion, which stays so while it goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from typing import Any
 from sterna.backends.kubernetes.apiserver import MPI_JOBS, PODS, Resource
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_nodes import GPU
+from tests.fakes.kube_rules import stamp
 from tests.fakes.kube_store import Event, Object, Refused
 
 _LABEL = "training.kubeflow.org"
@@ -33,29 +38,49 @@ class FakeMpiOperator:
 
     def _look(self, name: str) -> None:
         job = self._kube.find(MPI_JOBS, name)
-        if job is None or any(each["status"] == "True" for each in _ends(job)):
+        if job is None or (job.get("status") or {}).get("completionTime"):
             return
         pods = {
             pod["metadata"]["name"]: pod
             for pod in self._kube.items(PODS)
             if pod["metadata"].get("labels", {}).get(f"{_LABEL}/job-name") == name
         }
-        is_suspended = job["spec"].get("runPolicy", {}).get("suspend", False)
-        count = 0 if is_suspended else job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"]
-        wanted = [f"{name}-worker-{index}" for index in range(count)]
-        for pod in [each for each in pods if each not in wanted and (is_suspended or "launcher" not in each)]:
-            if not pods[pod]["metadata"].get("deletionTimestamp"):
-                self._kube.delete(PODS, pod)
+        wanted = [f"{name}-worker-{index}" for index in range(job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"])]
+        launcher = f"{name}-launcher"
+        if job["spec"].get("runPolicy", {}).get("suspend", False):
+            self._clean_up(job, [pods[each] for each in (*wanted, launcher) if each in pods])
+            return
+        extra = [each for each in pods if each not in (*wanted, launcher)]
+        for pod in extra if len(pods) - (launcher in pods) > len(wanted) else ():
+            self._remove(pods[pod])
         for index, pod in enumerate(wanted):
             if pod not in pods:
                 self._make(job, "worker", index, pod)
-        workers = [pods.get(pod) for pod in wanted]
-        launcher = f"{name}-launcher"
-        are_up = bool(wanted) and all(pod is not None and pod["status"]["phase"] == "Running" for pod in workers)
+        workers = [pods[pod] for pod in wanted if pod in pods]
+        self._tell_evictions(job, workers)
+        are_up = len(workers) == len(wanted) and all(pod["status"]["phase"] == "Running" for pod in workers)
         if are_up and launcher not in pods:
             self._make(job, "launcher", 0, launcher)
         if launcher in pods and pods[launcher]["status"]["phase"] == "Succeeded":
-            self._finish(name)
+            self._finish(job, workers)
+
+    def _clean_up(self, job: Object, pods: list[Object]) -> None:
+        """Under the policy `Running` those that have ended stay."""
+        is_sparing = job["spec"].get("runPolicy", {}).get("cleanPodPolicy") == "Running"
+        for pod in pods:
+            if not is_sparing or pod["status"]["phase"] in ("Pending", "Running"):
+                self._remove(pod)
+
+    def _remove(self, pod: Object) -> None:
+        if not pod["metadata"].get("deletionTimestamp"):
+            self._kube.delete(PODS, pod["metadata"]["name"])
+
+    def _tell_evictions(self, job: Object, workers: list[Object]) -> None:
+        evicted = [pod for pod in workers if pod["status"].get("reason") == "Evicted"]
+        if evicted and not any(each["status"] == "True" for each in _ends(job)):
+            message = f"{len(evicted)}/{len(workers)} workers are evicted"
+            failed = [{"type": "Failed", "status": "True", "reason": "MPIJobEvicted", "message": message}]
+            self._kube.patch(MPI_JOBS, job["metadata"]["name"], {"status": {"conditions": failed}}, "status")
 
     def _make(self, job: Object, role: str, index: int, name: str) -> None:
         template = job["spec"]["mpiReplicaSpecs"][role.title()]["template"]
@@ -79,12 +104,12 @@ class FakeMpiOperator:
         with suppress(Refused):  # the one before it is not gone yet
             self._kube.create(PODS, {"metadata": meta, "spec": spec})
 
-    def _finish(self, name: str) -> None:
+    def _finish(self, job: Object, workers: list[Object]) -> None:
         done = [{"type": "Succeeded", "status": "True", "reason": "MPIJobSucceeded", "message": "done"}]
-        self._kube.patch(MPI_JOBS, name, {"status": {"conditions": done}}, "status")
-        for pod in self._kube.items(PODS):
-            if pod["metadata"]["name"].startswith(f"{name}-worker") and not pod["metadata"].get("deletionTimestamp"):
-                self._kube.delete(PODS, pod["metadata"]["name"])
+        status = {"conditions": done, "completionTime": stamp(self._kube.now)}
+        self._kube.patch(MPI_JOBS, job["metadata"]["name"], {"status": status}, "status")
+        if job["spec"].get("runPolicy", {}).get("cleanPodPolicy", "None") != "None":
+            self._clean_up(job, workers)
 
 
 def _ends(job: Object) -> list[dict[str, Any]]:
@@ -102,7 +127,7 @@ def an_mpi_job(name: str, workers: int = 2, most: int = 0, seconds: float = 20.0
         "metadata": {"name": name, "annotations": bounds},
         "spec": {
             "slotsPerWorker": 1,
-            "runPolicy": {},
+            "runPolicy": {"cleanPodPolicy": "Running"},
             "mpiReplicaSpecs": {
                 "Launcher": {"replicas": 1, "template": {"metadata": steering, "spec": {"containers": [launcher]}}},
                 "Worker": {

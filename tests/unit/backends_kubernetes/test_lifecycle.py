@@ -364,6 +364,24 @@ def test_an_mpi_job_is_judged_by_its_own_operator(condition: dict[str, str], exp
     assert judge(job, 20.0).fate is expected
 
 
+EVICTED = {"type": "Failed", "status": "True", "reason": "MPIJobEvicted", "message": "1/2 workers are evicted"}
+
+
+def test_an_mpi_job_has_failed_when_its_operator_says_when_and_not_because_a_worker_was_evicted() -> None:
+    """VODA-73: the operator goes on with a job whose workers were evicted, and leaves it `Failed` meanwhile."""
+    job = kube_job(submitted("MPIJob", 2), pod(W0), pod(W1), status={"conditions": [EVICTED]})
+    assert judge(job, 20.0).fate is Fate.GOES_ON
+    job.status = {"conditions": [EVICTED], "completionTime": "2024-05-01T12:00:00Z"}
+    assert judge(job, 20.0).fate is Fate.FAILED
+
+
+@pytest.mark.parametrize(("resizing", "fate"), [(Resizing.IN_PLACE, Fate.REPLACE), (Resizing.RESTART, Fate.RESTART)])
+def test_a_worker_that_its_node_refused_is_replaced_as_those_of_other_jobs_are(resizing: Resizing, fate: Fate) -> None:
+    refused = pod(W1, PodState.FAILED, reason="OutOfcpu")
+    verdict = judge(kube_job(submitted("MPIJob", 2, resizing=resizing), pod(W0), refused), 20.0)
+    assert (verdict.fate, verdict.refused_by, verdict.is_counted) == (fate, frozenset({refused.node}), False)
+
+
 def test_an_elastic_job_succeeds_though_a_new_worker_has_not_come_yet() -> None:
     of = submitted(workers=2, resizing=Resizing.TORCHRUN)
     done = pod(W0, PodState.SUCCEEDED)

@@ -255,7 +255,8 @@ def test_a_pod_whose_end_its_node_will_confirm_is_never_forced_out() -> None:
     [
         pytest.param(tf_job(), True, id="TFJob with parameter servers"),
         pytest.param(submitted("TFJob", 2), False, id="TFJob without"),
-        pytest.param(submitted("MPIJob", 2), True, id="MPIJob"),
+        pytest.param(submitted("MPIJob", 2), False, id="MPIJob of fixed size"),
+        pytest.param(submitted("MPIJob", 2, resizing=Resizing.IN_PLACE), True, id="elastic MPIJob"),
         pytest.param(submitted(resizing=Resizing.IN_PLACE), True, id="in place"),
         pytest.param(submitted(resizing=Resizing.TORCHRUN), True, id="torchrun"),
         pytest.param(submitted(), False, id="by restart"),

@@ -49,6 +49,9 @@ SUCCEEDED = {"type": "Succeeded", "status": "True", "message": "all replicas hav
 FAILED = {"type": "Failed", "status": "True", "message": "worker-0 ended with exit code 1."}
 INVALID = {"type": "Failed", "status": "True", "reason": "InvalidTrainingJobSpec", "message": "spec.image is missing."}
 
+EVICTED = {"type": "Failed", "status": "True", "reason": "MPIJobEvicted", "message": "1/2 workers are evicted"}
+"""The MPI operator says so, and goes on."""
+
 
 @pytest.mark.parametrize(
     ("status", "pods", "state"),
@@ -63,6 +66,7 @@ INVALID = {"type": "Failed", "status": "True", "reason": "InvalidTrainingJobSpec
         ({"conditions": [SUCCEEDED]}, (), "completed"),
         ({"conditions": [FAILED]}, ("Failed",), "failed"),
         ({"conditions": [INVALID]}, (), "failed"),
+        ({"conditions": [EVICTED]}, ("Running",), "running"),
     ],
 )
 def test_states_are_those_of_a_local_cluster(status: dict[str, Any], pods: tuple[str, ...], state: str) -> None:

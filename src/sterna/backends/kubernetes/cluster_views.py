@@ -17,7 +17,7 @@ from sterna.backends.kubernetes.kinds.assembling import seconds_of
 from sterna.backends.kubernetes.kinds.context import ReadContext
 from sterna.backends.kubernetes.kinds.mpi_v1 import ACCELERATOR
 from sterna.backends.kubernetes.kinds.pods import pod_row
-from sterna.backends.kubernetes.lifecycle import conditions_in
+from sterna.backends.kubernetes.lifecycle import conditions_in, is_passing
 from sterna.backends.kubernetes.object_reading import memory_in, status_in, submitted_in
 from sterna.backends.kubernetes.objects import JobObject
 from sterna.backends.kubernetes.sightings import EventObject, SeenJob
@@ -144,7 +144,7 @@ def _facts_of(job: SeenJob) -> _Facts:
 def _state(facts: _Facts) -> str:
     if facts.is_deleting:
         return "deleting"
-    ending = next((_OVER[each["type"]] for each in conditions_in(facts.status) if _is_end(each)), "")
+    ending = next((_OVER[each["type"]] for each in conditions_in(facts.status) if _is_end(each, facts.status)), "")
     if ending or facts.phase in _OVER:
         return ending or _OVER[facts.phase]
     if any(row.state is PodState.RUNNING for row in facts.workers):
@@ -153,8 +153,8 @@ def _state(facts: _Facts) -> str:
     return "stopping" if live and all(row.is_deleting for row in live) else "waiting"
 
 
-def _is_end(condition: Mapping[str, Any]) -> bool:
-    return condition.get("type") in _OVER and condition.get("status") == "True"
+def _is_end(condition: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    return condition.get("type") in _OVER and condition.get("status") == "True" and not is_passing(condition, status)
 
 
 def _running_seconds(memory: Memory, state: str, now: float) -> float:
@@ -175,7 +175,7 @@ def _ended_at(facts: _Facts, state: str) -> float | None:
 def _reason(facts: _Facts, state: str) -> str:
     """What was said of it last, by whoever said it."""
     conditions = conditions_in(facts.status)
-    told = [each.get("message") for each in conditions if _is_end(each)]
+    told = [each.get("message") for each in conditions if _is_end(each, facts.status)]
     told += [each.get("message") for each in conditions if each.get("type") == "Scheduled"]
     said = facts.status.get("reason") or facts.annotations.get(REASON) or next(filter(None, told), "") or facts.problem
     if said or state != "waiting":

@@ -31,6 +31,7 @@ REFUSAL_WAIT_SECONDS = 10.0
 """After a kubelet refused a pod for which we had counted room: it knows something that we do not see yet."""
 
 _DECISIVE = ("chief", "master", "launcher")
+_EVICTED = "MPIJobEvicted"
 
 
 class Fate(Enum):
@@ -84,7 +85,7 @@ def judge(job: KubeJob, now: float, seats: Sequence[Seat] = ()) -> Verdict:
     if job.memory.ended_at is not None:
         return GOES_ON
     if job.submitted.carrier is Carrier.MPI:
-        return _as_its_operator_says(job)
+        return _as_its_operator_says(job, now)
     present = _present(job)
     if _is_complete(job, present, seats):
         return completed(job)
@@ -164,6 +165,12 @@ def conditions_in(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in listed if isinstance(each, dict) and isinstance(each.get("type"), str)]
 
 
+def is_passing(condition: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Whether it says of an MPI job that a worker was evicted: its operator calls that `Failed` too, and goes on. It is
+    done with a job when it has given it a time of completion."""
+    return condition.get("reason") == _EVICTED and not status.get("completionTime")
+
+
 def wait_seconds(restarts: int) -> float:
     """How long to wait before restart number so many, from 1."""
     return min(FIRST_WAIT_SECONDS * 2.0 ** max(restarts - 1, 0), LONGEST_WAIT_SECONDS)
@@ -239,15 +246,22 @@ def is_done(job: KubeJob, pod: PodRow) -> bool:
     return step >= total if total and step is not None else is_plain
 
 
-def _as_its_operator_says(job: KubeJob) -> Verdict:
-    """The MPI operator judges its jobs itself, restarts of the launcher included (VODA-72, VODA-73, VODA-76)."""
+def _as_its_operator_says(job: KubeJob, now: float) -> Verdict:
+    """The MPI operator judges its jobs itself, restarts of the launcher included (VODA-72, VODA-73, VODA-76). But it
+    keeps workers that their nodes refused or put off, so that they are replaced as those of other jobs are."""
     said = {each.get("type"): each for each in conditions_in(job.status) if each.get("status") == "True"}
     if "Succeeded" in said:
         return Verdict(Fate.COMPLETED, reason="MPIJobSucceeded", sentence="completed.")
-    if "Failed" in said:
+    if "Failed" in said and not is_passing(said["Failed"], job.status):
         why = str(said["Failed"].get("message") or said["Failed"].get("reason") or "its launcher failed")
         return Verdict(Fate.FAILED, reason="MPIJobFailed", sentence=f"failed: {why.removesuffix('.')}.")
-    return GOES_ON
+    failed = [
+        pod
+        for pod in _present(job)
+        if pod.state is PodState.FAILED and not pod.is_deleting
+        if pod.type == job.submitted.spec.worker.type and ailment_of(pod) is not Ailment.ENDED
+    ]
+    return _after_failure(job, failed, now, NEVER) if failed else GOES_ON
 
 
 def _out_of_time(job: KubeJob, now: float) -> Verdict:

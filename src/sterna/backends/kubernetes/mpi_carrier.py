@@ -2,24 +2,28 @@
 
 Where such a job shall sit becomes: suspended or not, so many workers, and each worker pod bound to its node. Workers
 wait for our binding, because their template names us as their scheduler; a gang is bound when all of it can be. One
-that moves is deleted, and bound elsewhere when its operator has made it again; a job of fixed size goes as a whole.
+that moves is deleted, and bound elsewhere when its operator has made it again; a job of fixed size goes as a whole, and
+so does one of which nobody stays. Its operator takes whatever has the name of a worker for that worker, so that we
+clear away those that will never run again: on nodes that are lost, refused, evicted, or of a life before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from sterna.backends.kubernetes.apiserver import PODS, Verb, Write
-from sterna.backends.kubernetes.entry import Entry, Stage
+from sterna.backends.kubernetes.entry import Entry, Stage, cleared
 from sterna.backends.kubernetes.jobs import MAX_WORKERS, MIN_WORKERS, PodRow, PodState, Seat
 from sterna.backends.kubernetes.kinds.making import binding_of
 from sterna.backends.kubernetes.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
-from sterna.backends.kubernetes.lifecycle import Fate, judge, lost_seconds, note_saved
+from sterna.backends.kubernetes.lifecycle import Fate, Verdict, judge, lost_seconds, note_saved
 from sterna.backends.kubernetes.reconciling import Reconciler, deletion_of
 from sterna.backends.kubernetes.replicas import Need, need_of
 from sterna.backends.kubernetes.tags import Bound, DeletedPod, Patched
+from sterna.backends.kubernetes.timekeeping import is_whole
 from sterna.backends.kubernetes.world import World
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
@@ -75,45 +79,76 @@ class MpiCarrier:
         self._reconciler.time.count(entry, now)
         self._world.attention.changed.add(entry.key)
         verdict = judge(entry.job, now, entry.seats)
-        if verdict.fate in (Fate.COMPLETED, Fate.FAILED):
-            self._reconciler.end(entry, verdict, now)
+        if verdict.fate is not Fate.GOES_ON:
+            self._reconciler.act_on(entry, verdict, now)
+        elif is_whole(entry):
+            cleared(entry)
+        if entry.stage is not Stage.ACTIVE:
             return []
+        if verdict.fate is Fate.RESTART:
+            self._reconciler.unseat(entry, now)
+        writes = self._reconciler.clear_away(entry, self._useless(entry, verdict), now)
         if entry.under_way or entry.retry_at > now:
             self._reconciler.timers.set(entry.retry_at if entry.retry_at > now else NEVER, entry)
-            return []
+            return writes
         self._reconciler.drop_lost_seats(entry, now)
-        return self._towards(entry, now)
+        return writes + self._towards(entry, now)
 
     def _towards(self, entry: Entry, now: float) -> list[Write]:
         state, workers = state_of(entry), self._workers(entry)
-        if not workers or self._must_stop_first(entry):
-            if not state.is_suspended:
-                return [self._patch(entry, mpi_suspend(True), "suspend")]
-            if not entry.job.pods and entry.job.memory.started_at is not None:
-                entry.job.memory.lost_seconds += lost_seconds(entry.job.memory, now)
-                self._reconciler.time.stop(entry, now)
-                self._world.attention.dirty.add(entry.key)
-            return []
         if state.is_suspended:
-            entry.job.memory.attempt += 1
-            return [self._patch(entry, mpi_start(len(workers)), "start")]
-        if state.workers != len(workers):
-            return [self._patch(entry, mpi_scale(len(workers)), "scale")]
-        return self._moves(entry) + self._bindings(entry)
+            return self._resumed(entry, workers, now) if self._has_stopped(entry, now) else []
+        if not workers or self._must_stop_first(entry):
+            return [self._patch(entry, mpi_suspend(True), "suspend")]
+        if len(workers) < entry.submitted.spec.minimum:
+            return []  # of a node that was lost; the next round finds room for more, or stops it (VODA-107)
+        # Its operator removes the last, so that a gap stays until the next round fills it.
+        count = max(seat.index for seat in workers) + 1
+        if state.workers != count:
+            return [self._patch(entry, mpi_scale(count), "scale")]
+        return self._moves(entry) + self._bindings(entry, now)
+
+    def _has_stopped(self, entry: Entry, now: float) -> bool:
+        """Whether nothing of a suspended job is left. What its operator has not taken away yet would be taken for the
+        next life of it."""
+        job, worker = entry.job, entry.submitted.spec.worker.type
+        if any(pod.type == worker or not pod.is_terminated for pod in job.pods.values()):
+            return False
+        if job.memory.started_at is not None:
+            job.memory.lost_seconds += lost_seconds(job.memory, now)
+            self._reconciler.time.stop(entry, now)
+            self._world.attention.dirty.add(entry.key)
+        if job.memory.not_before > now:
+            self._reconciler.timers.set(job.memory.not_before, entry)
+        else:
+            cleared(entry)
+        return True
+
+    def _resumed(self, entry: Entry, workers: Sequence[Seat], now: float) -> list[Write]:
+        if not workers:
+            return []
+        if len(workers) < max(entry.submitted.spec.minimum, *(seat.index + 1 for seat in workers)):
+            self._reconciler.unseat(entry, now)  # a node was lost on the way
+            return []
+        entry.job.memory.attempt += 1
+        return [self._patch(entry, mpi_start(len(workers)), "start")]
 
     def _workers(self, entry: Entry) -> list[Seat]:
         worker = entry.submitted.spec.worker.type
         return [seat for seat in entry.seats if seat.type == worker] if entry.wants_to_run else []
 
     def _must_stop_first(self, entry: Entry) -> bool:
-        """A job of fixed size whose pods sit elsewhere than they shall is stopped as a whole and begun again."""
-        if entry.submitted.spec.resizing is not Resizing.RESTART:
-            return False
+        """A job of fixed size whose pods sit elsewhere than they shall is stopped as a whole and begun again. So is any
+        other of whose workers none stays: Horovod gives up when all its hosts go at once (VODA-87)."""
         seats = {(seat.type, seat.index): seat.node for seat in entry.seats}
-        return any(
-            pod.node and not pod.is_terminated and seats.get(key, pod.node) != pod.node
-            for key, pod in entry.job.pods.items()
-        )
+        sitting = {key: pod for key, pod in entry.job.pods.items() if pod.node and not pod.is_terminated}
+        if entry.submitted.spec.resizing is Resizing.RESTART:
+            return any(seats.get(key, pod.node) != pod.node for key, pod in sitting.items())
+        worker = entry.submitted.spec.worker.type
+        staying = [
+            seats.get(key) == pod.node for key, pod in sitting.items() if pod.type == worker and not pod.is_deleting
+        ]
+        return bool(staying) and not any(staying)
 
     def _patch(self, entry: Entry, patch: dict[str, Any], what: str) -> Write:
         ref, spec = entry.submitted.ref, entry.submitted.spec
@@ -130,6 +165,17 @@ class MpiCarrier:
 
     # Workers.
 
+    def _useless(self, entry: Entry, verdict: Verdict) -> list[PodRow]:
+        """Workers that have the name of one to come, and will not run again."""
+        state, worker = state_of(entry), entry.submitted.spec.worker.type
+        is_over = state.is_suspended or verdict.fate is Fate.RESTART
+        return [
+            pod
+            for key, pod in sorted(entry.job.pods.items())
+            if pod.type == worker and pod.uid and not pod.is_deleting
+            if key in verdict.replicas or (is_over and (pod.is_terminated or pod.index >= state.workers))
+        ]
+
     def _moves(self, entry: Entry) -> list[Write]:
         """Workers that sit elsewhere than they shall are made anew by their operator."""
         seats = {(seat.type, seat.index): seat for seat in entry.seats}
@@ -142,7 +188,10 @@ class MpiCarrier:
             self._world.pods.ask_to_go(entry, pod)
         return [deletion_of(pod, DeletedPod(entry.key, pod.uid)) for pod in astray]
 
-    def _bindings(self, entry: Entry) -> list[Write]:
+    def _bindings(self, entry: Entry, now: float) -> list[Write]:
+        if entry.job.memory.not_before > now:
+            self._reconciler.timers.set(entry.job.memory.not_before, entry)
+            return []
         pods = entry.job.pods
         waiting = [(seat, pod) for seat in entry.seats if (pod := pods.get((seat.type, seat.index))) and _waits(pod)]
         if not waiting:

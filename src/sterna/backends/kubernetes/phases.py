@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from sterna.backends.kubernetes.jobs import KubeJob, PodState, Seat
+from sterna.backends.kubernetes.jobs import Carrier, KubeJob, PodState, Seat
 from sterna.backends.kubernetes.lifecycle import Fate
 from sterna.backends.kubernetes.replicas import changes_in_place
 
@@ -53,7 +53,7 @@ def phase_of(job: KubeJob, seats: Sequence[Seat], now: float, fate: Fate = Fate.
 
 def is_running(job: KubeJob, seats: Sequence[Seat]) -> bool:
     """Whether it trains: everybody runs; of a job that changes in place, its fewest workers with worker 0 among them
-    and all who are not workers."""
+    and all who are not workers. Any workers of an MPI job will do: its launcher leads them."""
     spec = job.submitted.spec
     running = {key for key, pod in job.pods.items() if pod.state in _ALIVE and not pod.is_deleting}
     wanted = {(seat.type, seat.index) for seat in seats}
@@ -62,4 +62,5 @@ def is_running(job: KubeJob, seats: Sequence[Seat]) -> bool:
     worker = spec.worker.type
     workers = [key for key in running if key[0] == worker]
     others = {key for key in wanted if key[0] != worker}
-    return others <= running and (worker, 0) in running and len(workers) >= max(spec.minimum, 1)
+    is_led = (worker, 0) in running or job.submitted.carrier is Carrier.MPI
+    return others <= running and is_led and len(workers) >= max(spec.minimum, 1)

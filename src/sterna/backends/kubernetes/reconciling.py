@@ -33,7 +33,7 @@ from sterna.backends.kubernetes.lifecycle import (
     leftovers,
     note_saved,
 )
-from sterna.backends.kubernetes.replicas import Need, Steps, changes_in_place, need_of, steps
+from sterna.backends.kubernetes.replicas import Need, Steps, changes_in_place, dead_among, look_again, need_of, steps
 from sterna.backends.kubernetes.resizing import resizes
 from sterna.backends.kubernetes.services import ServiceRow, leftover_services, service_steps
 from sterna.backends.kubernetes.tags import CreatedPod, CreatedService, DeletedJob, DeletedPod, DeletedService
@@ -74,7 +74,7 @@ class Reconciler:
             return []
         self._note_pods(entry, now)
         verdict = judge(entry.job, now, entry.seats)
-        self._act_on(entry, verdict, now)
+        self.act_on(entry, verdict, now)
         if entry.stage is not Stage.ACTIVE:
             return self._tidied(entry, now)
         self.drop_lost_seats(entry, now)
@@ -106,7 +106,8 @@ class Reconciler:
         self.time.count(entry, now)
         self._world.attention.changed.add(entry.key)
 
-    def _act_on(self, entry: Entry, verdict: Verdict, now: float) -> None:
+    def act_on(self, entry: Entry, verdict: Verdict, now: float) -> None:
+        """Take down what a verdict means for a job."""
         fate = verdict.fate
         entry.job.memory.lost_seconds += verdict.lost_seconds
         if fate in (Fate.COMPLETED, Fate.FAILED):
@@ -235,6 +236,12 @@ class Reconciler:
             writes += self._creations(entry, todo)
         self.timers.set(min(until, todo.until, entry.retry_at if entry.retry_at > now else NEVER), entry)
         return writes
+
+    def clear_away(self, entry: Entry, going: Sequence[PodRow], now: float) -> list[Write]:
+        """Ask pods to go, and delete at once those of the job whose end nobody will confirm."""
+        lost, pods = self._dead_nodes(entry), entry.job.pods.values()
+        self.timers.set(look_again(pods, lost, now), entry)
+        return self._deletions(entry, going, dead_among(pods, lost, now), now)
 
     def _dead_nodes(self, entry: Entry) -> set[str]:
         nodes = {pod.node for pod in entry.job.pods.values()}  # of hundreds of pods only a few dozen

@@ -9,7 +9,7 @@ physically free. Nothing here talks to a server, and why a pod failed is not jud
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -57,7 +57,7 @@ class Steps(NamedTuple):
 
 def changes_in_place(submitted: Submitted) -> bool:
     """Whether single replicas may come, go and be replaced while the others train on; else all of them start anew."""
-    if submitted.carrier is Carrier.MPI or submitted.spec.resizing is not Resizing.RESTART:
+    if submitted.spec.resizing is not Resizing.RESTART:
         return True
     return submitted.spec.kind == "TFJob" and any(each.type == "ps" for each in submitted.spec.replicas)
 
@@ -232,10 +232,10 @@ def steps(
     return Steps(
         create,
         _asked_to_go(leaving),
-        [pod for pod in leaving if is_dead(pod, lost, now)],
+        dead_among(leaving, lost, now),
         waits_for,
         attempt,
-        _look_again(leaving, lost, now, job.memory.not_before if missing and is_held_back else NEVER),
+        look_again(leaving, lost, now, job.memory.not_before if missing and is_held_back else NEVER),
         not leaving and not missing,
     )
 
@@ -301,12 +301,17 @@ def _asked_to_go(leaving: Sequence[PodRow]) -> list[PodRow]:
     return [pod for pod in leaving if not pod.is_deleting and not (is_served and pod.type in SERVING_TYPES)]
 
 
+def dead_among(pods: Iterable[PodRow], lost: Collection[str], now: float) -> list[PodRow]:
+    """Those whose deletion was asked for and whose grace is over, with no node that could carry it out."""
+    return [pod for pod in pods if is_dead(pod, lost, now)]
+
+
 def is_dead(pod: PodRow, lost: Collection[str], now: float) -> bool:
     """Deletion was asked for, its grace is over, and its node is not there to carry it out."""
     return pod.is_deleting and pod.node in lost and pod.deletes_at is not None and pod.deletes_at <= now
 
 
-def _look_again(leaving: Sequence[PodRow], lost: Collection[str], now: float, until: float) -> float:
+def look_again(leaving: Iterable[PodRow], lost: Collection[str], now: float, until: float = NEVER) -> float:
     """When a back-off ends, or the grace of a pod whose node will not say that it is gone."""
     ends = [pod.deletes_at for pod in leaving if pod.is_deleting and pod.node in lost and pod.deletes_at is not None]
     return min([until, *(each for each in ends if each > now)])

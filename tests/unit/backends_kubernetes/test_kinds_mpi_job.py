@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from sterna.backends.kubernetes.apiserver import MPI_JOBS
 from sterna.backends.kubernetes.jobs import Carrier
 from sterna.backends.kubernetes.kinds import is_ours, mpi_scale, mpi_start, mpi_suspend, translated_v1
+from sterna.backends.kubernetes.kinds.mpi_v1 import remarks_on
 from sterna.errors import UserError
 from tests.unit.backends_kubernetes.kind_builders import group, job_object, mpi_job, old_manifest, submitted
 
@@ -111,6 +113,48 @@ def test_a_unique_name_keeps_the_category() -> None:
     env = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["env"]
     assert [each["value"] for each in env if each["name"] == "JOB_NAME"] == ["keras-20240501-120000"]
     assert submitted(job).spec.category == "tensorflow2-keras-mnist-elastic"
+
+
+def test_a_job_of_the_present_operator_keeps_all_that_it_says() -> None:
+    """Only the lines by which a job becomes Sterna's are added."""
+    job = mpi_job({"JOB_NAME": "mine"}, scheduler="", runPolicy={"backoffLimit": 2})
+    job["spec"] |= {"launcherCreationPolicy": "WaitForWorkersReady", "runLauncherAsWorker": False}
+    job["spec"]["mpiReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
+    expected = copy.deepcopy(job)
+    expected["spec"]["runPolicy"]["suspend"] = True
+    expected["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"] = "sterna"
+    assert translated_v1(job)["spec"] == expected["spec"]
+
+
+def a_vodas_worker(selector: dict[str, str], limits: dict[str, Any]) -> dict[str, Any]:
+    job = old_manifest("voda-mpijob.yaml")
+    spec = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    spec["nodeSelector"], spec["containers"][0]["resources"] = selector, {"limits": limits}
+    return job
+
+
+TYPE = {"vodascheduler/accelerator": "rtx-2080ti"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "limits", "expected", "remark"),
+    [
+        pytest.param(TYPE, {}, {"nvidia.com/gpu": 1}, "each of them gets one (nvidia.com/gpu: 1)", id="VODA-66"),
+        pytest.param(TYPE, {"cpu": 2}, {"cpu": 2, "nvidia.com/gpu": 1}, "each of them gets one", id="CPUs only"),
+        pytest.param(TYPE, {"nvidia.com/gpu": 2}, {"nvidia.com/gpu": 2}, "", id="two"),
+        pytest.param(TYPE, {"amd.com/gpu": 1}, {"amd.com/gpu": 1}, "", id="another make"),
+        pytest.param({}, {}, {}, "it names no type of GPU", id="VODA-10"),
+    ],
+)
+def test_a_worker_of_voda_s_has_one_gpu_of_its_type_and_what_is_made_up_is_told(
+    selector: dict[str, str], limits: dict[str, Any], expected: dict[str, Any], remark: str
+) -> None:
+    job = a_vodas_worker(selector, limits)
+    worker = translated_v1(job)["spec"]["mpiReplicaSpecs"]["Worker"]
+    assert worker["template"]["spec"]["containers"][0]["resources"]["limits"] == expected
+    assert remark in " ".join(remarks_on(job))
+    assert bool(remarks_on(job)) == bool(remark)
+    assert remarks_on({**job, "apiVersion": MPI_JOBS.api_version}) == []
 
 
 ARGUMENTS = [

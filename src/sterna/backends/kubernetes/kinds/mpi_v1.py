@@ -1,25 +1,25 @@
 """MPIJob `kubeflow.org/v1`, as Voda's users have it, translated into `v2beta1`.
 
 What differs: the run policy has a place of its own; workers are reached by ssh, so their images need an sshd;
-`discover_hosts.sh` names hosts without their slots, so Horovod must be told those. What we add: the job begins
-suspended and its workers ask for our scheduler, so that nobody runs before there is room for them; and Voda's label on
-all its pods (VODA-66).
+`discover_hosts.sh` names hosts without their slots, so Horovod must be told those. A worker of a type of GPU has one,
+also where nothing says so (VODA-66). What we add to any job: it begins suspended and its workers ask for our scheduler,
+so that nobody runs before there is room for them; and Voda's label on all its pods.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sterna.backends.kubernetes.apiserver import MPI_JOBS
 from sterna.backends.kubernetes.jobs import SCHEDULER
+from sterna.backends.kubernetes.kinds.demand import GPUS
 from sterna.backends.kubernetes.kinds.wishes import CATEGORY
 from sterna.backends.kubernetes.kinds.wording import decoded
 from sterna.errors import UserError
 
 ACCELERATOR = "vodascheduler/accelerator"
-VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1alpha2")
 _RUN_POLICY = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
 _KEPT = ("slotsPerWorker", "sshAuthMountPath", "mpiImplementation")
 _DISCOVERY = re.compile(r"--host-discovery-script[= ]\s*\S*discover_hosts\.sh")
@@ -28,30 +28,68 @@ _SLOTS = re.compile(r"--slots-per-host\b")
 _SERVER_SIDE = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
 
 
+def is_old(job: Mapping[str, Any]) -> bool:
+    """Whether it is none of the present MPI operator's."""
+    return job.get("apiVersion") != MPI_JOBS.api_version
+
+
 def translated_v1(job: Mapping[str, Any], name: str = "") -> dict[str, Any]:
     """The same job for the present MPI operator; `name`: a unique one, where the written one is a category (VODA-3,
-    VODA-4). A job that is `v2beta1` already only gets what we add."""
+    VODA-4). A job that is `v2beta1` already keeps all that it says and only gets what we add."""
     whole = decoded(dict(job), dict[str, Any], "the manifest")
     spec, metadata = _mapping(whole, "spec"), _mapping(whole, "metadata")
-    written = str(metadata.get("name", ""))
-    groups = {key.title(): _mapping(value, None) for key, value in _mapping(spec, "mpiReplicaSpecs").items()}
-    for type_ in ("Launcher", "Worker"):
-        if type_ not in groups:
-            raise UserError(f"spec.mpiReplicaSpecs.{type_} is missing; an MPIJob has a Launcher and Workers.")
-    slots = spec.get("slotsPerWorker")
-    slots = slots if isinstance(slots, int) and slots > 0 else 1
+    written, groups = str(metadata.get("name", "")), _groups(spec)
     accelerator = _selector(groups["Worker"]).get(ACCELERATOR, "")
-    launcher = _launcher(groups["Launcher"], name or written, slots)
-    worker = _worker(groups["Worker"])
-    replicas = {"Launcher": _labelled(launcher, accelerator), "Worker": _labelled(worker, accelerator)}
-    policy = {key: spec[key] for key in _RUN_POLICY if key in spec}
-    policy = {**policy, **_mapping(spec, "runPolicy"), "suspend": True}
+    if is_old(whole):
+        spec, groups = _renewed(spec, groups)
+        groups["Launcher"] = _named(groups["Launcher"], name or written)
+    elif name:
+        groups["Launcher"] = _named(groups["Launcher"], name)
+    groups["Worker"] = _waiting_for_us(groups["Worker"])
+    for type_ in ("Launcher", "Worker"):
+        groups[type_] = _labelled(groups[type_], accelerator)
+    policy = {**_mapping(spec, "runPolicy"), "suspend": True}
     return {
         "apiVersion": MPI_JOBS.api_version,
         "kind": MPI_JOBS.kind,
         "metadata": _metadata(metadata, written, name, accelerator),
-        "spec": {**{key: spec[key] for key in _KEPT if key in spec}, "runPolicy": policy, "mpiReplicaSpecs": replicas},
+        "spec": {**spec, "runPolicy": policy, "mpiReplicaSpecs": groups},
     }
+
+
+def remarks_on(job: Mapping[str, Any]) -> list[str]:
+    """What whoever wrote an old manifest should know of what becomes of it."""
+    if not is_old(job):
+        return []
+    worker = _groups(_mapping(job, "spec"))["Worker"]
+    if ACCELERATOR not in _selector(worker):
+        return [f"it names no type of GPU, so that its workers may be on any node; select one by {ACCELERATOR}."]
+    if not _has_gpu(_parts(worker)[2]):
+        return [f"its workers ask for no GPU; each of them gets one ({GPUS[0]}: 1), as Voda gives it."]
+    return []
+
+
+def _groups(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    groups = {key.title(): _mapping(value, None) for key, value in _mapping(spec, "mpiReplicaSpecs").items()}
+    for type_ in ("Launcher", "Worker"):
+        if type_ not in groups:
+            raise UserError(f"spec.mpiReplicaSpecs.{type_} is missing; an MPIJob has a Launcher and Workers.")
+    return groups
+
+
+def _renewed(
+    spec: Mapping[str, Any], groups: Mapping[str, dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What an old job says, where and how it is said now."""
+    slots = spec.get("slotsPerWorker")
+    slots = slots if isinstance(slots, int) and slots > 0 else 1
+    policy = {key: spec[key] for key in _RUN_POLICY if key in spec}
+    kept = {key: spec[key] for key in _KEPT if key in spec}
+    worker = {key: value for key, value in groups["Worker"].items() if key != "restartPolicy"}
+    if ACCELERATOR in _selector(worker):
+        worker = _with_gpu(worker)
+    renewed = {"Launcher": _told_slots(groups["Launcher"], slots), "Worker": worker}
+    return {**kept, "runPolicy": {**policy, **_mapping(spec, "runPolicy")}}, renewed
 
 
 def _metadata(metadata: Mapping[str, Any], written: str, name: str, accelerator: str) -> dict[str, Any]:
@@ -70,12 +108,17 @@ def _metadata(metadata: Mapping[str, Any], written: str, name: str, accelerator:
     }
 
 
-def _launcher(group: Mapping[str, Any], name: str, slots: int) -> dict[str, Any]:
+def _named(group: Mapping[str, Any], name: str) -> dict[str, Any]:
     """JOB_NAME is the job's name, whatever was written (VODA-5)."""
     template, spec, containers = _parts(group)
-    main = dict(containers[0]) if containers else {}
-    env = [each for each in _listed(main.get("env")) if not _is_named(each, "JOB_NAME")]
-    main["env"] = [{"name": "JOB_NAME", "value": name}, *env]
+    env = [each for each in _listed(containers[0].get("env")) if not _is_named(each, "JOB_NAME")]
+    main = {**containers[0], "env": [{"name": "JOB_NAME", "value": name}, *env]}
+    return {**group, "template": _rebuilt(template, spec, [main, *containers[1:]])}
+
+
+def _told_slots(group: Mapping[str, Any], slots: int) -> dict[str, Any]:
+    template, spec, containers = _parts(group)
+    main = dict(containers[0])
     words = [*_listed(main.get("command")), *_listed(main.get("args"))]
     text = " ".join(each for each in words if isinstance(each, str))
     if _DISCOVERY.search(text) and not _SLOTS.search(text):
@@ -99,10 +142,23 @@ def _with_slots(words: list[Any], slots: int) -> list[Any]:
     return found
 
 
-def _worker(group: Mapping[str, Any]) -> dict[str, Any]:
+def _waiting_for_us(group: Mapping[str, Any]) -> dict[str, Any]:
     template, spec, containers = _parts(group)
-    kept = {key: value for key, value in group.items() if key != "restartPolicy"}
-    return {**kept, "template": _rebuilt(template, {**spec, "schedulerName": SCHEDULER}, containers)}
+    return {**group, "template": _rebuilt(template, {**spec, "schedulerName": SCHEDULER}, containers)}
+
+
+def _with_gpu(group: dict[str, Any]) -> dict[str, Any]:
+    template, spec, containers = _parts(group)
+    if _has_gpu(containers):
+        return group
+    resources = _mapping(containers[0], "resources")
+    limits = {**_mapping(resources, "limits"), GPUS[0]: 1}
+    main = {**containers[0], "resources": {**resources, "limits": limits}}
+    return {**group, "template": _rebuilt(template, spec, [main, *containers[1:]])}
+
+
+def _has_gpu(containers: Iterable[Mapping[str, Any]]) -> bool:
+    return any(gpu in _mapping(_mapping(each, "resources"), "limits") for each in containers for gpu in GPUS)
 
 
 def _labelled(group: dict[str, Any], accelerator: str) -> dict[str, Any]:

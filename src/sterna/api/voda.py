@@ -6,7 +6,6 @@ rules; `/allocation` is its resource allocator: a decision for jobs that the cal
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,6 +25,7 @@ from sterna.errors import UserError
 from sterna.manifests.documents import Document, read_documents
 from sterna.manifests.kubeflow import MPIJob
 from sterna.manifests.loading import checked
+from sterna.manifests.naming import numbered, stamped
 from sterna.model.job import JobSpec
 from sterna.service import plan
 
@@ -76,9 +76,7 @@ def _unique(body: bytes, taken: frozenset[str]) -> JobSpec:
         what = "The GPU type is not specified: give the workers the node selector vodascheduler/accelerator."
         raise Problem(422, what)
     category = manifest.metadata.name
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    names = (f"{category}-{stamp}" + (f"-{number}" if number else "") for number in itertools.count())
-    name = next(name for name in names if name not in taken)
+    name = next(name for name in numbered(stamped(category, time.time())) if name not in taken)
     renamed = dict(documents[0].value)
     renamed["metadata"] = {**renamed["metadata"], "name": name}
     manifest, _ = checked(Document(renamed, "the request", documents[0].lines))

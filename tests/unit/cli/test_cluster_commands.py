@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,17 +83,29 @@ def test_what_only_the_server_knows_refuses_all_too(sterna: Sterna, lab: HttpKub
 
 
 def test_an_mpijob_of_voda_is_translated(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
-    """VODA-1, VODA-65, VODA-66."""
+    """VODA-1, VODA-3, VODA-65, VODA-66."""
     manifest = old_manifest("voda-mpijob.yaml")
     run = sterna("create", "-f", written(tmp_path, manifest), *LAB, "-q")
-    assert (run.code, run.out.strip()) == (0, manifest["metadata"]["name"])
+    name = run.out.strip()
+    assert (run.code, run.err) == (0, "")
+    assert re.fullmatch(rf"{manifest['metadata']['name']}-\d{{8}}-\d{{6}}", name)
     (made,) = kube_of(lab).items(MPI_JOBS)
+    assert made["metadata"]["name"] == name
     assert made["apiVersion"] == "kubeflow.org/v2beta1"
     assert made["spec"]["runPolicy"]["suspend"] is True
     assert made["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"] == "sterna"
     header, row = sterna("get", "jobs", *LAB).out.splitlines()
-    assert row.split()[:4] == [manifest["metadata"]["name"], "Waiting", "0", _accelerator(manifest)]
+    assert row.split()[:4] == [name, "Waiting", "0", _accelerator(manifest)]
     assert header.split()[3] == "SCHEDULER"
+
+
+def test_what_a_manifest_of_voda_does_not_say_is_told(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
+    """VODA-10."""
+    manifest = old_manifest("voda-mpijob.yaml")
+    del manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelector"]
+    run = sterna("create", "-f", written(tmp_path, manifest), *LAB)
+    assert run.code == 0
+    assert "it names no type of GPU, so that its workers may be on any node" in run.err
 
 
 def _accelerator(manifest: dict[str, Any]) -> str:

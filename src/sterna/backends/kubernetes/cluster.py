@@ -174,15 +174,8 @@ class KubernetesCluster:
     def create_documents(self, documents: Sequence[Document], key: str = "") -> tuple[list[JobView], list[str]]:
         """Every job of these manifests, and what was left out of them. All are tried before any is made, so that one
         that is refused refuses all; only what happens between the two can leave some made and some not."""
-        orders, notices = orders_of(documents, self._place.namespace, key)
-        for order in orders:
-            try:
-                self._asking.create(order.resource, order.namespace, order.document, is_rehearsal=True)
-            except TakenError:
-                if not (key and self._is_ours(order, key)):
-                    raise
-            except UserError as error:
-                raise type(error)(f"{order.where}: {error}") from None
+        orders, notices = orders_of(documents, self._place.namespace, key, self._clock())
+        orders = [self._rehearsed(order, key) for order in orders]
         made: list[JobView] = []
         for order in orders:
             try:
@@ -194,15 +187,33 @@ class KubernetesCluster:
                 raise type(error)(f"{str(error).removesuffix('.')}; created before that: {names}.") from None
         return made, notices
 
+    def _rehearsed(self, order: Order, key: str) -> Order:
+        """The order, under another of its names where the first is taken."""
+        try:
+            self._asking.create(order.resource, order.namespace, order.document, is_rehearsal=True)
+        except TakenError:
+            if key and self._is_ours(order, key):
+                return order
+            further = order.renamed()
+            if further is None:
+                raise
+            return self._rehearsed(further, key)
+        except UserError as error:
+            raise type(error)(f"{order.where}: {error}") from None
+        return order
+
     def _create(self, order: Order, key: str) -> ClusterJob:
         resource, namespace = order.resource, order.namespace
         type_: type[JobObject] | type[Pod] = Pod if resource == PODS else JobObject
         try:
             body = self._asking.create(resource, namespace, order.document)
             seen = msgspec.json.decode(body, type=type_)
-        except (TakenError, Retry):
+        except (TakenError, Retry) as error:
             if not (key and order.name and self._is_ours(order, key)):
-                raise
+                further = order.renamed() if isinstance(error, TakenError) else None
+                if further is None:
+                    raise
+                return self._create(further, key)  # somebody was quicker
             seen = self._asking.found(resource, type_, namespace, order.name)  # the answer was lost, the job was not
         return self._view(SeenJob(resource, seen, [seen] if isinstance(seen, Pod) else []))
 

@@ -71,6 +71,25 @@ def test_an_mpi_job_without_room_is_suspended_and_resumed_under_its_name() -> No
     assert cluster.kube.get(MPI_JOBS, "waits")["metadata"]["annotations"]["sterna.dev/phase"] == "Succeeded"
 
 
+def test_a_launcher_is_nudged_when_other_workers_can_be_found() -> None:
+    """VODA-70: its kubelet then refreshes `discover_hosts.sh`; the rest of the time nothing is written."""
+    cluster = a_cluster()
+    FakeMpiOperator(cluster.kube)
+    cluster.start()
+    cluster.kube.create(MPI_JOBS, an_mpi_job("big", 2, 6, seconds=200.0))
+    cluster.run(8.0)
+    launcher = cluster.kube.get(PODS, "big-launcher")["metadata"]
+    assert "sterna.dev/hosts" not in launcher["annotations"]
+    cluster.kube.create(MPI_JOBS, an_mpi_job("late", 4, seconds=20.0))
+    cluster.run(10.0)
+    nudged = cluster.kube.get(PODS, "big-launcher")["metadata"]
+    assert (nudged["annotations"]["sterna.dev/hosts"], nudged["uid"]) == ("0-3", launcher["uid"])
+    cluster.run(5.0)
+    assert cluster.kube.get(PODS, "big-launcher")["metadata"]["resourceVersion"] == nudged["resourceVersion"]
+    cluster.run(30.0)
+    assert cluster.kube.get(PODS, "big-launcher")["metadata"]["annotations"]["sterna.dev/hosts"] == "0-5"
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_mpi_jobs_survive_faults_and_crashes(seed: int) -> None:
     cluster, luck = a_cluster(seed, ROUGH), random.Random(seed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from sterna.backends.kubernetes.accounts import Charge
 from sterna.backends.kubernetes.apiserver import Urgency, Write
@@ -32,6 +32,18 @@ class Stage(Enum):
     """What was submitted cannot be run; another generation of it may."""
 
 
+class Hosts(NamedTuple):
+    """Workers of an MPI job that its launcher can find."""
+
+    launcher: str
+    """Its uid."""
+    told: str
+    """The numbers of those that ran when it last looked: `0-3`."""
+    seen: str
+    """Of those that run now."""
+    since: float
+
+
 class Entry:
     """A job and everything that is known of it."""
 
@@ -42,6 +54,7 @@ class Entry:
         "ending_attempt",
         "former",
         "home",
+        "hosts",
         "is_resting",
         "job",
         "key",
@@ -121,6 +134,8 @@ class Entry:
         """What KubeShare made of them."""
         self.newborn: dict[tuple[str, int], tuple[Seat, bool]] = {}
         """Seats whose pods are being made, and whether the server took them; told of together."""
+        self.hosts: Hosts | None = None
+        """What the launcher of an MPI job knows."""
         self.is_resting = False
         """It has ended, and that is told: only what must be known of it until it is deleted is left."""
         self.leaves_pods = False

@@ -33,7 +33,7 @@ def written_home(gang: Iterable[Seat]) -> str:
         where = f"{seat.node}{_AT}{seat.gpu_id}" if seat.gpu_id else seat.node
         indices.setdefault(seat.type, {}).setdefault(where, []).append(seat.index)
     texts = {
-        type_: {where: _written(numbers) for where, numbers in sorted(places.items())}
+        type_: {where: written_ranges(numbers) for where, numbers in sorted(places.items())}
         for type_, places in indices.items()
     }
     return msgspec.json.encode(texts).decode()
@@ -52,6 +52,15 @@ def read_home(text: str) -> list[Seat] | None:
     except (msgspec.MsgspecError, ValueError):
         return None
     return sorted(found)
+
+
+def written_ranges(numbers: Sequence[int]) -> str:
+    """`0-3,6`."""
+    parts = []
+    for _, group in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
+        run = [number for _, number in group]
+        parts.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}")
+    return ",".join(parts)
 
 
 def current_of(job: KubeJob) -> dict[Key, str]:
@@ -83,15 +92,6 @@ def gpu_number(name: str) -> int:
             number = number * len(_LETTERS) + _LETTERS.index(letter)
         return number
     return _GPU_IDS + int.from_bytes(name.encode()[:6], "big")
-
-
-def _written(numbers: Sequence[int]) -> str:
-    """`0-3,6`."""
-    parts = []
-    for _, group in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
-        run = [number for _, number in group]
-        parts.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}")
-    return ",".join(parts)
 
 
 def _read(text: str) -> list[int]:

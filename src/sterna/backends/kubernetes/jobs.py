@@ -35,6 +35,8 @@ MIN_WORKERS, MAX_WORKERS = f"{GROUP}/min-workers", f"{GROUP}/max-workers"
 MIGRATE_TO = f"{GROUP}/migrate-to"
 """Annotation of a job: the node that somebody wants it on, and behind it anything that tells one request from the last
 (`node-1 2024-05-01T12:00:00Z`). Looked at once."""
+HOSTS = f"{GROUP}/hosts"
+"""Annotation of the launcher of an MPI job: which workers it can find."""
 RULES = f"{GROUP}/rules"
 """Annotation of the Lease: the rules that its holder decides by, a `PolicyView` as JSON; for whoever asks why."""
 SERVING = "SERVING_POD"

@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.apiserver import PODS, Verb, Write
-from sterna.backends.kubernetes.entry import Entry, Stage, cleared
-from sterna.backends.kubernetes.jobs import MAX_WORKERS, MIN_WORKERS, PodRow, PodState, Seat
+from sterna.backends.kubernetes.entry import Entry, Hosts, Stage, cleared
+from sterna.backends.kubernetes.homes import written_ranges
+from sterna.backends.kubernetes.jobs import HOSTS, MAX_WORKERS, MIN_WORKERS, PodRow, PodState, Seat
 from sterna.backends.kubernetes.kinds.making import binding_of
 from sterna.backends.kubernetes.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
 from sterna.backends.kubernetes.lifecycle import Fate, Verdict, judge, lost_seconds, note_saved
@@ -27,6 +28,8 @@ from sterna.backends.kubernetes.timekeeping import is_whole
 from sterna.backends.kubernetes.world import World
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
+
+_NUDGE_SECONDS = 2.0
 
 
 class _Run(msgspec.Struct):
@@ -92,7 +95,7 @@ class MpiCarrier:
             self._reconciler.timers.set(entry.retry_at if entry.retry_at > now else NEVER, entry)
             return writes
         self._reconciler.drop_lost_seats(entry, now)
-        return writes + self._towards(entry, now)
+        return writes + self._towards(entry, now) + self._nudges(entry, now)
 
     def _towards(self, entry: Entry, now: float) -> list[Write]:
         state, workers = state_of(entry), self._workers(entry)
@@ -221,6 +224,36 @@ class MpiCarrier:
         body = msgspec.json.encode(binding_of(namespace, name, pod.uid, seat.node))
         tag = Bound(entry.key, pod.uid, seat.node)
         return Write(Verb.CREATE, PODS, namespace, name, body, "binding", tag=tag)
+
+    def _nudges(self, entry: Entry, now: float) -> list[Write]:
+        """A launcher sees in `discover_hosts.sh` who has come or gone when its kubelet next looks after its volumes,
+        about once a minute, or when its pod changes (VODA-70). That is done a little later, because its operator has
+        to write them down first. Nothing follows from it if it fails."""
+        pods, worker = entry.job.pods, entry.submitted.spec.worker.type
+        launcher = pods.get(("launcher", 0))
+        if launcher is None or launcher.state is not PodState.RUNNING or launcher.is_deleting:
+            entry.hosts = None
+            return []
+        running = [pod.index for pod in pods.values() if pod.type == worker and _runs(pod)]
+        seen, known = written_ranges(sorted(running)), entry.hosts
+        if known is None or known.launcher != launcher.uid:
+            known = Hosts(launcher.uid, seen, seen, now)
+        if known.seen != seen:
+            known = known._replace(seen=seen, since=now)
+        entry.hosts = known
+        if known.told == seen:
+            return []
+        if now < known.since + _NUDGE_SECONDS:
+            self._reconciler.timers.set(known.since + _NUDGE_SECONDS, entry)
+            return []
+        entry.hosts = known._replace(told=seen)
+        namespace, _, name = launcher.key.partition("/")
+        body = msgspec.json.encode({"metadata": {"uid": launcher.uid, "annotations": {HOSTS: seen}}})
+        return [Write(Verb.MERGE, PODS, namespace, name, body)]
+
+
+def _runs(pod: PodRow) -> bool:
+    return pod.state is PodState.RUNNING and not pod.is_deleting
 
 
 def _waits(pod: PodRow) -> bool:

@@ -86,7 +86,9 @@ USES: tuple[Use, ...] = (
     Use(_OPERATOR, NODES, "", READ, "room, labels, taints and health of nodes"),
     Use(_OPERATOR, PODS, "", READ, "what runs where, everybody's, because everybody's takes room"),
     Use(_OPERATOR, PODS, "", ("create", "delete"), "replicas of jobs are started, stopped and moved"),
-    Use(_OPERATOR, PODS, "", ("patch",), "what is remembered of a pod that is a job itself"),
+    Use(
+        _OPERATOR, PODS, "", ("patch",), "what is remembered of a pod that is a job itself; which hosts launchers have"
+    ),
     Use(_OPERATOR, PODS, "", ("get",), "the whole of a pod that is a job itself, to make it anew elsewhere"),
     Use(_OPERATOR, CONFIG_MAPS, "", READ, "pods that were on their way when another replica ended"),
     Use(_OPERATOR, CONFIG_MAPS, "", ("create", "patch", "delete"), "such a pod, written down before it is deleted"),

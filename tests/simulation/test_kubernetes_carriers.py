@@ -90,6 +90,48 @@ def test_a_launcher_is_nudged_when_other_workers_can_be_found() -> None:
     assert cluster.kube.get(PODS, "big-launcher")["metadata"]["annotations"]["sterna.dev/hosts"] == "0-5"
 
 
+def test_a_deleted_mpi_job_leaves_its_devices_to_the_others() -> None:
+    """VODA-16, VODA-17: one that waits is not missed by anybody."""
+    cluster = a_cluster(nodes=1)
+    FakeMpiOperator(cluster.kube)
+    cluster.start()
+    for name in ("first", "second", "third"):
+        cluster.kube.create(MPI_JOBS, an_mpi_job(name, 2, 4, seconds=500.0))
+        cluster.run(6.0)
+    assert [len(workers_of(cluster, name)) for name in ("first", "second", "third")] == [2, 2, 0]
+    before = workers_of(cluster, "second")
+    _delete(cluster, "third")
+    cluster.run(6.0)
+    assert workers_of(cluster, "second") == before
+    _delete(cluster, "first")
+    cluster.run(10.0)
+    assert len(workers_of(cluster, "second")) == 4
+
+
+def _delete(cluster: Cluster, job: str) -> None:
+    """With its pods, as the garbage collector of Kubernetes does it."""
+    cluster.kube.delete(MPI_JOBS, job)
+    for pod in cluster.pods(job):
+        cluster.kube.delete(PODS, pod["metadata"]["name"])
+
+
+def test_an_mpi_job_that_is_done_stays_as_it_is_until_it_is_deleted() -> None:
+    """VODA-72, VODA-74, VODA-75: what its operator says again changes nothing."""
+    cluster = a_cluster()
+    FakeMpiOperator(cluster.kube)
+    cluster.start()
+    cluster.kube.create(MPI_JOBS, an_mpi_job("done", 2, seconds=5.0))
+    cluster.run(20.0)
+    done = cluster.kube.get(MPI_JOBS, "done")
+    assert _phase(done) == "Succeeded"
+    again = [{**each, "message": "again"} for each in done["status"]["conditions"]]
+    cluster.kube.patch(MPI_JOBS, "done", {"status": {"conditions": again}}, "status")
+    cluster.run(20.0)
+    later = cluster.kube.get(MPI_JOBS, "done")
+    assert later["metadata"]["annotations"] == done["metadata"]["annotations"]
+    assert later["spec"] == done["spec"]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_mpi_jobs_survive_faults_and_crashes(seed: int) -> None:
     cluster, luck = a_cluster(seed, ROUGH), random.Random(seed)

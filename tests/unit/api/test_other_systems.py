@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from tests.fakes.serving import MANIFEST, Served
 from tests.unit.manifests.texts import MPI_JOB
@@ -13,6 +14,7 @@ SMALL = MPI_JOB.replace("nvidia.com/gpu: 1", "cpu: 1")
 
 
 def test_voda_creates_a_job_under_a_name_of_its_own(api: Served) -> None:
+    """VODA-1, VODA-3 to 5."""
     first, second = (api.ask("POST", "/training", SMALL) for _ in range(2))
     lines = first.text.splitlines()
     name = lines[0].removeprefix("Training job created: ")
@@ -25,6 +27,12 @@ def test_voda_creates_a_job_under_a_name_of_its_own(api: Served) -> None:
     assert len(api.cluster.specs) == 2
 
 
+def test_voda_s_manifests_may_be_json(api: Served) -> None:
+    """VODA-2."""
+    reply = api.ask("POST", "/training", json.dumps(yaml.safe_load(SMALL)))
+    assert (reply.status, len(api.cluster.specs)) == (200, 1)
+
+
 @pytest.mark.parametrize(
     ("body", "status", "sentence"),
     [
@@ -35,6 +43,7 @@ def test_voda_creates_a_job_under_a_name_of_its_own(api: Served) -> None:
     ],
 )
 def test_voda_s_mistakes_have_real_status_codes(api: Served, body: str, status: int, sentence: str) -> None:
+    """VODA-9, VODA-10, VODA-12: nothing is stored."""
     reply = api.ask("POST", "/training", body)
     assert reply.status == status
     assert sentence in reply.detail
@@ -42,6 +51,7 @@ def test_voda_s_mistakes_have_real_status_codes(api: Served, body: str, status: 
 
 
 def test_voda_s_table_has_its_columns_and_widths(api: Served) -> None:
+    """VODA-21, VODA-22."""
     api.create("b", "a")
     api.cluster.run("a", 1, 2)
     header, first, second = api.ask("GET", "/training").text.splitlines()
@@ -54,6 +64,7 @@ def test_voda_s_table_has_its_columns_and_widths(api: Served) -> None:
 
 
 def test_voda_deletes_by_a_name_in_json(api: Served) -> None:
+    """VODA-16, VODA-19."""
     api.create("a")
     assert api.ask("DELETE", "/training", "a").status == 400
     assert api.ask("DELETE", "/training", '"nope"').status == 404
@@ -61,6 +72,7 @@ def test_voda_deletes_by_a_name_in_json(api: Served) -> None:
 
 
 def test_voda_s_algorithm_and_rate_limit_are_checked(api: Served) -> None:
+    """VODA-25, VODA-62."""
     assert api.ask("PUT", "/algorithm", '"srjf"').text == "Scheduler: local\nScheduling Algorithm: srjf\n"
     assert api.ask("PUT", "/algorithm", '"typo"').status == 422
     assert api.ask("PUT", "/algorithm", "typo").status == 400

@@ -75,6 +75,7 @@ def test_one_bad_manifest_refuses_all(sterna: Sterna, lab: HttpKube, tmp_path: P
 
 
 def test_what_only_the_server_knows_refuses_all_too(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
+    """VODA-15."""
     kube_of(lab).training_job("b")
     run = sterna("create", "-f", written(tmp_path, training_job("a"), training_job("b")), *LAB)
     expected = "A TrainingJob named 'b' exists already in the namespace 'default'; choose another name."

@@ -33,7 +33,7 @@ from sterna.backends.kubernetes.lifecycle import (
     leftovers,
     note_saved,
 )
-from sterna.backends.kubernetes.replicas import Need, Steps, changes_in_place, dead_among, look_again, need_of, steps
+from sterna.backends.kubernetes.replicas import Need, Steps, changes_in_place, is_dead, look_again, need_of, steps
 from sterna.backends.kubernetes.resizing import resizes
 from sterna.backends.kubernetes.services import ServiceRow, leftover_services, service_steps
 from sterna.backends.kubernetes.tags import CreatedPod, CreatedService, DeletedJob, DeletedPod, DeletedService
@@ -241,7 +241,7 @@ class Reconciler:
         """Ask pods to go, and delete at once those of the job whose end nobody will confirm."""
         lost, pods = self._dead_nodes(entry), entry.job.pods.values()
         self.timers.set(look_again(pods, lost, now), entry)
-        return self._deletions(entry, going, dead_among(pods, lost, now), now)
+        return self._deletions(entry, going, [pod for pod in pods if is_dead(pod, lost, now)], now)
 
     def _dead_nodes(self, entry: Entry) -> set[str]:
         nodes = {pod.node for pod in entry.job.pods.values()}  # of hundreds of pods only a few dozen

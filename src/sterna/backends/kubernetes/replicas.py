@@ -232,7 +232,7 @@ def steps(
     return Steps(
         create,
         _asked_to_go(leaving),
-        dead_among(leaving, lost, now),
+        [pod for pod in leaving if is_dead(pod, lost, now)],
         waits_for,
         attempt,
         look_again(leaving, lost, now, job.memory.not_before if missing and is_held_back else NEVER),
@@ -299,11 +299,6 @@ def _asked_to_go(leaving: Sequence[PodRow]) -> list[PodRow]:
     """Those not asked yet, servers only when whom they serve has ended."""
     is_served = any(pod.type not in SERVING_TYPES and not pod.is_terminated for pod in leaving)
     return [pod for pod in leaving if not pod.is_deleting and not (is_served and pod.type in SERVING_TYPES)]
-
-
-def dead_among(pods: Iterable[PodRow], lost: Collection[str], now: float) -> list[PodRow]:
-    """Those whose deletion was asked for and whose grace is over, with no node that could carry it out."""
-    return [pod for pod in pods if is_dead(pod, lost, now)]
 
 
 def is_dead(pod: PodRow, lost: Collection[str], now: float) -> bool:

@@ -71,6 +71,21 @@ def test_an_mpi_job_without_room_is_suspended_and_resumed_under_its_name() -> No
     assert cluster.kube.get(MPI_JOBS, "waits")["metadata"]["annotations"]["sterna.dev/phase"] == "Succeeded"
 
 
+def test_an_mpi_job_whose_start_was_not_answered_is_known_to_have_started() -> None:
+    """VODA-66: what the watch shows of it counts, also while an answer is waited for."""
+    cluster = a_cluster(faults=Faults(lost_after=1.0))
+    FakeMpiOperator(cluster.kube)
+    cluster.start()
+    job = an_mpi_job("quiet", 2, seconds=5.0)
+    job["spec"]["runPolicy"]["suspend"] = True
+    cluster.kube.create(MPI_JOBS, job)
+    cluster.run(3.0)
+    assert cluster.kube.get(MPI_JOBS, "quiet")["spec"]["runPolicy"]["suspend"] is False
+    cluster.kube.heal()
+    cluster.run(40.0)
+    assert _phase(cluster.kube.get(MPI_JOBS, "quiet")) == "Succeeded"
+
+
 def test_a_launcher_is_nudged_when_other_workers_can_be_found() -> None:
     """VODA-70: its kubelet then refreshes `discover_hosts.sh`; the rest of the time nothing is written."""
     cluster = a_cluster()

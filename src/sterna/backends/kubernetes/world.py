@@ -269,8 +269,7 @@ class World:
         if not entry.telling.under_way or entry.submitted.carrier is Carrier.MPI:
             entry.job.status = entry.seen_status
         if entry.submitted.carrier is Carrier.MPI:
-            if not entry.under_way:
-                entry.raw_spec = bytes(seen.spec)
+            entry.raw_spec = bytes(seen.spec)
             self.attention.dirty.add(entry.key)
 
     def _enter(self, seen: JobObject | Pod, resource: Resource) -> None:
@@ -353,9 +352,11 @@ class World:
         """What the server answered to a change of the object itself."""
         if entry.submitted.carrier is Carrier.MPI:
             try:
-                entry.raw_spec = bytes(msgspec.json.decode(body, type=JobObject).spec)
+                seen = msgspec.json.decode(body, type=JobObject)
             except (msgspec.DecodeError, msgspec.ValidationError):
                 return
+            if seen.metadata.version >= entry.job.version:
+                entry.raw_spec = bytes(seen.spec)
 
     def _learn(self, entry: Entry) -> None:
         """What whoever acts has written down."""

@@ -58,6 +58,13 @@ def test_it_is_scaled_in_place_when_others_come(cluster: Operated, job: Object) 
     cluster.until_running("rigid", 2)
     cluster.until(lambda: workers(cluster) == ["keras-worker-0", "keras-worker-1"], "two workers")
     assert cluster.api.get(f"{PODS}/keras-worker-0")["metadata"]["uid"] == uid
+    cluster.until(lambda: hosts(cluster) == ["0-1"], "a launcher that is told")
+
+
+def hosts(cluster: Operated) -> list[str]:
+    """What makes a launcher's kubelet refresh its list of hosts."""
+    launchers = [pod for pod in cluster.pods() if "launcher" in pod["metadata"]["name"]]
+    return [pod["metadata"].get("annotations", {}).get("sterna.dev/hosts", "") for pod in launchers]
 
 
 def test_it_waits_suspended_where_there_is_no_room(cluster: Operated) -> None:

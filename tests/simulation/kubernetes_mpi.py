@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from sterna.backends.kubernetes.apiserver import MPI_JOBS, PODS, Resource
+from sterna.backends.kubernetes.apiserver import MPI_JOBS, NODES, PODS, Resource
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_rules import stamp
@@ -38,7 +38,7 @@ class FakeMpiOperator:
 
     def _look(self, name: str) -> None:
         job = self._kube.find(MPI_JOBS, name)
-        if job is None or (job.get("status") or {}).get("completionTime"):
+        if job is None:
             return
         pods = {
             pod["metadata"]["name"]: pod
@@ -47,6 +47,10 @@ class FakeMpiOperator:
         }
         wanted = [f"{name}-worker-{index}" for index in range(job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"])]
         launcher = f"{name}-launcher"
+        if (job.get("status") or {}).get("completionTime"):
+            if job["spec"].get("runPolicy", {}).get("cleanPodPolicy", "None") != "None":
+                self._clean_up(job, [pods[each] for each in wanted if each in pods])
+            return
         if job["spec"].get("runPolicy", {}).get("suspend", False):
             self._clean_up(job, [pods[each] for each in (*wanted, launcher) if each in pods])
             return
@@ -62,7 +66,7 @@ class FakeMpiOperator:
         if are_up and launcher not in pods:
             self._make(job, "launcher", 0, launcher)
         if launcher in pods and pods[launcher]["status"]["phase"] == "Succeeded":
-            self._finish(job, workers)
+            self._finish(job)
 
     def _clean_up(self, job: Object, pods: list[Object]) -> None:
         """Under the policy `Running` those that have ended stay."""
@@ -100,16 +104,17 @@ class FakeMpiOperator:
             owner = {"apiVersion": MPI_JOBS.api_version, "kind": "MPIJob", "name": job["metadata"]["name"]}
             meta["ownerReferences"] = [{**owner, "uid": job["metadata"]["uid"], "controller": True}]
         else:
-            spec["nodeName"] = "node-0"  # the default scheduler's choice
+            open_nodes = [
+                node["metadata"]["name"] for node in self._kube.items(NODES) if not node["spec"].get("taints")
+            ]
+            spec["nodeName"] = min(open_nodes, default="")  # the default scheduler's choice
         with suppress(Refused):  # the one before it is not gone yet
             self._kube.create(PODS, {"metadata": meta, "spec": spec})
 
-    def _finish(self, job: Object, workers: list[Object]) -> None:
+    def _finish(self, job: Object) -> None:
         done = [{"type": "Succeeded", "status": "True", "reason": "MPIJobSucceeded", "message": "done"}]
         status = {"conditions": done, "completionTime": stamp(self._kube.now)}
         self._kube.patch(MPI_JOBS, job["metadata"]["name"], {"status": status}, "status")
-        if job["spec"].get("runPolicy", {}).get("cleanPodPolicy", "None") != "None":
-            self._clean_up(job, workers)
 
 
 def _ends(job: Object) -> list[dict[str, Any]]:

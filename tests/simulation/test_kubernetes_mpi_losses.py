@@ -191,6 +191,17 @@ def test_workers_that_had_ended_are_not_taken_for_those_of_the_next_life() -> No
     assert list(scene.workers) == [0, 1, 2, 3]
 
 
+def test_a_worker_that_was_to_leave_when_its_job_ended_leaves() -> None:
+    """VODA-72: its operator cleans up only those that were to stay."""
+    scene = Scene(an_mpi_job("elastic", 1, 4, seconds=12.0))
+    done = [{"type": "Succeeded", "status": "True", "reason": "MPIJobSucceeded", "message": "done"}]
+    status = {"conditions": done, "completionTime": "2025-06-15T15:20:53Z"}
+    scene.kube.patch(MPI_JOBS, "elastic", {"status": status}, "status")
+    scene.kube.patch(MPI_JOBS, "elastic", {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 2}}}})
+    scene.cluster.run(10.0)
+    assert (scene.phase, scene.workers) == ("Succeeded", {})
+
+
 # Moves.
 
 
@@ -236,9 +247,9 @@ def test_mpi_jobs_survive_lost_nodes_evictions_faults_and_crashes(seed: int) -> 
         job = an_mpi_job(f"job-{number}", least, least + luck.randrange(4), luck.uniform(5.0, 30.0))
         cluster.kube.create(MPI_JOBS, job)
         cluster.run(luck.uniform(0.0, 8.0))
-        _mischief(cluster, luck, [f"node-{each}" for each in range(1, 4)])
+        _mischief(cluster, luck, [f"node-{each}" for each in range(4)])
     cluster.kube.heal()
-    for number in range(1, 4):
+    for number in range(4):
         cluster.heal(f"node-{number}")
     cluster.run(900.0)
     phases = {job["metadata"]["name"]: job["metadata"]["annotations"] for job in cluster.kube.items(MPI_JOBS)}
@@ -248,7 +259,7 @@ def test_mpi_jobs_survive_lost_nodes_evictions_faults_and_crashes(seed: int) -> 
 
 
 def _mischief(cluster: Cluster, luck: random.Random, nodes: Sequence[str]) -> None:
-    """A node goes or comes back, a worker is evicted, or the operator dies. The launchers' node stays."""
+    """A node goes or comes back, a worker is evicted, or the operator dies."""
     what, node = luck.randrange(4), luck.choice(nodes)
     if what == 0:
         cluster.lose(node, evicts=True)

@@ -74,7 +74,7 @@ class MpiCarrier:
         if entry.stage is Stage.INVALID:
             self._reconciler.refuse(entry, now)
         if entry.stage is not Stage.ACTIVE or entry.job.is_deleting:
-            return []
+            return self._let_go(entry, now)
         memory = entry.job.memory
         for pod in entry.job.pods.values():
             if pod.is_terminated and pod.message:
@@ -87,7 +87,7 @@ class MpiCarrier:
         elif is_whole(entry):
             cleared(entry)
         if entry.stage is not Stage.ACTIVE:
-            return []
+            return self._let_go(entry, now)
         if verdict.fate is Fate.RESTART:
             self._reconciler.unseat(entry, now)
         writes = self._reconciler.clear_away(entry, self._useless(entry, verdict), now)
@@ -96,6 +96,14 @@ class MpiCarrier:
             return writes
         self._reconciler.drop_lost_seats(entry, now)
         return writes + self._towards(entry, now) + self._nudges(entry, now)
+
+    def _let_go(self, entry: Entry, now: float) -> list[Write]:
+        """When a job has ended, its operator sees to those that were to stay; one that was to leave just then would
+        keep its device."""
+        if entry.stage is not Stage.ENDED or entry.is_resting:
+            return []
+        count = state_of(entry).workers
+        return self._reconciler.clear_away(entry, [pod for pod in self._present(entry) if pod.index >= count], now)
 
     def _towards(self, entry: Entry, now: float) -> list[Write]:
         state, workers = state_of(entry), self._workers(entry)
@@ -170,14 +178,20 @@ class MpiCarrier:
 
     def _useless(self, entry: Entry, verdict: Verdict) -> list[PodRow]:
         """Workers that have the name of one to come, and will not run again."""
-        state, worker = state_of(entry), entry.submitted.spec.worker.type
+        state = state_of(entry)
         is_over = state.is_suspended or verdict.fate is Fate.RESTART
         return [
             pod
-            for key, pod in sorted(entry.job.pods.items())
-            if pod.type == worker and pod.uid and not pod.is_deleting
-            if key in verdict.replicas or (is_over and (pod.is_terminated or pod.index >= state.workers))
+            for pod in self._present(entry)
+            if (pod.type, pod.index) in verdict.replicas
+            or (is_over and (pod.is_terminated or pod.index >= state.workers))
         ]
+
+    def _present(self, entry: Entry) -> list[PodRow]:
+        """Workers that nobody has asked to go."""
+        worker = entry.submitted.spec.worker.type
+        pods = [pod for _, pod in sorted(entry.job.pods.items()) if pod.type == worker]
+        return [pod for pod in pods if pod.uid and not pod.is_deleting]
 
     def _moves(self, entry: Entry) -> list[Write]:
         """Workers that sit elsewhere than they shall are made anew by their operator."""

@@ -23,7 +23,7 @@ WIDTH = 110
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^<!-- file: (\S+) -->\n+```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_STERNA = "from sterna.cli.main import main; main()"
+_STERNA = "import sys; from sterna.cli.main import main; sys.exit(main())"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""What positional arguments mean, put back into `--help`: newer versions of click lose it on its way from typer."""
+"""What positional arguments mean, put back into `--help` and said once.
+
+Newer versions of click lose it on its way from typer, and list the arguments themselves where it is not lost, though
+typer has done so already.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ def explain_arguments(command: click.Command) -> None:
         explain_arguments(each)
     if command.callback is None:
         return
+    command.format_arguments = _not_again  # type: ignore[assignment,attr-defined,method-assign,unused-ignore]
     declared = inspect.signature(command.callback, eval_str=True).parameters
     for parameter in command.params:
         if (
@@ -26,3 +31,6 @@ def explain_arguments(command: click.Command) -> None:
                 each.help for each in get_args(declared[parameter.name].annotation) if isinstance(each, ArgumentInfo)
             ]
             parameter.help = next(iter(said), None)  # type: ignore[attr-defined,unused-ignore]
+
+
+def _not_again(ctx: click.Context, formatter: click.HelpFormatter) -> None: ...

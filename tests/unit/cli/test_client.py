@@ -285,10 +285,15 @@ def test_every_command_has_help_with_an_example(sterna: Sterna, name: str) -> No
         ("submit", "What every worker runs."),
         ("scale", "Its workers: 2, 1:4"),
         ("policy set", "name or name:key=value"),
+        ("replay", "A file written with --journal."),
+        ("trace info", "A trace of any known format."),
+        ("trace make", "poisson, bursty, fixed or random."),
     ],
 )
-def test_positional_arguments_are_explained_too(sterna: Sterna, name: str, says: str) -> None:
-    assert says in sterna(*name.split(), "--help").out
+def test_positional_arguments_are_explained_too_and_once(sterna: Sterna, name: str, says: str) -> None:
+    help_ = sterna(*name.split(), "--help").out
+    assert says in help_
+    assert help_.lower().count("arguments:\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [["get", "jobs"], ["submit", "--", "true"]])

@@ -6,7 +6,9 @@ from sterna.cli.options import AsJson
 
 
 def command(as_json: AsJson = False) -> None:
-    """List policies and placements, each with its parameters.
+    """List the rules of every kind, each with its parameters, and the options that take them.
+
+    Policies and placements are for simulations, plans and clusters; migrations, shares and claims for clusters only.
 
     \b
     Examples:

@@ -133,17 +133,31 @@ def _by_node(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{node}: {count}" for node, count in counts.items())
 
 
+_RUNNING = "of up, operator and policy set, not of simulate, compare and plan."
+_KINDS = {
+    "policy": (
+        "Policies",
+        "How many workers for each job: --policy of simulate, plan, replay, whatif, up and operator, --policies of "
+        "compare, POLICY of policy set.",
+    ),
+    "placement": (
+        "Placements",
+        "Which node for each worker: --placement of simulate, compare, plan, replay, whatif, up, operator and policy "
+        "set.",
+    ),
+    "migration": ("Migrations", f"Which running worker moves: --migration {_RUNNING}"),
+    "share": ("Shares", f"How a shared node's CPUs are divided: --share {_RUNNING}"),
+    "claim": ("Claims", f"Who goes first: --claim {_RUNNING}"),
+}
+"""What several rules of a kind are called, and the question that they answer, with the commands that ask it."""
+
+
 def show_rules(kinds: Mapping[str, Any]) -> None:
     out = console()
-    plurals = {
-        "policy": "Policies",
-        "placement": "Placements",
-        "migration": "Migrations",
-        "share": "Shares",
-        "claim": "Claims",
-    }
     for kind, infos in kinds.items():
-        out.print(f"{plurals.get(kind, kind)}, written name or name:key=value:key=value")
+        plural, question = _KINDS[kind]
+        out.print(f"{plural}, written name or name:key=value:key=value")
+        out.print(question, soft_wrap=True)
         for info in infos:
             aliases = f" ({', '.join(info['aliases'])})" if info["aliases"] else ""
             out.print(f"\n  {info['name']}{aliases}: {info['summary']}", soft_wrap=True)

@@ -10,6 +10,7 @@ import pytest
 
 from sterna import __version__
 from sterna.cli import main as command_line
+from sterna.engine.registry import RuleKind
 from sterna.errors import Bug
 from tests.unit.cli.conftest import Sterna
 
@@ -54,6 +55,17 @@ def test_policies_are_listed_with_their_parameters(sterna: Sterna) -> None:
     listed = sterna("policies", "--json").document
     assert len(listed["policy"]) == 9
     assert len(listed["placement"]) == 5
+
+
+@pytest.mark.parametrize("kind", RuleKind)
+def test_rules_are_listed_with_the_option_that_takes_them(sterna: Sterna, kind: RuleKind) -> None:
+    questions = [line for line in sterna("policies").out.splitlines() if f"--{kind.value} of " in line]
+    assert len(questions) == 1
+    asks, _, does_without = questions[0].partition(", not of ")
+    for command in ("simulate", "plan", "up", "operator"):
+        takes_it = f"--{kind.value} " in sterna(command, "--help").out
+        assert (f" {command}" in asks) == takes_it, command
+        assert not (takes_it and command in does_without), command
 
 
 def test_a_plan_is_told_to_people_and_to_programs(sterna: Sterna, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.engine.room import Room
-from sterna.errors import UserError, did_you_mean
+from sterna.errors import UserError, counted, did_you_mean
 from sterna.model.cluster import ANYWHERE, MILLI, Home, Nodes, Resource, Shape, Shapes
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
 from sterna.model.speedup import LINEAR, Curves, Repaired, concave
@@ -115,7 +115,9 @@ def _job(entry: _Entry) -> _Job:
     running = entry.counts("running")
     held = sum(running.values())
     if held and not low <= held <= high:
-        raise UserError(f"{entry.where}: it runs with {held} workers, outside {low} to {high}; correct either.")
+        raise UserError(
+            f"{entry.where}: it runs with {counted(held, 'worker')}, outside {low} to {high}; correct either."
+        )
     shape, ps_running = _shape(entry, running)
     curve, notice = _curve(entry)
     return _Job(

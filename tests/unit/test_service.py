@@ -256,7 +256,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"jobs": [{"name": "a", "speedup": [1, -2]}]}, "key 'speedup': found -2"),
     ({"jobs": [{"name": "a", "running": {"n2": 1}}]}, "it runs on 'n2', which is no node; choose one of: n1."),
     ({"jobs": [{"name": "a", "workers": 5, "running": {"n1": 5}}]}, "node 'n1' has too few devices"),
-    ({"jobs": [{"name": "a", "min": 2, "max": 3, "running": {"n1": 1}}]}, "it runs with 1 workers, outside 2 to 3"),
+    ({"jobs": [{"name": "a", "min": 2, "max": 3, "running": {"n1": 1}}]}, "it runs with 1 worker, outside 2 to 3"),
     ({"jobs": [{"name": "a", "running": {"n1": 4}}]}, "it runs with 4 workers, outside 1 to 1"),
     ({"jobs": [{"name": "a", "running": {"n1": -1}}]}, "key 'running', key 'n1': found -1"),
     ({"jobs": [{"name": "a", "gpus": 1.5}]}, "key 'gpus': found 1.5"),

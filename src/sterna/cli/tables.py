@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sterna.cli.output import console, counted
+from sterna.cli.output import console
+from sterna.errors import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +65,7 @@ def _facts(result: Result, has_faults: bool) -> Iterable[tuple[str, str, str]]:
         yield "stopped by lost nodes", f"{counts.failures:,}", ""
     if counts.lost_seconds:
         yield "work lost", f"{counts.lost_seconds:,.0f}", "s at one worker"
-    yield "simulated in", f"{result.wall_seconds:.2f}", f"s, {counts.rounds:,} rounds"
+    yield "simulated in", f"{result.wall_seconds:.2f}", f"s, {counted(counts.rounds, 'round')}"
 
 
 def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:

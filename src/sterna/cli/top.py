@@ -9,7 +9,7 @@ import typer
 
 from sterna.cli.client import Client, ServerUrl, State, client
 from sterna.cli.columns import identity
-from sterna.errors import UserError
+from sterna.errors import UserError, counted
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -77,7 +77,7 @@ def _drawn(seen: dict[str, Any], height: int) -> Group:
     room = max(3, height - len(seen["nodes"]) - _LAST_EVENTS - 9)
     more = f"and {len(jobs) - room} more" if len(jobs) > room else ""
     return Group(
-        Text(f"Sterna: {len(jobs)} jobs, {head}", style="bold"),
+        Text(f"Sterna: {counted(len(jobs), 'job')}, {head}", style="bold"),
         _nodes(seen["nodes"]),
         _jobs(jobs[:room]),
         Text(more),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from sterna.cli.options import AsJson, Elastic, elastic_of
-from sterna.errors import UserError, did_you_mean
+from sterna.errors import UserError, counted, did_you_mean
 
 if TYPE_CHECKING:
     from sterna.workloads.generate import Mix
@@ -192,7 +192,7 @@ def _count(word: str) -> int:
 
 def _deliver(trace: Trace, output: str | None, as_json: bool) -> None:
     from sterna.cli.files import output_file
-    from sterna.cli.output import counted, show_json
+    from sterna.cli.output import show_json
     from sterna.experiments.trace_facts import trace_facts, trace_rows
     from sterna.workloads.native import write_native
 

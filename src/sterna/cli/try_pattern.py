@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sterna.cli.options import AsJson
-from sterna.errors import UserError
+from sterna.errors import UserError, counted
 
 Log = Annotated[
     str,
@@ -48,7 +48,7 @@ def command(log: Log, patterns: Patterns = None, as_json: AsJson = False) -> Non
 def _show(found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
-    from sterna.cli.output import console, counted
+    from sterna.cli.output import console
 
     out = console()
     by = ", ".join(f"{name}: {count:,}" for name, count in found["patterns"].items())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sterna.cli.options import AsJson, PolicyOption
+from sterna.errors import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,8 +77,8 @@ def _show_rerun(out: Console, answer: Mapping[str, Any]) -> None:
         )
     out.print(table)
     out.print(
-        f"{runs['jobs']:,} jobs, times in seconds. rebuilt: the recorded rules, simulated from what the journal holds. "
-        "ratio: mean completion time over that of rebuilt; below 1 is better."
+        f"{counted(runs['jobs'], 'job')}, times in seconds. rebuilt: the recorded rules, simulated from what the "
+        "journal holds. ratio: mean completion time over that of rebuilt; below 1 is better."
     )
 
 

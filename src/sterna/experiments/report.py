@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from sterna.errors import counted
 from sterna.experiments import figures
 from sterna.experiments.comparison import Comparison
 from sterna.experiments.result import Result
@@ -80,9 +81,12 @@ def comparison_page(comparison: Comparison, scenario: Scenario, command: str) ->
 
 def _facts(scenario: Scenario, command: str, results: Sequence[Result]) -> list[str]:
     trace = scenario.trace
-    facts = [f"{len(trace):,} jobs of {_escaped(trace.source)} ({_escaped(trace.kind)}); {_escaped(scenario.cluster)}."]
+    jobs = counted(len(trace), "job")
+    facts = [f"{jobs} of {_escaped(trace.source)} ({_escaped(trace.kind)}); {_escaped(scenario.cluster)}."]
     if results[0].unschedulable:
-        facts.append(f"{len(results[0].unschedulable):,} jobs fit on no set of nodes and were left out.")
+        left_out = len(results[0].unschedulable)
+        fits, was = ("fits", "was") if left_out == 1 else ("fit", "were")
+        facts.append(f"{counted(left_out, 'job')} {fits} on no set of nodes and {was} left out.")
     if command:
         facts.append(f"Made by <code>{_escaped(command)}</code>")
     return facts + [_escaped(notice) for notice in results[0].notices]

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from sterna.control.journal import Round, read_opening, read_round, read_rounds
-from sterna.errors import UserError, did_you_mean
+from sterna.errors import UserError, counted, did_you_mean
 from sterna.model.plan import Action, Kind
 from sterna.model.snapshot import JobKey, Snapshot
 from sterna.story.counterfactual import changes_that_start
 from sterna.story.rounds import Progress, rounds_of
-from sterna.story.words import by_node, counted, duration, places, workers_on
+from sterna.story.words import by_node, duration, places, workers_on
 from sterna.wiring import make_rules
 
 Document = dict[str, Any]
@@ -111,7 +111,7 @@ def _unheard(journal: str | Path, story: _Story) -> UserError:
             )
     hint = did_you_mean(story.job, names)
     if len(names) > _MOST_NAMES and not hint.startswith("did"):
-        hint = f"it tells of {len(names):,} jobs, such as {', '.join(sorted(names)[:3])}."
+        hint = f"it tells of {counted(len(names), 'job')}, such as {', '.join(sorted(names)[:3])}."
     return UserError(f"'{journal}' tells of no job '{story.job}': {hint}")
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from sterna.engine.decide import Rules
+from sterna.engine.guarded import Guarded
 from sterna.engine.partition import TYPE_LABELS, types_in
 from sterna.engine.registry import (
     Claim,
@@ -26,14 +27,12 @@ from sterna.engine.registry import (
     RuleInfo,
     RuleKind,
     Share,
-    Target,
     known,
     make_rule,
 )
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import MILLI, Nodes
 from sterna.model.growth import GrowthRule
-from sterna.model.snapshot import Snapshot
 from sterna.settings import placement_for
 
 _PACKAGES = {
@@ -69,36 +68,12 @@ def rules_of(kind: RuleKind) -> list[RuleInfo]:
 
 def make_policy(spec: str) -> Policy:
     discover()
-    name = _loaded(spec)
-    made: Policy = make_rule(RuleKind.POLICY, name)
-    return made if name == spec else Guarded(made, spec)
-
-
-class Guarded:
-    """A user's own policy: what goes wrong in it is said to be its own, with the line."""
-
-    def __init__(self, policy: Policy, spec: str) -> None:
-        self.policy, self._spec = policy, spec
-
-    def __call__(self, snapshot: Snapshot) -> Target:
-        try:
-            wish = self.policy(snapshot)
-            workers = np.asarray(wish.workers)
-            least, most = snapshot.jobs.minimum, snapshot.jobs.maximum
-            wrong = ((workers != 0) & ((workers < least) | (workers > most))).nonzero()[0]
-        except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            what = f"{type(error).__name__}: {error}"
-            raise UserError(
-                f"The policy '{self._spec}' failed ({what}, {where.filename}, line {where.lineno})."
-            ) from None
-        if len(wrong):
-            row = wrong.item(0)
-            raise UserError(
-                f"The policy '{self._spec}' gives {snapshot.jobs.name_of(row)} {workers[row]} workers; it must be 0 or "
-                f"from {least[row]} to {most[row]}."
-            )
-        return wish
+    name, file = _loaded(spec), _own_file(spec)
+    if file is None:
+        made: Policy = make_rule(RuleKind.POLICY, name)
+        return made
+    with _blaming(file):
+        return Guarded(make_rule(RuleKind.POLICY, name), spec, str(file))
 
 
 def make_placement(spec: str) -> Placement:
@@ -197,10 +172,9 @@ def _near(type_: str, labelled: Sequence[str]) -> str:
 def _loaded(spec: str) -> str:
     """A rule may be named by its file: `./mine.py` or `./mine.py:key=value`. The file is run, the rule found by its
     decorator."""
-    path, colon, settings = spec.partition(".py")
-    if not colon or (settings and not settings.startswith(":")):
+    file = _own_file(spec)
+    if file is None:
         return spec
-    file = Path(f"{path}.py")
     if not file.is_file():
         raise UserError(f"There is no file '{file}': give the path of a Python file that defines a rule.")
     before = {(kind, info.name) for kind in RuleKind for info in known(kind)}
@@ -212,7 +186,13 @@ def _loaded(spec: str) -> str:
     ]
     if not names:
         raise UserError(f"'{file}' defines no rule: decorate a class in it with @policy(\"name\").")
-    return names[0] + settings
+    return names[0] + spec.partition(".py")[2]
+
+
+def _own_file(spec: str) -> Path | None:
+    path, dot, settings = spec.partition(".py")
+    is_file = dot and (not settings or settings.startswith(":"))
+    return Path(f"{path}.py") if is_file else None
 
 
 def _run(file: Path, namespace: dict[str, str]) -> None:
@@ -222,11 +202,18 @@ def _run(file: Path, namespace: dict[str, str]) -> None:
     module = types.ModuleType(namespace["__name__"])
     module.__dict__.update(namespace)
     sys.modules[namespace["__name__"]] = module
-    try:
+    with _blaming(file):
         exec(compile(file.read_text(), str(file), "exec"), module.__dict__)
+
+
+@contextmanager
+def _blaming(file: Path) -> Iterator[None]:
+    """What goes wrong while a user's own rule is made is said to be of its file, even if that ends the program."""
+    try:
+        yield
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"'{file}' cannot be used as a rule: {type(error).__name__}: {error}.") from None
 
 

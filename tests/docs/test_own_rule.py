@@ -47,7 +47,8 @@ def test_the_example_of_contributing_runs_by_its_file_name(tmp_path: Path) -> No
     ("last_line", "sentence"),
     [
         pytest.param('raise ValueError("boom")', "ValueError: boom", id="it raises"),
-        pytest.param("return 5", "AttributeError", id="it answers with something else"),
+        pytest.param("return 5", "answers with int; it must be a Target.", id="it answers with something else"),
+        pytest.param("raise SystemExit(3)", "SystemExit: 3, smallest.py, line ", id="it ends the program"),
         pytest.param("return Target(target + 99)", "100 workers; it must be 0 or from", id="it gives too much"),
     ],
 )
@@ -59,4 +60,25 @@ def test_a_mistake_in_a_user_s_own_policy_is_said_to_be_theirs(tmp_path: Path, l
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "sterna.errors.UserError: The policy './smallest.py" in done.stderr
+    assert sentence in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        pytest.param("raise SystemExit(3)", "SystemExit: 3.", id="the file ends the program"),
+        pytest.param(
+            "from sterna.engine.registry import policy\nfrom dataclasses import dataclass\n\n\n"
+            '@policy("mine")\n@dataclass(frozen=True)\nclass Mine:\n    must: int\n',
+            "TypeError: ",
+            id="it cannot be made",
+        ),
+    ],
+)
+def test_a_file_that_makes_no_rule_is_named(tmp_path: Path, lines: str, sentence: str) -> None:
+    (tmp_path / "smallest.py").write_text(lines)
+    code = TRIAL.format(src=str(ROOT / "src"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "sterna.errors.UserError: 'smallest.py' cannot be used as a rule: " in done.stderr
     assert sentence in done.stderr

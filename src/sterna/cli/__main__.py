@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sterna.cli.main import main
+from sterna.cli.entry import sterna
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(sterna())

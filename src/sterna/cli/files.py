@@ -7,6 +7,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
 from sterna.errors import UserError
@@ -33,9 +34,9 @@ def output_file(path: str | None, option: str) -> Iterator[Write]:
         os.unlink(name)
         raise UserError(f"{option} {path}: this file may not be written; change its permissions or choose another.")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(handle, "wb", buffering=0) as file:
             os.fchmod(file.fileno(), _mode(target))
-            yield lambda contents: _put(file.write, contents)
+            yield lambda contents: _put(file, contents, path, option)
         os.replace(name, target)
     except BaseException:
         with suppress(OSError):
@@ -54,8 +55,14 @@ def refuse_clashes(read: Mapping[str, str | None], written: Mapping[str, str | N
             raise UserError(f"{option} {path}: this is the file of {other}, which would be lost; choose another file.")
 
 
-def _put(write: Callable[[bytes], object], contents: str | bytes) -> None:
-    write(contents.encode() if isinstance(contents, str) else contents)
+def _put(file: FileIO, contents: str | bytes, path: str, option: str) -> None:
+    """All of it, past any buffer: nothing is left over that could fail once more when the file is closed."""
+    left = memoryview(contents.encode() if isinstance(contents, str) else contents)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        raise _refusal(path, option, error) from None
 
 
 def _is_device(path: str) -> bool:
@@ -73,7 +80,7 @@ def _device(path: str, option: str) -> Write:
     def write(contents: str | bytes) -> None:
         try:
             with open(path, "ab", buffering=0) as file:
-                _put(file.write, contents)
+                _put(file, contents, path, option)
         except OSError as error:
             raise _refusal(path, option, error) from None
 

@@ -104,6 +104,7 @@ def _top(
 
 def main(arguments: Sequence[str] | None = None, run: Callable[[list[str]], int] | None = None) -> int:
     """Run one command, as `sterna` or in another way; its exit code."""
+    _open_what_is_closed()
     try:
         code = (run or _run)(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
@@ -151,8 +152,7 @@ def _explained(error: Exception) -> int:
     if isinstance(error, MemoryError):
         return _said("There is not enough memory for this; take fewer jobs (--limit) or fewer nodes.", 2)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG):
-        what = error.filename or "A file"
-        return _said(f"{what} could not be written: {error.strerror}; make room or choose another.", 2)
+        return _said(f"{_unwritten(error)} could not be written: {error.strerror}; make room or choose another.", 2)
     what = str(error) if isinstance(error, Bug) else f"{type(error).__name__}: {error}"
     what = " ".join(what.split()).rstrip(".")
     return _said(f"This is a bug of Sterna, not your fault ({what}); please report it with the command you ran.", 1)
@@ -167,6 +167,24 @@ _NEEDS_HELP: tuple[type[click.UsageError], ...] = tuple(
 def _said(sentence: str, code: int, prefix: str = "sterna: ") -> int:
     print(f"{prefix}{sentence}", file=sys.stderr)
     return code
+
+
+def _open_what_is_closed() -> None:
+    """Where the shell has closed an input or output (`>&-`), nobody reads or nothing comes, which is no error."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (open until the program ends)
+
+
+def _unwritten(error: OSError) -> str:
+    """What could not be written. An error does not name the standard output; whether it was that shows in trying."""
+    if error.filename:
+        return str(error.filename)
+    try:
+        print(flush=True)
+    except OSError:
+        return "The standard output"
+    return "A file"
 
 
 def _forget_stdout() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -139,14 +140,9 @@ class JournalWriter:
         by_type: dict[str, tuple[str, str]] | None = None,
         overwrite: bool = False,
     ) -> None:
-        try:
+        self._path = path
+        with self._telling():
             self._file: BinaryIO = Path(path).open(_mode(Path(path), overwrite))  # noqa: SIM115 (closed by __exit__)
-        except FileExistsError:
-            raise UserError(
-                f"The journal '{path}' exists already; choose another file, or add --overwrite to replace it."
-            ) from None
-        except OSError as error:
-            raise UserError(f"The journal '{path}' cannot be written: {error.strerror}; choose another file.") from None
         self._encoder = msgspec.json.Encoder()
         self._world: World | None = None
         self._worlds = 0
@@ -159,7 +155,8 @@ class JournalWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with suppress(OSError) if error is not None else self._telling():
+            self._file.close()
 
     def record(self, snapshot: Snapshot, decision: Decision, shadow: ShadowRound | None = None) -> None:
         world = _world_of(snapshot)
@@ -180,7 +177,21 @@ class JournalWriter:
         self._rounds += 1
 
     def _put(self, line: Opening | World | RoundLine) -> None:
-        self._file.write(self._encoder.encode(line) + b"\n")
+        with self._telling():
+            self._file.write(self._encoder.encode(line) + b"\n")
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except FileExistsError:
+            raise UserError(
+                f"The journal '{self._path}' exists already; choose another file, or add --overwrite to replace it."
+            ) from None
+        except OSError as error:
+            raise UserError(
+                f"The journal '{self._path}' cannot be written: {error.strerror}; choose another file."
+            ) from None
 
 
 def _mode(path: Path, overwrite: bool) -> Literal["wb", "xb"]:

@@ -58,6 +58,8 @@ OPTIONS = [
     (["--mttr", "5"], "add --mtbf"),
     (["--report", "missing/out.html"], "there is no folder 'missing'"),
     (["--report", "/proc/x.html"], "--report /proc/x.html: no new files can be made there; choose another place."),
+    (["--jobs-csv", "/dev/full"], "--jobs-csv /dev/full: this cannot be written (No space left on device)"),
+    (["--journal", "/dev/full"], "The journal '/dev/full' cannot be written: No space left on device"),
     (["--jobs-csv", "."], "this is a folder"),
     (["--report", "jobs.csv"], "--report jobs.csv: this is the file of --trace, which would be lost"),
     (["--jobs-csv", "./x", "--journal", "x"], "--journal x: this is the file of --jobs-csv"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,78 @@ def test_a_reader_who_leaves_early_is_no_error() -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+CLOSED = ["policies", "version", "--help", "trace make fixed --json"]
+STERNA = "import sys; from sterna.cli.entry import sterna; sys.exit(sterna())"
+
+
+def in_a_shell(command: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A command line, with `sterna` being the one of this source tree."""
+    program = f"{sys.executable} -W ignore -c '{STERNA}'"
+    line = command.replace("sterna", program, 1)
+    return subprocess.run(["sh", "-c", line, "sh", *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", CLOSED)
+def test_an_output_that_is_closed_is_one_that_nobody_reads(command: str) -> None:
+    done = in_a_shell(f"sterna {command} >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nothing_comes_from_an_input_that_is_closed() -> None:
+    done = in_a_shell("sterna plan -f - --policy fifo <&-")
+    assert done.returncode == 2
+    assert done.stderr == "sterna: -: found nothing, expected a description with nodes and jobs.\n"
+
+
+def test_a_complaint_that_nobody_reads_is_not_put_into_the_output() -> None:
+    done = in_a_shell("sterna plan -f missing.yaml --policy fifo 2>&-")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_an_output_that_takes_no_more_is_named() -> None:
+    done = in_a_shell("sterna policies > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr.startswith("sterna: The standard output could not be written: No space left on device; ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("sterna trace make fixed --jobs 500 -o $1/made.csv", "-o {0}/made.csv: this cannot be written (File too"),
+        (
+            "sterna simulate --trace $2 --nodes 2x8 --policy fifo --journal $1/run.jsonl",
+            "The journal '{0}/run.jsonl' cannot be written: File too large",
+        ),
+    ],
+)
+def test_a_file_that_takes_no_more_is_named(trace: Path, tmp_path: Path, command: str, sentence: str) -> None:
+    done = in_a_shell(f"ulimit -f 1; {command}", tmp_path, trace)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"sterna: {sentence.format(tmp_path)}")
+    assert done.stderr.count("\n") == 1
+
+
+IMPATIENT = """
+import sys
+from importlib import import_module
+
+class Impatient:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Impatient())
+module, _, function = sys.argv[1].partition(":")
+sys.exit(getattr(import_module(module), function)())
+"""
+
+
+@pytest.mark.parametrize("program", ["sterna", "kubectl-sterna"])
+def test_a_program_that_is_interrupted_while_it_is_loaded_ends_without_a_word(program: str) -> None:
+    project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())
+    start = project["project"]["scripts"][program]
+    done = subprocess.run([sys.executable, "-c", IMPATIENT, start], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Annotated
 
 import typer
@@ -26,12 +25,12 @@ def command(file: File, quiet: Quiet = False, state: State = None, server: Serve
       sterna create -f job.yaml --context lab -n team-a
       cat *.yaml | sterna create -f -
     """
+    from sterna.cli.documents import read_source
     from sterna.cli.submit import new_key, show_created
     from sterna.cli.where import chosen
     from sterna.errors import UserError
-    from sterna.workloads.text import read_text
 
-    text = sys.stdin.read() if file == "-" else read_text(file, "a YAML or JSON file")
+    text = read_source(file)
     cwd = os.getcwd() if server is None else ""
     source = "stdin" if file == "-" else file
     try:

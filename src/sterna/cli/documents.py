@@ -7,17 +7,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from sterna.errors import UserError
-from sterna.workloads.text import read_text
+from sterna.workloads.text import DOCUMENT_BYTES, read_text, text_in
 
 _WANTED = "expected a description with nodes and jobs"
+_KIND = "a YAML or JSON file"
+
+
+def read_source(path: str) -> str:
+    """The text of a file, or of stdin for `-`."""
+    if path == "-":
+        return text_in(sys.stdin.buffer, path, _KIND, DOCUMENT_BYTES)
+    return read_text(path, _KIND, DOCUMENT_BYTES)
 
 
 def read_document(path: str) -> Mapping[str, Any]:
     """The mapping in a file, or in stdin for `-`."""
     from sterna.manifests.documents import read_documents
 
-    text = sys.stdin.read() if path == "-" else read_text(path, "a YAML or JSON file")
-    first, *others = read_documents(text, path, _WANTED)
+    first, *others = read_documents(read_source(path), path, _WANTED)
     if others:
         raise UserError(f"{others[0].where(())}: a second document begins here, {_WANTED}; put all into one.")
     if not isinstance(first.value, Mapping):

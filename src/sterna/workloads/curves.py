@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sterna.errors import UserError
 from sterna.workloads.profiles import model_key
-from sterna.workloads.text import read_text
+from sterna.workloads.text import DOCUMENT_BYTES, read_text
 
 _LARGEST = 1e12
 """And its inverse the smallest, so that the ratio of two of them is a number, too."""
@@ -39,7 +39,7 @@ def load_speedups(path: str | Path) -> dict[str, tuple[float, ...]]:
 def _parsed(path: str | Path) -> object:
     import yaml  # costs more to import than the commands that do without it have in all
 
-    text = read_text(path, "a YAML file")
+    text = read_text(path, "a YAML file", DOCUMENT_BYTES)
     try:
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:

@@ -180,6 +180,12 @@ def test_nothing_comes_from_an_input_that_is_closed() -> None:
     assert done.stderr == "sterna: -: found nothing, expected a description with nodes and jobs.\n"
 
 
+def test_an_input_without_an_end_is_refused() -> None:
+    done = in_a_shell("yes 'a: 1' | sterna plan -f - --policy fifo")
+    assert done.returncode == 2
+    assert done.stderr == "sterna: -: this holds more than 64 MiB, which is not read; give a smaller file.\n"
+
+
 def test_a_complaint_that_nobody_reads_is_not_put_into_the_output() -> None:
     done = in_a_shell("sterna plan -f missing.yaml --policy fifo 2>&-")
     assert (done.returncode, done.stdout) == (2, "")

@@ -50,7 +50,7 @@ from sterna.engine.decide import Rules
 from sterna.errors import SternaError, UserError
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
-from sterna.settings import placement_for
+from sterna.settings import only_counts, placement_for
 from sterna.wiring import growth_rule_of, make_rules
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ class _Telling:
 
 def make_local_rules(view: PolicyView) -> Rules:
     """Rules for real nodes: everything must be placed somewhere."""
-    if view.placement.partition(":")[0].strip() == "none":
+    if only_counts(view.placement):
         raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
     return make_rules(view.policy, view.placement, view.migration, view.share, view.claim)
 

@@ -45,7 +45,7 @@ class Described:
     notices: Sequence[str]
 
 
-def described(document: Mapping[str, object], places_nowhere: bool) -> Described:
+def described(document: Mapping[str, object], counts_only: bool) -> Described:
     top = _Entry("the description", document, _TOP_KEYS)
     now = top.number("now", 0.0)
     nodes = _nodes(top.entries("nodes", "node", _NODE_KEYS))
@@ -57,7 +57,7 @@ def described(document: Mapping[str, object], places_nowhere: bool) -> Described
     curves = [(1.0,), *dict.fromkeys(job.curve for job in jobs if job.curve)]
     homes, room = _seated(jobs, nodes)
     nodes = replace(nodes, free=room.free, shared=room.shared)
-    if places_nowhere:
+    if counts_only:
         homes = {key: Home(((ANYWHERE, home.size),)) for key, home in homes.items()}
     table = Jobs(WrittenJobs([job.name for job in jobs], _columns(jobs, shapes, curves)))
     stock = take_stock(table, nodes, shapes)

@@ -42,7 +42,7 @@ from sterna.engine.decide import Rules
 from sterna.errors import SternaError, UserError, did_you_mean
 from sterna.model.plan import Decision
 from sterna.model.snapshot import NEVER, Snapshot
-from sterna.settings import LeaseSettings, OperatorSettings, placement_for
+from sterna.settings import LeaseSettings, OperatorSettings, only_counts, placement_for
 from sterna.wiring import growth_rule_of, make_rules, rules_by_type, unknown_types
 
 _TROUBLE_SECONDS, _MOST_TROUBLE_SECONDS = 1.0, 30.0
@@ -70,7 +70,7 @@ Say = Callable[[str], None]
 def rules_of(settings: OperatorSettings) -> Rules:
     """Rules for real nodes: everything must be placed somewhere."""
     placement = settings.placement or placement_for(settings.policy)
-    if placement.partition(":")[0].strip() == "none":
+    if only_counts(placement):
         raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
     by_type = rules_by_type(settings.policy_for.split(), settings.placement)
     return make_rules(settings.policy, placement, settings.migration, settings.share, settings.claim, by_type)

@@ -20,7 +20,7 @@ from sterna.errors import UserError
 from sterna.model.cluster import ANYWHERE
 from sterna.model.plan import Action, Decision
 from sterna.model.snapshot import Snapshot
-from sterna.settings import placement_for
+from sterna.settings import only_counts, placement_for
 from sterna.wiring import make_rules, rules_by_type, rules_of, unknown_types
 
 Document = dict[str, Any]
@@ -34,8 +34,7 @@ def plan(
     by_type = rules_by_type(policy_for, placement)
     placement = placement_for(policy) if placement is None else placement
     rules = make_rules(policy, placement, by_type=by_type)
-    places_nowhere = placement.partition(":")[0] == "none"
-    cluster = described(document, places_nowhere)
+    cluster = described(document, only_counts(placement))
     unknown = unknown_types(rules, cluster.snapshot.nodes)
     if unknown:
         raise UserError(unknown[0])
@@ -49,7 +48,7 @@ def replay(journal: str | Path, number: int, policy: str | None = None, placemen
     """A recorded round decided again, with the rules that decided it then or with others, beside what was done then."""
     opening = read_opening(journal)
     policy, placement = policy or opening.policy, placement or opening.placement
-    if (placement.partition(":")[0] == "none") != (opening.placement.partition(":")[0] == "none"):
+    if only_counts(placement) != only_counts(opening.placement):
         raise UserError(
             f"'{journal}' was recorded with placement '{opening.placement}': devices that were only counted cannot be "
             f"placed, nor the other way round; leave --placement out."

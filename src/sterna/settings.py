@@ -30,6 +30,11 @@ def placement_for(policy: str) -> str:
     return _PLACEMENT_OF.get(policy.partition(":")[0].strip().lower(), DEFAULT_PLACEMENT)
 
 
+def only_counts(placement: str) -> bool:
+    """Whether this placement, written as users do, gives nobody a node: `none`, which only counts devices."""
+    return placement.partition(":")[0].strip() == "none"
+
+
 def _set(
     default: Any, words: str, metavar: str = "", *, aliases: tuple[str, ...] = (), flag: bool = True, chart: bool = True
 ) -> Any:

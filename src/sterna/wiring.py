@@ -33,7 +33,7 @@ from sterna.engine.registry import (
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import MILLI, Nodes
 from sterna.model.growth import GrowthRule
-from sterna.settings import placement_for
+from sterna.settings import only_counts, placement_for
 
 _PACKAGES = {
     RuleKind.POLICY: "sterna.policies",
@@ -128,7 +128,7 @@ def make_rules(
     )
     if not by_type:
         return rules
-    if any(each.partition(":")[0].strip() == "none" for each in (placement, *(each for _, each in by_type.values()))):
+    if any(only_counts(each) for each in (placement, *(each for _, each in by_type.values()))):
         raise UserError(
             "The placement 'none' only counts devices and cannot keep GPU types apart: leave out --policy-for, or "
             "choose a placement that finds nodes, such as stay."

@@ -14,6 +14,7 @@ from sterna.settings import (
     Settings,
     entries,
     entry,
+    only_counts,
     placement_for,
     tree_of,
 )
@@ -77,6 +78,11 @@ def test_the_lease_is_given_up_before_others_may_take_it() -> None:
 def test_a_policy_gets_the_placement_that_it_was_made_for() -> None:
     assert placement_for("dragon:patience=10") == "pack"
     assert placement_for("elastic-fifo") == DEFAULT_PLACEMENT
+
+
+@pytest.mark.parametrize(("placement", "counts"), [("none", True), (" none :x=1", True), ("stay", False), ("", False)])
+def test_a_placement_that_only_counts_is_known_however_it_is_written(placement: str, counts: bool) -> None:
+    assert only_counts(placement) == counts
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # typer reads names that click is about to drop

@@ -131,6 +131,7 @@ def scenario_of(options: ScenarioOptions) -> Scenario:
     """What the options describe; cheap checks come before the trace is read."""
     from sterna.backends.simulated.knowledge import knowledge_of
     from sterna.experiments.scenario import Scenario
+    from sterna.settings import only_counts
     from sterna.wiring import make_placement, simulated_nodes
 
     knowledge = knowledge_of(options.knowledge)
@@ -144,7 +145,7 @@ def scenario_of(options: ScenarioOptions) -> Scenario:
         )
     if options.placement is not None:
         make_placement(options.placement)
-        if options.placement.partition(":")[0] == "none" and (options.fail or options.mtbf is not None):
+        if only_counts(options.placement) and (options.fail or options.mtbf is not None):
             raise UserError(
                 "--placement none only counts devices, so no job sits on a node that fails: choose another."
             )

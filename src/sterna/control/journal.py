@@ -22,18 +22,16 @@ import numpy.typing as npt
 
 from sterna.control.extras import Told, laid_over, told_of
 from sterna.control.shadow import Forecast, ShadowRound
+from sterna.control.soundness import FLOATS, INTS, SUMS, check_line, check_room, check_world
 from sterna.errors import UserError
-from sterna.model.cluster import Home, Nodes, Resource, Shape, Shapes
+from sterna.model.cluster import Home, Nodes, Shape, Shapes
 from sterna.model.plan import NOBODY, Action, Decision, Kind, Mark
 from sterna.model.serving import ServingPod
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs
 from sterna.model.speedup import Curves
+from sterna.settings import only_counts
 
 VERSION = 1
-
-_INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape", "curve", "promotions")
-_FLOATS = ("submit", "remaining", "first_start", "waiting_since", "attained", "executed")
-_SUMS = ("free_units", "held_units", "least_units", "widest", "is_rigid", "restart_seconds")
 
 
 class Opening(msgspec.Struct, tag="journal", tag_field="line"):
@@ -238,9 +236,9 @@ def _round_of(number: int, snapshot: Snapshot, decision: Decision) -> RoundLine:
         number,
         snapshot.now,
         [jobs.name_of(row) for row in range(len(jobs))],
-        {name: getattr(jobs, name).tolist() for name in _INTS},
-        {name: [_finite(value) for value in getattr(jobs, name).tolist()] for name in _FLOATS},
-        {name: float(getattr(snapshot, name)) for name in _SUMS},
+        {name: getattr(jobs, name).tolist() for name in INTS},
+        {name: [_finite(value) for value in getattr(jobs, name).tolist()] for name in FLOATS},
+        {name: float(getattr(snapshot, name)) for name in SUMS},
         _finite(snapshot.last_action),
         snapshot.finished_service.tolist(),
         nodes.free.tolist(),
@@ -290,12 +288,14 @@ def read_opening(path: str | Path) -> Opening:
 
 def read_rounds(path: str | Path, notice: Notice | None = None) -> Iterator[Round]:
     """All rounds, one after the other."""
-    read_opening(path)
+    counts_only = only_counts(read_opening(path).placement)
     world: World | None = None
     worlds, last = 0, -1
     for number, line in _lines(Path(path), notice):
         where = f"'{path}', line {number}"
         if isinstance(line, World):
+            with _telling_damage(where, "these nodes are"):
+                check_world(line)
             world, worlds = line, worlds + 1
         elif isinstance(line, RoundLine):
             if world is None or line.world > worlds:
@@ -308,7 +308,11 @@ def read_rounds(path: str | Path, notice: Notice | None = None) -> Iterator[Roun
                     f"out of order; {_WHOLE_COPY}."
                 )
             last = line.round
-            yield _whole_round(where, line, world)
+            with _telling_damage(where, "this round is"):
+                check_line(line, world, counts_only)
+                recorded = _as_round(line, world)
+                check_room(recorded.snapshot)
+            yield recorded
         elif number > 1:
             raise UserError(f"{where}: another journal begins here; put each into a file of its own.")
 
@@ -317,39 +321,14 @@ _GZIP = b"\x1f\x8b"
 _WHOLE_COPY = "get a whole copy of the file, or write it anew with --journal"
 
 
-def _whole_round(where: str, line: RoundLine, world: World) -> Round:
+@contextmanager
+def _telling_damage(where: str, what_is: str) -> Iterator[None]:
     try:
-        _check(line, world)
-        return _as_round(line, world)
+        yield
     except KeyError as error:
-        raise UserError(f"{where}: this round is damaged ({error} is missing); {_WHOLE_COPY}.") from None
+        raise UserError(f"{where}: {what_is} damaged ({error} is missing); {_WHOLE_COPY}.") from None
     except (ValueError, TypeError, IndexError, OverflowError) as error:
-        raise UserError(f"{where}: this round is damaged ({error}); {_WHOLE_COPY}.") from None
-
-
-def _check(line: RoundLine, world: World) -> None:
-    """Refuse what would only be noticed in the middle of a decision."""
-    jobs, nodes = len(line.name), len(world.node)
-    columns: dict[str, Sequence[object]] = {**line.ints, **line.floats}
-    for name, values in columns.items():
-        if len(values) != jobs:
-            raise ValueError(f"{name} has {len(values)} entries for {jobs} jobs")
-    for name, rows in (("free", line.free), ("capacity", world.capacity)):
-        if [len(row) for row in rows] != [nodes] * len(Resource):
-            raise ValueError(f"{name} is not told for all {nodes} nodes")
-    if not nodes == len(line.is_open) == len(world.rack):
-        raise ValueError(f"{len(line.is_open)} of {nodes} nodes are told to be open or closed")
-    for name, most in (("shape", len(world.shapes)), ("curve", len(world.curves))):
-        if any(not 0 <= code < most for code in line.ints[name]):
-            raise ValueError(f"a job has a {name} that is not described")
-    homes = [home for _, home in line.homes] + [home for action in line.actions for home in action[3:5]]
-    if any(not -1 <= node < nodes for home in homes for runs in home[:2] for node, _ in runs):
-        raise ValueError("a job sits on a node that is not described")
-    for kind, _, row, *_ in line.actions:
-        if kind not in Kind.__members__:
-            raise ValueError(f"no action is called {kind}")
-        if not 0 <= row < jobs:
-            raise ValueError("an action is about a job that is not described")
+        raise UserError(f"{where}: {what_is} damaged ({error}); {_WHOLE_COPY}.") from None
 
 
 def read_round(path: str | Path, number: int) -> Round:

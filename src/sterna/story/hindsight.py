@@ -16,7 +16,7 @@ from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
 from sterna.errors import UserError, counted
 from sterna.model.plan import Action, Kind
-from sterna.settings import placement_for
+from sterna.settings import only_counts, placement_for
 from sterna.story.history import History
 from sterna.story.rerun import rerun
 from sterna.story.rounds import Progress, rounds_of
@@ -41,7 +41,7 @@ def whatif(
     """How recorded history would have gone under another policy: round by round, and as a whole."""
     opening = read_opening(journal)
     placement = placement or _placement_for(policy, opening.placement)
-    if _only_counts(placement) != _only_counts(opening.placement):
+    if only_counts(placement) != only_counts(opening.placement):
         raise UserError(
             f"'{journal}' was decided with placement {opening.placement}, which cannot be compared with {placement}: "
             "only one of them puts workers on nodes; choose another --placement."
@@ -78,14 +78,10 @@ def whatif(
     }
 
 
-def _only_counts(placement: str) -> bool:
-    return placement.partition(":")[0].strip() == "none"
-
-
 def _placement_for(policy: str, recorded: str) -> str:
     """The recorded one, unless the policy was made for another and the journal can tell where workers sat."""
     usual = placement_for(policy)
-    return recorded if _only_counts(recorded) or usual == placement_for("") else usual
+    return recorded if only_counts(recorded) or usual == placement_for("") else usual
 
 
 def _counts(counts: Counter[str]) -> dict[str, int]:

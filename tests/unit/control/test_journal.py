@@ -5,13 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sterna.control.journal import JournalWriter, read_opening, read_round, read_rounds
 from sterna.errors import UserError
+from sterna.model.cluster import MILLI
+from sterna.model.plan import Decision, Plan
+from sterna.model.snapshot import NEVER
 from tests.builders import a_job, a_snapshot, decided, some_nodes
 
 Line = dict[str, Any]
@@ -99,16 +104,36 @@ def an_action(kind: str, row: int) -> list[object]:
 
 
 DAMAGES: dict[str, tuple[Callable[[Line], object], str]] = {
-    "a job too few": (lambda line: line["name"].pop(), "key has 2 entries for 1 jobs"),
+    "a job too few": (lambda line: line["name"].pop(), "key has 2 entries for 1 job)"),
     "a column too short": (lambda line: line["ints"]["workers"].pop(), "workers has 1 entries for 2 jobs"),
     "a column that is not there": (lambda line: line["ints"].pop("shape"), "'shape' is missing"),
-    "a node too few": (lambda line: line["free"][0].pop(), "free is not told for all 1 nodes"),
-    "a node neither open nor closed": (lambda line: line["is_open"].pop(), "0 of 1 nodes are told to be open"),
+    "a column of floats that is not there": (lambda line: line["floats"].pop("remaining"), "'remaining' is missing"),
+    "a node too few": (lambda line: line["free"][0].pop(), "free is not told for all nodes"),
+    "a node neither open nor closed": (lambda line: line["is_open"].pop(), "is_open is not told for all nodes"),
     "an unknown shape": (lambda line: line["ints"].update(shape=[9, 9]), "a shape that is not described"),
     "a home on no node": (lambda line: line.update(homes=[[0, [[[7, 2]], [], []]]]), "a node that is not described"),
     "an action of an unknown kind": (
         lambda line: line.update(actions=[an_action("FLY", 0)]),
         "no action is called FLY",
+    ),
+    "less than no workers": (lambda line: line["ints"].update(workers=[-5, 0]), "workers of a job is negative"),
+    "a job that was never submitted": (lambda line: line["floats"].update(submit=[0, None]), "submit of a job is not"),
+    "two jobs with one key": (lambda line: line["ints"].update(key=[0, 0]), "two jobs have the same key"),
+    "workers without a home": (lambda line: line.update(homes=[]), "a has 2 workers, but 0 sit on nodes"),
+    "a home too small": (
+        lambda line: line.update(homes=[[0, [[[0, 1]], [], []]]]),
+        "a has 2 workers, but 1 sit on nodes",
+    ),
+    "a home of nobody": (lambda line: line["homes"].append([7, [[[0, 1]], [], []]]), "is not described sits somewhere"),
+    "less than no workers on a node": (
+        lambda line: line.update(homes=[[0, [[[0, 3], [0, -1]], [], []]]]),
+        "-1 workers sit on a node",
+    ),
+    "less than nothing free": (lambda line: line["free"][0].__setitem__(0, -99), "less than nothing is free on n0"),
+    "an extra of nobody": (lambda line: line.update(extras={"share": [[9, 0.5]]}), "told of a job that is not"),
+    "an action of another job": (
+        lambda line: line.update(actions=[["STOP", 55, 0, [[], [], []], [[], [], []], "none"]]),
+        "a job that is not described",
     ),
     "an action of nobody": (lambda line: line.update(actions=[an_action("STOP", 5)]), "a job that is not described"),
 }
@@ -121,6 +146,44 @@ def test_a_damaged_round_is_refused_before_anything_is_decided(journal: Path, da
     with pytest.raises(UserError, match=r"line 3: this round is damaged \(.*\); get a whole copy") as refusal:
         numbers(journal)
     assert sentence in str(refusal.value)
+
+
+WORLDS: dict[str, tuple[Callable[[Line], object], str]] = {
+    "an empty curve": (lambda line: line.update(curves=[[]]), "a speed-up curve is empty"),
+    "a curve that goes below zero": (
+        lambda line: line.update(curves=[[1.0, -2.0]]),
+        "a speed-up curve is empty or not",
+    ),
+    "a shape that needs a word": (lambda line: line["shapes"][0].update(devices="one"), "a shape needs what is not"),
+    "capacity of too few resources": (lambda line: line["capacity"].pop(), "capacity is not told for all nodes"),
+    "a rack too many": (lambda line: line["rack"].append(0), "racks, labels or taints"),
+}
+
+
+@pytest.mark.parametrize("damage", WORLDS)
+def test_damaged_nodes_are_refused_before_any_round_on_them(journal: Path, damage: str) -> None:
+    change, sentence = WORLDS[damage]
+    with_field(journal, 2, change)
+    with pytest.raises(UserError, match=r"line 2: these nodes are damaged \(.*\); get a whole copy") as refusal:
+        numbers(journal)
+    assert sentence in str(refusal.value)
+
+
+def test_nobody_sits_on_a_node_where_devices_were_only_counted(journal: Path) -> None:
+    with_field(journal, 1, lambda line: line.update(placement="none"))
+    with pytest.raises(UserError, match="a job sits on a node though devices were only counted"):
+        numbers(journal)
+
+
+def test_a_node_that_lost_devices_may_hold_more_than_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    snapshot = a_snapshot([a_job("a", 4, on={"n0": 4})], some_nodes(4))
+    lost = np.array([[2 * MILLI], [0], [0]])
+    nodes = snapshot.nodes
+    smaller = replace(nodes, capacity=nodes.capacity - lost, free=nodes.free - lost)
+    with JournalWriter(path, policy="fifo", placement="stay") as writer:
+        writer.record(replace(snapshot, nodes=smaller), Decision(Plan([]), NEVER, lambda: ()))
+    assert numbers(path) == [0]
 
 
 def test_what_is_no_journal_is_told_from_a_damaged_one(journal: Path) -> None:

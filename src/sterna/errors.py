@@ -2,6 +2,7 @@
 
     SternaError
     ├── UserError   their input: one sentence saying what is wrong, where, and what to do next; exit code 2 or HTTP 4xx
+    │   └── ParameterError   one parameter of it, which whoever called may know by another name
     ├── Retry       the world: the loop tries again with back-off
     └── Bug         an invariant of ours: the round stops, the journal is kept
 
@@ -20,6 +21,14 @@ class SternaError(Exception):
 
 class UserError(SternaError):
     """The input is wrong; the message is one sentence with what to do next. Nothing has been stored."""
+
+
+class ParameterError(UserError):
+    """One parameter is wrong; whoever called may have a name of its own for it, such as a flag."""
+
+    def __init__(self, parameter: str, wrong: str) -> None:
+        super().__init__(f"{parameter}: {wrong}")
+        self.parameter, self.wrong = parameter, wrong
 
 
 class Retry(SternaError):

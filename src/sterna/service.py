@@ -27,14 +27,22 @@ Document = dict[str, Any]
 
 
 def plan(
-    document: Mapping[str, object], policy: str, placement: str | None = None, policy_for: Sequence[str] = ()
+    document: Mapping[str, object],
+    policy: str,
+    placement: str | None = None,
+    policy_for: Sequence[str] = (),
+    source: str = "",
 ) -> Document:
     """What this policy would do now with the cluster that the document describes, and why. Types of GPU may have
-    policies of their own: `nvidia-a100=srjf`."""
+    policies of their own: `nvidia-a100=srjf`. A description that is wrong is told of with its source, if that is known.
+    """
     by_type = rules_by_type(policy_for, placement)
     placement = placement_for(policy) if placement is None else placement
     rules = make_rules(policy, placement, by_type=by_type)
-    cluster = described(document, only_counts(placement))
+    try:
+        cluster = described(document, only_counts(placement))
+    except UserError as error:
+        raise UserError(f"{source}: {error}" if source else str(error)) from None
     unknown = unknown_types(rules, cluster.snapshot.nodes)
     if unknown:
         raise UserError(unknown[0])

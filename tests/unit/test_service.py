@@ -226,6 +226,20 @@ def test_deciding_again_on_the_result_changes_nothing() -> None:
     assert second["allocation"] == first["allocation"]
 
 
+@pytest.mark.parametrize(
+    ("part", "policy", "sentence"),
+    [
+        ({"jobs": [{"name": "a", "min": 0}]}, "fifo", "mine.yaml: job 'a', key 'min': found 0"),
+        ({"nodes": []}, "fifo", "mine.yaml: the description has no nodes"),
+        ({}, "fiffo", "There is no policy 'fiffo'"),
+    ],
+)
+def test_the_file_is_named_where_the_description_is_wrong(part: dict[str, Any], policy: str, sentence: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        plan({"nodes": [{"name": "n1", "gpus": 4}], "jobs": []} | part, policy, source="mine.yaml")
+    assert str(refusal.value).startswith(sentence)
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"nods": []}, "the key 'nods' is unknown; did you mean 'nodes'?"),
     ({"nodes": []}, "the description has no nodes"),

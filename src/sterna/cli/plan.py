@@ -48,24 +48,15 @@ def command(
     from sterna.cli.documents import read_document
     from sterna.cli.output import show_json, show_notices
     from sterna.cli.tables import show_plan
-    from sterna.errors import UserError
     from sterna.service import plan
 
     document = read_document(file)
-    try:
-        answer = plan(document, policy, placement, policy_for or ())
-    except UserError as error:
-        raise UserError(f"{file}: {error}" if _is_about(str(error)) else str(error)) from None
+    answer = plan(document, policy, placement, policy_for or (), source=file)
     show_notices(answer.get("notices", ()))
     if as_json:
         show_json(answer)
     else:
         show_plan(answer, _running(document))
-
-
-def _is_about(sentence: str) -> bool:
-    """Whether the description is at fault, and not the rules asked for."""
-    return sentence.startswith(("the description", "job ", "node "))
 
 
 def _running(document: Mapping[str, Any]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from sterna.cli.options import AsJson, Elastic, elastic_of
-from sterna.errors import UserError, counted, did_you_mean
+from sterna.errors import ParameterError, UserError, counted, did_you_mean
 
 if TYPE_CHECKING:
     from sterna.workloads.generate import Mix
@@ -39,9 +39,7 @@ _ALL_FLAGS = _FLAGS | {
     "mean_duration_seconds": "--mean-duration",
     "duration_spread": "--duration-spread",
     "workers": "--workers",
-    "weights of workers": "--workers",
     "models": "--models",
-    "weights of models": "--models",
 }
 _WORKERS_FORM = "write NUMBER=WEIGHT with commas between them, e.g. 1=5,2=2,4=1"
 _MODELS_FORM = "write NAME or NAME=WEIGHT with commas between them, e.g. vgg16,resnet50=2"
@@ -136,19 +134,9 @@ def make(
     try:
         mix = _mix(mean_duration, duration_spread, workers, models, elastic)
         made = GENERATORS[kind](jobs=jobs, seed=seed, mix=mix, **own)
-    except UserError as error:
-        raise _by_flag(error) from None
+    except ParameterError as error:
+        raise UserError(f"{_ALL_FLAGS[error.parameter]}: {error.wrong}") from None
     _deliver(made, output, as_json)
-
-
-def _by_flag(error: UserError) -> UserError:
-    """The same refusal, with the option that was typed instead of the parameter behind it."""
-    parameter, colon, rest = str(error).partition(": ")
-    if not colon or parameter not in _ALL_FLAGS:
-        return error
-    if parameter.startswith("weights"):
-        rest = rest.replace("found", "found the weight", 1).replace("all are 0", "all weights are 0", 1)
-    return UserError(f"{_ALL_FLAGS[parameter]}: {rest}")
 
 
 def _mix(mean_duration: float, spread: float, workers: str, models: str, elastic: str | None) -> Mix:

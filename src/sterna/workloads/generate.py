@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from sterna.errors import UserError, did_you_mean
+from sterna.errors import ParameterError, did_you_mean
 from sterna.workloads.domain import COUNT, NOT_NEGATIVE, POSITIVE, WHOLE, Domain, Floats, plain
 from sterna.workloads.profiles import PROFILES, curve_of
 from sterna.workloads.trace import Trace, make_trace, numbered_names
@@ -63,7 +63,8 @@ class Mix:
             _check("workers", workers, COUNT)
         for model in self.models:
             if curve_of(model) is None:
-                raise UserError(f"models: there is no profile of '{model}'; {did_you_mean(model, PROFILES)}")
+                hint = did_you_mean(model, PROFILES)
+                raise ParameterError("models", f"there is no profile of '{model}'; {hint}")
         _check_weights("workers", list(self.workers.values()))
         if self.models:
             _check_weights("models", list(self.models.values()))
@@ -150,14 +151,14 @@ def _drawn(stream: np.random.Generator, weights: Mapping[Choice, float], jobs: i
     return [choices[pick] for pick in picks.tolist()]
 
 
-def _check(parameter: str, value: float, domain: Domain) -> None:
+def _check(parameter: str, value: float, domain: Domain, what: str = "") -> None:
     if domain.first_outside(np.array([value], dtype=np.float64)) is not None:
         found = plain(value) if math.isfinite(value) else str(value)
-        raise UserError(f"{parameter}: found {found}, expected {domain.expected(value)}.")
+        raise ParameterError(parameter, f"found {what}{found}, expected {domain.expected(value)}.")
 
 
 def _check_weights(parameter: str, weights: list[float]) -> None:
     for weight in weights:
-        _check(f"weights of {parameter}", weight, NOT_NEGATIVE)
+        _check(parameter, weight, NOT_NEGATIVE, "the weight ")
     if not sum(weights):
-        raise UserError(f"weights of {parameter}: all are 0 or there is none, expected at least one above 0.")
+        raise ParameterError(parameter, "all weights are 0 or there is none, expected at least one above 0.")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sterna.errors import UserError
+from sterna.errors import ParameterError, UserError
 from sterna.workloads.generate import GENERATORS, Mix, bursty, fixed, poisson, random
 from sterna.workloads.profiles import PROFILES
 from sterna.workloads.trace import NUMBER_COLUMNS, Trace
@@ -125,9 +125,9 @@ MIX_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "negative spread": ({"duration_spread": -1}, "duration_spread: found -1, expected a number of at least 0."),
     "boundless spread": ({"duration_spread": 1e3}, "duration_spread: found 1000, expected a number of at most 10."),
     "no workers": ({"workers": {0: 1}}, "workers: found 0, expected a whole number of at least 1."),
-    "no choice of workers": ({"workers": {}}, "weights of workers: all are 0 or there is none"),
-    "no weight": ({"models": {"bert": 0}}, "weights of models: all are 0 or there is none"),
-    "negative weight": ({"workers": {1: -1}}, "weights of workers: found -1, expected a number of at least 0."),
+    "no choice of workers": ({"workers": {}}, "workers: all weights are 0 or there is none"),
+    "no weight": ({"models": {"bert": 0}}, "models: all weights are 0 or there is none"),
+    "negative weight": ({"workers": {1: -1}}, "workers: found the weight -1, expected a number of at least 0."),
     "unknown model": ({"models": {"berd": 1}}, "models: there is no profile of 'berd'; did you mean 'bert'?"),
 }
 
@@ -135,6 +135,7 @@ MIX_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", MIX_REFUSED)
 def test_a_mix_refuses(case: str) -> None:
     arguments, message = MIX_REFUSED[case]
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(ParameterError) as refusal:
         Mix(**arguments)
     assert message in str(refusal.value)
+    assert refusal.value.parameter in arguments

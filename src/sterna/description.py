@@ -63,7 +63,16 @@ def described(document: Mapping[str, object], counts_only: bool) -> Described:
     stock = take_stock(table, nodes, shapes)
     last_action = top.number("last_action", 0.0) if "last_action" in top else -NEVER
     snapshot = Snapshot(now, table, nodes, shapes, Curves(tuple(curves)), homes, *stock, last_action=last_action)
-    return Described(snapshot, [job.notice for job in jobs if job.notice])
+    early = [job for job in jobs if job.submit > now] if "now" in top else []
+    return Described(snapshot, [*(job.notice for job in jobs if job.notice), *_told_of(early, now)])
+
+
+def _told_of(early: Sequence[_Job], now: float) -> list[str]:
+    """They are not refused: where order is all that matters, people number their jobs and leave `now` at 0."""
+    if not early:
+        return []
+    names = ", ".join(f"'{job.name}'" for job in early[:3]) + (" and others" if len(early) > 3 else "")
+    return [f"Submitted after now ({now:g}), but planned for as if there already: {names}."]
 
 
 @dataclass(frozen=True)

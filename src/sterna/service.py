@@ -55,7 +55,8 @@ def plan(
 def replay(journal: str | Path, number: int, policy: str | None = None, placement: str | None = None) -> Document:
     """A recorded round decided again, with the rules that decided it then or with others, beside what was done then."""
     opening = read_opening(journal)
-    policy, placement = policy or opening.policy, placement or opening.placement
+    policy = opening.policy if policy is None else policy
+    placement = opening.placement if placement is None else placement
     if only_counts(placement) != only_counts(opening.placement):
         raise UserError(
             f"'{journal}' was recorded with placement '{opening.placement}': devices that were only counted cannot be "

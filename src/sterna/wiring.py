@@ -221,7 +221,7 @@ def simulated_nodes(spec: str, racks: int = 1) -> Nodes:
     """Nodes from `80x8` (80 nodes of 8 devices) or `10x8,5x4` (mixed), spread over racks in blocks."""
     sizes: list[tuple[int, int]] = []
     for part in spec.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})\s*x\s*(\d{1,9})\s*", part)
+        match = re.fullmatch(r"\s*([0-9]{1,18})\s*x\s*([0-9]{1,18})\s*", part)
         if not match:
             raise UserError(
                 f"--nodes {spec}: '{part.strip()}' is not of the form COUNTxDEVICES; write 80x8 or 10x8,5x4."

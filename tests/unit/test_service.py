@@ -216,6 +216,21 @@ def test_a_curve_that_is_not_concave_is_repaired_with_a_notice() -> None:
     assert answer["notices"] == ["The speed-up curve of job 'a' was not concave; it is used as 1, 2, 3."]
 
 
+@pytest.mark.parametrize(
+    ("now", "notices"),
+    [
+        (None, []),
+        (5, []),
+        (4, ["Submitted after now (4), but planned for as if there already: 'b'."]),
+        (0, ["Submitted after now (0), but planned for as if there already: 'a', 'b'."]),
+    ],
+)
+def test_a_job_of_the_future_is_planned_for_with_a_notice(now: int | None, notices: list[str]) -> None:
+    answer: Any = plan(a_cluster(4, a_job("a", submit=3), a_job("b", submit=5), now=now), "fifo")
+    assert answer["allocation"] == {"a": 1, "b": 1}
+    assert answer.get("notices", []) == notices
+
+
 def test_deciding_again_on_the_result_changes_nothing() -> None:
     description = a_cluster(7, a_job("a", 1, 4), a_job("b", 2, 3), a_job("c", 1, 4))
     first: Any = plan(description, "elastic-fifo")

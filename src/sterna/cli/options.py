@@ -167,7 +167,7 @@ def scenario_of(options: ScenarioOptions) -> Scenario:
 
 def elastic_of(text: str) -> tuple[float, float]:
     """The two multiples of `1x:4x`."""
-    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)x?\s*:\s*(\d+\.?\d*|\.\d+)x?\s*", text)
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)x?\s*:\s*(\d+\.?\d*|\.\d+)x?\s*", text, re.ASCII)
     if not match:
         raise UserError(f"--elastic {text}: write the fewest and the most as multiples of the request, e.g. 1x:4x.")
     return float(match[1]), float(match[2])

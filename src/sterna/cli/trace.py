@@ -173,7 +173,7 @@ def _weights(option: str, text: str, read: Callable[[str], Name], form: str) -> 
 
 
 def _count(word: str) -> int:
-    if not word.isdecimal():
+    if not (word.isascii() and word.isdecimal()):
         raise ValueError(word)
     return int(word)
 

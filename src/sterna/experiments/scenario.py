@@ -12,7 +12,11 @@ from sterna.backends.simulated.knowledge import TRUE, Knowledge
 from sterna.errors import counted
 from sterna.model.cluster import MILLI, Nodes, Resource
 from sterna.settings import placement_for
+from sterna.workloads.profiles import model_key
 from sterna.workloads.trace import Trace
+
+_MOST_NAMED = 8
+"""Models in a notice."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,16 @@ class Scenario:
         each = np.unique(self.nodes.capacity[Resource.DEVICES] // MILLI)
         alike = f" of {counted(int(each[0]), 'device')}" if len(each) == 1 else ""
         return f"{counted(len(self.nodes), 'node')}{alike}, {counted(self.devices, 'device')} in all"
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What whoever described it should know."""
+        present = {model_key(model) for model in self.trace.model}
+        unused = [model for model in self.speedups if model_key(model) not in present]
+        if not unused:
+            return self.trace.notices
+        whose = f"{', '.join(unused[:_MOST_NAMED])}{' and others' if len(unused) > _MOST_NAMED else ''}"
+        return *self.trace.notices, f"No job of the trace is of these models of --speedups: {whose}."
 
     def placement_of(self, policy: str) -> str:
         return placement_for(policy) if self.placement is None else self.placement

@@ -77,7 +77,7 @@ def simulate(
         wall_seconds,
         unschedulable,
         tuple(workload.name[job] for job in np.flatnonzero(~times.is_finished)),
-        tuple(dict.fromkeys((*trace.notices, *workload.notices))),
+        tuple(dict.fromkeys((*scenario.notices, *workload.notices))),
         timeline_of(world.tally.times, world.tally.devices_used, world.tally.jobs_waiting) if log else None,
         log.closed(world.finish, world.observe()) if log else (),
         str(scenario.knowledge),
@@ -109,7 +109,7 @@ def _nothing(scenario: Scenario, policy: str, placement: str, unschedulable: tup
         Counts(),
         0.0,
         unschedulable,
-        notices=scenario.trace.notices,
+        notices=scenario.notices,
         timeline=timeline_of([], [], []),
         knowledge=str(scenario.knowledge),
     )

@@ -40,7 +40,7 @@ def whatif(
 ) -> Document:
     """How recorded history would have gone under another policy: round by round, and as a whole."""
     opening = read_opening(journal)
-    placement = placement or _placement_for(policy, opening.placement)
+    placement = _placement_for(policy, opening.placement) if placement is None else placement
     if only_counts(placement) != only_counts(opening.placement):
         raise UserError(
             f"'{journal}' was decided with placement {opening.placement}, which cannot be compared with {placement}: "

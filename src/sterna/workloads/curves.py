@@ -8,6 +8,7 @@ Curves are checked and brought to 1 at one worker, no more: making them concave 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sterna.errors import UserError
@@ -41,6 +42,9 @@ def _parsed(path: str | Path) -> object:
 
     text = read_text(path, "a YAML file", DOCUMENT_BYTES)
     try:
+        node = yaml.compose(text, yaml.SafeLoader)
+        if isinstance(node, yaml.MappingNode):
+            _refuse_twice(path, [(str(key.value), key.start_mark.line + 1) for key, _ in node.value])
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -48,6 +52,16 @@ def _parsed(path: str | Path) -> object:
         raise UserError(f"{path}{where}: this is not YAML ({error.problem}); {_WANTED}.") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: this is not YAML; {_WANTED}.") from error
+
+
+def _refuse_twice(path: str | Path, models: Sequence[tuple[str, int]]) -> None:
+    """Models and their lines: of one that is there twice, a curve would be lost without a word."""
+    line_of: dict[str, int] = {}
+    for model, line in models:
+        if model in line_of:
+            before = f"line {line_of[model]}"
+            raise UserError(f"{path}, line {line}: the model '{model}' is there already, in {before}; remove one.")
+        line_of[model] = line
 
 
 def _normalised(path: str | Path, model: str, values: object) -> tuple[float, ...]:

@@ -180,6 +180,9 @@ class _Where:
         place = f"job '{self.name[row]}'" if self.lines is None else f"line {self.lines[row]}"
         return f"{self.source}, {place}"
 
+    def of_name(self, row: int) -> str:
+        return self(row) if self.lines is None else f"{self(row)}, column '{TEXT_COLUMNS['name']}'"
+
 
 def _checked(field: str, values: Numbers, where: _Where) -> Floats:
     column, domain = NUMBER_COLUMNS[field]
@@ -232,7 +235,9 @@ def _check_texts(texts: dict[str, tuple[str, ...]], where: _Where) -> None:
     for row, name in enumerate(names):
         if not name or name[0] == "#":
             found = f"the name '{name}'" if name else "no name"
-            raise UserError(f"{where(row)}: found {found}, expected one that is not empty and does not start with #.")
+            raise UserError(
+                f"{where.of_name(row)}: found {found}, expected one that is not empty and does not start with #."
+            )
     if len(set(names)) < len(names):
         _refuse_duplicate(names, where)
 
@@ -243,7 +248,7 @@ def _refuse_duplicate(names: tuple[str, ...], where: _Where) -> None:
         before = first.setdefault(name, row)
         if before != row:
             place = f"line {where.lines[before]}" if where.lines is not None else f"row {before + 1}"
-            raise UserError(f"{where(row)}: the name '{name}' is taken by {place}; give each job its own name.")
+            raise UserError(f"{where.of_name(row)}: the name '{name}' is taken by {place}; give each job its own name.")
 
 
 def _submit_order(submit_seconds: Floats, names: tuple[str, ...]) -> Ints:

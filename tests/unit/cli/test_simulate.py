@@ -129,6 +129,16 @@ def test_the_report_needs_no_network(sterna: Sterna, trace: Path, tmp_path: Path
     assert f"sterna simulate --trace {trace}" in page
 
 
+def test_speedups_that_no_job_has_use_for_are_told_of(sterna: Sterna, trace: Path, tmp_path: Path) -> None:
+    curves = tmp_path / "curves.yaml"
+    curves.write_text("resnet51: [1, 1.9]\n")
+    asked = ("simulate", "--trace", trace, "--nodes", "2x8", "--policy", "fifo", "--speedups", curves, "--json")
+    notice = "No job of the trace is of these models of --speedups: resnet51."
+    assert sterna(*asked).document["notices"] == [notice]
+    trace.write_text("job,submit_s,workers,duration_s,model\na,0,4,100,ResNet-51\n")
+    assert sterna(*asked).document["notices"] == []
+
+
 def test_the_report_says_how_many_jobs_were_left_out(sterna: Sterna, trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "run.html"
     sterna("simulate", "--trace", trace, "--nodes", "1x4", "--policy", "fifo", "--report", out)

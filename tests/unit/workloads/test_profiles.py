@@ -97,6 +97,8 @@ CURVES_REFUSED = {
     "NaN": ("a: [1, .nan]\n", ", model 'a': found 'nan' at 2 workers, expected a number above 0."),
     "infinity": ("a: [1, .inf]\n", ", model 'a': found 'inf' at 2 workers, expected a number above 0."),
     "beyond floats": (f"a: [1, 1{'0' * 400}]\n", ", model 'a': found '1000"),
+    "a model twice": ("a: [1]\nb: [1]\na: [1, 2]\n", ", line 3: the model 'a' is there already, in line 1; remove"),
+    "a model twice in a line": ("{a: [1], a: [1, 2]}", ", line 1: the model 'a' is there already, in line 1"),
     "two spellings": (
         "ResNet-50: [1]\nresnet50: [1]\n",
         ": 'resnet50' and 'ResNet-50' are spellings of one model; remove",

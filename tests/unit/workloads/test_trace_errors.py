@@ -126,9 +126,12 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "name taken": (
         native("b,0,1,9", "# comment", "fine,1,1,9"),
-        ", line 5: the name 'fine' is taken by line 2; give each job its own name.",
+        ", line 5, column 'job': the name 'fine' is taken by line 2; give each job its own name.",
     ),
-    "no name": (native(",0,1,9"), ", line 3: found no name, expected one that is not empty and does not start with #."),
+    "no name": (
+        native(",0,1,9"),
+        ", line 3, column 'job': found no name, expected one that is not empty and does not start with #.",
+    ),
     "JSON broken off": (
         '[\n {"jobid": ',
         ", line 2, column 12: this is not JSON (Expecting value); "

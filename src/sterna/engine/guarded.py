@@ -24,12 +24,15 @@ class Guarded:
         self.policy, self._spec, self._file = policy, spec, file
 
     def __call__(self, snapshot: Snapshot) -> Target:
+        order: object = None
         try:
             wish = self.policy(snapshot)
+            if isinstance(wish, Target) and wish.order is not None:
+                order = wish.order()
         except (Exception, SystemExit) as error:
             raise UserError(f"The policy '{self._spec}' failed ({_told(error, self._file)}).") from None
         try:
-            return _checked(wish, snapshot)
+            return _checked(wish, order, snapshot)
         except _Refusal as error:
             raise UserError(f"The policy '{self._spec}' {error}") from None
 
@@ -45,7 +48,7 @@ def _told(error: BaseException, file: str) -> str:
     return f"{type(error).__name__}: {error}, {last.filename}, line {last.lineno}"
 
 
-def _checked(wish: object, snapshot: Snapshot) -> Target:
+def _checked(wish: object, order: object, snapshot: Snapshot) -> Target:
     """The same answer, fit for those who go by it."""
     if not isinstance(wish, Target):
         raise _Refusal(f"answers with {type(wish).__name__}; it must be a Target.")
@@ -59,7 +62,15 @@ def _checked(wish: object, snapshot: Snapshot) -> Target:
     promoted = wish.promoted
     if promoted is not None and np.shape(promoted) != workers.shape:
         raise _Refusal(f"gives promotions of the shape {np.shape(promoted)}; it must be {workers.shape}.")
-    return wish._replace(workers=workers, until=float(wish.until))
+    rows = None if order is None else _rows(order, len(workers))
+    return wish._replace(workers=workers, until=float(wish.until), order=None if rows is None else lambda: rows)
+
+
+def _rows(order: object, jobs: int) -> Ints:
+    rows = np.asarray(order)
+    if rows.shape != (jobs,) or rows.dtype.kind not in "iu" or not (np.sort(rows) == np.arange(jobs)).all():
+        raise _Refusal(f"gives an order that is none; it must hold each row from 0 to {jobs - 1} once.")
+    return rows.astype(np.int64, copy=False)
 
 
 def _workers(wish: Target, jobs: int) -> Ints:

@@ -33,7 +33,12 @@ def asked(answer: Any, snapshot: Snapshot) -> Target:
 
 
 def test_a_sound_answer_passes_as_it_is(snapshot: Snapshot) -> None:
-    wish = asked(Target(np.array([2, 0, 2], dtype=np.uint8), NOW + 1, np.zeros(3, dtype=np.bool_)), snapshot)
+    answer = Target(
+        np.array([2, 0, 2], dtype=np.uint8), NOW + 1, np.zeros(3, dtype=np.bool_), lambda: np.arange(3)[::-1]
+    )
+    wish = asked(answer, snapshot)
+    assert wish.order is not None
+    assert wish.order().tolist() == [2, 1, 0]
     assert wish.workers.tolist() == [2, 0, 2]
     assert wish.workers.dtype == np.int64
     assert wish.until == NOW + 1
@@ -53,6 +58,10 @@ WRONG = [
     (Target(np.array([1, 0, 0]), math.nan), "asked again at nan"),
     (Target(np.array([1, 0, 0]), None), "asked again at None"),  # type: ignore[arg-type]
     (Target(np.array([1, 0, 0]), promoted=np.array([True])), "gives promotions of the shape (1,)"),
+    (Target(np.array([1, 0, 0]), order=lambda: np.array([0, 1])), "must hold each row from 0 to 2 once"),
+    (Target(np.array([1, 0, 0]), order=lambda: np.array([0, 1, 1])), "must hold each row from 0 to 2 once"),
+    (Target(np.array([1, 0, 0]), order=lambda: np.array([0.0, 1, 2])), "must hold each row from 0 to 2 once"),
+    (Target(np.array([1, 0, 0]), order=lambda: 1 / 0), "failed (ZeroDivisionError"),  # type: ignore[arg-type,return-value]
 ]
 
 

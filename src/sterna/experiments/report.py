@@ -43,7 +43,6 @@ _STYLE = """
 
 def simulation_page(result: Result, scenario: Scenario, command: str) -> str:
     """What one policy made of a scenario. The result must be a detailed one."""
-    names = [scenario.trace.name[row] for row in result.times.row.tolist()]
     sections = [
         ("Completion times", "How many jobs were done within a time.", figures.completion_figure([result])),
         ("Utilisation", "Devices that jobs held.", figures.utilization_figure([result])),
@@ -51,7 +50,7 @@ def simulation_page(result: Result, scenario: Scenario, command: str) -> str:
         (
             "Allocation",
             "The jobs that held most device time, in submit order; darker: more workers.",
-            figures.allocation_figure(result, names),
+            figures.allocation_figure(result, _names(result, scenario)),
         ),
     ]
     return _page(f"{result.policy} on {scenario.trace.source}", _facts(scenario, command, [result]), [result], sections)
@@ -73,9 +72,19 @@ def comparison_page(comparison: Comparison, scenario: Scenario, command: str) ->
         ),
         ("Utilisation", "Devices that jobs held.", figures.utilization_figure(results)),
         ("Queue", "Jobs that had no devices.", figures.queue_figure(results)),
+        (
+            "Allocation",
+            "The jobs that held most device time, the same under every policy, in submit order; darker: more workers.",
+            figures.allocations_figure(results, _names(comparison.baseline, scenario)),
+        ),
     ]
     facts = _facts(scenario, command, results)
     return _page(f"Policies on {scenario.trace.source}", facts, results, sections, comparison)
+
+
+def _names(result: Result, scenario: Scenario) -> list[str]:
+    """Names of the jobs that were simulated, which is what spans count."""
+    return [scenario.trace.name[row] for row in result.times.row.tolist()]
 
 
 def _facts(scenario: Scenario, command: str, results: Sequence[Result]) -> list[str]:
@@ -98,7 +107,8 @@ def _page(
     from plotly.offline import get_plotlyjs
 
     body = [f"<h1>{_escaped(title)}</h1>", *(f"<p>{fact}</p>" for fact in facts), _table(results, comparison)]
-    for number, (heading, caption, figure) in enumerate(sections):
+    has_finished = any(len(result.times.completion) for result in results)
+    for number, (heading, caption, figure) in enumerate(sections if has_finished else ()):
         drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=_CONFIG)
         body.append(f"<h2>{_escaped(heading)}</h2><p>{_escaped(caption)}</p>{drawn}")
     return (
@@ -124,7 +134,7 @@ def _table(results: Sequence[Result], comparison: Comparison | None) -> str:
             cells.append(f"<td{mark}>{_shown(key, result.number(key))}</td>")
         if comparison:
             ratio = comparison.ratio(result, "avg_jct_s")
-            cells.insert(3, f"<td>{'' if ratio is None else f'{ratio:.3f}'}</td>")
+            cells.insert(3, f"<td>{'-' if ratio is None else f'{ratio:.3f}'}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     head = "".join(f"<th>{_escaped(name)}</th>" for name in heads)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'

@@ -82,7 +82,7 @@ def test_the_page_shows_every_policy_and_needs_no_network(sterna: Sterna, trace:
     assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
     assert len(page) < 6_000_000
     for policy in (BASELINE_POLICY, "srjf", "ffdl"):
-        assert page.count(f'"name":"{policy}"') == 3
-    for heading in ("Mean and 95th percentile", "Completion times", "Utilisation", "Queue"):
+        assert page.count(f'"name":"{policy}"') == 4
+    for heading in ("Mean and 95th percentile", "Completion times", "Utilisation", "Queue", "Allocation"):
         assert f"<h2>{heading}</h2>" in page
     assert "what people run today" in page

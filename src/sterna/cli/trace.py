@@ -192,8 +192,9 @@ def _count(word: str) -> int:
 
 def _deliver(trace: Trace, output: str | None, as_json: bool) -> None:
     from sterna.cli.files import output_file
-    from sterna.cli.output import counted, show_json
+    from sterna.cli.output import show_json
     from sterna.experiments.trace_facts import trace_facts, trace_rows
+    from sterna.model.words import counted
     from sterna.workloads.native import write_native
 
     text = io.StringIO()

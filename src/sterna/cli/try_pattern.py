@@ -48,7 +48,8 @@ def command(log: Log, patterns: Patterns = None, as_json: AsJson = False) -> Non
 def _show(found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
-    from sterna.cli.output import console, counted
+    from sterna.cli.output import console
+    from sterna.model.words import counted
 
     out = console()
     by = ", ".join(f"{name}: {count:,}" for name, count in found["patterns"].items())

@@ -10,6 +10,7 @@ import numpy as np
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.knowledge import TRUE, Knowledge
 from sterna.model.cluster import MILLI, Nodes, Resource
+from sterna.model.words import counted
 from sterna.settings import placement_for
 from sterna.workloads.trace import Trace
 
@@ -38,12 +39,8 @@ class Scenario:
     def cluster(self) -> str:
         """The nodes in words: `80 nodes, 640 devices`."""
         each = np.unique(self.nodes.capacity[Resource.DEVICES] // MILLI)
-        alike = f" of {_counted(int(each[0]), 'device')}" if len(each) == 1 else ""
-        return f"{_counted(len(self.nodes), 'node')}{alike}, {_counted(self.devices, 'device')} in all"
+        alike = f" of {counted(int(each[0]), 'device')}" if len(each) == 1 else ""
+        return f"{counted(len(self.nodes), 'node')}{alike}, {counted(self.devices, 'device')} in all"
 
     def placement_of(self, policy: str) -> str:
         return placement_for(policy) if self.placement is None else self.placement
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

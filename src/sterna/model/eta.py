@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sterna.model.cluster import Ints
 from sterna.model.growth import GrowthTable, History
-from sterna.model.speedup import Floats, Ints
+from sterna.model.speedup import Floats
 
 LEAST_WINDOWS = 4
 """Below this many windows nothing is said."""

@@ -7,6 +7,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
+from sterna.model.words import plural
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -84,19 +86,15 @@ def _worded(code: Code, n: float, m: float, who: tuple[str, ...], unit: str, obs
         m=f"{m:g}",
         who=_listed(who),
         goes="go" if len(who) > 1 else "goes",
-        workers=_counted(n, "worker"),
-        servers=_counted(n, "server"),
+        workers=plural(n, "worker"),
+        servers=plural(n, "server"),
         times="an" if n == 1 else f"{n:g} times an",
-        units_n=_counted(n, unit),
-        units_m=_counted(m, unit) + (" is" if m == 1 else " are"),
+        units_n=plural(n, unit),
+        units_m=plural(m, unit) + (" is" if m == 1 else " are"),
         together="" if n == 1 else " together",
         because=f": {_ruled_out(obstacles)}" if obstacles else "",
     )
     return f"{text}."
-
-
-def _counted(count: float, noun: str) -> str:
-    return noun if count == 1 else f"{noun}s"
 
 
 def _listed(names: Sequence[str]) -> str:

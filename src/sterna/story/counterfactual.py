@@ -20,7 +20,8 @@ from sterna.engine.room import Room
 from sterna.model.cluster import ANYWHERE, MILLI, Bools, Nodes, Resource
 from sterna.model.plan import Decision, Kind
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
-from sterna.story.words import counted, duration
+from sterna.model.words import counted
+from sterna.story.words import duration
 from sterna.wiring import make_policy, rules_of
 
 _PLENTY = 1 << 40

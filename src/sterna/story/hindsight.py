@@ -16,11 +16,12 @@ from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
 from sterna.errors import UserError
 from sterna.model.plan import Action, Kind
+from sterna.model.words import counted
 from sterna.settings import placement_for
 from sterna.story.history import History
 from sterna.story.rerun import rerun
 from sterna.story.rounds import Progress, rounds_of
-from sterna.story.words import by_node, counted, places, workers_on
+from sterna.story.words import by_node, places, workers_on
 from sterna.wiring import make_rules
 
 Document = dict[str, Any]

@@ -21,8 +21,8 @@ from sterna.engine.decide import Rules
 from sterna.model.cluster import Bools, Nodes, Resource, Shapes
 from sterna.model.plan import Kind
 from sterna.model.speedup import Curves, Floats
+from sterna.model.words import counted
 from sterna.story.history import History, PastJob
-from sterna.story.words import counted
 
 Document = dict[str, Any]
 

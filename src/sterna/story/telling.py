@@ -18,9 +18,10 @@ from sterna.control.journal import Round, read_opening, read_round, read_rounds
 from sterna.errors import UserError, did_you_mean
 from sterna.model.plan import Action, Kind
 from sterna.model.snapshot import JobKey, Snapshot
+from sterna.model.words import counted
 from sterna.story.counterfactual import changes_that_start
 from sterna.story.rounds import Progress, rounds_of
-from sterna.story.words import by_node, counted, duration, places, workers_on
+from sterna.story.words import by_node, duration, places, workers_on
 from sterna.wiring import make_rules
 
 Document = dict[str, Any]

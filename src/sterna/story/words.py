@@ -1,4 +1,4 @@
-"""Spans, counts and homes in words, the same in every sentence of a story. Reasons are worded in the model."""
+"""Spans and homes in words, the same in every sentence of a story. Reasons are worded in the model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from sterna.model.cluster import ANYWHERE, Home
 from sterna.model.snapshot import Snapshot
+from sterna.model.words import counted
 
 
 def duration(seconds: float) -> str:
@@ -20,10 +21,6 @@ def duration(seconds: float) -> str:
 
 
 _SCALES = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def by_node(snapshot: Snapshot, home: Home) -> dict[str, int]:

@@ -22,10 +22,6 @@ def show_json(document: Mapping[str, Any]) -> None:
     print(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
 
 
-def counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def show_notices(notices: Iterable[str]) -> None:
     for notice in notices:
         print(f"note: {notice}", file=sys.stderr)

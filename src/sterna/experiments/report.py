@@ -8,24 +8,12 @@ from typing import TYPE_CHECKING
 
 from sterna.experiments import figures
 from sterna.experiments.comparison import Comparison
-from sterna.experiments.result import Result
+from sterna.experiments.result import COLUMNS, Result
 from sterna.experiments.scenario import Scenario
+from sterna.model.words import counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-_COLUMNS = (
-    ("avg_jct_s", "mean JCT (s)"),
-    ("p50_jct_s", "median (s)"),
-    ("p95_jct_s", "p95 (s)"),
-    ("p99_jct_s", "p99 (s)"),
-    ("makespan_s", "makespan (s)"),
-    ("avg_wait_s", "mean wait (s)"),
-    ("utilization", "utilisation"),
-    ("preemptions", "stops"),
-    ("migrations", "moves"),
-    ("resizes", "resizes"),
-)
 
 _STYLE = """
   body { margin: 0 auto; max-width: 1320px; padding: 32px 20px 64px; background: #fff; color: #1f2933;
@@ -36,7 +24,7 @@ _STYLE = """
   .scroll { overflow-x: auto; }
   table { border-collapse: collapse; margin-top: 16px; font-size: 13.5px; font-variant-numeric: tabular-nums; }
   th, td { padding: 5px 10px; text-align: right; white-space: nowrap; border-bottom: 1px solid #e4e7eb; }
-  th:first-child, td:first-child { text-align: left; } th { color: #52606d; font-weight: 600; }
+  :is(th, td):nth-child(-n + 2) { text-align: left; } th { color: #52606d; font-weight: 600; }
   td.best { font-weight: 700; color: #1d6f5c; }
 """
 
@@ -53,7 +41,12 @@ def simulation_page(result: Result, scenario: Scenario, command: str) -> str:
             figures.allocation_figure(result, _names(result, scenario)),
         ),
     ]
-    return _page(f"{result.policy} on {scenario.trace.source}", _facts(scenario, command, [result]), [result], sections)
+    return _page(
+        f"{result.policy} on {scenario.trace.source}",
+        _facts(scenario, command, result, result.left_out),
+        [result],
+        sections,
+    )
 
 
 def comparison_page(comparison: Comparison, scenario: Scenario, command: str) -> str:
@@ -78,7 +71,7 @@ def comparison_page(comparison: Comparison, scenario: Scenario, command: str) ->
             figures.allocations_figure(results, _names(comparison.baseline, scenario)),
         ),
     ]
-    facts = _facts(scenario, command, results)
+    facts = _facts(scenario, command, comparison.baseline, comparison.left_out)
     return _page(f"Policies on {scenario.trace.source}", facts, results, sections, comparison)
 
 
@@ -87,14 +80,11 @@ def _names(result: Result, scenario: Scenario) -> list[str]:
     return [scenario.trace.name[row] for row in result.times.row.tolist()]
 
 
-def _facts(scenario: Scenario, command: str, results: Sequence[Result]) -> list[str]:
+def _facts(scenario: Scenario, command: str, result: Result, left_out: Sequence[str]) -> list[str]:
     trace = scenario.trace
-    facts = [f"{len(trace):,} jobs of {_escaped(trace.source)} ({_escaped(trace.kind)}); {_escaped(scenario.cluster)}."]
-    if results[0].unschedulable:
-        facts.append(f"{len(results[0].unschedulable):,} jobs fit on no set of nodes and were left out.")
-    if command:
-        facts.append(f"Made by <code>{_escaped(command)}</code>")
-    return facts + [_escaped(notice) for notice in results[0].notices]
+    facts = [f"{counted(len(trace), 'job')} of {trace.source} ({trace.kind}) on {scenario.cluster}.", *left_out]
+    made = [f"Made by <code>{_escaped(command)}</code>"] if command else []
+    return [*map(_escaped, facts), *made, *map(_escaped, result.notices)]
 
 
 def _page(
@@ -123,27 +113,23 @@ _CONFIG = {"displaylogo": False, "responsive": True}
 
 
 def _table(results: Sequence[Result], comparison: Comparison | None) -> str:
-    heads = ["policy", "placement", *(title for _, title in _COLUMNS)]
+    heads = ["policy", "placement", *(title for _, title in COLUMNS)]
     if comparison:
         heads.insert(3, "ratio")
     rows = []
     for result in results:
         cells = [f"<td>{_escaped(result.policy)}</td>", f"<td>{_escaped(result.placement)}</td>"]
-        for key, _ in _COLUMNS:
+        for key, _ in COLUMNS:
             mark = ' class="best"' if comparison and comparison.is_best(result, key) else ""
-            cells.append(f"<td{mark}>{_shown(key, result.number(key))}</td>")
+            cells.append(f"<td{mark}>{result.shown(key)}</td>")
         if comparison:
             ratio = comparison.ratio(result, "avg_jct_s")
             cells.insert(3, f"<td>{'-' if ratio is None else f'{ratio:.3f}'}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     head = "".join(f"<th>{_escaped(name)}</th>" for name in heads)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-
-
-def _shown(key: str, value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.1%}" if key == "utilization" else f"{value:,.0f}"
+    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    units = "mean to p99: completion time; times in seconds; used: share of the device time that jobs held."
+    return table + f"<p>{units}</p>" + (f"<p>{_escaped(comparison.about_ratios)}</p>" if comparison else "")
 
 
 def _escaped(text: str) -> str:

@@ -140,7 +140,11 @@ def test_another_kind_of_reason_begins_another_wait(record: Record, journal: Pat
     record(scattered(), "2x4")
     assert told(journal, "wide")[1:4] == [
         (1, "waited 9 s: 4 more devices needed."),
-        (10, "waited 190 s: 4 devices are free, but not where its 1 worker could be placed."),
+        (
+            10,
+            "waited 190 s: 4 devices are free, but not where its 1 worker could be placed: both nodes have at most 2 "
+            "free of the 4 devices it needs.",
+        ),
         (200, "started with 1 worker on node0."),
     ]
 

@@ -238,10 +238,6 @@ class GrowthCurve:
         soon, middle, late = (self._steps_until(self._part(goal + by)) for by in (self.margin, 0.0, -self.margin))
         return Band(soon.low, middle.middle, late.high)
 
-    def steps_to_convergence(self, left: float = 0.05) -> Band:
-        """Steps from now until only this part of the whole improvement is still to come."""
-        return self._steps_until(np.where(self.drop > 0, left, 1.0))
-
     def _part(self, goal: float) -> Floats:
         """What is left of each curve's drop where it passes the goal."""
         return (goal - self.floor) / np.where(self.drop > 0, self.drop, np.inf)

@@ -96,7 +96,7 @@ def _worded(code: Code, n: float, m: float, who: tuple[str, ...], unit: str, obs
         together="" if n == 1 else " together",
         because=f": {_ruled_out(obstacles)}" if obstacles else "",
         full=f": {_ruled_out(obstacles, ' free')}" if obstacles else "",
-        full_beside=f": beside {'it' if m == 1 else 'them'} {_ruled_out(obstacles, ' free')}" if obstacles else "",
+        full_beside=f": beside {'it' if m == 1 else 'them'}, {_ruled_out(obstacles, ' free')}" if obstacles else "",
     )
     return f"{text}."
 

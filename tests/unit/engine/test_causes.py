@@ -184,7 +184,7 @@ USED_UP: dict[str, tuple[list[AJob], list[ANode], str]] = {
     "room for some": (
         [a_job("x", cpus=4, on={"n0": 1}), a_job("a", 3, cpus=2, submit=1)],
         [a_node("n0", 8, cpus=7), a_node("n1", 8, cpus=2)],
-        "there is room for 2 of its 3 workers: beside them both nodes have at most 1 free of the 2 CPUs it needs.",
+        "there is room for 2 of its 3 workers: beside them, both nodes have at most 1 free of the 2 CPUs it needs.",
     ),
     "other reasons on other nodes": (
         [a_job("x", cpus=4, on={"n0": 1}), a_job("a", cpus=2, submit=1)],

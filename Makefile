@@ -94,7 +94,7 @@ format: $(STAMP) ## Put the code into the form that check asks for
 
 docs: $(STAMP) ## Put the real output of every command into the docs
 	@echo "==> running the commands of the docs"
-	@$(BIN)/python -m tests.docs.console docs/policies/*.md docs/tutorial.md
+	@$(BIN)/python -m tests.docs.console docs/policies/*.md docs/tutorial.md docs/traces.md CONTRIBUTING.md
 
 # A second environment, with the package as a compiled wheel would bring it; made anew when a source changes. Where there
 # is nothing to compile with, it is pure Python; where there is, it must compile.

@@ -16,14 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.engine.room import Room
-from sterna.errors import UserError, counted, did_you_mean
+from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import ANYWHERE, MILLI, Home, Nodes, Resource, Shape, Shapes
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
 from sterna.model.speedup import LINEAR, Curves, Repaired, concave
+from sterna.model.words import counted
+from sterna.workloads.domain import LARGEST
 
 _MOST = 1_000_000
 """Workers of a job, devices of a node: more is a slip of the pen."""
-_LARGEST = 1e15
 _UNCOUNTED_CPUS = 1 << 40
 _UNCOUNTED_BYTES = 1 << 50
 _SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -315,7 +316,7 @@ class _Entry:
             raise self.refusal("name", name, "a name without line breaks or control characters")
         return str(name).strip()
 
-    def number(self, key: str, default: float, *, above: bool = False, most: float = _LARGEST) -> float:
+    def number(self, key: str, default: float, *, above: bool = False, most: float = LARGEST) -> float:
         value = self._values.get(key, default)
         if _is_number(value) and value > most:
             raise self.refusal(key, value, f"a number of at most {most:,.0f}")

@@ -44,11 +44,6 @@ class Bug(SternaError):
         """The one job that it is about, by its row in the snapshot; none: it is about more than one."""
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 worker`, `2 workers`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a sentence that rejects `word`: the nearest known word, or all of them."""
     words = sorted(set(known))

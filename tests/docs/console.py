@@ -24,6 +24,7 @@ WIDTH = 110
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^<!-- file: (\S+) -->\n+```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _STERNA = "import sys; from sterna.cli.main import main; sys.exit(main())"
+_WALL_TIME = re.compile(r"^(simulated in) +[\d.]+", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,13 @@ def run(command: Command, folder: Path) -> Outcome:
     return Outcome(done.returncode, printed, done.stderr)
 
 
+def timeless(printed: str) -> str:
+    """What does not change from run to run: all but how long a simulation took."""
+    return _WALL_TIME.sub(r"\1", printed)
+
+
 def renew(page: Path) -> None:
-    """Replace what the page says its commands print by what they do print."""
+    """Replace what the page says its commands print by what they do print, where that is something else."""
     text = page.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -82,7 +88,9 @@ def renew(page: Path) -> None:
                 outcome = run(command, folder)
                 if outcome.exit_code:
                     raise SystemExit(f"{page}: '{command.line}' failed: {outcome.complaint}")
-                parts.append(f"$ {command.line}\n" + (f"{outcome.printed}\n" if outcome.printed else ""))
+                is_same = timeless(outcome.printed) == timeless(command.printed)
+                printed = command.printed if is_same else outcome.printed
+                parts.append(f"$ {command.line}\n" + (f"{printed}\n" if printed else ""))
             return f"```console\n{''.join(parts)}```"
 
         page.write_text(_BLOCK.sub(renewed, text), encoding="utf-8")

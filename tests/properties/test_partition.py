@@ -154,9 +154,11 @@ def _by_name(snapshot: Snapshot, action: Action, side: str) -> object:
 
 
 def reasons_of(decision: Decision) -> dict[str, object]:
-    """Codes and numbers; where a job cannot run, the nodes that are counted differ."""
+    """Codes and numbers; where a job cannot run or finds no room, the nodes that are counted differ."""
     return {
-        reason.job: reason.code if reason.code in (Code.NO_NODE, Code.NO_SERVERS) else reason.sentence
+        reason.job: reason.code
+        if reason.obstacles or reason.code in (Code.NO_NODE, Code.NO_SERVERS)
+        else reason.sentence
         for reason in decision.reasons
     }
 

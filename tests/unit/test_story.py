@@ -140,9 +140,29 @@ def test_another_kind_of_reason_begins_another_wait(record: Record, journal: Pat
     record(scattered(), "2x4")
     assert told(journal, "wide")[1:4] == [
         (1, "waited 9 s: 4 more devices needed."),
-        (10, "waited 190 s: 4 devices are free, but not where its 1 worker could be placed."),
+        (
+            10,
+            "waited 190 s: 4 devices are free, but not where its 1 worker could be placed: both nodes have at most 2 "
+            "free of the 4 devices it needs.",
+        ),
         (200, "started with 1 worker on node0."),
     ]
+
+
+def test_what_single_nodes_lack_may_change_within_one_wait(record: Record, journal: Path) -> None:
+    """Six nodes with a small job each, and a job that needs three whole ones; two of the small ones end early."""
+    small = [a_job(f"small{number}", remaining=work) for number, work in enumerate((20, 40, 60, 400, 400, 400))]
+    record([*small, a_job("wide", 3, submit=1, remaining=30, devices=3)], "6x3", placement="spread")
+    assert [(at, sentence.partition(":")[0]) for at, sentence in told(journal, "wide")[1:4]] == [
+        (1, "waited 19 s"),
+        (20, "waited 40 s"),
+        (60, "started with 3 workers on node0 (1), node1 (1), node2 (1)."),
+    ]
+    assert told(journal, "wide")[2][1] == (
+        "waited 40 s: there is room for 1 of its 3 workers: beside it, all 6 nodes have at most 2 free of the 3 "
+        "devices it needs; at last there is room for 2 of its 3 workers: beside them, all 6 nodes have at most "
+        "2 free of the 3 devices it needs."
+    )
 
 
 def test_a_move_is_told_with_its_new_node(record: Record, journal: Path) -> None:

@@ -42,8 +42,6 @@ def command(
     from sterna.experiments.faults import late_faults
     from sterna.experiments.figures import plotly_objects
 
-    if any(part.strip() for part in policies.split(",")) and not all(part.strip() for part in policies.split(",")):
-        raise UserError(f"--policies {policies}: there is nothing between two commas or at an end; remove a comma.")
     specs = policies_of(policies)
     refuse_clashes({"--trace": options.trace, "--speedups": options.speedups}, {"--report": report})
     if cores is not None and cores < 1:

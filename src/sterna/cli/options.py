@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from sterna.model.cluster import Nodes
     from sterna.workloads.trace import Trace
 
-_LONGEST = 1e15
-"""Seconds; as in traces, more cannot be added up."""
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Placement = Annotated[
     str | None, typer.Option("--placement", help="Which node for each worker.  [default: stay; with dragon: pack]")
@@ -202,7 +199,9 @@ def _faults(options: ScenarioOptions, trace: Trace, nodes: Nodes) -> tuple[Fault
 
 
 def _seconds(option: str, value: float, *, above: bool = False) -> float:
-    if math.isnan(value) or not 0 <= value <= _LONGEST or (above and not value):
+    from sterna.workloads.domain import LARGEST
+
+    if math.isnan(value) or not 0 <= value <= LARGEST or (above and not value):
         raise UserError(
             f"{option} {value:g}: give seconds, a number {'above' if above else 'of at least'} 0 and at most 1e15."
         )

@@ -53,7 +53,7 @@ def command(
 
 def _show_shadow(out: Console, shadow: dict[str, Any]) -> None:
     """What the policy in the shadow would have done then, and what it expected."""
-    from sterna.errors import counted
+    from sterna.model.words import counted
 
     if not shadow["differs"]:
         out.print(f"In the shadow {shadow['policy']} would have done the same.")

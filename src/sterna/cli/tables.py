@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sterna.cli.output import console
-from sterna.errors import counted
+from sterna.model.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,20 +15,6 @@ if TYPE_CHECKING:
     from sterna.control.shadow import Shadow
     from sterna.experiments.comparison import Comparison
     from sterna.experiments.result import Result
-
-_COLUMNS = (
-    ("avg_jct_s", "mean"),
-    ("p50_jct_s", "median"),
-    ("p95_jct_s", "p95"),
-    ("p99_jct_s", "p99"),
-    ("makespan_s", "makespan"),
-    ("avg_wait_s", "wait"),
-    ("utilization", "used"),
-    ("preemptions", "stops"),
-    ("migrations", "moves"),
-    ("resizes", "resizes"),
-)
-_MOST_LISTED = 10
 
 
 def show_result(result: Result, cluster: str, has_faults: bool = False) -> None:
@@ -41,25 +27,17 @@ def show_result(result: Result, cluster: str, has_faults: bool = False) -> None:
     for name, value, note in _facts(result, has_faults):
         table.add_row(name, value, note)
     out.print(table)
-    _show_left_out(out, "cannot run on this cluster, not even alone", result.unschedulable)
-    _show_left_out(out, "never finished", result.unfinished)
+    _show_lines(out, result.left_out)
 
 
 def _facts(result: Result, has_faults: bool) -> Iterable[tuple[str, str, str]]:
-    def seconds(key: str) -> str:
-        return _number(key, result.number(key), decimals=2)
-
     counts = result.counts
-    yield "jobs", f"{result.number('jobs'):,}", ""
-    yield "mean completion time", seconds("avg_jct_s"), "s"
-    yield (
-        "median, p95, p99",
-        " / ".join(_number(key, result.number(key)) for key in ("p50_jct_s", "p95_jct_s", "p99_jct_s")),
-        "s",
-    )
-    yield "mean wait", seconds("avg_wait_s"), "s"
-    yield "makespan", seconds("makespan_s"), "s"
-    yield "utilization", f"{result.utilization:.1%}", ""
+    yield "jobs", result.shown("jobs"), ""
+    yield "mean completion time", result.shown("avg_jct_s", decimals=2), "s"
+    yield "median, p95, p99", " / ".join(map(result.shown, ("p50_jct_s", "p95_jct_s", "p99_jct_s"))), "s"
+    yield "mean wait", result.shown("avg_wait_s", decimals=2), "s"
+    yield "makespan", result.shown("makespan_s", decimals=2), "s"
+    yield "utilization", result.shown("utilization"), ""
     yield "stops, moves, resizes", f"{counts.preemptions:,} / {counts.migrations:,} / {counts.resizes:,}", ""
     if counts.failures or has_faults:
         yield "stopped by lost nodes", f"{counts.failures:,}", ""
@@ -69,6 +47,8 @@ def _facts(result: Result, has_faults: bool) -> Iterable[tuple[str, str, str]]:
 
 
 def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
+    from sterna.experiments.result import COLUMNS
+
     out = console()
     jobs = int(comparison.baseline.number("jobs") or 0)
     out.print(f"{source}: {counted(jobs, 'job')} on {cluster}; times in seconds", soft_wrap=True)
@@ -76,30 +56,21 @@ def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
     table.show_header = True
     table.padding = 0
     table.add_column("policy", overflow="fold")
-    for key, title in _COLUMNS:
+    for key, title in COLUMNS:
         table.add_column(title, justify="right", no_wrap=True)
         if key == "avg_jct_s":
             table.add_column("ratio", justify="right", no_wrap=True)
-    told_apart = {key for key, _ in _COLUMNS if len({result.number(key) for result in comparison.results}) > 1}
     for result in comparison.results:
-        cells = []
-        for key, _ in _COLUMNS:
-            mark = "*" if key in told_apart and comparison.is_best(result, key) else ""
-            cells.append(_number(key, result.number(key)) + mark)
+        cells = [result.shown(key) + ("*" if comparison.is_best(result, key) else "") for key, _ in COLUMNS]
         ratio = comparison.ratio(result, "avg_jct_s")
         table.add_row(result.policy, cells[0], "-" if ratio is None else f"{ratio:.3f}", *cells[1:])
     width = out.width
     out.width = max(width, _natural_width(out, table))  # rather than break names where numbers are large
     out.print(table)
     out.width = width
-    legend = "* best of its column. " if told_apart & comparison.best.keys() else ""
-    out.print(
-        f"{legend}ratio: mean completion time over that of {comparison.baseline.policy}, what people "
-        "run today (first come, first served, gaps filled, nobody stopped); below 1 is better."
-    )
-    _show_left_out(out, "cannot run on this cluster, not even alone", comparison.baseline.unschedulable)
-    for result in comparison.results:
-        _show_left_out(out, f"never finished under {result.policy}", result.unfinished)
+    legend = "* best of its column. " if comparison.best else ""
+    out.print(f"{legend}{comparison.about_ratios}")
+    _show_lines(out, comparison.left_out)
 
 
 def show_shadow(policy: str, shadow: Shadow) -> None:
@@ -197,13 +168,6 @@ def _plain_table() -> Table:
     return Table(box=SIMPLE_HEAD, show_header=False, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
 
 
-def _number(key: str, value: float | None, decimals: int = 0) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.1%}" if key == "utilization" else f"{value:,.{decimals}f}"
-
-
-def _show_left_out(out: Console, what: str, names: Sequence[str]) -> None:
-    if names:
-        more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
-        out.print(f"{counted(len(names), 'job')} {what}: {', '.join(names[:_MOST_LISTED])}{more}", soft_wrap=True)
+def _show_lines(out: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        out.print(line, soft_wrap=True)

@@ -9,7 +9,8 @@ import typer
 
 from sterna.cli.client import Client, ServerUrl, State, client
 from sterna.cli.columns import identity
-from sterna.errors import UserError, counted
+from sterna.errors import UserError
+from sterna.model.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from sterna.cli.options import AsJson, Elastic, elastic_of
-from sterna.errors import ParameterError, UserError, counted, did_you_mean
+from sterna.errors import ParameterError, UserError, did_you_mean
 
 if TYPE_CHECKING:
     from sterna.workloads.generate import Mix
@@ -182,6 +182,7 @@ def _deliver(trace: Trace, output: str | None, as_json: bool) -> None:
     from sterna.cli.files import output_file
     from sterna.cli.output import show_json
     from sterna.experiments.trace_facts import trace_facts, trace_rows
+    from sterna.model.words import counted
     from sterna.workloads.native import write_native
 
     text = io.StringIO()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sterna.cli.options import AsJson
-from sterna.errors import UserError, counted
+from sterna.errors import UserError
 
 Log = Annotated[
     str,
@@ -49,6 +49,7 @@ def _show(found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     from sterna.cli.output import console
+    from sterna.model.words import counted
 
     out = console()
     by = ", ".join(f"{name}: {count:,}" for name, count in found["patterns"].items())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sterna.cli.options import AsJson, PolicyOption
-from sterna.errors import counted
+from sterna.model.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sterna.engine.room import Room
-from sterna.errors import counted
 from sterna.model.cluster import ANYWHERE, Resource
 from sterna.model.plan import Kind
 from sterna.model.snapshot import Snapshot
+from sterna.model.words import counted
 
 if TYPE_CHECKING:
     from sterna.control.journal import RoundLine, World

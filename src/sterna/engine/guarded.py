@@ -12,9 +12,10 @@ from numbers import Real
 import numpy as np
 
 from sterna.engine.registry import Policy, Target
-from sterna.errors import UserError, counted
+from sterna.errors import UserError
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
+from sterna.model.words import counted
 
 
 class Guarded:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.model.cluster import MILLI, NOWHERE, Bools, Home, Ints, Nodes, Shape, Shapes
+from sterna.model.cluster import NOWHERE, Bools, Home, Ints, Nodes, Shape, Shapes
 from sterna.model.plan import Action, Decision, Plan
 from sterna.model.reason import Bar, Code, Obstacle, Reason
 from sterna.model.serving import ServingPod
@@ -267,16 +267,14 @@ class _Elsewhere:
 
     def told(self, part: Part, reason: Reason) -> Reason:
         told = reason._replace(row=part.jobs.item(reason.row))
-        is_ruled_out = bool(reason.obstacles) or not len(part.nodes)
-        if reason.code not in (Code.NO_NODE, Code.NO_SERVERS) or not is_ruled_out:
+        is_nowhere = reason.code in (Code.NO_NODE, Code.NO_SERVERS) and not len(part.nodes)
+        if not reason.obstacles and not is_nowhere:
             return told
         shape = part.snapshot.shapes[part.snapshot.jobs.shape.item(reason.row)]
         counts = self._counts(part, shape.selector).copy()
         here = [each._replace(nodes=each.nodes + counts.pop((each.bar, each.what), 0)) for each in reason.obstacles]
         there = [Obstacle(bar, count, what) for (bar, what), count in counts.items()]
         order = sorted((*here, *there), key=lambda each: (-each.nodes, list(Bar).index(each.bar), each.what))
-        if reason.code is Code.NO_NODE and not reason.n:  # its part has no devices, but it asks for some
-            told = told._replace(n=shape.devices / MILLI, unit="device")
         return told._replace(obstacles=tuple(order))
 
     def _counts(self, part: Part, selector: Selector) -> Counter[tuple[Bar, str]]:

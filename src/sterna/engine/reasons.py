@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from sterna.engine.admission import most_by_shape
+from sterna.engine.outlook import planned
 from sterna.engine.placing import seat_ps
 from sterna.engine.room import Room
 from sterna.model.cluster import ANYWHERE, MILLI, Bools, Home, Ints, Nodes, Resource, Shape
@@ -34,7 +36,7 @@ def reasons_for(
             _change(action, snapshot.jobs.name_of(action.row), (f"serving pod {claimants[action.row]}",))
             for action in actions
         ]
-    return [reason._replace(unit=unit) for reason in changed + _waits(snapshot, offered, actions)]
+    return [reason._replace(unit=unit) for reason in changed] + _waits(snapshot, offered, actions, unit)
 
 
 def _changes(snapshot: Snapshot, actions: Sequence[Action]) -> list[Reason]:
@@ -57,7 +59,7 @@ def _change(action: Action, job: str, who: tuple[str, ...]) -> Reason:
     return Reason(action.row, job, Code.STARTED, new)
 
 
-def _waits(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action]) -> list[Reason]:
+def _waits(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action], unit: str) -> list[Reason]:
     jobs = snapshot.jobs
     waits = jobs.workers == 0
     waits[[action.row for action in actions]] = False
@@ -69,7 +71,7 @@ def _waits(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action]) -> 
     cost, asked = snapshot.cost(least), snapshot.cost(np.minimum(jobs.request, jobs.maximum))
     most = most_by_shape(snapshot)[jobs.shape]
     held = offered.jobs.barred if offered.jobs.barred is not None else np.zeros(len(jobs), dtype=np.bool_)
-    never = _Never(snapshot)
+    never, crowded = _Never(snapshot), _Crowded(snapshot, actions)
     reasons = []
     for row in rows:
         job, need = jobs.name_of(row), int(cost[row])
@@ -77,13 +79,14 @@ def _waits(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action]) -> 
         if verdict is not None:
             reasons.append(verdict)
         elif need > free:
-            reasons.append(Reason(row, job, Code.NEEDS_DEVICES, (need - free) / MILLI, free / MILLI))
+            reasons.append(Reason(row, job, Code.NEEDS_DEVICES, (need - free) / MILLI, free / MILLI, unit=unit))
         elif held[row]:
-            reasons.append(Reason(row, job, Code.NEEDS_ROOM, int(least[row]), free / MILLI))
+            reasons.append(crowded.reason(row, int(least[row]), free)._replace(unit=unit))
         elif asked[row] > free:
-            reasons.append(Reason(row, job, Code.NEEDS_DEVICES, (int(asked[row]) - free) / MILLI, free / MILLI))
+            short = int(asked[row]) - free
+            reasons.append(Reason(row, job, Code.NEEDS_DEVICES, short / MILLI, free / MILLI, unit=unit))
         else:
-            reasons.append(Reason(row, job, Code.BEHIND, need / MILLI))
+            reasons.append(Reason(row, job, Code.BEHIND, need / MILLI, unit=unit))
     return reasons
 
 
@@ -227,8 +230,8 @@ class _Never:
         jobs, shape = self._snapshot.jobs, self._snapshot.shapes[self._snapshot.jobs.shape.item(row)]
         job = jobs.name_of(row)
         if not most:
-            each = int(self._snapshot.need[row]) / MILLI
-            return Reason(row, job, Code.NO_NODE, each, obstacles=self._against(shape))
+            each, unit = (shape.devices, "device") if shape.devices else (shape.cpus, "CPU")
+            return Reason(row, job, Code.NO_NODE, each / MILLI, unit=unit, obstacles=self._against(shape))
         if most < least:
             return Reason(row, job, Code.TOO_LARGE, least, most)
         if not shape.ps:
@@ -241,7 +244,7 @@ class _Never:
     def _against(self, shape: Shape) -> tuple[Obstacle, ...]:
         """What rules nodes out for a shape, which is the same for all jobs that have it."""
         if shape not in self._obstacles:
-            self._obstacles[shape] = _obstacles(self._snapshot.nodes, shape)
+            self._obstacles[shape] = _obstacles(self._snapshot.nodes, self._snapshot.nodes.capacity, shape)
         return self._obstacles[shape]
 
     def _workers_beside(self, shape: Shape, least: int) -> int | None:
@@ -258,49 +261,110 @@ def _server(shape: Shape) -> Shape:
     return Shape(0, shape.ps_cpus, shape.ps_memory_bytes, selector=shape.selector, tolerations=shape.tolerations)
 
 
-def _obstacles(nodes: Nodes, shape: Shape) -> tuple[Obstacle, ...]:
+# Who has no room now.
+
+
+class _Crowded:
+    """Says what is used up on the nodes, once the plan is carried out, for jobs that the placement had to turn down."""
+
+    def __init__(self, snapshot: Snapshot, actions: Sequence[Action]) -> None:
+        self._snapshot, self._actions = snapshot, actions
+        self._known: dict[tuple[Shape, int], tuple[Code, int, tuple[Obstacle, ...]]] = {}
+
+    @cached_property
+    def _then(self) -> Nodes:
+        return planned(self._snapshot, self._actions).nodes
+
+    def reason(self, row: int, least: int, free_units: int) -> Reason:
+        """Why a job that needs `least` workers does not start though so many units are free."""
+        jobs, shape = self._snapshot.jobs, self._snapshot.shapes[self._snapshot.jobs.shape.item(row)]
+        key = shape, least
+        if key not in self._known:
+            self._known[key] = self._found(shape, least)
+        code, seated, obstacles = self._known[key]
+        number = shape.ps if code is Code.SERVERS_NEED_ROOM else least
+        beside = seated if code is Code.ROOM_FOR_SOME else free_units / MILLI
+        return Reason(row, jobs.name_of(row), code, number, beside, obstacles=obstacles)
+
+    def _found(self, shape: Shape, least: int) -> tuple[Code, int, tuple[Obstacle, ...]]:
+        """What has no room, how many workers have, and what keeps one more off every node."""
+        room = Room(self._then)
+        if shape.ps and not seat_ps(room, shape, least):
+            one = _server(shape)
+            _fill(room, one)
+            return Code.SERVERS_NEED_ROOM, 0, _obstacles(self._then, room.free, one)
+        if int(_slots(room, shape).sum()) >= least:  # it was turned down while others were asked about
+            return Code.NEEDS_ROOM, 0, ()
+        seated = _fill(room, shape)
+        obstacles = _obstacles(self._then, _with_parts(room) if shape.is_fraction else room.free, shape)
+        return Code.ROOM_FOR_SOME if seated else Code.NEEDS_ROOM, seated, obstacles
+
+
+def _fill(room: Room, shape: Shape) -> int:
+    """Take all the room that there is for this shape; how many that were."""
+    slots = _slots(room, shape)
+    for node in slots.nonzero()[0].tolist():
+        room.take(shape, node, slots.item(node))
+    return int(slots.sum())
+
+
+def _slots(room: Room, shape: Shape) -> Ints:
+    # Nodes that shrank under their workers have less than nothing.
+    return np.maximum(room.slots(shape), 0)
+
+
+def _with_parts(room: Room) -> Ints:
+    """What is free by node, where a part of a shared device counts if no whole one is free."""
+    free = room.free.copy()
+    for node, devices in room.shared.items():
+        free[Resource.DEVICES, node] = max([free.item(Resource.DEVICES, node), *devices.values()])
+    return free
+
+
+# What keeps a worker off the nodes.
+
+
+def _obstacles(nodes: Nodes, have: Ints, shape: Shape) -> tuple[Obstacle, ...]:
     """What rules nodes out for a worker of this shape, each node by the first thing that does; those that rule out
-    most first. Empty if some node could hold one."""
-    counts: dict[tuple[Bar, str], list[int]] = {}
-    for node in range(len(nodes)):
-        found = _obstacle(nodes, shape, node)
-        if found is None:
-            return ()
-        counts.setdefault(found, []).append(node)
-    groups = [_grouped(nodes, shape, bar, what, rows) for (bar, what), rows in counts.items()]
+    most first. `have` is what there is of each resource by node. Empty if some node could hold one."""
+    groups, left = _refusing(nodes, shape)
+    for bar, (resource, need) in _needs(shape).items():
+        is_short = have[resource, left] < need
+        if is_short.any():
+            scale = 1 if bar is Bar.MEMORY else MILLI
+            most = max(int(have[resource, left[is_short]].max()), 0)
+            groups.append(Obstacle(bar, int(is_short.sum()), "", most / scale, need / scale))
+            left = left[~is_short]
+    closed = int((~nodes.is_open[left]).sum())
+    if closed < len(left):
+        return ()
+    if closed:
+        groups.append(Obstacle(Bar.CLOSED, closed))
     return tuple(sorted(groups, key=lambda each: (-each.nodes, list(Bar).index(each.bar), each.what)))
 
 
-def _obstacle(nodes: Nodes, shape: Shape, node: int) -> tuple[Bar, str] | None:
-    """The first thing that keeps a worker off an empty node."""
-    labels = nodes.labels[node] if nodes.labels else {}
-    taints = nodes.taints[node] if nodes.taints else frozenset()
-    lacking = [f"{key}={value}" for key, value in shape.selector if labels.get(key) != value]
-    if lacking:
-        return Bar.LABEL, lacking[0]
-    if "*" not in shape.tolerations and taints - shape.tolerations:
-        return Bar.TAINT, min(taints - shape.tolerations)
-    for bar, (resource, need) in _needs(shape).items():
-        if nodes.capacity[resource, node] < need:
-            return bar, ""
-    return None if nodes.is_open[node] else (Bar.CLOSED, "")
+def _refusing(nodes: Nodes, shape: Shape) -> tuple[list[Obstacle], Ints]:
+    """Nodes whose labels or taints rule a worker out, and those that are left."""
+    if not shape.selector and not any(nodes.taints):
+        return [], np.arange(len(nodes))
+    counts = Counter[tuple[Bar, str]]()
+    left = []
+    for node in range(len(nodes)):
+        labels = nodes.labels[node] if nodes.labels else {}
+        taints = nodes.taints[node] if nodes.taints else frozenset()
+        lacking = [f"{key}={value}" for key, value in shape.selector if labels.get(key) != value]
+        if lacking:
+            counts[Bar.LABEL, lacking[0]] += 1
+        elif "*" not in shape.tolerations and taints - shape.tolerations:
+            counts[Bar.TAINT, min(taints - shape.tolerations)] += 1
+        else:
+            left.append(node)
+    return [Obstacle(bar, count, what) for (bar, what), count in counts.items()], np.array(left, dtype=np.int64)
 
 
 def _needs(shape: Shape) -> dict[Bar, tuple[Resource, int]]:
-    # A part of a device is a part of a whole one.
-    devices = max(shape.devices, MILLI) if shape.devices else 0
     return {
-        Bar.DEVICES: (Resource.DEVICES, devices),
+        Bar.DEVICES: (Resource.DEVICES, shape.devices),
         Bar.CPUS: (Resource.CPUS, shape.cpus),
         Bar.MEMORY: (Resource.MEMORY, shape.memory_bytes),
     }
-
-
-def _grouped(nodes: Nodes, shape: Shape, bar: Bar, what: str, rows: list[int]) -> Obstacle:
-    needs = _needs(shape)
-    if bar not in needs:
-        return Obstacle(bar, len(rows), what)
-    resource, need = needs[bar]
-    scale = 1 if bar is Bar.MEMORY else MILLI
-    need = shape.devices if bar is Bar.DEVICES else need
-    return Obstacle(bar, len(rows), "", int(nodes.capacity[resource, rows].max()) / scale, need / scale)

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from sterna.engine.registry import RuleKind
 from sterna.errors import UserError
-from sterna.experiments.result import Result, Summary
+from sterna.experiments.result import Result, Summary, jobs_that
 from sterna.experiments.scenario import Scenario
 from sterna.experiments.simulation import Progress, be_ready_for, simulate
 from sterna.settings import BASELINE_POLICY
@@ -42,28 +42,40 @@ class Comparison:
         mine, theirs = result.number(key), self.baseline.number(key)
         return None if mine is None or not theirs else mine / theirs
 
+    @property
+    def about_ratios(self) -> str:
+        return (
+            f"ratio: mean completion time over that of {self.baseline.policy}, what people run today (first come, "
+            "first served, gaps filled, nobody stopped); below 1 is better."
+        )
+
     @cached_property
     def best(self) -> dict[str, str]:
-        """Key of the summary: the policy with the best value; the first of those that tie."""
+        """Key of the summary: the policy with the best value, the first of those that tie; keys in which all tie are
+        left out."""
         best = {}
         for keys, choose in ((LOWER_IS_BETTER, min), (HIGHER_IS_BETTER, max)):
             for key in keys:
                 values = {
                     result.policy: number for result in self.results if (number := result.number(key)) is not None
                 }
-                if values:
+                if len({result.number(key) for result in self.results}) > 1:
                     best[key] = choose(values, key=values.__getitem__)
         return best
 
     def is_best(self, result: Result, key: str) -> bool:
         """Whether nobody has a better value; several may have the same, but not all."""
-        if key not in self.best or len({each.number(key) for each in self.results}) == 1:
-            return False
-        return result.number(key) == self._by_policy[self.best[key]].number(key)
+        return key in self.best and result.number(key) == self._by_policy[self.best[key]].number(key)
 
     @cached_property
     def _by_policy(self) -> dict[str, Result]:
         return {result.policy: result for result in self.results}
+
+    @property
+    def left_out(self) -> list[str]:
+        """Which jobs are in no average, and why."""
+        unfinished = [jobs_that(f"never finished under {each.policy}", each.unfinished) for each in self.results]
+        return sum(unfinished, self.baseline.never_fit)
 
     @cached_property
     def summary(self) -> Summary:
@@ -83,9 +95,11 @@ def policies_of(text: str) -> list[str]:
     """The policies of a list with commas, or `all` that are built in with their defaults; checked, each once."""
     if text.strip() == ALL:
         return [info.name for info in rules_of(RuleKind.POLICY)]
-    specs = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not specs:
+    specs = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not any(specs):
         raise UserError("--policies is empty: write all, or policies with commas between them, e.g. fifo,srjf.")
+    if not all(specs):
+        raise UserError(f"--policies {text}: there is nothing between two commas or at an end; remove a comma.")
     for spec in specs:
         make_policy(spec)
     return specs

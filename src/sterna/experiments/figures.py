@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,11 @@ COLOURS = ("#2f4b7c", "#d45087", "#2a9d8f", "#f4a261", "#7a5195", "#5c8001", "#b
 _MOST_QUANTILES = 500
 _MOST_BARS = 60
 _MOST_SPANS = 4_000
+_MOST_ROWS = 20
+_PANELS_ABREAST = 2
+_CELLS = 400
+"""Columns of a panel: bars for every span would be too many for a browser where ten policies resize all the time."""
+_FEW_TO_MANY = [[0, "#b8d4e8"], [1, COLOURS[0]]]
 
 
 def plotly_objects() -> Any:
@@ -39,9 +45,10 @@ def completion_figure(results: Sequence[Result]) -> go.Figure:
     for colour, result in zip(_colours(results), results, strict=True):
         times = np.sort(result.times.completion)
         picks = np.unique(np.linspace(0, len(times) - 1, min(len(times), _MOST_QUANTILES)).astype(int))
+        first = picks[:1]  # the line rises from nothing there, so that a single job is seen too
         figure.add_scatter(
-            x=times[picks].astype(np.float32),
-            y=((picks + 1) / max(1, len(times))).astype(np.float32),
+            x=times[np.append(first, picks)].astype(np.float32),
+            y=(np.append(first, picks + 1) / max(1, len(times))).astype(np.float32),
             name=result.policy,
             mode="lines",
             line={"color": colour, "shape": "hv", "width": 2},
@@ -104,8 +111,8 @@ def allocation_figure(result: Result, names: Sequence[str]) -> go.Figure:
         name="workers",
         marker={
             "color": [span.workers for span in spans],
-            "colorscale": [[0, "#b8d4e8"], [1, COLOURS[0]]],
-            "colorbar": {"title": {"text": "workers"}, "thickness": 12, "outlinewidth": 0},
+            "colorscale": _FEW_TO_MANY,
+            "colorbar": _bar_of("workers"),
             "line": {"width": 0},
         },
         hovertemplate="%{y}: %{customdata} workers, %{base} to %{x} " + unit + "<extra></extra>",
@@ -118,18 +125,88 @@ def allocation_figure(result: Result, names: Sequence[str]) -> go.Figure:
 
 def largest_spans(spans: Sequence[Span]) -> list[Span]:
     """Spans of the jobs with most worker-seconds, no more than a picture can show."""
-    service: dict[int, float] = {}
-    count: dict[int, int] = {}
-    for span in spans:
-        service[span.job] = service.get(span.job, 0.0) + span.workers * (span.end_seconds - span.start_seconds)
-        count[span.job] = count.get(span.job, 0) + 1
+    count = Counter(span.job for span in spans)
     shown: set[int] = set()
     total = 0
-    for job in sorted(service, key=lambda job: (-service[job], job))[:_MOST_BARS]:
+    for job in _largest_first(spans)[:_MOST_BARS]:
         if total + count[job] <= _MOST_SPANS:
             shown.add(job)
             total += count[job]
     return [span for span in spans if span.job in shown]
+
+
+def _largest_first(spans: Iterable[Span]) -> list[int]:
+    """Jobs by the worker-seconds they held, the most first."""
+    service: dict[int, float] = {}
+    for span in spans:
+        service[span.job] = service.get(span.job, 0.0) + span.workers * (span.end_seconds - span.start_seconds)
+    return sorted(service, key=lambda job: (-service[job], job))
+
+
+def allocations_figure(results: Sequence[Result], names: Sequence[str]) -> go.Figure:
+    """The same jobs under every policy, in a panel each: how many workers each of them held, and when."""
+    plotly_objects()
+    from plotly.subplots import make_subplots
+
+    jobs = sorted(_largest_first(span for result in results for span in result.spans)[:_MOST_ROWS], reverse=True)
+    factor, unit = _unit(results)
+    edges = np.linspace(0.0, max(result.times.makespan_seconds for result in results), _CELLS + 1)
+    across = min(_PANELS_ABREAST, len(results))
+    down = -(-len(results) // across)
+    height = 100 + down * (70 + 11 * len(jobs))
+    figure = make_subplots(
+        down,
+        across,
+        specs=[
+            [{} if row * across + column < len(results) else None for column in range(across)] for row in range(down)
+        ],
+        shared_xaxes="all",
+        shared_yaxes="all",
+        horizontal_spacing=0.02,
+        vertical_spacing=50 / height,
+        subplot_titles=[result.policy for result in results],
+    )
+    for number, result in enumerate(results):
+        panel = {"row": number // across + 1, "col": number % across + 1}
+        figure.add_heatmap(
+            x=((edges[:-1] + edges[1:]) / 2 / factor).astype(np.float32),
+            y=[names[job] for job in jobs],
+            z=_workers_held(result, jobs, edges).astype(np.float32),
+            ygap=1,
+            name=result.policy,
+            coloraxis="coloraxis",
+            hovertemplate="%{y}: %{z:.3g} workers at %{x:.4g} " + unit + "<extra>%{fullData.name}</extra>",
+            **panel,
+        )
+        if number >= len(results) - across:
+            figure.update_xaxes(title=f"time since the first submission in {unit}", **panel)
+    bar = _bar_of("workers") | {"len": 200, "lenmode": "pixels", "y": 1, "yanchor": "top"}
+    _styled(figure, height)
+    figure.update_layout(coloraxis={"colorscale": _FEW_TO_MANY, "colorbar": bar}, margin={"t": 44})
+    figure.update_annotations(font={"size": 13})
+    figure.update_xaxes(showticklabels=True)
+    figure.update_yaxes(type="category", tickfont={"size": 9}, dtick=1)
+    return figure
+
+
+def _workers_held(result: Result, jobs: Sequence[int], edges: Floats) -> Floats:
+    """Mean workers of each job between the edges; no number where it held none."""
+    spans: dict[int, list[Span]] = {job: [] for job in jobs}
+    for span in result.spans:
+        if span.job in spans:
+            spans[span.job].append(span)
+    held = np.full((len(jobs), len(edges) - 1), np.nan)
+    for row, mine in enumerate(spans.values()):
+        if mine:
+            clock = np.array([(span.start_seconds, span.end_seconds) for span in mine]).ravel() - result.times.submit[0]
+            work = np.array([(0.0, span.workers * (span.end_seconds - span.start_seconds)) for span in mine]).ravel()
+            means = np.diff(np.interp(edges, clock, work.cumsum())) / np.diff(edges)
+            held[row, means > 0] = means[means > 0]
+    return held
+
+
+def _bar_of(what: str) -> dict[str, Any]:
+    return {"title": {"text": what}, "thickness": 12, "outlinewidth": 0}
 
 
 def _over_time(results: Sequence[Result], value: Callable[[Result, Timeline], Floats], hover: str) -> go.Figure:

@@ -30,7 +30,8 @@ def jobs_table(result: Result, trace: Trace) -> str:
             happened = [_plain(float(trace.submit_seconds[row])), "", "", "", ""]
             state = "unschedulable"
         else:
-            numbers = (submit[entry], start[entry], finish[entry], finish[entry] - submit[entry], wait[entry])
+            waited = wait[entry] if math.isfinite(start[entry]) else math.inf  # nobody knows for how long it would have
+            numbers = (submit[entry], start[entry], finish[entry], finish[entry] - submit[entry], waited)
             happened = [_plain(number) for number in numbers]
             state = "finished" if math.isfinite(finish[entry]) else "unfinished"
         writer.writerow(

@@ -6,27 +6,14 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from sterna.errors import counted
 from sterna.experiments import figures
 from sterna.experiments.comparison import Comparison
-from sterna.experiments.result import Result
+from sterna.experiments.result import COLUMNS, Result
 from sterna.experiments.scenario import Scenario
+from sterna.model.words import counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-_COLUMNS = (
-    ("avg_jct_s", "mean JCT (s)"),
-    ("p50_jct_s", "median (s)"),
-    ("p95_jct_s", "p95 (s)"),
-    ("p99_jct_s", "p99 (s)"),
-    ("makespan_s", "makespan (s)"),
-    ("avg_wait_s", "mean wait (s)"),
-    ("utilization", "utilisation"),
-    ("preemptions", "stops"),
-    ("migrations", "moves"),
-    ("resizes", "resizes"),
-)
 
 _STYLE = """
   body { margin: 0 auto; max-width: 1320px; padding: 32px 20px 64px; background: #fff; color: #1f2933;
@@ -37,14 +24,13 @@ _STYLE = """
   .scroll { overflow-x: auto; }
   table { border-collapse: collapse; margin-top: 16px; font-size: 13.5px; font-variant-numeric: tabular-nums; }
   th, td { padding: 5px 10px; text-align: right; white-space: nowrap; border-bottom: 1px solid #e4e7eb; }
-  th:first-child, td:first-child { text-align: left; } th { color: #52606d; font-weight: 600; }
+  :is(th, td):nth-child(-n + 2) { text-align: left; } th { color: #52606d; font-weight: 600; }
   td.best { font-weight: 700; color: #1d6f5c; }
 """
 
 
 def simulation_page(result: Result, scenario: Scenario, command: str) -> str:
     """What one policy made of a scenario. The result must be a detailed one."""
-    names = [scenario.trace.name[row] for row in result.times.row.tolist()]
     sections = [
         ("Completion times", "How many jobs were done within a time.", figures.completion_figure([result])),
         ("Utilisation", "Devices that jobs held.", figures.utilization_figure([result])),
@@ -52,10 +38,15 @@ def simulation_page(result: Result, scenario: Scenario, command: str) -> str:
         (
             "Allocation",
             "The jobs that held most device time, in submit order; darker: more workers.",
-            figures.allocation_figure(result, names),
+            figures.allocation_figure(result, _names(result, scenario)),
         ),
     ]
-    return _page(f"{result.policy} on {scenario.trace.source}", _facts(scenario, command, [result]), [result], sections)
+    return _page(
+        f"{result.policy} on {scenario.trace.source}",
+        _facts(scenario, command, result, result.left_out),
+        [result],
+        sections,
+    )
 
 
 def comparison_page(comparison: Comparison, scenario: Scenario, command: str) -> str:
@@ -74,22 +65,26 @@ def comparison_page(comparison: Comparison, scenario: Scenario, command: str) ->
         ),
         ("Utilisation", "Devices that jobs held.", figures.utilization_figure(results)),
         ("Queue", "Jobs that had no devices.", figures.queue_figure(results)),
+        (
+            "Allocation",
+            "The jobs that held most device time, the same under every policy, in submit order; darker: more workers.",
+            figures.allocations_figure(results, _names(comparison.baseline, scenario)),
+        ),
     ]
-    facts = _facts(scenario, command, results)
+    facts = _facts(scenario, command, comparison.baseline, comparison.left_out)
     return _page(f"Policies on {scenario.trace.source}", facts, results, sections, comparison)
 
 
-def _facts(scenario: Scenario, command: str, results: Sequence[Result]) -> list[str]:
+def _names(result: Result, scenario: Scenario) -> list[str]:
+    """Names of the jobs that were simulated, which is what spans count."""
+    return [scenario.trace.name[row] for row in result.times.row.tolist()]
+
+
+def _facts(scenario: Scenario, command: str, result: Result, left_out: Sequence[str]) -> list[str]:
     trace = scenario.trace
-    jobs = counted(len(trace), "job")
-    facts = [f"{jobs} of {_escaped(trace.source)} ({_escaped(trace.kind)}); {_escaped(scenario.cluster)}."]
-    if results[0].unschedulable:
-        left_out = len(results[0].unschedulable)
-        fits, was = ("fits", "was") if left_out == 1 else ("fit", "were")
-        facts.append(f"{counted(left_out, 'job')} {fits} on no set of nodes and {was} left out.")
-    if command:
-        facts.append(f"Made by <code>{_escaped(command)}</code>")
-    return facts + [_escaped(notice) for notice in results[0].notices]
+    facts = [f"{counted(len(trace), 'job')} of {trace.source} ({trace.kind}) on {scenario.cluster}.", *left_out]
+    made = [f"Made by <code>{_escaped(command)}</code>"] if command else []
+    return [*map(_escaped, facts), *made, *map(_escaped, result.notices)]
 
 
 def _page(
@@ -102,7 +97,8 @@ def _page(
     from plotly.offline import get_plotlyjs
 
     body = [f"<h1>{_escaped(title)}</h1>", *(f"<p>{fact}</p>" for fact in facts), _table(results, comparison)]
-    for number, (heading, caption, figure) in enumerate(sections):
+    has_finished = any(len(result.times.completion) for result in results)
+    for number, (heading, caption, figure) in enumerate(sections if has_finished else ()):
         drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=_CONFIG)
         body.append(f"<h2>{_escaped(heading)}</h2><p>{_escaped(caption)}</p>{drawn}")
     return (
@@ -117,27 +113,23 @@ _CONFIG = {"displaylogo": False, "responsive": True}
 
 
 def _table(results: Sequence[Result], comparison: Comparison | None) -> str:
-    heads = ["policy", "placement", *(title for _, title in _COLUMNS)]
+    heads = ["policy", "placement", *(title for _, title in COLUMNS)]
     if comparison:
         heads.insert(3, "ratio")
     rows = []
     for result in results:
         cells = [f"<td>{_escaped(result.policy)}</td>", f"<td>{_escaped(result.placement)}</td>"]
-        for key, _ in _COLUMNS:
+        for key, _ in COLUMNS:
             mark = ' class="best"' if comparison and comparison.is_best(result, key) else ""
-            cells.append(f"<td{mark}>{_shown(key, result.number(key))}</td>")
+            cells.append(f"<td{mark}>{result.shown(key)}</td>")
         if comparison:
             ratio = comparison.ratio(result, "avg_jct_s")
-            cells.insert(3, f"<td>{'' if ratio is None else f'{ratio:.3f}'}</td>")
+            cells.insert(3, f"<td>{'-' if ratio is None else f'{ratio:.3f}'}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     head = "".join(f"<th>{_escaped(name)}</th>" for name in heads)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-
-
-def _shown(key: str, value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.1%}" if key == "utilization" else f"{value:,.0f}"
+    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    units = "mean to p99: completion time; times in seconds; used: share of the device time that jobs held."
+    return table + f"<p>{units}</p>" + (f"<p>{_escaped(comparison.about_ratios)}</p>" if comparison else "")
 
 
 def _escaped(text: str) -> str:

@@ -20,8 +20,25 @@ from sterna.experiments.allocation import Span
 from sterna.experiments.timeline import Timeline
 from sterna.model.cluster import Bools, Ints
 from sterna.model.speedup import Floats
+from sterna.model.words import counted
 
 Summary = dict[str, object]
+
+COLUMNS = (
+    ("avg_jct_s", "mean"),
+    ("p50_jct_s", "median"),
+    ("p95_jct_s", "p95"),
+    ("p99_jct_s", "p99"),
+    ("makespan_s", "makespan"),
+    ("avg_wait_s", "wait"),
+    ("utilization", "used"),
+    ("preemptions", "stops"),
+    ("migrations", "moves"),
+    ("resizes", "resizes"),
+)
+"""What tables of results show: keys of the summary and their titles; times in seconds."""
+
+_MOST_LISTED = 10
 
 
 @dataclass(frozen=True)
@@ -93,6 +110,15 @@ class Result:
         possible = self.devices * self.times.makespan_seconds
         return self.counts.device_seconds / possible if possible else 0.0
 
+    @property
+    def left_out(self) -> list[str]:
+        """Which jobs are in no average, and why."""
+        return [*self.never_fit, *jobs_that("never finished", self.unfinished)]
+
+    @property
+    def never_fit(self) -> list[str]:
+        return jobs_that("cannot run on this cluster, not even alone", self.unschedulable)
+
     @cached_property
     def summary(self) -> Summary:
         """The JSON document of `sterna simulate`."""
@@ -131,6 +157,21 @@ class Result:
         """A number of the summary, by its key; None where no job finished."""
         value = self.summary[key]
         return value if isinstance(value, int | float) else None
+
+    def shown(self, key: str, decimals: int = 0) -> str:
+        """The same as people read it."""
+        value = self.number(key)
+        if value is None:
+            return "-"
+        return f"{value:.1%}" if key == "utilization" else f"{value:,.{decimals}f}"
+
+
+def jobs_that(what: str, names: Sequence[str]) -> list[str]:
+    """How many jobs there are of which this can be said, and the first of them; nothing where there are none."""
+    if not names:
+        return []
+    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
+    return [f"{counted(len(names), 'job')} {what}: {', '.join(names[:_MOST_LISTED])}{more}"]
 
 
 def _mean(values: Floats) -> float | None:

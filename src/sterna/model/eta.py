@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sterna.model.cluster import Ints
 from sterna.model.growth import GrowthTable, History
-from sterna.model.speedup import Floats, Ints
+from sterna.model.speedup import Floats
 
 LEAST_WINDOWS = 4
 """Below this many windows nothing is said."""
@@ -236,10 +237,6 @@ class GrowthCurve:
             return Band(0.0, 0.0, 0.0)
         soon, middle, late = (self._steps_until(self._part(goal + by)) for by in (self.margin, 0.0, -self.margin))
         return Band(soon.low, middle.middle, late.high)
-
-    def steps_to_convergence(self, left: float = 0.05) -> Band:
-        """Steps from now until only this part of the whole improvement is still to come."""
-        return self._steps_until(np.where(self.drop > 0, left, 1.0))
 
     def _part(self, goal: float) -> Floats:
         """What is left of each curve's drop where it passes the goal."""

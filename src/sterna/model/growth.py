@@ -18,7 +18,8 @@ import numpy.typing as npt
 from numpy.typing import ArrayLike
 
 from sterna.errors import UserError
-from sterna.model.speedup import Floats, Ints
+from sterna.model.cluster import Ints
+from sterna.model.speedup import Floats
 
 CAPACITY = 64
 """Windows kept of a job besides its first. When they are full, neighbours are joined, so that a window is 1/64 to 1/32

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,15 +28,6 @@ _MISFIT = 0.03
 """How far, as a share, a real curve lies from the family's nearest: no number of steps makes one count surer."""
 _JITTER = 0.2
 """How much single steps of a job vary, as a share."""
-
-
-class Observation(NamedTuple):
-    """A job of the category made so many steps with so many workers, each taking so long."""
-
-    category: str
-    workers: int
-    step_seconds: float
-    steps: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -106,20 +96,6 @@ class Learned:
         """An empty one where nothing was seen yet."""
         return self._by_category.get(category) or Lesson(category)
 
-    def with_observations(self, seen: Iterable[Observation]) -> Learned:
-        lessons = dict(self._by_category)
-        for each in seen:
-            old = lessons.get(each.category) or Lesson(each.category)
-            lessons[each.category] = old.with_steps(each.workers, each.steps, each.steps * each.step_seconds)
-        return Learned(tuple(lessons[category] for category in sorted(lessons)))
-
-    def merged(self, other: Learned) -> Learned:
-        lessons = dict(self._by_category)
-        for lesson in other.lessons:
-            old = lessons.get(lesson.category)
-            lessons[lesson.category] = lesson if old is None else old.merged(lesson)
-        return Learned(tuple(lessons[category] for category in sorted(lessons)))
-
     @once
     def _by_category(self) -> dict[str, Lesson]:
         return {lesson.category: lesson for lesson in self.lessons}
@@ -141,32 +117,16 @@ class Prior:
 
 @dataclass(frozen=True)
 class Fit:
-    """A category's curve as far as it is known. Errors are standard errors."""
+    """A category's curve as far as it is known."""
 
     step_seconds: float
     """At one worker."""
     loss: float
     bend: float
-    covariance: tuple[tuple[float, ...], ...]
-    """Of the step time's logarithm, `loss` and `bend`."""
-
-    @property
-    def step_error_seconds(self) -> float:
-        """Beyond any number where only the prior speaks."""
-        return self.step_seconds * math.expm1(min(math.sqrt(self.covariance[0][0]), 700.0))
 
     def speeds(self, most: int) -> Floats:
         """S(1), S(2) .. S(most): S(1) is 1, none falls, no gain is above the one before."""
         return curve(self.loss, self.bend, most)
-
-    def speed_errors(self, most: int) -> Floats:
-        """Standard errors of `speeds`: wide where no count near was measured."""
-        logs = np.log(np.arange(1, most + 1))
-        reach = np.stack([logs, logs * logs])
-        shape = np.array(self.covariance)[1:, 1:]
-        variance = np.einsum("in,ij,jn->n", reach, shape, reach) + np.where(logs > 0, _MISFIT**2, 0.0)
-        errors: Floats = self.speeds(most) * np.sqrt(variance)
-        return errors
 
     def remaining_seconds(self, steps_left: float | None) -> float:
         """Work left, in seconds at one worker; no number where the total is unknown."""
@@ -213,8 +173,7 @@ def fitted(lesson: Lesson, prior: Prior | None = None) -> Fit:
         precision = precision + (design * weights) @ design.T
         pull = pull + (design * weights) @ (np.log(seconds / steps) + logs)
     step, loss, bend = _with_signs(precision, pull)
-    covariance = np.linalg.inv(precision)
-    return Fit(math.exp(step), loss, bend, tuple(tuple(row) for row in covariance.tolist()))
+    return Fit(math.exp(step), loss, bend)
 
 
 def _with_signs(precision: Floats, pull: Floats) -> tuple[float, float, float]:

@@ -7,12 +7,14 @@ from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
+from sterna.model.words import plural
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class Code(Enum):
     """One code, one sentence. `{n}` is the number that the reason carries, `{m}` a second one, `{who}` another job;
-    what is counted agrees with them. `{because}` is what rules the nodes out."""
+    what is counted agrees with them. `{because}` is what rules the nodes out, `{full}` what is used up on them."""
 
     STARTED = "started with {n} {workers}"
     GREW = "grew from {m} to {n} {workers}: devices were free"
@@ -24,7 +26,9 @@ class Code(Enum):
     MOVED_FOR = "moved {n} {workers} to other nodes, which helps {who} most"
     SHARED = "gets {times} equal share of the CPU of its node"
     NEEDS_DEVICES = "waits: {n} more {units_n} needed ({m} free)"
-    NEEDS_ROOM = "waits: {m} {units_m} free, but not where its {n} {workers} could be placed{together}"
+    NEEDS_ROOM = "waits: {m} {units_m} free, but not where its {n} {workers} could be placed{together}{full}"
+    ROOM_FOR_SOME = "waits: there is room for {m} of its {n} {workers}{full_beside}"
+    SERVERS_NEED_ROOM = "waits: {m} {units_m} free, but not where its {n} parameter {servers} could be placed{full}"
     BEHIND = "waits: jobs that go first under this policy hold or get the {n} {units_n} it needs"
     TOO_LARGE = "cannot run: it needs {n} {workers} at once and the whole cluster has room for {m}"
     NO_NODE = "cannot run: no node can hold even one of its workers ({n} {units_n} each){because}"
@@ -41,9 +45,9 @@ class Bar(Enum):
     LABEL = "{lack} the label {what}"
     TYPE = "{take} only jobs that ask for the GPU type {what}"
     TAINT = "{carry} the taint {what}, which it does not tolerate"
-    DEVICES = "{have_verb} {have} of the {need} devices it needs"
-    CPUS = "{have_verb} {have} of the {need} CPUs it needs"
-    MEMORY = "{have_verb} {have} of the {need} of memory it needs"
+    DEVICES = "{have_verb} {have}{free} of the {need} {devices} it needs"
+    CPUS = "{have_verb} {have}{free} of the {need} {cpus} it needs"
+    MEMORY = "{have_verb} {have}{free} of the {need} of memory it needs"
     CLOSED = "{take} no new workers"
 
 
@@ -84,19 +88,17 @@ def _worded(code: Code, n: float, m: float, who: tuple[str, ...], unit: str, obs
         m=f"{m:g}",
         who=_listed(who),
         goes="go" if len(who) > 1 else "goes",
-        workers=_counted(n, "worker"),
-        servers=_counted(n, "server"),
+        workers=plural(n, "worker"),
+        servers=plural(n, "server"),
         times="an" if n == 1 else f"{n:g} times an",
-        units_n=_counted(n, unit),
-        units_m=_counted(m, unit) + (" is" if m == 1 else " are"),
+        units_n=plural(n, unit),
+        units_m=plural(m, unit) + (" is" if m == 1 else " are"),
         together="" if n == 1 else " together",
         because=f": {_ruled_out(obstacles)}" if obstacles else "",
+        full=f": {_ruled_out(obstacles, ' free')}" if obstacles else "",
+        full_beside=f": beside {'it' if m == 1 else 'them'}, {_ruled_out(obstacles, ' free')}" if obstacles else "",
     )
     return f"{text}."
-
-
-def _counted(count: float, noun: str) -> str:
-    return noun if count == 1 else f"{noun}s"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -106,8 +108,9 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(names) or "another job"
 
 
-def _ruled_out(obstacles: Sequence[Obstacle]) -> str:
-    """`3 of 4 nodes lack the label gpu=h100; the other has 2 of the 4 devices it needs`."""
+def _ruled_out(obstacles: Sequence[Obstacle], free: str = "") -> str:
+    """`3 of 4 nodes lack the label gpu=h100; the other has 2 of the 4 devices it needs`; `free` where others use the
+    rest."""
     total = sum(obstacle.nodes for obstacle in obstacles)
     left, parts = total, []
     for obstacle in obstacles:
@@ -120,12 +123,12 @@ def _ruled_out(obstacles: Sequence[Obstacle]) -> str:
             whom = "the other" if count == 1 else f"the other {count:,}"
         else:
             whom = f"{count:,} more"
-        parts.append(f"{whom} {_barred(obstacle)}")
+        parts.append(f"{whom} {_barred(obstacle, free)}")
         left -= count
     return "; ".join(parts)
 
 
-def _barred(obstacle: Obstacle) -> str:
+def _barred(obstacle: Obstacle, free: str) -> str:
     is_one, is_memory = obstacle.nodes == 1, obstacle.bar is Bar.MEMORY
     have, need = (worded_bytes(each) if is_memory else f"{each:g}" for each in (obstacle.have, obstacle.need))
     return obstacle.bar.value.format(
@@ -135,7 +138,10 @@ def _barred(obstacle: Obstacle) -> str:
         have_verb="has" if is_one else "have at most",
         what=obstacle.what,
         have=have,
+        free=free,
         need=need,
+        devices=plural(obstacle.need, "device"),
+        cpus=plural(obstacle.need, "CPU"),
     )
 
 

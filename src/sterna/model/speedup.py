@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sterna.model.cluster import Ints
 from sterna.model.lazy import once
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 LINEAR = 0
 """The curve of a job about which nothing is known: n workers are n times as fast."""

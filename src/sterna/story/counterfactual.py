@@ -17,10 +17,10 @@ import numpy.typing as npt
 from sterna.engine.decide import Rules, decide
 from sterna.engine.registry import RuleKind
 from sterna.engine.room import Room
-from sterna.errors import counted
 from sterna.model.cluster import ANYWHERE, MILLI, Bools, Nodes, Resource
 from sterna.model.plan import Decision, Kind
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
+from sterna.model.words import counted
 from sterna.story.words import duration
 from sterna.wiring import make_policy, rules_of
 

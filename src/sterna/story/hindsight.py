@@ -14,8 +14,9 @@ from typing import Any
 from sterna.control.journal import Round, read_opening
 from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
-from sterna.errors import UserError, counted
+from sterna.errors import UserError
 from sterna.model.plan import Action, Kind
+from sterna.model.words import counted
 from sterna.settings import only_counts, placement_for
 from sterna.story.history import History
 from sterna.story.rerun import rerun

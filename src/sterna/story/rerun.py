@@ -18,10 +18,10 @@ from sterna.backends.simulated.workload import Workload
 from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
 from sterna.engine.decide import Rules
-from sterna.errors import counted
 from sterna.model.cluster import Bools, Nodes, Resource, Shapes
 from sterna.model.plan import Kind
 from sterna.model.speedup import Curves, Floats
+from sterna.model.words import counted
 from sterna.story.history import History, PastJob
 
 Document = dict[str, Any]

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from sterna.control.journal import Round, read_opening, read_round, read_rounds
-from sterna.errors import UserError, counted, did_you_mean
+from sterna.errors import UserError, did_you_mean
 from sterna.model.plan import Action, Kind
 from sterna.model.snapshot import JobKey, Snapshot
+from sterna.model.words import counted
 from sterna.story.counterfactual import changes_that_start
 from sterna.story.rounds import Progress, rounds_of
 from sterna.story.words import by_node, duration, places, workers_on
@@ -245,12 +246,17 @@ class _Wait:
 
     def is_like(self, because: str) -> bool:
         """The same words; a number that changes from round to round makes no new wait."""
-        return _NUMBERED.sub("", because) == _NUMBERED.sub("", self.last)
+        return _kind_of(because) == _kind_of(self.last)
 
     @property
     def why(self) -> str:
         told = self.first if self.first == self.last else f"{self.first}; at last {self.last}"
         return f": {told}" if told else ""
+
+
+def _kind_of(because: str) -> str:
+    """A reason without its numbers, and without what it says of single nodes, which changes all the time."""
+    return _NUMBERED.sub("", because.removeprefix("cannot run: ").partition(": ")[0])
 
 
 def _because(sentence: str) -> str:

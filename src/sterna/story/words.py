@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from sterna.errors import counted
 from sterna.model.cluster import ANYWHERE, Home
 from sterna.model.snapshot import Snapshot
+from sterna.model.words import counted
 
 
 def duration(seconds: float) -> str:

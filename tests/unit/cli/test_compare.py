@@ -62,6 +62,7 @@ def test_a_tie_of_all_is_not_marked_and_a_tie_of_some_is(sterna: Sterna, trace: 
     asked = ("compare", "--trace", trace, "--cores", "1", "--policies")
     equal = sterna(*asked, "fifo", "--nodes", "4x8")
     assert "*" not in equal.out
+    assert sterna(*asked, "fifo", "--nodes", "4x8", "--json").document["best"] == {}
     some = sterna(*asked, "fifo,srjf", "--nodes", "2x4").out.splitlines()
     makespans = [line.split()[6] for line in some if "%" in line]
     assert [cell.endswith("*") for cell in makespans] == [True, True, False]
@@ -82,7 +83,7 @@ def test_the_page_shows_every_policy_and_needs_no_network(sterna: Sterna, trace:
     assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
     assert len(page) < 6_000_000
     for policy in (BASELINE_POLICY, "srjf", "ffdl"):
-        assert page.count(f'"name":"{policy}"') == 3
-    for heading in ("Mean and 95th percentile", "Completion times", "Utilisation", "Queue"):
+        assert page.count(f'"name":"{policy}"') == 4
+    for heading in ("Mean and 95th percentile", "Completion times", "Utilisation", "Queue", "Allocation"):
         assert f"<h2>{heading}</h2>" in page
     assert "what people run today" in page

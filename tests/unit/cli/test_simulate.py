@@ -118,6 +118,17 @@ def test_every_job_has_a_row_in_the_csv(sterna: Sterna, trace: Path, tmp_path: P
     assert rows[3]["finish_s"] == ""
 
 
+def test_a_job_that_never_started_has_no_wait_in_the_csv_and_a_name_on_the_page(sterna: Sterna, tmp_path: Path) -> None:
+    trace, table, page = tmp_path / "jobs.csv", tmp_path / "out.csv", tmp_path / "run.html"
+    trace.write_text("job,submit_s,workers,duration_s\na,0,2,10\nb,5,4,10\n")
+    asked = ("simulate", "--trace", trace, "--nodes", "2x2", "--policy", "fifo", "--fail", "node1@3")
+    assert sterna(*asked, "--jobs-csv", table, "--report", page).code == 0
+    a, b = csv.DictReader(table.read_text().splitlines())
+    assert (a["state"], a["wait_s"]) == ("finished", "0")
+    assert (b["state"], b["start_s"], b["wait_s"]) == ("unfinished", "", "")
+    assert "<p>1 job never finished: b</p>" in page.read_text()
+
+
 def test_the_report_needs_no_network(sterna: Sterna, trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "run.html"
     assert sterna("simulate", "--trace", trace, "--nodes", "1x8", "--policy", "fifo", "--report", out).code == 0

@@ -168,6 +168,56 @@ def test_workers_that_do_not_fit_beside_their_parameter_servers_are_told_at_once
     )
 
 
+USED_UP: dict[str, tuple[list[AJob], list[ANode], str]] = {
+    "memory": (
+        [a_job("x", memory_bytes=40 * GIB, on={"n0": 1}), a_job("a", memory_bytes=30 * GIB, submit=1)],
+        [a_node("n0", 8, memory_bytes=64 * GIB)],
+        "7 devices are free, but not where its 1 worker could be placed: the only node has 24 GiB free of the 30 GiB "
+        "of memory it needs.",
+    ),
+    "what the plan takes": (
+        [a_job("x", cpus=3), a_job("a", cpus=4, submit=1)],
+        [a_node("n0", 8, cpus=4)],
+        "7 devices are free, but not where its 1 worker could be placed: the only node has 1 free of the 4 CPUs it "
+        "needs.",
+    ),
+    "room for some": (
+        [a_job("x", cpus=4, on={"n0": 1}), a_job("a", 3, cpus=2, submit=1)],
+        [a_node("n0", 8, cpus=7), a_node("n1", 8, cpus=2)],
+        "there is room for 2 of its 3 workers: beside them, both nodes have at most 1 free of the 2 CPUs it needs.",
+    ),
+    "other reasons on other nodes": (
+        [a_job("x", cpus=4, on={"n0": 1}), a_job("a", cpus=2, submit=1)],
+        [a_node("n0", 8, cpus=4), a_node("n1", 8, cpus=8, is_open=False), a_node("n2", 8, taints=["night"])],
+        "7 devices are free, but not where its 1 worker could be placed: 1 of 3 nodes carries the taint night, which "
+        "it does not tolerate; 1 more has 0 free of the 2 CPUs it needs; the other takes no new workers.",
+    ),
+    "parts of devices": (
+        [*(a_job(f"x{n}", devices=0.7) for n in range(2)), a_job("a", devices=0.5, submit=1)],
+        [a_node("n0", 2)],
+        "0.6 devices are free, but not where its 1 worker could be placed: the only node has 0.3 free of the 0.5 "
+        "devices it needs.",
+    ),
+    "parameter servers": (
+        [a_job("x", cpus=3, on={"n0": 1}), a_job("a", ps=2, ps_cpus=1, submit=1)],
+        [a_node("n0", 8, cpus=4)],
+        "7 devices are free, but not where its 2 parameter servers could be placed: the only node has 0 free of the 1 "
+        "CPU it needs.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", USED_UP)
+def test_a_job_that_has_no_room_now_is_told_what_is_used_up(case: str) -> None:
+    jobs, nodes, ending = USED_UP[case]
+    assert decided(a_snapshot(jobs, nodes), "fifo:preempt=false").reasons["a"] == f"waits: {ending}"
+
+
+def test_devices_are_named_on_a_cluster_that_has_none() -> None:
+    reasons = decided(a_snapshot([a_job()], [a_node("n0", 0, cpus=4)]), "fifo").reasons
+    assert reasons["a"] == NO_NODE + "(1 device each): the only node has 0 of the 1 device it needs."
+
+
 def test_an_obstacle_of_one_node_is_singular() -> None:
     for bar in Bar:
         sentence = Reason(0, "a", Code.NO_NODE, 1, obstacles=(Obstacle(bar, 1, "x", 1, 2),)).sentence

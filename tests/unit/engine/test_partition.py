@@ -245,6 +245,15 @@ def test_what_rules_nodes_out_is_told_of_all_nodes() -> None:
     ]
 
 
+def test_what_is_used_up_is_told_of_all_nodes() -> None:
+    nodes = [a_node(f"n{number}", 4, cpus=8, labels=labels) for number, labels in enumerate((A100, T4, T4))]
+    jobs = [a_job("x", 1, selector=A100, cpus=6, on={"n0": 1}), a_job("a", 1, selector=A100, cpus=6, submit=1)]
+    (reason,) = decided(a_snapshot(jobs, nodes), some_rules(a100="fifo", t4="fifo")).reasons
+    assert reason.sentence.partition("placed: ")[2] == (
+        "2 of 3 nodes lack the label vodascheduler/accelerator=a100; the other has 2 free of the 6 CPUs it needs."
+    )
+
+
 def test_what_is_done_comes_in_the_order_of_kinds_and_is_told_in_that_order() -> None:
     jobs = [
         a_job("x", 4, selector=A100, remaining=900, on={"n2": 4}, first_start=0.0),

@@ -33,7 +33,10 @@ def test_the_cluster_is_too_small() -> None:
 def test_free_but_not_together() -> None:
     jobs = [a_job("x", 1, on={"n0": 1}), a_job("y", 1, on={"n1": 1}), a_job("a", 1, devices=2, submit=1)]
     sentence = decided(a_snapshot(jobs, some_nodes(2, 2)), "fifo").reasons["a"]
-    assert sentence.startswith("waits: 2 devices are free, but ")
+    assert sentence == (
+        "waits: 2 devices are free, but not where its 1 worker could be placed: both nodes have at most 1 free of the "
+        "2 devices it needs."
+    )
 
 
 def test_strict_order_keeps_a_job_behind() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from sterna.errors import UserError
@@ -9,9 +12,10 @@ from sterna.experiments import figures
 from sterna.experiments.comparison import Comparison, compare, policies_of
 from sterna.experiments.report import comparison_page, simulation_page
 from sterna.experiments.scenario import Scenario
+from sterna.experiments.simulation import simulate
 from sterna.settings import BASELINE_POLICY
 from sterna.wiring import simulated_nodes
-from sterna.workloads.generate import poisson
+from sterna.workloads.generate import Mix, poisson
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +63,33 @@ def test_every_figure_has_a_line_for_every_policy(comparison: Comparison) -> Non
     bars = figures.mean_figure(comparison)
     assert list(bars.data[0].x) == policies
     assert bars.data[0].text[0] == "1.00x"
+
+
+def test_the_same_jobs_are_shown_under_every_policy_with_the_workers_they_held(comparison: Comparison) -> None:
+    names = [f"job {job}" for job in range(80)]
+    panels = figures.allocations_figure(comparison.results, names).data
+    assert [panel.name for panel in panels] == [result.policy for result in comparison.results]
+    assert len({tuple(panel.y) for panel in panels}) == 1
+    assert len(panels[0].y) == 20
+    for result, panel in zip(comparison.results, panels, strict=True):
+        cell_seconds = max(each.times.makespan_seconds for each in comparison.results) / panel.z.shape[1]
+        for job, held in zip(panel.y, np.nansum(panel.z, axis=1) * cell_seconds, strict=True):
+            spans = [span for span in result.spans if names[span.job] == job]
+            assert held == pytest.approx(
+                sum(span.workers * (span.end_seconds - span.start_seconds) for span in spans), rel=1e-5
+            )
+
+
+def test_one_job_is_seen_among_completion_times(scenario: Scenario) -> None:
+    alone = simulate(replace(scenario, trace=scenario.trace.take([0])), "fifo", detailed=True)
+    (line,) = figures.completion_figure([alone]).data
+    assert line.y.tolist() == [0.0, 1.0]
+
+
+def test_a_page_without_jobs_has_no_pictures() -> None:
+    nothing_fits = Scenario(poisson(jobs=3, mix=Mix(workers={9: 1.0})), simulated_nodes("1x8"))
+    page = comparison_page(compare(nothing_fits, ["srjf"], cores=1, detailed=True), nothing_fits, "")
+    assert "<h2>" not in page
 
 
 def test_names_cannot_break_out_of_a_page(scenario: Scenario, comparison: Comparison) -> None:

@@ -144,15 +144,6 @@ def test_a_value_already_reached_takes_no_steps_and_an_impossible_one_for_ever()
     assert curve.steps_to(-1.0).high == math.inf
 
 
-def test_a_finished_curve_has_converged() -> None:
-    curve = growth_curve(History.of(decaying(120)))
-    assert curve is not None
-    assert curve.steps_to_convergence().low == 0
-    early = growth_curve(History.of(decaying(24)))
-    assert early is not None
-    assert early.steps_to_convergence().middle > 0
-
-
 def test_time_to_a_value_is_its_steps_at_the_present_pace() -> None:
     history = History.of(decaying(40))
     curve, band = growth_curve(history), seconds_to(history, 0.7, Factors(1.0, 1.0, 1.0))
@@ -172,5 +163,5 @@ def test_any_history_has_an_ordered_band(values: list[float], target: float, dir
     assert seconds is not None
     reached = seconds_to(history, target)
     assert reached is not None
-    for band in (seconds, reached, curve.value_at(1000), curve.steps_to(target), curve.steps_to_convergence()):
+    for band in (seconds, reached, curve.value_at(1000), curve.steps_to(target)):
         assert band.low <= band.middle <= band.high

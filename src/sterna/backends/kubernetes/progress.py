@@ -23,13 +23,13 @@ from sterna.backends.kubernetes.jobs import KubeJob, PodRow, PodState
 from sterna.backends.kubernetes.monitor.batch import Batch, PodReports
 from sterna.control.lessons import Lessons
 from sterna.control.training import Course, Pace, Told, Training, category_of
-from sterna.model.cluster import MILLI
+from sterna.model.cluster import MILLI, Ints
 from sterna.model.eta import Band
 from sterna.model.growth import Growth, GrowthRule
 from sterna.model.job import ReplicaSpec
 from sterna.model.learned import Lesson, restart_seconds
 from sterna.model.snapshot import NEVER
-from sterna.model.speedup import LINEAR, Curves, Floats, Ints
+from sterna.model.speedup import LINEAR, Curves, Floats
 from sterna.reading.reports import Report
 
 _SILENT_SECONDS = 30.0

@@ -1,0 +1,12 @@
+"""Counts in words, the same in every sentence: `1 worker`, `1,200 workers`."""
+
+from __future__ import annotations
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {plural(count, noun)}"
+
+
+def plural(count: float, noun: str) -> str:
+    """The noun alone, as it agrees with the count."""
+    return noun if count == 1 else f"{noun}s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from tests.unit.cli.conftest import Sterna
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a study that takes no time."""
+    """Only a study that takes no time. The command's help is made when it is first loaded, of what there is then."""
+    import_module("sterna.cli.reproduce")
     monkeypatch.setattr("sterna.experiments.reproduction.studies.STUDIES", {"tiny": "tests.unit.cli.tiny_study"})
 
 

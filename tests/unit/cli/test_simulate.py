@@ -154,7 +154,7 @@ def test_the_report_says_how_many_jobs_were_left_out(sterna: Sterna, trace: Path
     out = tmp_path / "run.html"
     sterna("simulate", "--trace", trace, "--nodes", "1x4", "--policy", "fifo", "--report", out)
     assert "4 jobs of " in out.read_text()
-    assert "1 job fits on no set of nodes and was left out." in out.read_text()
+    assert "1 job cannot run on this cluster, not even alone: " in out.read_text()
 
 
 def test_a_report_replaces_an_old_one_and_leaves_nothing_else(sterna: Sterna, trace: Path, tmp_path: Path) -> None:

@@ -153,6 +153,18 @@ def test_workers_of_a_lost_node_are_looked_for_elsewhere_while_the_others_train_
     assert len(running) == 4
 
 
+def test_a_job_that_is_suspended_on_a_lost_node_leaves_it_when_the_grace_of_its_pods_is_over() -> None:
+    """DRAGON-50: nothing else happens by then that would make anybody look."""
+    cluster = a_cluster(2, 4)
+    cluster.submit("job", 2, seconds=500.0)
+    cluster.run(5.0)
+    cluster.lose(cluster.kube.get(PODS, "job-worker-0")["spec"]["nodeName"])
+    cluster.kube.patch(TRAINING_JOBS, "job", {"spec": {"suspend": True}})
+    cluster.run(60.0)
+    assert cluster.pods("job") == []
+    assert job_status(cluster, "job")["phase"] == "Suspended"
+
+
 def test_a_node_that_is_deleted_takes_its_pods_with_it_and_the_job_begins_elsewhere() -> None:
     cluster = a_cluster(2, 4)
     cluster.submit("job", 2, seconds=20.0)

@@ -357,6 +357,7 @@ class Reconciler:
         todo = steps(entry.job, (), lambda node, need: False, now, lost=lost)
         if not entry.job.pods:
             self.time.stop(entry, now)
+        self.timers.set(todo.until, entry)
         return self._deletions(entry, todo.delete, todo.force, now)
 
 

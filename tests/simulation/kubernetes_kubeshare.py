@@ -1,5 +1,8 @@
 """KubeShare as far as we depend on it, for a cluster in memory: makes a pod of every SharePod that has a node, and
 holds each shared GPU by a pod of its own.
+
+As the real one: a pod that is gone is made again, where it was, as long as its SharePod is there and it had not done
+its work; while another pod has the name it tries again.
 """
 
 from __future__ import annotations
@@ -23,11 +26,14 @@ class FakeKubeShare:
         kube.store.listeners.append(self._note)
 
     def _note(self, resource: Resource, event: Event) -> None:
-        if resource == SHARE_PODS:
+        seen = event.after or event.before
+        if resource == SHARE_PODS or (resource == PODS and seen is not None and _is_made(seen)):
             self._kube.call_in(_SECONDS, self._look)
 
     def _look(self) -> None:
-        shares = self._kube.items(SHARE_PODS)
+        for pod in filter(_is_made, self._kube.items(PODS)):
+            self._tell(pod)
+        shares = [share for share in self._kube.items(SHARE_PODS) if not _is_done(share)]
         for share in shares:
             node = share["spec"].get("nodeName")
             if node and not share["metadata"].get("deletionTimestamp"):
@@ -40,6 +46,13 @@ class FakeKubeShare:
             name = pod["metadata"]["name"]
             if name.startswith("kubeshare-vgpu") and name not in used and not pod["metadata"].get("deletionTimestamp"):
                 self._kube.delete(PODS, name)
+
+    def _tell(self, pod: Object) -> None:
+        """How far its pod is, in the status of a SharePod."""
+        share = self._kube.find(SHARE_PODS, pod["metadata"]["name"])
+        status = {"PodStatus": {"phase": pod["status"]["phase"]}}
+        if share is not None and share["metadata"]["uid"] == _owner(pod) and share.get("status") != status:
+            self._kube.patch(SHARE_PODS, pod["metadata"]["name"], {"status": status}, "status")
 
     def _hold(self, node: str, gpu: str) -> None:
         container = {"name": "sleep", "image": "sleep", "resources": {"limits": {GPU: 1}, "requests": {GPU: 1}}}
@@ -69,3 +82,19 @@ class FakeKubeShare:
                     "spec": share["spec"],
                 },
             )
+
+
+def _owner(pod: Object) -> str:
+    """The uid of its SharePod."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return next((each["uid"] for each in owners if each["kind"] == "SharePod"), "")
+
+
+def _is_made(pod: Object) -> bool:
+    return bool(_owner(pod))
+
+
+def _is_done(share: Object) -> bool:
+    """Whether it will not run again."""
+    ends = {"OnFailure": ("Succeeded",), "Never": ("Succeeded", "Failed")}.get(share["spec"].get("restartPolicy"), ())
+    return (share.get("status") or {}).get("PodStatus", {}).get("phase", "") in ends

@@ -219,8 +219,6 @@ class Reconciler:
 
         def is_taken(seat: Seat) -> bool:
             name = pod_name(entry.submitted, seat.type, seat.index)
-            if (seat.type, seat.index) in entry.made_pods:
-                return True  # what KubeShare made of the last one
             if seat.gpu_id and not world.accounts.has_parts(seat.node, _parts_missing(entry, seat.node)):
                 return True
             return world.pods.is_taken(f"{entry.submitted.ref.namespace}/{name}", entry.submitted.ref.uid)
@@ -285,13 +283,16 @@ class Reconciler:
         if entry.retry_at > now:
             self.timers.set(entry.retry_at, entry)
             return []
+        going = [*going, *self._world.shares.bereft(entry)]
         self._chronicle.deleted(entry, [*going, *dead], now)
         writes = [self._deletion(entry, pod) for pod in going]
-        return writes + [self._deletion(entry, pod, force=True) for pod in dead]
+        made = [entry.made_pods.get((pod.type, pod.index), pod) for pod in dead]  # a SharePod runs nowhere itself
+        return writes + [self._deletion(entry, pod, force=True) for pod in made]
 
     def _deletion(self, entry: Entry, pod: PodRow, force: bool = False) -> Write:
         self._world.pods.ask_to_go(entry, pod)
-        return deletion_of(pod, DeletedPod(entry.key, pod.uid), force, resource_of(entry))
+        is_made = entry.made_pods.get((pod.type, pod.index)) is pod
+        return deletion_of(pod, DeletedPod(entry.key, pod.uid), force, PODS if is_made else resource_of(entry))
 
     # Names.
 

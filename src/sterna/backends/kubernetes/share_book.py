@@ -1,7 +1,8 @@
 """The book of SharePods: a replica that is one, its job's and anybody else's, and the part of a GPU that each holds.
 
 KubeShare makes a pod of every SharePod. To the rest of the operator the two are one replica (`join`): there since the
-SharePod is, as far as the pod is, and gone when the SharePod is.
+SharePod is, as far as the pod is, and gone when both are, because a pod outlives its SharePod by its grace, or by as
+long as its node is lost.
 """
 
 from __future__ import annotations
@@ -81,9 +82,14 @@ class ShareBook:
 
     def join(self, entry: Entry) -> None:
         """Make one replica each of SharePods and the pods that were made of them."""
-        pods = entry.job.pods
+        pods, charged = entry.job.pods, {made.uid for made in entry.made_pods.values()}
         for replica in [key for key, pod in pods.items() if pod.uid and key not in entry.shares]:
-            self._accounts.discharge(pods.pop(replica).uid)
+            if (uid := pods.pop(replica).uid) not in charged:
+                self._accounts.discharge(uid)
+        for replica, left in entry.made_pods.items():
+            if replica not in entry.shares and replica not in pods:  # else its SharePod is being made
+                left.is_deleting = True  # its owner is gone, so the cluster deletes it
+                pods[replica] = left
         for replica, share in entry.shares.items():
             made = entry.made_pods.get(replica)
             present = pods.get(replica)
@@ -93,9 +99,16 @@ class ShareBook:
             self._pods.put(row)
             pods[replica] = row
             if made is not None:
+                self._pods.put(made)  # which has the name for longer
                 self._accounts.discharge(row.uid)  # the pod itself is charged
             else:
                 self._pods.charge(row, entry)
+
+    def bereft(self, entry: Entry) -> list[PodRow]:
+        """SharePods whose pod somebody else asked to go: KubeShare would make it again, alone and where it was, also on
+        a node that is lost."""
+        goes = {replica for replica, made in entry.made_pods.items() if made.is_deleting}
+        return [share for replica, share in entry.shares.items() if replica in goes and not share.is_deleting]
 
     # Parts of GPUs.
 
@@ -166,6 +179,7 @@ def _joined(share: PodRow, made: PodRow | None) -> PodRow:
         share,
         state=made.state,
         is_terminated=made.is_terminated,
+        is_deleting=share.is_deleting or made.is_deleting,
         exit_code=made.exit_code,
         reason=made.reason,
         message=made.message,
@@ -173,4 +187,5 @@ def _joined(share: PodRow, made: PodRow | None) -> PodRow:
         started_at=made.started_at,
         limit_cpus=made.limit_cpus,
         limit_memory_bytes=made.limit_memory_bytes,
+        deletes_at=made.deletes_at,
     )

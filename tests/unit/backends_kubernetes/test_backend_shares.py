@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.kubernetes.apiserver import EVENTS, NODES, PODS, SHARE_PODS, TF_JOBS
+from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import GPU_ID, FakeKubeShare
 from tests.simulation.kubernetes_runs import Cluster, gpus_of, is_over
@@ -192,3 +193,35 @@ def test_a_pod_waits_until_nobody_shares_the_gpu_that_it_takes() -> None:
     cluster.run(60.0)
     using = [pod for pod in cluster.pods() if not is_over(pod) and gpus_of(pod)]
     assert [pod["metadata"]["name"] for pod in using] == ["whole-worker-0"]
+
+
+def test_a_whole_gpu_that_a_share_pod_takes_for_itself_is_counted() -> None:
+    """DRAGON-34, 38: KubeShare leaves the limits of its containers as they are."""
+    cluster = a_cluster(8)
+    container = {"name": "x", "image": "x", "resources": {"limits": {"cpu": "1", GPU: "1"}}}
+    spec = {"nodeName": "node-0", "containers": [container]}
+    cluster.kube.create(SHARE_PODS, {"metadata": {"name": "theirs", "annotations": {}}, "spec": spec})
+    cluster.start()
+    cluster.run(3.0)
+    cluster.submit("whole", seconds=1000.0)
+    cluster.run(5.0)
+    assert cluster.phases() == {"whole": "Waiting"}
+
+
+def test_a_pod_waits_until_a_share_pod_with_a_whole_gpu_has_really_left_it() -> None:
+    """DRAGON-23, 34."""
+    cluster = a_cluster(8)
+    cluster.start()
+    job = a_job("first", "0.5", 1)
+    template = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    template["metadata"]["annotations"] = {"fake/stop-seconds": "8"}
+    template["spec"]["containers"][0]["resources"]["limits"][GPU] = 1
+    cluster.kube.create(TF_JOBS, job)
+    cluster.run(5.0)
+    assert gpus_of(cluster.kube.get(PODS, "first-worker-0")) == 1
+    cluster.kube.patch(TF_JOBS, "first", {"metadata": {"annotations": {"sterna.dev/suspend": "true"}}})
+    cluster.submit("whole", seconds=1000.0)
+    cluster.run(5.0)
+    assert cluster.pods("whole") == []
+    cluster.run(10.0)
+    assert cluster.phases() == {"first": "Suspended", "whole": "Running"}

@@ -292,11 +292,11 @@ class PodBook:
 
     def _note_kubeshare(self, row: PodRow) -> None:
         """DRAGON-38: the pod by which KubeShare holds a GPU counts as that GPU, the pods that share it count for the
-        rest of what they use."""
+        rest of what they use, whole GPUs of their own included."""
         name = row.key.partition("/")[2]
         if not name.startswith(_DUMMY):
-            row.devices = 0
-        elif row.node and not row.is_terminated:
+            return
+        if row.node and not row.is_terminated:
             self._accounts.parts.stand_for(row.uid, row.node, name.rpartition("-")[2])
         else:
             self._accounts.parts.stand_down(row.uid)

@@ -159,7 +159,7 @@ def _as_pod(row: ShareRow, meta: Meta, replica: Key) -> PodRow:
         PodState.PENDING,
         row.is_terminated or row.is_deleting,
         row.is_deleting,
-        0,
+        row.devices,
         row.cpus,
         row.memory_bytes,
         f"{meta.namespace}/{next((each.name for each in meta.owner_references if each.controller), '')}",

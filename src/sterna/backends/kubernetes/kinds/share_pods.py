@@ -44,6 +44,8 @@ class ShareRow:
     gpu_id: str
     share: GpuShare | None
     """None: it asks for no GPU, or it cannot be read what it asks for."""
+    devices: int
+    """Whole ones, which it asks for beside its share."""
     cpus: int
     memory_bytes: int
     is_terminated: bool
@@ -73,6 +75,7 @@ def share_row(pod: JobObject) -> ShareRow:
         node=spec.node_name,
         gpu_id=annotations.get(GPU_ID, ""),
         share=_share(annotations),
+        devices=demand.devices,
         cpus=demand.cpus,
         memory_bytes=demand.memory_bytes,
         is_terminated=_phase(pod) in _ENDED,

@@ -195,6 +195,27 @@ def test_a_pod_waits_until_nobody_shares_the_gpu_that_it_takes() -> None:
     assert [pod["metadata"]["name"] for pod in using] == ["whole-worker-0"]
 
 
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["suspended", "deleted"])
+def test_a_share_waits_until_whoever_has_the_part_that_it_gets_has_really_ended(is_deleted: bool) -> None:
+    """DRAGON-23, 36: a SharePod goes at once, and its pod has its grace."""
+    cluster = a_cluster(8)
+    cluster.start()
+    job = a_job("first", "0.7", 1)
+    job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]["fake/stop-seconds"] = "8"
+    cluster.kube.create(TF_JOBS, job)
+    cluster.run(5.0)
+    if is_deleted:
+        cluster.kube.delete(TF_JOBS, "first")
+    else:
+        cluster.kube.patch(TF_JOBS, "first", {"metadata": {"annotations": {"sterna.dev/suspend": "true"}}})
+    cluster.kube.create(TF_JOBS, a_job("second", "0.7", 1))
+    cluster.run(5.0)
+    assert cluster.kube.get(PODS, "first-worker-0")["metadata"]["deletionTimestamp"]
+    assert cluster.pods("second") == []
+    cluster.run(10.0)
+    assert places(cluster) == {"second": ("node-0", "aaaaa")}
+
+
 def test_a_whole_gpu_that_a_share_pod_takes_for_itself_is_counted() -> None:
     """DRAGON-34, 38: KubeShare leaves the limits of its containers as they are."""
     cluster = a_cluster(8)

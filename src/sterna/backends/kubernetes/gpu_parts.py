@@ -64,6 +64,11 @@ class GpuParts:
             _take(self._foreign, held.gpu, held.part)
         return True
 
+    def pass_on(self, uid: str, heir: str) -> None:
+        """Somebody else has it from now on."""
+        if (held := self._held.pop(uid, None)) is not None:
+            self._held[heir] = held
+
     def plan(self, places: Iterable[tuple[str, str]], part: int, sign: int) -> None:
         """So much shall be held at each of these nodes and GPUs from now on; with -1, no more."""
         for node, name in places:

@@ -61,6 +61,11 @@ class PodBook:
         entry = self._jobs.by_uid.get(pod.owner_uid) if pod is not None else None
         return (entry.job, pod) if entry is not None and pod is not None else None
 
+    def named(self, key: str) -> PodRow | None:
+        """The pod of a job that has this name."""
+        uid = self._taken.get(key)
+        return self._pods[uid] if uid is not None else None
+
     def is_taken(self, key: str, owner_uid: str) -> bool:
         """Whether somebody else's pod has this name: one of a job of that name which is no more."""
         uid = self._taken.get(key)
@@ -155,7 +160,7 @@ class PodBook:
         if self.serving.pop(uid, None) is not None:
             self._attention.has_news = True
         self._accounts.parts.stand_down(uid)
-        if self._accounts.discharge(uid):
+        if self._discharge(uid):
             self._attention.has_news = True
             self._attention.note_room()
         return self.drop(uid)
@@ -197,7 +202,7 @@ class PodBook:
         """What a pod uses of its node, from its creation to the end of its containers."""
         is_ours = entry is not None and entry.wants_to_run
         if not pod.node or pod.is_terminated:
-            is_news = self._accounts.discharge(account(pod))
+            is_news = self._discharge(account(pod))
             if is_news:
                 self._attention.note_room()
         else:
@@ -224,8 +229,12 @@ class PodBook:
 
     def discharge(self, pod: PodRow) -> None:
         """A pod that was being made is there, or does not come: what stood for it uses nothing."""
-        self._accounts.discharge(account(pod))
-        self._accounts.parts.release(account(pod))
+        self._discharge(account(pod))
+
+    def _discharge(self, account: str) -> bool:
+        """It uses nothing any more, nor any part of a GPU; whether it did."""
+        has_part = self._accounts.parts.release(account)
+        return self._accounts.discharge(account) or has_part
 
     def give_up(self, entry: Entry, pod: PodRow) -> None:
         """A pod that was being made does not come."""

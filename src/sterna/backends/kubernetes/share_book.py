@@ -52,7 +52,11 @@ class ShareBook:
 
     def lose(self, meta: Meta) -> None:
         row = self._rows.pop(meta.uid, None)
-        if self._accounts.parts.release(meta.uid):
+        self._pods.drop(meta.uid)
+        left = self._pods.named(row.key) if row is not None else None
+        if left is not None and not left.is_terminated:
+            self._accounts.parts.pass_on(meta.uid, left.uid)
+        elif self._accounts.parts.release(meta.uid):
             self._attention.has_news = True
         if self.urgent.pop(meta.uid, None) is not None:
             self._attention.has_news = True
@@ -64,7 +68,6 @@ class ShareBook:
         shares = entry.shares if entry is not None else self._strays.get(row.owner_uid, {})
         for replica in [key for key, pod in shares.items() if pod.uid == meta.uid]:
             del shares[replica]
-        self._pods.drop(meta.uid)
         if entry is not None:
             self._attention.note(entry)
 

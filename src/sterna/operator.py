@@ -106,7 +106,11 @@ class Operator:
     def __init__(self, settings: OperatorSettings, access: Access, say: Say) -> None:
         self.settings, self._say = settings, say
         self._clock = steady_clock()
-        self._rules = rules_of(settings)
+        self._rules, self._terms = rules_of(settings), terms_of(settings.lease)
+        context, self._journal = (
+            context_of(settings),
+            journal_at(settings, say),
+        )  # what is wrong is said before we begin
         self.identity = settings.identity or socket.gethostname()
         self._over = threading.Event()
         self._leadership: Leadership | None = None
@@ -120,12 +124,11 @@ class Operator:
                 settings.namespace,
                 self.identity,
                 _GATHER_SECONDS,
-                context_of(settings),
+                context,
                 Around(settings.cluster_domain),
             ),
             Progress(growth_rule_of(self._rules)),
         )
-        self._journal = journal_at(settings, say)
         telling = _Telling(self.backend, self._journal)
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
         leads = self._leads, self._other
@@ -153,7 +156,7 @@ class Operator:
             self._namespace(access),
             lease.name,
             self.identity,
-            terms=terms_of(lease),
+            terms=self._terms,
             on_lost=self._step_down,
         )
         leadership.notes = {RULES: msgspec.json.encode(rules_told(self.settings)).decode()}

@@ -65,10 +65,10 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     if target is workers:
         return Placed([], [])
     changed = _differing(target, workers)
-    if not len(changed):
-        return Placed([], [])
+    if len(changed) < 2:
+        return _place_one(chooser, snapshot, target, changed.item()) if len(changed) else Placed([], [])
     shapes = snapshot.shapes.rows
-    hosts = snapshot.nodes.hosts(snapshot.shapes) if len(changed) > 1 else (0,) * len(shapes)
+    hosts = snapshot.nodes.hosts(snapshot.shapes)
     falling: list[tuple[int, int, int]] = []
     rising: list[Wish] = []
     rows = changed.tolist()
@@ -89,6 +89,21 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
         _release(chooser, snapshot, room, falling)
         raised = _minimum_first(chooser, snapshot, room, rising)
     return Placed(released + raised.actions, raised.misfits)
+
+
+def _place_one(chooser: Chooser, snapshot: Snapshot, target: Ints, row: int) -> Placed:
+    """The same where one job changes, as in most rounds: no order to find."""
+    jobs, room = snapshot.jobs, Room(snapshot.nodes)
+    old, new = jobs.workers.item(row), target.item(row)
+    code = jobs.shape.item(row) if len(snapshot.shapes) > 1 else 0
+    if new < old:
+        return Placed(_release(chooser, snapshot, room, [(new, row, code)]), [])
+    home = snapshot.home_of(row) if old else NOWHERE
+    after, fitted = _raised(chooser, room, snapshot.shapes.rows[code], home, new, jobs.minimum.item(row))
+    misfits = [Misfit(row, fitted)] if fitted < new else []
+    if fitted <= old:
+        return Placed([], misfits)
+    return Placed([change(_GROW if old else _START, JobKey(jobs.key.item(row)), row, home, after)], misfits)
 
 
 def _entries(column: Ints, rows: Ints, listed: list[int]) -> list[int]:

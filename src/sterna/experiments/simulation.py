@@ -25,8 +25,8 @@ Progress = Callable[[int, int], None]
 
 _ROUNDS_BETWEEN_REPORTS = 500
 
-_MANY_JOBS = 40_000
-"""From so many jobs on, machine code for the loops of the rules saves more than the second that it takes to load."""
+_MANY_JOBS = 10_000
+"""From so many jobs on, machine code for the loops of the rules saves at least what it takes to load."""
 
 
 def simulate(

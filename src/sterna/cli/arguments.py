@@ -12,6 +12,9 @@ from typing import get_args
 import click
 from typer.models import ArgumentInfo
 
+_LIST_OF_CLICK = "format_arguments"
+"""The method by which click 8.5 and later list arguments; earlier ones have none of that name, and none is missed."""
+
 
 def explain_arguments(command: click.Command) -> None:
     """Give every argument of a command, and of all commands below it, the help that its function declares."""
@@ -19,7 +22,7 @@ def explain_arguments(command: click.Command) -> None:
         explain_arguments(each)
     if command.callback is None:
         return
-    command.format_arguments = _not_again  # type: ignore[assignment,attr-defined,method-assign,unused-ignore]
+    setattr(command, _LIST_OF_CLICK, _say_nothing)  # typer has a list of its own
     declared = inspect.signature(command.callback, eval_str=True).parameters
     for parameter in command.params:
         if (
@@ -33,4 +36,4 @@ def explain_arguments(command: click.Command) -> None:
             parameter.help = next(iter(said), None)  # type: ignore[attr-defined,unused-ignore]
 
 
-def _not_again(ctx: click.Context, formatter: click.HelpFormatter) -> None: ...
+def _say_nothing(ctx: click.Context, formatter: click.HelpFormatter) -> None: ...

@@ -44,6 +44,7 @@ def test_a_sound_answer_passes_as_it_is(snapshot: Snapshot) -> None:
     assert wish.until == NOW + 1
 
 
+# Some are of the wrong type on purpose: a user's file is not checked by mypy.
 WRONG = [
     (5, "answers with int; it must be a Target."),
     (Target(np.array([1])), "gives workers of the shape (1,); it must be one number for each of 3 jobs."),

@@ -15,26 +15,23 @@ DEMO_ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-for-pyproject
 OUT := out
-COMPILED := $(VENV)-compiled
-SOURCES := README.md $(shell find src -type f -not -path '*/__pycache__/*')
-CAN_COMPILE = command -v cc >/dev/null && \
-  test -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"])')/Python.h"
+TO_COMPILE := hatch_build.py $(shell find src -name '*.pxd') $(patsubst %.pxd,%.py,$(shell find src -name '*.pxd'))
 DECIDING := tests/golden tests/properties tests/simulation \
   $(addprefix tests/unit/,claims control engine experiments migrations placements policies shares)
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kubectl mpi-operator helm
 
-.PHONY: help demo compare test test-compiled test-browser test-kubernetes test-nodes check format docs bench bench-kubernetes clean
+.PHONY: help demo compare test test-columns test-browser test-kubernetes test-nodes check format docs bench bench-kubernetes clean
 
 help: ## Show this list
 	@echo "Sterna: a scheduler for deep-learning training. Targets:"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Made anew only when pyproject.toml changes, so that a second `make test` starts at once.
-$(STAMP): pyproject.toml
+# Made anew only when pyproject.toml changes or what is compiled, so that a second `make test` starts at once.
+$(STAMP): pyproject.toml $(TO_COMPILE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Sterna needs Python 3.11 or later, but '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing);" \
 	    "install one and run make PYTHON=/path/to/python3.11." >&2; exit 2; }
-	@echo "==> making the environment $(VENV) (once, and when pyproject.toml changes)"
+	@echo "==> making the environment $(VENV) (once, and when pyproject.toml or what is compiled changes)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
@@ -55,6 +52,10 @@ compare: $(STAMP) ## Compare all nine policies on a made-up trace; about half a 
 test: $(STAMP) ## Run the tests, two at a time
 	@echo "==> running the tests"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(TEST_ARGS)
+
+test-columns: $(STAMP) ## Run the tests of what decides as where nothing could be compiled
+	@echo "==> running the tests of what decides, without machine code"
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --columns $(DECIDING) $(TEST_ARGS)
 
 test-browser: $(STAMP) ## Look at the page with a real browser; says so and passes where there is none
 	@echo "==> looking at the page with a browser"
@@ -96,28 +97,10 @@ docs: $(STAMP) ## Put the real output of every command into the docs
 	@echo "==> running the commands of the docs"
 	@$(BIN)/python -m tests.docs.console docs/policies/*.md docs/tutorial.md docs/traces.md CONTRIBUTING.md
 
-# A second environment, with the package as a compiled wheel would bring it; made anew when a source changes. Where there
-# is nothing to compile with, it is pure Python; where there is, it must compile.
-$(COMPILED)/.made: $(STAMP) hatch_build.py $(SOURCES)
-	@$(PYTHON) -m venv $(COMPILED)
-	@if $(CAN_COMPILE); then \
-	  echo "==> compiling into $(COMPILED) (once, and when a source changes; two minutes)"; \
-	  STERNA_COMPILE=1 $(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]' && \
-	  cd $(COMPILED) && bin/python -c 'import sterna.engine.walk as walk; assert not walk.__file__.endswith(".py")'; \
-	else \
-	  echo "==> there is no C compiler, or no header of Python: $(COMPILED) is pure Python"; \
-	  $(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'; \
-	fi
-	@touch $@
-
-test-compiled: $(COMPILED)/.made ## Run the tests of what decides on the compiled package
-	@echo "==> running the tests of what decides, compiled"
-	@$(COMPILED)/bin/python -m pytest -q -n 2 --dist worksteal -o pythonpath=. -p no:cacheprovider $(DECIDING) $(TEST_ARGS)
-
-bench: $(COMPILED)/.made ## Measure the compiled package; BENCH=quick takes a minute, BENCH=full some five
+bench: $(STAMP) ## Measure Sterna; BENCH=quick takes a minute, BENCH=full some five
 	@mkdir -p $(OUT)
 	@echo "==> measuring ($(BENCH)); results go to $(OUT)/bench.json"
-	@$(COMPILED)/bin/python -m tests.bench.run $(BENCH) --out $(OUT)/bench.json $(BENCH_ARGS)
+	@$(BIN)/python -m tests.bench.run $(BENCH) --out $(OUT)/bench.json $(BENCH_ARGS)
 
 bench-kubernetes: $(STAMP) ## Measure the operator on a real API server with fake nodes; BENCH=full takes some ten minutes
 	@mkdir -p $(OUT)
@@ -126,6 +109,6 @@ bench-kubernetes: $(STAMP) ## Measure the operator on a real API server with fak
 	@$(BIN)/python -m tests.bench.kubernetes $(BENCH) --out $(OUT)/bench-kubernetes.json $(BENCH_ARGS)
 
 clean: ## Remove the environment and everything that was made
-	@echo "==> removing $(VENV), $(COMPILED), $(OUT) and caches"
-	@rm -rf $(VENV) $(COMPILED) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@echo "==> removing $(VENV), $(OUT) and caches"
+	@rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

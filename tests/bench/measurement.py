@@ -13,8 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sterna.engine import decide
-from sterna.engine.loops import machine_code
+from sterna.engine.compiled import machine_code
 
 FASTEST_WORTH_COMPARING = {"ms": 0.05, "s": 0.02}
 """Below it a ratio to the baseline says more about the clock than about the code."""
@@ -49,8 +48,7 @@ def machine() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "build": "compiled" if is_compiled() else "pure Python",
-        "loops": "machine code" if machine_code() else "columns: numba is not installed",
+        "loops": "machine code" if machine_code() else "columns: installed without a C compiler",
         "pace": f"{pace_ns():.0f} ns for a turn of a plain loop",
         "system": platform.system(),
         "processor": _processor(),
@@ -66,10 +64,6 @@ def pace_ns() -> float:
             total += number
         taken.append((perf_counter() - begin) / 20_000 * 1e9)
     return median(taken)
-
-
-def is_compiled() -> bool:
-    return not str(decide.__file__).endswith(".py")
 
 
 def _processor() -> str:

@@ -14,7 +14,6 @@ from time import perf_counter
 
 import msgspec
 
-from sterna.engine.loops import compile_loops
 from tests.bench.decisions import DecideCase, measure_decisions
 from tests.bench.measurement import Measurement, Report, baseline_values, machine, save, show
 from tests.bench.progress import ProgressCase, measure_progress
@@ -48,7 +47,6 @@ def main() -> None:
     options = _options()
     cases = msgspec.yaml.decode((HERE / "cases.yaml").read_bytes(), type=Cases)
     begin = perf_counter()
-    compile_loops()
     measurements: list[Measurement] = []
     report = Report(options.mode, machine(), measurements)
     try:

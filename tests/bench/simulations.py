@@ -20,7 +20,7 @@ from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import workload_of
 from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
-from sterna.engine.loops import compile_loops
+from sterna.engine import compiled
 from sterna.engine.registry import RuleKind
 from sterna.wiring import make_rules, rules_of, simulated_nodes
 from sterna.workloads.trace import Trace
@@ -38,7 +38,7 @@ class SimulateCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: str
     elastic: bool = False
     columns: bool = False
-    """Without machine code, as where numba is not installed."""
+    """Without machine code, as where Sterna was installed without a C compiler."""
     budget_s: float | None = None
     budget_mb: float | None = None
     quick: bool = False
@@ -172,8 +172,8 @@ def _in_a_process_of_its_own(case: SimulateCase) -> Run:
 def main() -> None:
     case = msgspec.json.decode(sys.stdin.buffer.read(), type=SimulateCase)
     trace = trace_named(case.trace)
-    if not case.columns:
-        compile_loops()
+    if case.columns:
+        compiled.use(None)
     run = simulated(trace.elastic(*ELASTIC) if case.elastic else trace, case.nodes, case.policy)
     sys.stdout.buffer.write(msgspec.json.encode(run))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sterna.engine import loops
-from sterna.engine.loops import PLAIN, Loops, compile_loops, machine_code
+from sterna.engine.compiled import PLAIN, Loops, installed, machine_code, use
 from tests.builders import AJob, a_job, a_node, a_snapshot, decided
 from tests.properties.worlds import NOW, a_world, snapshot_of
 from tests.simulation.runs import a_run
@@ -20,17 +18,18 @@ POLICIES = ("fifo", "srjf", "srjf:by=time", "tiresias", "tiresias:promote=0", "t
 
 
 @pytest.fixture(autouse=True)
-def _columns_again() -> Iterator[None]:
+def _columns_unless_told() -> Iterator[None]:
+    before = machine_code()
+    use(None)
     yield
-    loops.use(None)
+    use(before)
 
 
-def compiled() -> Loops:
-    pytest.importorskip("numba", reason="machine code needs numba: pip install sterna[fast]")
-    assert compile_loops()
-    code = machine_code()
-    assert code is not None
-    loops.use(None)
+def machine_made() -> Loops:
+    """The loops as they were compiled when Sterna was installed."""
+    code = installed()
+    if code is None:
+        pytest.skip("there is no machine code: Sterna was installed without a C compiler")
     return code
 
 
@@ -55,7 +54,7 @@ def a_crowd(seed: int, **needs: Any) -> list[AJob]:
 def test_loops_do_what_columns_do(policy: str, seed: int, needs: dict[str, Any]) -> None:
     crowd = [*a_crowd(seed, **needs), *[a_job(f"small{number}", submit=number * 50.0) for number in range(20)]]
     with_columns = a_run(crowd, "3x8", policy)
-    loops.use(PLAIN)
+    use(PLAIN)
     with_loops = a_run(crowd, "3x8", policy)
     assert with_loops.log.actions == with_columns.log.actions
     assert with_loops.finish == with_columns.finish
@@ -64,9 +63,9 @@ def test_loops_do_what_columns_do(policy: str, seed: int, needs: dict[str, Any])
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_machine_code_does_what_columns_do(policy: str) -> None:
-    code, crowd = compiled(), a_crowd(4)
+    code, crowd = machine_made(), a_crowd(4)
     with_columns = a_run(crowd, "3x8", policy)
-    loops.use(code)
+    use(code)
     assert a_run(crowd, "3x8", policy).log.actions == with_columns.log.actions
 
 
@@ -75,13 +74,13 @@ def test_machine_code_does_what_columns_do(policy: str) -> None:
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["plain", "compiled"])
 def test_loops_know_what_they_do_not_cover(policy: str, placement: str, is_compiled: bool) -> None:
     """Priorities, growth, parts of devices, labels, closed nodes: the same plan, whoever makes it."""
-    code = compiled() if is_compiled else PLAIN
+    code = machine_made() if is_compiled else PLAIN
     for seed in range(40):
         snapshot = snapshot_of(a_world(seed, 8, 3, placement))
         with_columns = decided(snapshot, policy, placement)
-        loops.use(code)
+        use(code)
         with_loops = decided(snapshot, policy, placement)
-        loops.use(None)
+        use(None)
         assert with_loops.actions == with_columns.actions
         assert with_loops.homes == with_columns.homes
         assert with_loops.decision.until == with_columns.decision.until
@@ -92,7 +91,7 @@ def test_jobs_that_may_grow_do_so_as_with_columns(policy: str) -> None:
     """Also one that gets what another leaves, while a third does not fit."""
     crowd = [a_job("a", (1, 2), remaining=1000.0), a_job("b", remaining=100.0), a_job("c", 2, submit=10.0)]
     with_columns = a_run(crowd, "1x2", policy)
-    loops.use(PLAIN)
+    use(PLAIN)
     assert a_run(crowd, "1x2", policy).log.actions == with_columns.log.actions
 
 
@@ -104,7 +103,7 @@ def test_many_jobs_of_unknown_length_fill_what_the_others_leave(policy: str, kno
     given = decided(a_snapshot(crowd, 8), policy).allocation
     assert sum(given.values()) == 8
     assert given["u0"] == 1
-    loops.use(PLAIN)
+    use(PLAIN)
     assert decided(a_snapshot(crowd, 8), policy).allocation == given
 
 
@@ -116,7 +115,7 @@ def test_a_cluster_of_which_others_took_more_than_there_is_stops_nobody() -> Non
     nodes = [a_node("n0", 4, foreign_devices=7)]
     with_columns = decided(a_snapshot(crowd, nodes, now=NOW), "tiresias").allocation
     assert with_columns == {"second": 2, "first": 0}
-    loops.use(PLAIN)
+    use(PLAIN)
     assert decided(a_snapshot(crowd, nodes, now=NOW), "tiresias").allocation == with_columns
 
 
@@ -124,45 +123,12 @@ def test_a_job_of_unknown_length_comes_last() -> None:
     crowd = [a_job("unknown", 4, remaining=np.nan), a_job("long", 4, remaining=1e6), a_job("short", 4, remaining=1.0)]
     expected = {"unknown": 0, "long": 4, "short": 4}
     assert decided(a_snapshot(crowd, 8), "srjf").allocation == expected
-    loops.use(PLAIN)
+    use(PLAIN)
     assert decided(a_snapshot(crowd, 8), "srjf").allocation == expected
-
-
-def test_without_numba_rules_go_on_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "numba", None)
-    assert not compile_loops()
-    assert machine_code() is None
-
-
-@pytest.mark.parametrize(
-    "trouble", [RuntimeError("cannot cache function: no locator available"), EOFError("Ran out of input")]
-)
-def test_where_nothing_can_be_kept_rules_go_on_with_columns(
-    trouble: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No folder to write to, or a file that was cut off. Nobody tries again and again."""
-    numba = pytest.importorskip("numba", reason="machine code needs numba: pip install sterna[fast]")
-    tried: list[object] = []
-
-    def njit(*_: object, **__: object) -> None:
-        tried.append(trouble)
-        raise trouble
-
-    monkeypatch.setattr(numba, "njit", njit)
-    assert not compile_loops()
-    assert not compile_loops()
-    assert machine_code() is None
-    assert len(tried) == 1
-
-
-def test_a_numba_that_was_told_not_to_compile_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    numba = pytest.importorskip("numba", reason="machine code needs numba: pip install sterna[fast]")
-    monkeypatch.setattr(numba.config, "DISABLE_JIT", True)
-    assert not compile_loops()
 
 
 @pytest.mark.parametrize("name", ["remaining", "attained", "executed"])
 def test_what_machine_code_makes_may_not_be_written_to_either(name: str) -> None:
-    loops.use(compiled())
+    use(machine_made())
     jobs = a_run([a_job("a")], "1x1", "fifo").world.observe().jobs
     assert not getattr(jobs, name).flags.writeable

@@ -8,6 +8,7 @@ from itertools import chain
 
 import numpy as np
 
+from sterna.engine.compiled import machine_code
 from sterna.engine.room import Room
 from sterna.errors import Bug
 from sterna.model.cluster import ANYWHERE, NOWHERE, Home, Ints, Resource, Shape
@@ -17,7 +18,7 @@ from sterna.model.snapshot import Snapshot
 
 def check(plan: Plan, snapshot: Snapshot) -> None:
     """Raise `Bug` unless every job appears once, is whole or absent, and no node or device is used twice."""
-    if not plan.actions:
+    if not plan.actions or _is_plainly_fine(plan.actions, snapshot):
         return
     _check_jobs(plan.actions, snapshot)
     _check_nodes(plan.actions, snapshot)
@@ -28,6 +29,15 @@ _STOP, _SHARE = Kind.STOP, Kind.SHARE
 
 MANY = 64
 """Plans of so many actions are looked at as columns first; only what is wrong with one is found out one by one."""
+
+
+def _is_plainly_fine(actions: Sequence[Action], snapshot: Snapshot) -> bool:
+    """Whether nothing is wrong, where that can be told by machine code; else it is looked at again, and told what."""
+    code, jobs = machine_code(), snapshot.jobs
+    if code is None or len(actions) >= MANY or not snapshot.is_plain:
+        return False
+    need, free = snapshot.shapes[0].devices, snapshot.nodes.free[Resource.DEVICES]
+    return code.are_fine(actions, jobs.key, jobs.minimum, jobs.maximum, snapshot.homes, free, need)
 
 
 def _check_jobs(actions: Sequence[Action], snapshot: Snapshot) -> None:
@@ -86,7 +96,7 @@ def _sizes(homes: Sequence[Home]) -> Ints:
 def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
     """Carry the plan out on a copy: first all that frees, then all that takes."""
     nodes, shapes = snapshot.nodes, snapshot.shapes
-    if len(shapes) == 1 and shapes[0].is_plain and nodes.is_open_to_all:
+    if snapshot.is_plain:
         _check_devices(actions, snapshot)
         return
     touched = {run[0] for action in actions for run in (*action.after.workers, *action.after.ps)}

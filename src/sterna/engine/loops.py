@@ -1,22 +1,37 @@
 """The inner loops of some rules, job by job, for those who decide a hundred thousand times in a row.
 
 Rules work on columns. To touch a column costs a microsecond however short it is, and in a simulation of many jobs that
-is most of a round. Here is what three policies and every placement compute, each as the loop that it stands for. With
-`numba` (`pip install sterna[fast]`) `compile_loops` turns them into machine code, and rules use that from then on; else
-they go on with columns. Both give the same plans, and tests compare them. Only jobs of one size each and without
-priorities are covered: the rest is rare, or large enough for columns.
+is most of a round. Here is what three policies and every placement compute, each as the loop that it stands for.
+Where there is a C compiler, installing Sterna compiles this file as it stands; the types of that are in `loops.pxd`.
+Rules use the result if it is there (`engine/compiled.py`), else columns: both give the same plans, and tests compare
+them. Only jobs of one size each and without priorities are covered: the rest is rare, or large enough for columns.
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sterna.model.cluster import MILLI, Bools, Ints
-from sterna.model.speedup import Floats
+from sterna.model.cluster import MILLI, NOWHERE, Home
+from sterna.model.plan import NOBODY, Action, Kind, Mark
+
+if TYPE_CHECKING:
+    from sterna.model.cluster import Bytes, Ints
+    from sterna.model.speedup import Floats
+
+_NEVER = float("inf")
+_STOP, _SHRINK, _MIGRATE, _START, _GROW = Kind.STOP, Kind.SHRINK, Kind.MIGRATE, Kind.START, Kind.GROW
+_NO_MARK = Mark.NONE
+
+_action, _home = partial(tuple.__new__, Action), partial(tuple.__new__, Home)
+"""Make one of all its fields; the constructor of a named tuple takes twice as long."""
+
+_row_of = itemgetter(2)
+"""Of an action."""
 
 
 def fit_in_order(size: Ints, cost: Ints, workers: Ints, free: int, target: Ints) -> bool:
@@ -27,100 +42,135 @@ def fit_in_order(size: Ints, cost: Ints, workers: Ints, free: int, target: Ints)
         if cost[row] <= free:
             target[row] = size[row]
             free -= cost[row]
-        changes |= target[row] != workers[row]
-    return bool(changes)
+        if target[row] != workers[row]:
+            changes = True
+    return changes
 
 
 def fit_by_key(key: Floats, size: Ints, cost: Ints, workers: Ints, free: int, smallest: int, target: Ints) -> None:
     """Give each its size if it fits, asked by key (changes `target`, which is all 0)."""
     rows = np.arange(len(key))
-    for place in range(_fitting(rows, key, cost, workers, free, smallest)[0]):
+    for place in range(_fitting(rows, len(key), key, cost, workers, free, smallest)):
         target[rows[place]] = size[rows[place]]
 
 
-def go_back(
+def take_turns(
     attained: Floats,
     executed: Floats,
     waiting_since: Floats,
+    first_start: Floats,
+    size: Ints,
+    cost: Ints,
     workers: Ints,
     now: float,
+    near: float,
     threshold: float,
     promote: float,
-    second: Bools,
-    promoted: Bools,
+    free: int,
+    smallest: int,
+    unit: int,
+    second: Bytes,
+    promoted: Bytes,
+    target: Ints,
 ) -> tuple[float, bool]:
-    """Who is in the second queue, and who goes back from there to the first (changes `second`, and `promoted`, which
-    is false for all); when the next one will, and whether anybody does."""
-    until, returns = np.inf, False
+    """Tiresias: who is in the second queue, who goes back from there to the first, and who is served (changes `second`,
+    `promoted`, which is 0 for all, and `target`, which is what they have); until when that stands, and whether anybody
+    goes back. A threshold that is as `near` is crossed; costs are in pieces of so many units."""
+    until, returns = _NEVER, False
     for row in range(len(second)):
-        second[row] = attained[row] > threshold
+        second[row] = attained[row] > threshold - near
         if promote and second[row] and not workers[row]:
             due = executed[row] * promote + waiting_since[row]
-            if due <= now:
-                second[row] = False
-                promoted[row] = True
+            if due <= now + near:
+                second[row] = 0
+                promoted[row] = 1
                 returns = True
-            else:
-                until = min(until, due)
-    return until, returns
+            elif due < until:
+                until = due
+    is_wanted = _serve(second, first_start, size, cost, workers, free, smallest, target)
+    soonest = _NEVER
+    for row in range(len(second)):
+        if target[row]:
+            if is_wanted and not second[row]:
+                left = threshold if promoted[row] else threshold - attained[row]
+                left /= max(cost[row] * unit, 1)
+                if left < soonest:
+                    soonest = left
+        elif promote and workers[row] and executed[row] > 0:
+            due = now + promote * executed[row]
+            if due < until:
+                until = due
+    return min(until, now + MILLI * soonest), returns
 
 
-def serve_queues(
-    second: Bools, first_start: Floats, size: Ints, cost: Ints, workers: Ints, free: int, smallest: int, target: Ints
-) -> tuple[Ints, bool]:
+def _serve(
+    second: Bytes, first_start: Floats, size: Ints, cost: Ints, workers: Ints, free: int, smallest: int, target: Ints
+) -> bool:
     """Start who waits in the first queue, on what is free and on what the second queue holds; on what is left after
-    that, who waits in the second (changes `target`, which is what they have). Who is stopped, and whether anybody of
-    the first queue still waits."""
-    first = ((workers == 0) & ~second).nonzero()[0]
-    started, need, stopped = len(first), cost[first].sum(), first[:0]
-    if need > free:
-        low = ((workers > 0) & second).nonzero()[0]
-        held = cost[low].sum()
-        if need > free + held:
-            started, need = _fitting(first, first_start, cost, workers, free + held, smallest)
-        if need > free and (started or free + held >= smallest):
-            stay, kept = _fitting(low, first_start, cost, workers, free + held - need, smallest)
-            free += held - kept
-            stopped = low[stay:]
-    target[stopped] = 0
-    target[first[:started]] = size[first[:started]]
+    that, who waits in the second (changes `target`, which is what they have). Whether anybody of the first queue still
+    waits."""
+    rows = np.empty(len(size), dtype=np.int64)
+    waiting = need = held = 0
+    for row in range(len(size)):
+        if second[row]:
+            if workers[row]:
+                held += cost[row]
+        elif not workers[row]:
+            rows[waiting] = row
+            waiting += 1
+            need += cost[row]
+    started = waiting
+    if need > free + held:
+        started = _fitting(rows, waiting, first_start, cost, workers, free + held, smallest)
+        need = _sum_of(cost, rows, started)
+    for place in range(started):
+        target[rows[place]] = size[rows[place]]
+    if need > free and (started or free + held >= smallest):
+        count = _of_second(second, workers, cost, True, held, rows)
+        stay = _fitting(rows, count, first_start, cost, workers, free + held - need, smallest)
+        free += held - _sum_of(cost, rows, stay)
+        for place in range(stay, count):
+            target[rows[place]] = 0
     free -= need
     if free >= smallest:
-        later = ((cost <= free) & (workers == 0) & second).nonzero()[0]
-        later = later[: _fitting(later, first_start, cost, workers, free, smallest)[0]]
-        target[later] = size[later]
-    return stopped, started < len(first)
+        count = _of_second(second, workers, cost, False, free, rows)
+        for place in range(_fitting(rows, count, first_start, cost, workers, free, smallest)):
+            target[rows[place]] = size[rows[place]]
+    return started < waiting
 
 
-def next_demotion(
-    threshold: float, attained: Floats, second: Bools, promoted: Bools, cost: Ints, target: Ints
-) -> float:
-    """In how long a job of the first queue next passes the threshold, if anybody of that queue waits for devices."""
-    soonest, is_wanted = np.inf, False
+def _of_second(second: Bytes, workers: Ints, cost: Ints, runs: bool, most: int, rows: Ints) -> int:
+    """Rows of the second queue that run, or wait, and cost at most so much (changes `rows`, which then begins with
+    them); how many."""
+    count = 0
     for row in range(len(second)):
-        if second[row]:
-            continue
-        if target[row]:
-            used = 0.0 if promoted[row] else attained[row]
-            soonest = min(soonest, (threshold - used) / max(cost[row], 1))
-        else:
-            is_wanted = True
-    return MILLI * soonest if is_wanted else np.inf
+        if second[row] and (workers[row] > 0) == runs and cost[row] <= most:
+            rows[count] = row
+            count += 1
+    return count
 
 
-def along(start: Floats, slope: Floats, now: float) -> Floats:
-    """Where lines stand now."""
-    return start + slope * now
+def _sum_of(cost: Ints, rows: Ints, count: int) -> int:
+    """What the first so many of these rows cost together."""
+    total = 0
+    for place in range(count):
+        total += cost[rows[place]]
+    return total
 
 
-def differing(target: Ints, workers: Ints, rows: Ints) -> int:
-    """Rows in which the two differ (changes `rows`, which then begins with them); how many."""
-    found = 0
+def along(start: Floats, slope: Floats, now: float, value: Floats) -> None:
+    """Where lines stand now (changes `value`)."""
+    for row in range(len(value)):
+        value[row] = start[row] + slope[row] * now
+
+
+def differing(target: Ints, workers: Ints) -> list[int]:
+    """Rows in which the two differ."""
+    rows = []
     for row in range(len(target)):
         if target[row] != workers[row]:
-            rows[found] = row
-            found += 1
-    return found
+            rows.append(row)
+    return rows
 
 
 def tightest(free: Ints, wanted: int) -> int:
@@ -132,35 +182,135 @@ def tightest(free: Ints, wanted: int) -> int:
     return best
 
 
-def emptiest_first(free: Ints, count: int, need: int) -> Ints:
+def _emptiest(free: Ints) -> int:
+    best = 0
+    for node in range(1, len(free)):
+        if free[node] > free[best]:
+            best = node
+    return best
+
+
+def emptiest_first(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
     """Pairs of node and workers for so many workers, or for as many as there is room for: the nodes with most room, as
     long as none holds what is left (changes `free`)."""
-    runs, found = np.empty((count, 2), dtype=np.int64), 0
+    runs = []
     while count:
         node = tightest(free, count * need)
         if node < 0:
-            node = int(free.argmax())
-        here = min(count, free[node] // need)
-        if not here:
+            node = _emptiest(free)
+        here = min(count, int(free[node]) // need)
+        if here <= 0:
             break
-        runs[found] = node, here
-        found += 1
+        runs.append((node, here))
         free[node] = 0
         count -= here
-    return runs[:found]
+    return runs
 
 
-def _fitting(rows: Ints, key: Floats, cost: Ints, workers: Ints, free: int, smallest: int) -> tuple[int, int]:
-    """Which of these rows fit, asked in order (changes the order of `rows`: those that fit come first); how many, and
-    what they need.
+def start_and_stop(
+    rows: list[int], target: Ints, keys: Ints, homes: Mapping[int, Home], free: Ints, need: int
+) -> list[Action] | None:
+    """Actions for jobs that start from nothing or stop, on nodes that differ in nothing but their room: largest first,
+    each where `tightest` or `emptiest_first` says (changes `free`). None if somebody does not fit."""
+    stops, wishes, starts = [], [], []
+    for row in rows:
+        if target[row]:
+            wishes.append((-int(target[row]), row))
+            continue
+        home = homes[int(keys[row])]
+        for node, count in home[0]:
+            free[node] += count * need
+        stops.append(_action((_STOP, int(keys[row]), row, home, NOWHERE, _NO_MARK, None, NOBODY)))
+    if len(wishes) > 1:
+        wishes.sort()
+    for size, row in wishes:
+        node = tightest(free, -size * need)
+        if node >= 0:
+            runs = [(node, -size)]
+            free[node] += size * need
+        else:
+            runs = _seated(free, -size, need)
+            if not runs:
+                return None
+        home = _home((tuple(runs), (), ()))
+        starts.append(_action((_START, int(keys[row]), row, NOWHERE, home, _NO_MARK, None, NOBODY)))
+    if len(starts) > 1:
+        starts.sort(key=_row_of)
+    return stops + starts
+
+
+def _seated(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
+    """All of `emptiest_first`, taken (changes `free`); nothing if that is not enough."""
+    runs = emptiest_first(free.copy(), count, need)
+    for node, here in runs:
+        free[node] -= here * need
+        count -= here
+    return [] if count else runs
+
+
+def are_fine(
+    actions: Sequence[Action],
+    keys: Ints,
+    minimum: Ints,
+    maximum: Ints,
+    homes: Mapping[int, Home],
+    free: Ints,
+    need: int,
+) -> bool:
+    """Whether a plan keeps to what every plan must, where nothing counts but whole devices, so many a worker. What is
+    wrong, if anything, is for others to find out."""
+    seen, latest = set(), _STOP
+    taken: dict[int, int] = {}
+    for kind, key, row, before, after, _, _, _ in actions:
+        if row < 0 or row >= len(keys) or keys[row] != key or key in seen or kind < latest:
+            return False
+        seen.add(key)
+        latest = kind
+        home = homes.get(key, NOWHERE)
+        if home is not before and home != before:
+            return False
+        old = new = 0
+        for node, count in before[0]:
+            old += count
+            taken[node] = taken.get(node, 0) - count
+        for node, count in after[0]:
+            if count <= 0:
+                return False
+            new += count
+            taken[node] = taken.get(node, 0) + count
+        if new and (new < minimum[row] or new > maximum[row]):
+            return False
+        if kind is not _kind_of(old, new):
+            return False
+    for node, count in taken.items():
+        if node < 0 or node >= len(free) or (count > 0 and count * need > free[node]):
+            return False
+    return True
+
+
+def _kind_of(old: int, new: int) -> Kind:
+    if not new:
+        return _STOP
+    if not old:
+        return _START
+    if old == new:
+        return _MIGRATE
+    return _GROW if new > old else _SHRINK
+
+
+def _fitting(rows: Ints, count: int, key: Floats, cost: Ints, workers: Ints, free: int, smallest: int) -> int:
+    """Which of the first so many rows fit, asked in order (changes the order of `rows`: those that fit come first); how
+    many.
 
     A quicksort that leaves a part as it is if all or nothing of it fits, and all that comes after the last that does.
     """
-    ends = np.empty(len(rows) + 1, dtype=np.int64)
-    ends[0] = len(rows)
-    parts, begin, found, need = 1, 0, 0, 0
+    if not count:
+        return 0
+    ends = np.empty(count + 1, dtype=np.int64)
+    ends[0] = count
+    parts, begin, found = 1, 0, 0
     while parts and free >= smallest:
-        end, total, least = ends[parts - 1], 0, cost[rows[begin]] if len(rows) else 0
+        end, total, least = ends[parts - 1], 0, cost[rows[begin]]
         for place in range(begin, end):
             total += cost[rows[place]]
             least = min(least, cost[rows[place]])
@@ -169,14 +319,13 @@ def _fitting(rows: Ints, key: Floats, cost: Ints, workers: Ints, free: int, smal
                 rows[found], rows[place] = rows[place], rows[found]
                 found += 1
             free -= total
-            need += total
         elif least <= free:
             ends[parts] = _split(rows, begin, end, key, workers)
             parts += 1
             continue
         begin = end
         parts -= 1
-    return found, need
+    return found
 
 
 def _split(rows: Ints, begin: int, end: int, key: Floats, workers: Ints) -> int:
@@ -197,92 +346,12 @@ def _split(rows: Ints, begin: int, end: int, key: Floats, workers: Ints) -> int:
 def _precedes(one: int, other: int, key: Floats, workers: Ints) -> bool:
     """By key, those without a number last; then those that run, so that equal jobs do not swap; then by row."""
     mine, its = key[one], key[other]
-    mine, its = np.inf if np.isnan(mine) else mine, np.inf if np.isnan(its) else its
+    if mine != mine:
+        mine = _NEVER
+    if its != its:
+        its = _NEVER
     if mine != its:
         return bool(mine < its)
     if (workers[one] == 0) != (workers[other] == 0):
         return bool(workers[other] == 0)
     return one < other
-
-
-class Loops(NamedTuple):
-    """The loops that others call."""
-
-    fit_in_order: Callable[[Ints, Ints, Ints, int, Ints], bool]
-    fit_by_key: Callable[[Floats, Ints, Ints, Ints, int, int, Ints], None]
-    go_back: Callable[[Floats, Floats, Floats, Ints, float, float, float, Bools, Bools], tuple[float, bool]]
-    serve_queues: Callable[[Bools, Floats, Ints, Ints, Ints, int, int, Ints], tuple[Ints, bool]]
-    next_demotion: Callable[[float, Floats, Bools, Bools, Ints, Ints], float]
-    along: Callable[[Floats, Floats, float], Floats]
-    differing: Callable[[Ints, Ints, Ints], int]
-    tightest: Callable[[Ints, int], int]
-    emptiest_first: Callable[[Ints, int, int], Ints]
-
-
-PLAIN = Loops(
-    fit_in_order, fit_by_key, go_back, serve_queues, next_demotion, along, differing, tightest, emptiest_first
-)
-"""As they stand here: slow, for comparison."""
-
-
-class _Chosen:
-    loops: Loops | None = None
-    is_hopeless = False
-    """They could not be compiled: to try again would take as long and end alike."""
-
-
-def machine_code() -> Loops | None:
-    """The loops to use instead of columns; None: none, until `compile_loops` was called."""
-    return _Chosen.loops
-
-
-def use(loops: Loops | None) -> None:
-    """From now on, in this process."""
-    _Chosen.loops, _Chosen.is_hopeless = loops, False
-
-
-def compile_loops() -> bool:
-    """Use machine code from now on; False if there is none to be had, because `numba` is not installed, not able to
-    work or may not keep what it made. Takes some ten seconds for the first time on a machine, then about one.
-
-    To be called before there is anything large: what exists by then is taken to stay.
-    """
-    if machine_code() is None and not _Chosen.is_hopeless:
-        try:
-            use(_compiled())
-        except Exception:  # of many kinds, and whatever it is: columns do
-            _Chosen.is_hopeless = True
-            return False
-        gc.collect()
-        gc.freeze()  # else the compiler's hundred thousand objects are looked through again and again
-    return machine_code() is not None
-
-
-def _compiled() -> Loops:
-    import numba
-    from numba.extending import register_jitable
-
-    if getattr(numba.config, "DISABLE_JIT", False):
-        raise RuntimeError("numba was told not to compile")
-    for inner in (tightest, _fitting, _split, _precedes):
-        register_jitable(inner)
-    signatures = _signatures(numba.types)
-    return Loops(*(numba.njit(each, cache=True)(loop) for loop, each in zip(PLAIN, signatures, strict=True)))
-
-
-def _signatures(kinds: Any) -> tuple[Any, ...]:
-    """What each of the loops takes and returns, in the words of `numba`."""
-    whole, real, flag = kinds.int64, kinds.float64, kinds.boolean
-    ints, floats, flags = (kinds.Array(kind, 1, "A", readonly=True) for kind in (whole, real, flag))
-    ints_out, floats_out, flags_out = (kinds.Array(kind, 1, "C") for kind in (whole, real, flag))
-    return (
-        flag(ints, ints, ints, whole, ints_out),
-        kinds.none(floats, ints, ints, ints, whole, whole, ints_out),
-        kinds.Tuple((real, flag))(floats, floats, floats, ints, real, real, real, flags_out, flags_out),
-        kinds.Tuple((ints_out, flag))(flags, floats, ints, ints, ints, whole, whole, ints_out),
-        real(real, floats, flags, flags, ints, ints),
-        floats_out(floats, floats, real),
-        whole(ints, ints, ints_out),
-        whole(ints, whole),
-        kinds.Array(whole, 2, "C")(ints_out, whole, whole),
-    )

@@ -188,6 +188,3 @@ class _Planned:
 
     def name_of(self, row: int) -> str:
         return self._jobs.name_of(row)
-
-    def is_zero(self, name: str) -> bool:
-        return name not in self._columns and self._jobs.source.is_zero(name)

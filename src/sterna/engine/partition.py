@@ -171,9 +171,6 @@ class _RowsOf:
     def name_of(self, row: int) -> str:
         return self._jobs.name_of(self._rows.item(row))
 
-    def is_zero(self, name: str) -> bool:
-        return self._jobs.source.is_zero(name)
-
 
 class _HomesOf(Mapping[JobKey, Home]):
     """Homes of the jobs of a part, each put into the part's own numbers when somebody asks for it: few are."""

@@ -14,10 +14,10 @@ from typing import Protocol
 
 import numpy as np
 
-from sterna.engine.loops import machine_code
+from sterna.engine.compiled import machine_code
 from sterna.engine.registry import Misfit, Placed
 from sterna.engine.room import Room
-from sterna.model.cluster import NOWHERE, Home, Ints, Shape
+from sterna.model.cluster import NOWHERE, Home, Ints, Resource, Shape
 from sterna.model.plan import Action, Kind, change, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 
@@ -64,16 +64,15 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     workers = jobs.workers
     if target is workers:
         return Placed([], [])
-    changed = _differing(target, workers)
-    if len(changed) < 2:
-        return _place_one(chooser, snapshot, target, changed.item()) if len(changed) else Placed([], [])
+    rows = _differing(target, workers)
+    if len(rows) < 2:
+        return _place_one(chooser, snapshot, target, rows[0]) if rows else Placed([], [])
     shapes = snapshot.shapes.rows
     hosts = snapshot.nodes.hosts(snapshot.shapes)
     falling: list[tuple[int, int, int]] = []
     rising: list[Wish] = []
-    rows = changed.tolist()
-    olds, news = _entries(workers, changed, rows), _entries(target, changed, rows)
-    codes = [0] * len(rows) if len(shapes) == 1 else _entries(jobs.shape, changed, rows)
+    olds, news = _entries(workers, rows), _entries(target, rows)
+    codes = [0] * len(rows) if len(shapes) == 1 else _entries(jobs.shape, rows)
     for row, old, new, code in zip(rows, olds, news, codes, strict=True):
         if new > old:
             rising.append((hosts[code], -shapes[code].devices, -new, code, row, old, new))
@@ -91,6 +90,20 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     return Placed(released + raised.actions, raised.misfits)
 
 
+def place_plainly(snapshot: Snapshot, target: Ints) -> Placed | None:
+    """The same for `stay`, by machine code, where a few jobs start or stop and all of them fit; else None."""
+    code, workers = machine_code(), snapshot.jobs.workers
+    if code is None or target is workers or not (snapshot.is_rigid and snapshot.is_plain):
+        return None
+    rows = code.differing(target, workers)
+    if len(rows) >= _MANY:
+        return None
+    free = snapshot.nodes.free[Resource.DEVICES].copy()
+    need = snapshot.shapes[0].devices
+    actions = code.start_and_stop(rows, target, snapshot.jobs.key, snapshot.homes, free, need) if rows else []
+    return None if actions is None else Placed(actions, [])
+
+
 def _place_one(chooser: Chooser, snapshot: Snapshot, target: Ints, row: int) -> Placed:
     """The same where one job changes, as in most rounds: no order to find."""
     jobs, room = snapshot.jobs, Room(snapshot.nodes)
@@ -106,20 +119,19 @@ def _place_one(chooser: Chooser, snapshot: Snapshot, target: Ints, row: int) -> 
     return Placed([change(_GROW if old else _START, JobKey(jobs.key.item(row)), row, home, after)], misfits)
 
 
-def _entries(column: Ints, rows: Ints, listed: list[int]) -> list[int]:
-    """A column in these rows, given twice."""
-    entries: list[int] = [column.item(row) for row in listed] if len(listed) < _MANY else column.take(rows).tolist()
+def _entries(column: Ints, rows: list[int]) -> list[int]:
+    """A column in these rows."""
+    entries: list[int] = [column.item(row) for row in rows] if len(rows) < _MANY else column.take(rows).tolist()
     return entries
 
 
-def _differing(target: Ints, workers: Ints) -> Ints:
+def _differing(target: Ints, workers: Ints) -> list[int]:
     """Rows in which the two differ."""
     code = machine_code()
-    if code is None:
-        changed: Ints = (target != workers).nonzero()[0]
-        return changed
-    rows = np.empty(len(workers), dtype=np.int64)
-    return rows[: code.differing(target, workers, rows)]
+    if code is not None:
+        return code.differing(target, workers)
+    changed: list[int] = (target != workers).nonzero()[0].tolist()
+    return changed
 
 
 def _release(chooser: Chooser, snapshot: Snapshot, room: Room, falling: list[tuple[int, int, int]]) -> list[Action]:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sterna.engine.compiled import Loops
 from sterna.engine.exchange import best_that_fit, refused, total
-from sterna.engine.loops import Loops, machine_code
 from sterna.engine.walk import walk
 from sterna.model.cluster import MILLI, Bools, Ints
 from sterna.model.snapshot import NEVER, Jobs, Snapshot
@@ -47,9 +47,7 @@ class Served(NamedTuple):
 
 
 def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) -> Queues:
-    jobs, code = snapshot.jobs, machine_code()
-    if code is not None and not anew and not jobs.has_priorities:
-        return _queued(snapshot, code, threshold, promote)
+    jobs = snapshot.jobs
     second = jobs.attained > threshold - CROSSED
     if jobs.has_priorities:
         second |= (jobs.priority > 0) & (jobs.promotions == 0)
@@ -73,13 +71,34 @@ def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) 
     return Queues(second, promoted, float(due[~returns].min(initial=NEVER)))
 
 
-def _queued(snapshot: Snapshot, code: Loops, threshold: float, promote: float) -> Queues:
-    jobs = snapshot.jobs
-    second, promoted = np.empty(len(jobs), dtype=np.bool_), np.zeros(len(jobs), dtype=np.bool_)
-    columns = jobs.attained, jobs.executed, jobs.waiting_since, jobs.workers
-    limits = snapshot.now + CROSSED, threshold - CROSSED, promote
-    next_return, returns = code.go_back(*columns, *limits, second, promoted)
-    return Queues(second, promoted if returns else None, next_return)
+def turns_taken(snapshot: Snapshot, code: Loops, threshold: float, promote: float) -> tuple[Ints, float, Queues]:
+    """All of it by machine code, for jobs of one size and without priorities: who is given how many workers, until
+    when that stands, and the queues."""
+    jobs, count = snapshot.jobs, len(snapshot.jobs)
+    cost, unit = snapshot.least_count
+    flags = np.zeros((2, count), dtype=np.uint8)
+    target = jobs.workers.copy()
+    until, returns = code.take_turns(
+        jobs.attained,
+        jobs.executed,
+        jobs.waiting_since,
+        jobs.first_start,
+        jobs.minimum,
+        cost,
+        jobs.workers,
+        snapshot.now,
+        CROSSED,
+        threshold,
+        promote,
+        snapshot.free_units // unit,
+        snapshot.smallest_need // unit,
+        unit,
+        flags[0],
+        flags[1],
+        target,
+    )
+    second, promoted = flags.view(np.bool_)
+    return target, until, Queues(second, promoted if returns else None, NEVER)
 
 
 def _ran(jobs: Jobs, rows: Ints | list[int], anew: bool) -> Floats:
@@ -118,14 +137,8 @@ def in_turn(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_run
 
 def _exchanged(snapshot: Snapshot, queues: Queues) -> Served:
     """The same for jobs of one size, without looking at those that run undisturbed."""
-    jobs, second, code = snapshot.jobs, queues.is_second, machine_code()
+    jobs, second = snapshot.jobs, queues.is_second
     target = jobs.workers.copy()
-    if code is not None and jobs.barred is None:
-        cost, unit = snapshot.least_count
-        free, smallest = snapshot.free_units // unit, snapshot.smallest_need // unit
-        columns = jobs.first_start, jobs.minimum, cost, jobs.workers
-        lost, is_wanted = code.serve_queues(second, *columns, free, smallest, target)
-        return Served(target, lost.tolist(), is_wanted)
     waits = jobs.workers == 0
     if jobs.barred is not None:
         waits &= ~jobs.barred
@@ -198,11 +211,7 @@ def _stopped(snapshot: Snapshot, serving: Served) -> Ints | list[int]:
 
 def _next_demotion(snapshot: Snapshot, queues: Queues, target: Ints, threshold: float) -> float:
     """When a job of the first queue next passes the threshold, if anybody of that queue waits for its devices."""
-    jobs, code = snapshot.jobs, machine_code()
-    if code is not None and jobs.barred is None:
-        promoted = np.zeros(len(jobs), dtype=np.bool_) if queues.promoted is None else queues.promoted
-        cost = snapshot.cost(target)
-        return snapshot.now + code.next_demotion(threshold, jobs.attained, queues.is_second, promoted, cost, target)
+    jobs = snapshot.jobs
     waits = target + queues.is_second == 0
     if jobs.barred is not None:
         waits &= ~jobs.barred

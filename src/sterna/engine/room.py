@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from sterna.engine.bins import Bins
-from sterna.engine.loops import machine_code
+from sterna.engine.compiled import machine_code
 from sterna.model.cluster import MILLI, Home, Ints, Nodes, Resource, Shape, slots_in
 
 _DEVICES = int(Resource.DEVICES)
@@ -219,14 +219,14 @@ def _emptiest_first(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
     """Whole nodes as long as none holds what is left, then the one with least room that does (changes `free`)."""
     code = machine_code()
     if code is not None:
-        return [(node, here) for node, here in code.emptiest_first(free, count, need).tolist()]
+        return code.emptiest_first(free, count, need)
     runs: list[tuple[int, int]] = []
     while count:
         node = _least_that_holds(free, count * need)
         if node < 0:
             node = int(free.argmax())
         here = min(count, free.item(node) // need)
-        if not here:
+        if here <= 0:
             break
         runs.append((node, here))
         free[node] = 0

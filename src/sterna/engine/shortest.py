@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sterna.engine.loops import machine_code
+from sterna.engine.compiled import machine_code
 from sterna.engine.walk import walk_by
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sterna.engine.loops import Loops, machine_code
+from sterna.engine.compiled import Loops, machine_code
 from sterna.model.cluster import Bools, Ints
 from sterna.model.snapshot import Jobs, Snapshot
 from sterna.model.speedup import Floats

@@ -18,7 +18,7 @@ from sterna.engine.registry import RuleKind
 from sterna.errors import UserError
 from sterna.experiments.result import Result, Summary, jobs_that
 from sterna.experiments.scenario import Scenario
-from sterna.experiments.simulation import Progress, be_ready_for, simulate
+from sterna.experiments.simulation import Progress, simulate
 from sterna.settings import BASELINE_POLICY
 from sterna.wiring import make_placement, make_policy, rules_of
 
@@ -137,7 +137,6 @@ def _in_turn(scenario: Scenario, specs: Sequence[str], progress: Progress | None
 def _side_by_side(
     scenario: Scenario, specs: Sequence[str], processes: int, progress: Progress | None, detailed: bool
 ) -> list[Result]:
-    be_ready_for(scenario)  # once, and not in each of them at the same time
     pool = ProcessPoolExecutor(processes, initializer=_prepare, initargs=(scenario, detailed))
     try:
         futures = [pool.submit(_run, spec) for spec in specs]

@@ -11,7 +11,6 @@ from sterna.backends.simulated.knowledge import world_of
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller, Recorder
-from sterna.engine.loops import compile_loops
 from sterna.experiments.allocation import AllocationLog
 from sterna.experiments.result import Counts, JobTimes, Result
 from sterna.experiments.scenario import Scenario
@@ -25,9 +24,6 @@ Progress = Callable[[int, int], None]
 
 _ROUNDS_BETWEEN_REPORTS = 500
 
-_MANY_JOBS = 10_000
-"""From so many jobs on, machine code for the loops of the rules saves at least what it takes to load."""
-
 
 def simulate(
     scenario: Scenario,
@@ -38,7 +34,6 @@ def simulate(
     detailed: bool = False,
 ) -> Result:
     """Replay the trace; a `detailed` result also says how things went over time and how often each job was stopped."""
-    be_ready_for(scenario)
     placement = scenario.placement_of(policy)
     rules = make_rules(policy, placement)
     trace, nodes = scenario.trace, scenario.nodes
@@ -82,12 +77,6 @@ def simulate(
         log.closed(world.finish, world.observe()) if log else (),
         str(scenario.knowledge),
     )
-
-
-def be_ready_for(scenario: Scenario) -> None:
-    """Before anything is made of it: have machine code at hand if that is worth it."""
-    if len(scenario.trace) >= _MANY_JOBS:
-        compile_loops()
 
 
 def _rows_that_fit(workload: Workload, nodes: Nodes) -> Ints:

@@ -18,6 +18,7 @@ from sterna.model.lazy import once
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
 
 MILLI = 1000
 """One whole device, or one whole CPU."""

@@ -38,10 +38,6 @@ class JobSource(Protocol):
 
     def name_of(self, row: int) -> str: ...
 
-    def is_zero(self, name: str) -> bool:
-        """Whether the column is known to hold nothing but zeros, without looking at it."""
-        ...
-
 
 class Column(Generic[Scalar]):
     """A column that is fetched once, when first read."""
@@ -131,10 +127,8 @@ class Jobs:
         "When it ends or has ended in the shadow run of the default scheduler, as far as can be told now.", np.nan
     )
 
-    def __init__(
-        self, source: JobSource, barred: Bools | None = None, known: Mapping[str, npt.NDArray[Any]] | None = None
-    ) -> None:
-        """`known` columns need not be fetched: for a backend that has them all at hand."""
+    def __init__(self, source: JobSource, barred: Bools | None = None, known: Mapping[str, Any] | None = None) -> None:
+        """What is `known` need be neither fetched nor worked out: for a backend that has it all at hand."""
         if known:
             self.__dict__.update(known)
         self.source = source
@@ -151,11 +145,12 @@ class Jobs:
         """The same jobs, none of which may have more than `most` workers."""
         maximum = np.minimum(self.maximum, most)
         barred = maximum < self.minimum
-        return Jobs(_Capped(self, maximum), barred if barred.any() else None)
+        known = {"has_priorities": self.has_priorities}
+        return Jobs(_Capped(self, maximum), barred if barred.any() else None, known)
 
     @once
     def has_priorities(self) -> bool:
-        return not self.source.is_zero("priority") and bool(self.priority.any())
+        return bool(self.priority.any())
 
 
 class WrittenJobs:
@@ -175,9 +170,6 @@ class WrittenJobs:
     def name_of(self, row: int) -> str:
         return self._names[row]
 
-    def is_zero(self, name: str) -> bool:
-        return not self._columns[name].any()
-
 
 class _Capped:
     """Jobs with another `maximum`; every other column is shared with the table it came from."""
@@ -194,9 +186,6 @@ class _Capped:
 
     def name_of(self, row: int) -> str:
         return self._jobs.name_of(row)
-
-    def is_zero(self, name: str) -> bool:
-        return self._jobs.source.is_zero(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,9 +225,10 @@ class Snapshot:
 
     @classmethod
     def quick(cls, fields: dict[str, Any]) -> Snapshot:
-        """The constructor for a loop that runs a million times: all fields by name, no questions asked."""
+        """The constructor for a loop that runs a million times: all fields by name, which become the snapshot's own, no
+        questions asked. What is worked out when first read may be among them."""
         snapshot = object.__new__(cls)
-        snapshot.__dict__.update(fields)
+        object.__setattr__(snapshot, "__dict__", fields)
         return snapshot
 
     @once
@@ -288,6 +278,12 @@ class Snapshot:
     @property
     def has_base(self) -> bool:
         return self.tally.has_ps
+
+    @once
+    def is_plain(self) -> bool:
+        """Nothing counts but whole devices, as many for every worker, and every node takes everybody."""
+        shapes = self.shapes.rows
+        return len(shapes) == 1 and shapes[0].is_plain and self.nodes.is_open_to_all
 
     @property
     def is_uniform(self) -> bool:

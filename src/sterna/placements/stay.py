@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.engine.placing import Runs, Seats, best_fit, place, tail_shed
+from sterna.engine.placing import Runs, Seats, best_fit, place, place_plainly, tail_shed
 from sterna.engine.registry import Placed, knob, placement
 from sterna.engine.repack import repacked
 from sterna.engine.room import Room
@@ -25,7 +25,7 @@ class Stay:
     )
 
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
-        placed = place(self, snapshot, target)
+        placed = place_plainly(snapshot, target) or place(self, snapshot, target)
         if (self.repack == "always" and placed.actions) or (self.repack != "never" and placed.misfits):
             return repacked(self, snapshot, target, placed)
         return placed

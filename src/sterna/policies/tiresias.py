@@ -7,7 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from sterna.engine.queues import Queues, Served, in_turn, next_change, queues_of, served
+from sterna.engine.compiled import is_covered, machine_code
+from sterna.engine.queues import Queues, Served, in_turn, next_change, queues_of, served, turns_taken
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.snapshot import Snapshot
 
@@ -25,6 +26,10 @@ class Tiresias:
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.minimum_for_all)
+        code = machine_code()
+        if code is not None and is_covered(snapshot) and not (self.anew or self.gittins):
+            target, until, queues = turns_taken(snapshot, code, self.threshold, self.promote)
+            return Target(target, until, queues.promoted, partial(in_turn, snapshot, queues, None, True))
         queues = queues_of(snapshot, self.threshold, self.promote, self.anew)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
         serving = admit(snapshot, queues, gittins)

@@ -231,9 +231,6 @@ class _Rows:
     def name_of(self, row: int) -> str:
         return self._jobs.name_of(int(self._rows[row]))
 
-    def is_zero(self, name: str) -> bool:
-        return not self.column(name).any()
-
 
 def _key(snapshot: Snapshot, row: int) -> JobKey:
     return JobKey(snapshot.jobs.key.item(row))

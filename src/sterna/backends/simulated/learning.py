@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from sterna.backends.simulated.books import Array, Reading
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.backends.simulated.table import Array, Reading
 from sterna.backends.simulated.workload import Workload
 from sterna.backends.simulated.world import SimulatedBackend
 from sterna.model.cluster import Home, Ints, Nodes
@@ -117,11 +117,11 @@ class LearningBackend(SimulatedBackend):
         """When, version of the job, job, steps of its stretch by then."""
         super().__init__(workload, nodes, costs, faults, timeline=timeline)
         self._beliefs = Beliefs(tuple(numbers), self.reach, known or Learned())
-        books = self.table.books
-        books["category"] = np.array(self._number, dtype=np.int64)
-        books["steps"], books["step_seconds"] = steps, step_seconds
+        columns = self.table.books
+        columns["category"] = np.array(self._number, dtype=np.int64)
+        columns["steps"], columns["step_seconds"] = steps, step_seconds
         self.lines["curve"] = _BelievedCurve(self)
-        self.lines["remaining"] = _BelievedWork(self, self._remaining)
+        self.lines["remaining"] = _BelievedWork(self, self.books.remaining)
 
     @property
     def beliefs(self) -> Beliefs:
@@ -138,10 +138,10 @@ class LearningBackend(SimulatedBackend):
         reports, now = self._reports, self.now
         while reports and reports[0][0] <= now:
             due, version, row, steps = heapq.heappop(reports)
-            if self._version[row] != version:
+            if self.books.version[row] != version:
                 continue
             self._tell(row, steps)
-            since = self._since[row]
+            since = self.books.since[row]
             heapq.heappush(reports, (since + 2 * (due - since), version, row, 2 * steps))
 
     def _tell(self, row: int, steps: float) -> None:
@@ -149,23 +149,23 @@ class LearningBackend(SimulatedBackend):
         number = self._number[row]
         if self._owes_restart[row]:
             self._owes_restart[row] = False
-            self._beliefs.hear_of_restart(number, self._since[row] - self._held[row])
+            self._beliefs.hear_of_restart(number, self.books.since[row] - self.books.held[row])
         more = steps - self._steps_told[row]
         if more > 0:
             self._steps_told[row] = steps
-            seconds = more * self._step_seconds[row] / self._rate[row]
-            self._beliefs.hear_of_steps(number, int(self._workers[row]), more, seconds)
+            seconds = more * self._step_seconds[row] / self.books.rate[row]
+            self._beliefs.hear_of_steps(number, int(self.books.workers[row]), more, seconds)
 
     def _done(self, row: int) -> float:
         """Steps of the present stretch, the one under way in part."""
-        return (self.now - self._since[row]) * self._rate[row] / self._step_seconds[row]
+        return (self.now - self.books.since[row]) * self.books.rate[row] / self._step_seconds[row]
 
     def _end(self, row: int) -> None:
         self._tell(row, self._done(row))
         super()._end(row)
 
     def _settle(self, row: int, lost_seconds: float = 0.0) -> None:
-        if self.now > self._since[row]:
+        if self.now > self.books.since[row]:
             self._tell(row, math.floor(self._done(row)))
         super()._settle(row, lost_seconds)
 
@@ -174,8 +174,8 @@ class LearningBackend(SimulatedBackend):
         is_resize = kind_of(before, after) in (Kind.SHRINK, Kind.GROW)
         self._owes_restart[key] = not is_resize or self.costs.rescale_seconds is None
         self._steps_told[key] = 0.0
-        first = self._since[key] + self._step_seconds[key] / self._rate[key]
-        heapq.heappush(self._reports, (first, self._version[key], key, 1.0))
+        first = self.books.since[key] + self._step_seconds[key] / self.books.rate[key]
+        heapq.heappush(self._reports, (first, self.books.version[key], key, 1.0))
 
 
 class _BelievedCurve:

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from sterna.backends.simulated.books import Array, Reading
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.backends.simulated.table import Array, Reading
 from sterna.backends.simulated.workload import Workload
 from sterna.backends.simulated.world import SimulatedBackend
 from sterna.model.cluster import Ints, Nodes
@@ -43,7 +43,7 @@ class NoisyBackend(SimulatedBackend):
         factor = np.exp(sigma * random.standard_normal(len(workload)))
         code, self._curves = misjudged(workload, sigma * random.standard_normal(len(workload)), self.reach)
         self.table.books["curve"], self.table.books["factor"] = code, factor
-        self.lines["remaining"] = _MisjudgedWork(self, self._remaining)
+        self.lines["remaining"] = _MisjudgedWork(self, self.books.remaining)
 
     def observe(self) -> Snapshot:
         return replace(super().observe(), curves=self._curves)

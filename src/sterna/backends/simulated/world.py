@@ -1,8 +1,8 @@
 """The simulated world: exact events on a virtual clock, no time step.
 
-Progress is stored as (work left at an instant, rate since then), so a job that nothing happens to costs nothing; ends
-are in one heap whose stale entries are recognised by their version. What rules read of the active jobs lies dense in a
-table (`table.py`); what happens to a job changes its entries and nobody else's.
+What is known of each job is in books (`books.py`), dense columns of the active ones for rules to read among them; what
+happens to a job changes its entries and nobody else's. Ends are in one heap whose stale entries are recognised by their
+version.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sterna.backends.simulated import books
+from sterna.backends.simulated.books import Books, Reading
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.backends.simulated.table import ActiveTable, Line, Reading
 from sterna.backends.simulated.workload import Workload
+from sterna.engine.compiled import twin_of
 from sterna.engine.room import Room
 from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Home, Nodes, Resource, Shape
 from sterna.model.plan import Action, Kind, Mark, Outcome
@@ -73,8 +75,9 @@ class SimulatedBackend:
         self._faults_of = [0] * len(nodes)
         self._arrivals: list[float] = [*workload.submit.tolist(), NEVER]
         """When each job is submitted; after the last nobody ever is."""
-        self._keep_books(len(workload))
-        self._lay_table(workload)
+        self._keep_books(workload)
+        self._curve: list[int] = workload.curve.tolist()
+        self._shape = [workload.shapes[code] for code in workload.shape.tolist()]
         self._arrived = 0
         self._ends: list[tuple[float, int, int]] = []
         self._homes: dict[JobKey, Home] = {}
@@ -86,41 +89,21 @@ class SimulatedBackend:
         self._cost: list[int] = (workload.minimum * tally.worker[workload.shape]).tolist()
         """Units of each job at its minimum."""
         self._least = 0
-        self._zero = frozenset(name for name, column in (("priority", workload.priority),) if not column.any())
+        self._are_equals = not workload.priority.any()
+        """Nobody ever goes before others."""
         self._last_action = -NEVER
         self._finished: list[float] = []
         self._history = np.zeros(0)
         self._used = 0
+        self._steady = self._what_holds()
         self.now = self._arrivals[0] if len(workload) else 0.0
         self._arrive()
 
-    def _keep_books(self, count: int) -> None:
-        """State by job: what single jobs are asked for is in lists, what rules read of all active jobs is in a
-        table."""
-        self._version = [0] * count
-        self._left: list[float] = self.jobs.work.tolist()
-        self._rate = [0.0] * count
-        self._since = [0.0] * count
-        """From when on it makes progress: the end of its last start."""
-        self._held = [0.0] * count
-        """Since when it has had the workers it has."""
-        self._devices = [0.0] * count
-        self._attained = [0.0] * count
-        self._service = [0.0] * count
-        """Device-seconds in all its life; `_attained` starts anew when it is promoted."""
-        self._executed = [0.0] * count
-        self._executed_before = [0.0] * count
-        self._curve: list[int] = self.jobs.curve.tolist()
-        self._shape = [self.jobs.shapes[code] for code in self.jobs.shape.tolist()]
-        self._waiting_since = self._arrivals[:count]
-        self.first_start = [NEVER] * count
-        self.waited = [0.0] * count
-        self.finish = [NEVER] * count
-
-    def _lay_table(self, jobs: Workload) -> None:
-        self._workers = np.zeros(len(jobs), dtype=np.int64)
-        self._promotions = np.zeros(len(jobs), dtype=np.int64)
-        self.table = ActiveTable(
+    def _keep_books(self, jobs: Workload) -> None:
+        has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
+        made: Books = twin_of(books).Books(jobs.work.tolist(), jobs.submit.tolist(), has_pauses)
+        self.books, self.table = made, made.table
+        self.table.books.update(
             {
                 "submit": jobs.submit,
                 "priority": jobs.priority,
@@ -129,22 +112,14 @@ class SimulatedBackend:
                 "request": jobs.request,
                 "shape": jobs.shape,
                 "curve": jobs.curve,
-                "workers": self._workers,
-                "first_start": self.first_start,
-                "waiting_since": self._waiting_since,
-                "promotions": self._promotions,
-                "executed_before": self._executed_before,
             }
         )
-        has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
-        self._remaining = Line(self.table, "remaining", self._left, has_pauses)
-        self._used_up = Line(self.table, "attained", self._attained)
-        self._ran = Line(self.table, "executed", self._executed)
         self.lines: dict[str, Reading] = {
-            "remaining": self._remaining,
-            "attained": self._used_up,
-            "executed": self._ran,
+            "remaining": made.remaining,
+            "attained": made.used_up,
+            "executed": made.ran,
         }
+        self.first_start, self.waited, self.finish = made.first_start, made.waited, made.finish
 
     def _with_room(self, nodes: Nodes) -> Nodes:
         capacity, free, is_open, rack = (
@@ -172,24 +147,29 @@ class SimulatedBackend:
     # What the controller sees.
 
     def observe(self) -> Snapshot:
-        return Snapshot.quick(
-            {
-                "now": self.now,
-                "jobs": Jobs(_Active(self), None, self.table.at_hand()),
-                "nodes": self._nodes,
-                "shapes": self.jobs.shapes,
-                "curves": self.jobs.curves,
-                "homes": self._seen_homes,
-                "free_units": self._free,
-                "held_units": self._used,
-                "least_units": self._least,
-                "widest": self._widest,
-                "is_rigid": self._is_rigid,
-                "last_action": self._last_action,
-                "history": self._sorted_history,
-                "restart_seconds": self.costs.restart_seconds,
-            }
-        )
+        known = self.table.at_hand()
+        if self._are_equals:
+            known["has_priorities"] = False
+        fields = self._steady.copy()
+        fields["now"] = self.now
+        fields["jobs"] = Jobs(_Active(self), None, known)
+        fields["free_units"], fields["held_units"], fields["least_units"] = self._free, self._used, self._least
+        fields["last_action"] = self._last_action
+        return Snapshot.quick(fields)
+
+    def _what_holds(self) -> dict[str, Any]:
+        """What is the same in every snapshot until a node is lost or comes back."""
+        return {
+            "nodes": self._nodes,
+            "shapes": self.jobs.shapes,
+            "curves": self.jobs.curves,
+            "homes": self._seen_homes,
+            "widest": self._widest,
+            "is_rigid": self._is_rigid,
+            "history": self._sorted_history,
+            "restart_seconds": self.costs.restart_seconds,
+            "tally": self.jobs.shapes.tally(self._nodes.unit),
+        }
 
     def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
         outcomes = []
@@ -217,7 +197,7 @@ class SimulatedBackend:
     def wait(self, until: float) -> bool:
         """Jump to the next event."""
         ends = self._ends
-        while ends and self._version[ends[0][2]] != ends[0][1]:
+        while ends and self.books.version[ends[0][2]] != ends[0][1]:
             heapq.heappop(ends)
         then = max(until, self.now + _SOON)
         if ends and ends[0][0] < then:
@@ -243,7 +223,7 @@ class SimulatedBackend:
     # What happens by itself.
 
     def _happen(self) -> None:
-        now, ends, version = self.now, self._ends, self._version
+        now, ends, version = self.now, self._ends, self.books.version
         while ends and ends[0][0] <= now:
             _, stamp, row = heapq.heappop(ends)
             if version[row] == stamp:
@@ -266,12 +246,10 @@ class SimulatedBackend:
 
     def _end(self, row: int) -> None:
         self._settle(row)
-        self._left[row] = 0.0
-        self.finish[row] = self.now
         self._release(row)
-        self._finished.append(self._service[row])
+        self.books.close(row, self.now)
+        self._finished.append(self.books.service[row])
         self._least -= self._cost[row]
-        self.table.remove(self.table.place_of(row))
 
     def _turn(self, node: int, is_up: bool) -> None:
         """A node is lost, with all jobs that have a part on it, or one of its faults ends."""
@@ -285,6 +263,7 @@ class SimulatedBackend:
         self._free += room if is_up else -room
         self._open[node] = is_up
         self._nodes = self._with_room(self._nodes)
+        self._steady = self._what_holds()
 
     # What is done to jobs.
 
@@ -297,15 +276,8 @@ class SimulatedBackend:
             self._stop(key, place)
         elif kind is _START:
             if mark is _PROMOTED:
-                self._attained[key] = 0.0
-                self._executed_before[key] = self._executed[key]
-                self.table.write("executed_before", place, self._executed[key])
-                self._promotions[key] += 1
-                self.table.write("promotions", place, self._promotions[key])
-            if not self._version[key]:
-                self.first_start[key] = self.now
-                self.table.write("first_start", place, self.now)
-            self.waited[key] += self.now - self._waiting_since[key]
+                self.books.promote(key, place)
+            self.books.begin(key, place, self.now)
             self._seat(key, place, before, after, self.costs.restart_seconds)
         elif kind is Kind.MIGRATE:
             self.tally.migrations += 1
@@ -319,43 +291,20 @@ class SimulatedBackend:
     def _stop(self, row: int, place: int) -> None:
         self._settle(row, self.costs.lost_work_seconds)
         self._release(row)
-        self._waiting_since[row] = self.now
-        table = self.table
-        table.write("workers", place, 0)
-        table.write("waiting_since", place, self.now)
-        self._remaining.set(row, place, self._left[row])
-        self._used_up.set(row, place, self._attained[row])
-        self._ran.set(row, place, self._executed[row])
+        self.books.rest(row, place, self.now)
 
     def _settle(self, row: int, lost_seconds: float = 0.0) -> None:
         """Book what a job has done since it was last looked at."""
-        now = self.now
-        held = now - self._held[row]
-        if held > 0:
-            used = held * self._devices[row]
-            self._attained[row] += used
-            self._service[row] += used
-            self._executed[row] += held
-            self._held[row] = now
-        ran = now - self._since[row]
-        if ran > 0:
-            if lost_seconds:
-                lost = min(lost_seconds, ran)
-                self.tally.lost_seconds += lost * self._rate[row]
-                ran -= lost
-            self._left[row] -= ran * self._rate[row]
-            self._since[row] = now
+        self.tally.lost_seconds += self.books.settle(row, self.now, lost_seconds)
 
     def _release(self, row: int) -> None:
         home, shape = self._homes.pop(JobKey(row)), self._shape[row]
         units = home.size * shape.devices
         self._used -= units
         self._free += units
-        self._devices[row] = 0.0
         if home.workers[0][0] != ANYWHERE:
             self._room.give(shape, home)
-        self._workers[row] = 0
-        self._version[row] += 1
+        self.books.release(row)
 
     def _seat(self, key: JobKey, place: int, before: Home, after: Home, pause_seconds: float) -> None:
         """Let a job sit somewhere and tell when it will end."""
@@ -363,25 +312,16 @@ class SimulatedBackend:
         units = (size - before.size if before.workers else size) * shape.devices
         self._used += units
         self._free -= units
-        self._devices[key] = size * shape.devices / MILLI
         if after.workers[0][0] != ANYWHERE:
             if before.workers:
                 self._room.give(shape, before)
             self._room.occupy(shape, after)
         self._homes[key] = after
-        self._workers[key] = size
-        self.table.write("workers", place, size)
         rate = self.jobs.curves.speed_of(self._curve[key], size)
         if self.costs.cross_node_penalty:
             rate *= self.costs.slowdown(after, self._rack)
-        now, left = self.now, self._left[key]
-        since = max(now + pause_seconds, self._since[key])  # a resize does not cut a start short
-        self._rate[key], self._since[key], self._held[key] = rate, since, now
-        self._remaining.set(key, place, left, -rate, since)
-        self._used_up.set(key, place, self._attained[key], self._devices[key], now)
-        self._ran.set(key, place, self._executed[key], 1.0, now)
-        version = self._version[key] = self._version[key] + 1
-        heapq.heappush(self._ends, (since + left / rate, version, key))
+        end = self.books.seat(key, place, size, size * shape.devices / MILLI, rate, self.now, pause_seconds)
+        heapq.heappush(self._ends, (end, self.books.version[key], key))
 
     # What is remembered.
 
@@ -395,9 +335,6 @@ class SimulatedBackend:
             new = np.sort(np.array(self._finished[len(self._history) :]))
             self._history = np.insert(self._history, self._history.searchsorted(new), new)
         return self._history
-
-    def is_zero(self, name: str) -> bool:
-        return name in self._zero
 
 
 class _Active:
@@ -422,9 +359,6 @@ class _Active:
 
     def name_of(self, row: int) -> str:
         return self._world.jobs.name[int(self._seen["key"][self._first + row])]
-
-    def is_zero(self, name: str) -> bool:
-        return self._world.is_zero(name)
 
 
 def _fault_events(faults: Sequence[Fault]) -> list[tuple[float, int, bool]]:

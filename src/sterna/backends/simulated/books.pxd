@@ -1,0 +1,67 @@
+# The types with which books.py is compiled.
+cimport cython
+from libc.stdint cimport int64_t
+
+cdef bint _IS_COMPILED
+
+cdef class ActiveTable:
+    cdef public dict books
+    cdef public dict seen
+    cdef public Py_ssize_t count
+    cdef public Py_ssize_t first
+    cdef object _block
+    cdef int64_t[:, ::1] cells
+    cdef double[:, ::1] reals
+    cdef list _names
+    cdef dict _line
+    cdef list _is_real
+    cdef list _whole
+    cdef list _in_step
+
+    @cython.locals(line=cython.Py_ssize_t)
+    cpdef write(self, str name, Py_ssize_t place, value)
+    cpdef put(self, Py_ssize_t line, Py_ssize_t place, value)
+    cpdef bint holds(self, Py_ssize_t place, int64_t key)
+    @cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t)
+    cpdef Py_ssize_t place_of(self, int64_t key)
+    @cython.locals(start=cython.Py_ssize_t, end=cython.Py_ssize_t, line=cython.Py_ssize_t)
+    cpdef append(self, Py_ssize_t first, Py_ssize_t last)
+    @cython.locals(cells=int64_t[:, ::1], first=cython.Py_ssize_t, at=cython.Py_ssize_t, end=cython.Py_ssize_t)
+    cpdef remove(self, Py_ssize_t place)
+
+cdef class Line:
+    cdef ActiveTable _table
+    cdef list _names
+    cdef list _start
+    cdef list _slope
+    cdef list _most
+    cdef Py_ssize_t _line
+
+    @cython.locals(start=double, at=cython.Py_ssize_t, table=ActiveTable)
+    cpdef set(self, Py_ssize_t key, Py_ssize_t place, double value, double slope=*, double since=*)
+    @cython.locals(table=ActiveTable, line=cython.Py_ssize_t, first=cython.Py_ssize_t, count=cython.Py_ssize_t)
+    cpdef at(self, double now)
+
+cdef class Books:
+    cdef public list version, left, rate, since, held, devices, attained, service, executed, executed_before
+    cdef public list waiting_since, first_start, waited, finish
+    cdef public object workers, promotions
+    cdef public ActiveTable table
+    cdef public Line remaining, used_up, ran
+
+    @cython.locals(held=double, used=double, ran=double, lost=double)
+    cpdef double settle(self, Py_ssize_t key, double now, double lost_seconds)
+    cpdef begin(self, Py_ssize_t key, Py_ssize_t place, double now)
+    cpdef promote(self, Py_ssize_t key, Py_ssize_t place)
+    @cython.locals(since=double, left=double)
+    cpdef double seat(
+        self, Py_ssize_t key, Py_ssize_t place, int64_t size, double devices, double rate, double now, double pause
+    )
+    cpdef release(self, Py_ssize_t key)
+    cpdef rest(self, Py_ssize_t key, Py_ssize_t place, double now)
+    cpdef close(self, Py_ssize_t key, double now)
+
+@cython.locals(place=cython.Py_ssize_t, at=cython.Py_ssize_t)
+cdef _draw(
+    double[:, ::1] reals, Py_ssize_t line, Py_ssize_t first, double now, bint has_most, double[::1] value
+)

@@ -21,7 +21,7 @@ from sterna.model.speedup import Floats
 class Loops(NamedTuple):
     """The loops that rules call."""
 
-    fit_in_order: Callable[[Ints, Ints, Ints, int, Ints], bool]
+    fit_in_order: Callable[[Ints, Ints, Ints, int, int, int, Ints], bool]
     fit_by_key: Callable[[Floats, Ints, Ints, Ints, int, int, Ints], None]
     take_turns: Callable[..., tuple[float, bool]]
     along: Callable[[Floats, Floats, float, Floats], None]

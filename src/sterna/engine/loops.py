@@ -34,16 +34,21 @@ _row_of = itemgetter(2)
 """Of an action."""
 
 
-def fit_in_order(size: Ints, cost: Ints, workers: Ints, free: int, target: Ints) -> bool:
+def fit_in_order(size: Ints, cost: Ints, workers: Ints, free: int, smallest: int, held: int, target: Ints) -> bool:
     """Give each its size if it fits, in the order of rows (changes `target`, which is all 0); whether anybody gets
-    other than what it has."""
+    other than what it has. Those that run hold so much together: behind the last of them, once nothing is left, nobody
+    needs to be asked."""
     changes = False
     for row in range(len(size)):
+        if workers[row]:
+            held -= cost[row]
         if cost[row] <= free:
             target[row] = size[row]
             free -= cost[row]
         if target[row] != workers[row]:
             changes = True
+        if not held and free < smallest:
+            break
     return changes
 
 

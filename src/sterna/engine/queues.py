@@ -15,6 +15,7 @@ import numpy as np
 
 from sterna.engine.compiled import Loops
 from sterna.engine.exchange import best_that_fit, refused, total
+from sterna.engine.registry import Target
 from sterna.engine.walk import walk
 from sterna.model.cluster import MILLI, Bools, Ints
 from sterna.model.snapshot import NEVER, Jobs, Snapshot
@@ -71,13 +72,11 @@ def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) 
     return Queues(second, promoted, float(due[~returns].min(initial=NEVER)))
 
 
-def turns_taken(snapshot: Snapshot, code: Loops, threshold: float, promote: float) -> tuple[Ints, float, Queues]:
-    """All of it by machine code, for jobs of one size and without priorities: who is given how many workers, until
-    when that stands, and the queues."""
-    jobs, count = snapshot.jobs, len(snapshot.jobs)
+def turns_taken(snapshot: Snapshot, code: Loops, threshold: float, promote: float) -> Target:
+    """All of Tiresias by machine code, for jobs of one size and without priorities."""
+    jobs, workers = snapshot.jobs, snapshot.jobs.workers
     cost, unit = snapshot.least_count
-    flags = np.zeros((2, count), dtype=np.uint8)
-    target = jobs.workers.copy()
+    second, promoted, target = np.empty(len(workers), np.uint8), np.zeros(len(workers), np.uint8), workers.copy()
     until, returns = code.take_turns(
         jobs.attained,
         jobs.executed,
@@ -85,7 +84,7 @@ def turns_taken(snapshot: Snapshot, code: Loops, threshold: float, promote: floa
         jobs.first_start,
         jobs.minimum,
         cost,
-        jobs.workers,
+        workers,
         snapshot.now,
         CROSSED,
         threshold,
@@ -93,12 +92,15 @@ def turns_taken(snapshot: Snapshot, code: Loops, threshold: float, promote: floa
         snapshot.free_units // unit,
         snapshot.smallest_need // unit,
         unit,
-        flags[0],
-        flags[1],
+        second,
+        promoted,
         target,
     )
-    second, promoted = flags.view(np.bool_)
-    return target, until, Queues(second, promoted if returns else None, NEVER)
+
+    def order() -> Ints:
+        return in_turn(snapshot, Queues(second.view(np.bool_), promoted.view(np.bool_), until), None, True)
+
+    return Target(target, until, promoted.view(np.bool_) if returns else None, order)
 
 
 def _ran(jobs: Jobs, rows: Ints | list[int], anew: bool) -> Floats:

@@ -141,19 +141,25 @@ class Room:
 
     def give(self, shape: Shape, home: Home) -> None:
         """Take a whole job off its nodes."""
+        if shape.is_plain:
+            devices, need = self._devices, shape.devices
+            for node, count in home.workers:
+                devices[node] += count * need
+            return
         self._seat(shape, home, 1)
 
     def occupy(self, shape: Shape, home: Home) -> None:
         """Put a job where it is known to sit, on the very devices it shares."""
+        if shape.is_plain:
+            devices, need = self._devices, shape.devices
+            for node, count in home.workers:
+                devices[node] -= count * need
+            return
         self._seat(shape, home, -1)
 
     def _seat(self, shape: Shape, home: Home, sign: int) -> None:
         """Give back (1) or take (-1) all that a home holds."""
         devices, need = self._devices, sign * shape.devices
-        if shape.is_plain:
-            for node, count in home.workers:
-                devices[node] += count * need
-            return
         for node, count in home.ps:
             self._move(shape.ps_cpus, shape.ps_memory_bytes, node, sign * count)
         device = iter(home.slots)

@@ -134,7 +134,11 @@ def _fitted(snapshot: Snapshot, code: Loops) -> Ints:
     jobs = snapshot.jobs
     cost, unit = snapshot.least_count
     target = np.zeros(len(cost), dtype=np.int64)
-    changes = code.fit_in_order(jobs.minimum, cost, jobs.workers, snapshot.units // unit, target)
+    free, smallest = snapshot.units // unit, snapshot.smallest_need // unit
+    held = (
+        snapshot.held_units // unit if snapshot.is_rigid else -1
+    )  # what others than rigid ones hold is not their cost
+    changes = code.fit_in_order(jobs.minimum, cost, jobs.workers, free, smallest, held, target)
     return target if changes or not snapshot.is_rigid else jobs.workers  # others go on with it and write to it
 
 

@@ -33,7 +33,7 @@ class JobSource(Protocol):
     def __len__(self) -> int: ...
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """One entry for each job, in order; not to be written to, so best made read-only."""
+        """One entry for each job, in order and without gaps in memory; not to be written to, so best made read-only."""
         ...
 
     def name_of(self, row: int) -> str: ...
@@ -278,6 +278,11 @@ class Snapshot:
     @property
     def has_base(self) -> bool:
         return self.tally.has_ps
+
+    @once
+    def is_roomy(self) -> bool:
+        """The empty cluster holds any job at the widest."""
+        return self.widest <= min(self.nodes.most_workers(self.shapes))
 
     @once
     def is_plain(self) -> bool:

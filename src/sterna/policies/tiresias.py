@@ -28,8 +28,7 @@ class Tiresias:
             return Target(snapshot.minimum_for_all)
         code = machine_code()
         if code is not None and is_covered(snapshot) and not (self.anew or self.gittins):
-            target, until, queues = turns_taken(snapshot, code, self.threshold, self.promote)
-            return Target(target, until, queues.promoted, partial(in_turn, snapshot, queues, None, True))
+            return turns_taken(snapshot, code, self.threshold, self.promote)
         queues = queues_of(snapshot, self.threshold, self.promote, self.anew)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
         serving = admit(snapshot, queues, gittins)

@@ -226,7 +226,7 @@ class Line:
             value += start
             if most:
                 np.minimum(value, most[0], out=value)
-        value.flags.writeable = False
+        value.setflags(write=False)
         return value
 
 

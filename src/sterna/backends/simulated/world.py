@@ -119,6 +119,8 @@ class SimulatedBackend:
             "attained": made.used_up,
             "executed": made.ran,
         }
+        self._read: list[tuple[str, Reading]] = []
+        """The lines that somebody has read."""
         self.first_start, self.waited, self.finish = made.first_start, made.waited, made.finish
 
     def _with_room(self, nodes: Nodes) -> Nodes:
@@ -148,6 +150,8 @@ class SimulatedBackend:
 
     def observe(self) -> Snapshot:
         known = self.table.at_hand()
+        for name, line in self._read:
+            known[name] = line.at(self.now)
         if self._are_equals:
             known["has_priorities"] = False
         fields = self._steady.copy()
@@ -158,8 +162,8 @@ class SimulatedBackend:
         return Snapshot.quick(fields)
 
     def _what_holds(self) -> dict[str, Any]:
-        """What is the same in every snapshot until a node is lost or comes back."""
-        return {
+        """What is the same in every snapshot until a node is lost or comes back, and what follows from it."""
+        holds = {
             "nodes": self._nodes,
             "shapes": self.jobs.shapes,
             "curves": self.jobs.curves,
@@ -168,8 +172,17 @@ class SimulatedBackend:
             "is_rigid": self._is_rigid,
             "history": self._sorted_history,
             "restart_seconds": self.costs.restart_seconds,
-            "tally": self.jobs.shapes.tally(self._nodes.unit),
         }
+        example = Snapshot.quick(dict(holds))
+        return holds | {"tally": example.tally, "is_plain": example.is_plain, "is_roomy": example.is_roomy}
+
+    def read(self, name: str) -> npt.NDArray[Any]:
+        """A column that nobody has read yet; from now on every snapshot has it at hand."""
+        line = self.lines.get(name)
+        if line is None:
+            return self.table.read(name)
+        self._read.append((name, line))
+        return line.at(self.now)
 
     def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
         outcomes = []
@@ -354,8 +367,7 @@ class _Active:
         seen = self._seen.get(name)
         if seen is not None:
             return seen[self._first : self._end]
-        line = self._world.lines.get(name)
-        return self._world.table.read(name) if line is None else line.at(self._world.now)
+        return self._world.read(name)
 
     def name_of(self, row: int) -> str:
         return self._world.jobs.name[int(self._seen["key"][self._first + row])]

@@ -8,13 +8,13 @@ Python and does the same, slower. `STERNA_COMPILE=1` insists: what cannot be com
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +78,17 @@ def _can_compile() -> bool:
 def _lay_out(modules: list[Path], package: Path) -> None:
     """Copies of the modules and of their types, and a package that tells what they were compiled of."""
     package.mkdir()
-    digests = {each.stem: digest_of(each) for each in modules}
+    checksums = {each.stem: checksum_of(each) for each in modules}
     for each in modules:
         shutil.copy(each, package)
         shutil.copy(each.with_suffix(".pxd"), package)
-    text = f'"""Machine code of Sterna, and the digests of what it was compiled of."""\n\nDIGESTS = {digests!r}\n'
+    text = f'"""Machine code of Sterna, and the checksums of what it was compiled of."""\n\nCHECKSUMS = {checksums!r}\n'
     (package / "__init__.py").write_text(text, encoding="utf-8")
 
 
-def digest_of(module: Path) -> str:
-    """Of a module and its types together."""
-    return hashlib.sha256(module.read_bytes() + module.with_suffix(".pxd").read_bytes()).hexdigest()
+def checksum_of(module: Path) -> int:
+    """Of a module and its types together, as `sterna.engine.compiled` works it out."""
+    return zlib.crc32(module.read_bytes() + module.with_suffix(".pxd").read_bytes())
 
 
 def _compile(folder: Path) -> None:
@@ -98,7 +98,7 @@ def _compile(folder: Path) -> None:
 
     os.chdir(folder)
     modules = [each for each in sorted(Path(PACKAGE).glob("*.py")) if each.name != "__init__.py"]
-    options = [] if os.name == "nt" else ["-O3", "-g0"]
+    options = [] if os.name == "nt" else ["-O2", "-g0"]
     extensions = [Extension(f"{PACKAGE}.{each.stem}", [str(each)], extra_compile_args=options) for each in modules]
     extensions = cythonize(extensions, compiler_directives=_DIRECTIVES, quiet=True)
     command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from sterna.backends.simulated import books
+from sterna.engine.compiled import installed, twin_of
+
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
 MODULES: list[str] = WHEEL["hooks"]["custom"]["modules"]
@@ -81,11 +84,26 @@ def test_who_insists_is_told_that_it_does_not_compile(
     hook.finalize("standard", {}, "")
 
 
-def test_the_machine_code_here_is_of_these_sources(build: ModuleType) -> None:
-    """Else whoever changes a loop wonders why nothing happens."""
+@pytest.fixture
+def checksums() -> dict[str, int]:
+    """Of what the machine code here was made of."""
     try:
-        made: dict[str, str] = importlib.import_module("sterna_compiled").DIGESTS
+        made: dict[str, int] = importlib.import_module("sterna_compiled").CHECKSUMS
     except ImportError:
         pytest.skip("there is no machine code: Sterna was installed without a C compiler")
-    sources = {Path(name).stem: build.digest_of(ROOT / name) for name in MODULES}
-    assert made == sources, "what is compiled has changed since it was: `make` any target that needs the environment"
+    return made
+
+
+def test_the_machine_code_here_is_of_these_sources(build: ModuleType, checksums: dict[str, int]) -> None:
+    """Else the tests would be about columns only."""
+    sources = {Path(name).stem: build.checksum_of(ROOT / name) for name in MODULES}
+    assert checksums == sources, "compile again what has changed: `make` any target that needs the environment"
+    assert installed() is not None
+
+
+def test_machine_code_of_other_sources_is_not_used(checksums: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources of an editable install change under it."""
+    monkeypatch.setitem(checksums, "loops", 1)
+    monkeypatch.setitem(checksums, "books", 1)
+    assert installed() is None
+    assert twin_of(books) is books

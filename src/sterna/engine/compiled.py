@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pkgutil import get_data
 from types import ModuleType
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from sterna.engine import loops
 from sterna.model.cluster import Home, Ints
@@ -26,8 +28,7 @@ class Loops(NamedTuple):
     take_turns: Callable[..., tuple[float, bool]]
     along: Callable[[Floats, Floats, float, Floats], None]
     differing: Callable[[Ints, Ints], list[int]]
-    tightest: Callable[[Ints, int], int]
-    emptiest_first: Callable[[Ints, int, int], list[tuple[int, int]]]
+    runs_for: Callable[[Ints, int, int], list[tuple[int, int]]]
     start_and_stop: Callable[[list[int], Ints, Ints, Mapping[JobKey, Home], Ints, int], list[Action] | None]
     are_fine: Callable[[Sequence[Action], Ints, Ints, Ints, Mapping[JobKey, Home], Ints, int], bool]
 
@@ -47,10 +48,19 @@ def installed() -> Loops | None:
 
 
 def _made_of(module: ModuleType) -> ModuleType | None:
+    """Its machine code, unless that was made of something else: sources may have changed since they were installed."""
+    package, _, name = module.__name__.rpartition(".")
     try:
-        return import_module(f"sterna_compiled.{module.__name__.rpartition('.')[2]}")
-    except ImportError:
+        checksums: dict[str, int] = import_module("sterna_compiled").CHECKSUMS
+        if checksums.get(name) != _checksum(package, name):
+            return None
+        return import_module(f"sterna_compiled.{name}")
+    except (ImportError, OSError):
         return None
+
+
+def _checksum(package: str, name: str) -> int:
+    return crc32(b"".join(get_data(package, f"{name}.{ending}") or b"" for ending in ("py", "pxd")))
 
 
 class _Chosen:

@@ -50,14 +50,19 @@ cpdef along(const double[::1] start, const double[::1] slope, double now, double
 @cython.locals(rows=list, row=cython.Py_ssize_t)
 cpdef list differing(const int64_t[::1] target, const int64_t[::1] workers)
 
-@cython.locals(best=cython.Py_ssize_t, node=cython.Py_ssize_t)
-cpdef Py_ssize_t tightest(const int64_t[::1] free, int64_t wanted) noexcept
+@cython.locals(
+    runs=list, before=list, node=cython.Py_ssize_t, room=int64_t, here=int64_t, place=cython.Py_ssize_t
+)
+cpdef list runs_for(int64_t[::1] free, int64_t count, int64_t need)
 
-@cython.locals(best=cython.Py_ssize_t, node=cython.Py_ssize_t)
-cdef Py_ssize_t _emptiest(const int64_t[::1] free) noexcept
+@cython.locals(
+    best=cython.Py_ssize_t, most=cython.Py_ssize_t, node=cython.Py_ssize_t, room=int64_t, least_room=int64_t,
+    most_room=int64_t
+)
+cdef Py_ssize_t _seat_for(int64_t[::1] free, int64_t wanted) noexcept
 
-@cython.locals(runs=list, node=cython.Py_ssize_t, here=int64_t)
-cpdef list emptiest_first(int64_t[::1] free, int64_t count, int64_t need)
+@cython.locals(node=cython.Py_ssize_t)
+cdef Py_ssize_t _as_empty(int64_t[::1] free, Py_ssize_t first, int64_t room) noexcept
 
 @cython.locals(
     ends=int64_t[::1], parts=cython.Py_ssize_t, begin=cython.Py_ssize_t, end=cython.Py_ssize_t,
@@ -80,14 +85,11 @@ cdef bint _precedes(int64_t one, int64_t other, const double[::1] key, const int
 
 @cython.locals(
     stops=list, wishes=list, starts=list, runs=list, row=cython.Py_ssize_t, node=cython.Py_ssize_t, count=int64_t,
-    size=int64_t
+    size=int64_t, here=int64_t
 )
 cpdef list start_and_stop(
     list rows, const int64_t[::1] target, const int64_t[::1] keys, homes, int64_t[::1] free, int64_t need
 )
-
-@cython.locals(runs=list, node=cython.Py_ssize_t, here=int64_t)
-cdef list _seated(int64_t[::1] free, int64_t count, int64_t need)
 
 @cython.locals(
     seen=set, taken=dict, row=cython.Py_ssize_t, old=int64_t, new=int64_t, count=int64_t, node=cython.Py_ssize_t

@@ -178,45 +178,57 @@ def differing(target: Ints, workers: Ints) -> list[int]:
     return rows
 
 
-def tightest(free: Ints, wanted: int) -> int:
-    """The first of the nodes with least room that have so much; if none has, -1."""
-    best = -1
-    for node in range(len(free)):
-        if free[node] >= wanted and (best < 0 or free[node] < free[best]):
-            best = node
-    return best
-
-
-def _emptiest(free: Ints) -> int:
-    best = 0
-    for node in range(1, len(free)):
-        if free[node] > free[best]:
-            best = node
-    return best
-
-
-def emptiest_first(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
-    """Pairs of node and workers for so many workers, or for as many as there is room for: the nodes with most room, as
-    long as none holds what is left (changes `free`)."""
-    runs = []
+def runs_for(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
+    """Pairs of node and workers for so many workers, or for as many as there is room for: the node with least room that
+    holds them all; if none does, the one with most room, and so on with the rest (leaves `free` as it was)."""
+    runs, before = [], []
+    node, room = -1, 0
     while count:
-        node = tightest(free, count * need)
+        # As long as the emptiest does not hold what is left, the next is one as empty behind it, if there is any.
+        node = _as_empty(free, node + 1, room) if node >= 0 and count * need > room else -1
         if node < 0:
-            node = _emptiest(free)
-        here = min(count, int(free[node]) // need)
+            node = _seat_for(free, count * need)
+        room = int(free[node])
+        here = min(count, room // need)
         if here <= 0:
             break
         runs.append((node, here))
+        before.append(room)
         free[node] = 0
         count -= here
+    for place in range(len(runs)):
+        free[runs[place][0]] = before[place]
     return runs
+
+
+def _seat_for(free: Ints, wanted: int) -> int:
+    """The first of the nodes with least room that have so much; if none has, the first of those with most."""
+    best, most, least_room, most_room = -1, 0, 0, free[0]
+    for node in range(len(free)):
+        room = free[node]
+        if room == wanted:
+            return node
+        if room > wanted:
+            if best < 0 or room < least_room:
+                best, least_room = node, room
+        elif room > most_room:
+            most, most_room = node, room
+    return most if best < 0 else best
+
+
+def _as_empty(free: Ints, first: int, room: int) -> int:
+    """The next node from `first` on with just so much room; if there is none, -1."""
+    for node in range(first, len(free)):
+        if free[node] == room:
+            return node
+    return -1
 
 
 def start_and_stop(
     rows: list[int], target: Ints, keys: Ints, homes: Mapping[int, Home], free: Ints, need: int
 ) -> list[Action] | None:
     """Actions for jobs that start from nothing or stop, on nodes that differ in nothing but their room: largest first,
-    each where `tightest` or `emptiest_first` says (changes `free`). None if somebody does not fit."""
+    each where `runs_for` says (changes `free`). None if somebody does not fit."""
     stops, wishes, starts = [], [], []
     for row in rows:
         if target[row]:
@@ -229,28 +241,17 @@ def start_and_stop(
     if len(wishes) > 1:
         wishes.sort()
     for size, row in wishes:
-        node = tightest(free, -size * need)
-        if node >= 0:
-            runs = [(node, -size)]
-            free[node] += size * need
-        else:
-            runs = _seated(free, -size, need)
-            if not runs:
-                return None
+        runs = runs_for(free, -size, need)
+        for node, here in runs:
+            free[node] -= here * need
+            size += here
+        if size:
+            return None
         home = _home((tuple(runs), (), ()))
         starts.append(_action((_START, int(keys[row]), row, NOWHERE, home, _NO_MARK, None, NOBODY)))
     if len(starts) > 1:
         starts.sort(key=_row_of)
     return stops + starts
-
-
-def _seated(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
-    """All of `emptiest_first`, taken (changes `free`); nothing if that is not enough."""
-    runs = emptiest_first(free.copy(), count, need)
-    for node, here in runs:
-        free[node] -= here * need
-        count -= here
-    return [] if count else runs
 
 
 def are_fine(

@@ -6,8 +6,10 @@ for so many workers of a shape (`choose`), and which workers leave when a job sh
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
 from typing import Protocol
@@ -18,7 +20,7 @@ from sterna.engine.compiled import machine_code
 from sterna.engine.registry import Misfit, Placed
 from sterna.engine.room import Room
 from sterna.model.cluster import NOWHERE, Home, Ints, Resource, Shape
-from sterna.model.plan import Action, Kind, change, kind_of
+from sterna.model.plan import NOBODY, Action, Kind, Mark, change, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 
 Runs = Sequence[tuple[int, int]]
@@ -31,14 +33,17 @@ Wish = tuple[int, int, int, int, int, int, int]
 """Nodes that could host it, less the devices of one worker, less the workers wanted, shape, row, workers now, workers
 wanted: in the order of serving, so that those with little choice come first, then the largest pieces."""
 
-_STOP, _START, _GROW = Kind.STOP, Kind.START, Kind.GROW
+_STOP, _START, _GROW, _NO_MARK = Kind.STOP, Kind.START, Kind.GROW, Mark.NONE
 """By names of our own: to ask an enumeration takes longer."""
 
-_home = partial(tuple.__new__, Home)
-"""Makes a home of all its fields; its own constructor takes twice as long."""
+_home, _made = partial(tuple.__new__, Home), partial(tuple.__new__, Action)
+"""Make one of all its fields; the constructor of a named tuple takes twice as long."""
 
 _MANY = 12
 """From so many new jobs of one size on, nodes are chosen for all of them in one step."""
+
+_VERY_MANY = 256
+"""From so many changes on, Python need not look for cycles among them."""
 
 
 class Chooser(Protocol):
@@ -67,6 +72,27 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     rows = _differing(target, workers)
     if len(rows) < 2:
         return _place_one(chooser, snapshot, target, rows[0]) if rows else Placed([], [])
+    with _no_search_for_cycles(len(rows)):
+        return _place_all(chooser, snapshot, target, rows)
+
+
+@contextmanager
+def _no_search_for_cycles(changes: int) -> Iterator[None]:
+    """A cold start makes tens of thousands of tuples, none of which leads back to itself: to look for such among all
+    objects of a process again and again would take a third of the time."""
+    if changes < _VERY_MANY or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _place_all(chooser: Chooser, snapshot: Snapshot, target: Ints, rows: list[int]) -> Placed:
+    jobs = snapshot.jobs
+    workers = jobs.workers
     shapes = snapshot.shapes.rows
     hosts = snapshot.nodes.hosts(snapshot.shapes)
     falling: list[tuple[int, int, int]] = []
@@ -250,7 +276,7 @@ def _start_many(
         homes = [_home((tuple(zip(seats, parts, strict=True)), (), ())) for seats in nodes.tolist()]
     rows = rows[: len(nodes)]
     starts = zip(snapshot.jobs.key[rows].tolist(), rows, homes, strict=True)
-    return [change(_START, key, row, NOWHERE, home) for key, row, home in starts]
+    return [_made((_START, key, row, NOWHERE, home, _NO_MARK, None, NOBODY)) for key, row, home in starts]
 
 
 def _raised(chooser: Chooser, room: Room, shape: Shape, home: Home, new: int, least: int) -> tuple[Home, int]:

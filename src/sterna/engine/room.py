@@ -78,15 +78,18 @@ class Room:
     def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> list[tuple[int, int]]:
         """Runs of (node, workers) for so many workers, or for as many as there is room for: the node with least room
         that holds them all; if none does, the one with most room, and so on with the rest."""
+        code = machine_code()
         if shape.is_plain and self._takes_any:
             need, free = shape.devices, self._devices
-            if self._expects_many and machine_code() is None:  # which looks at all nodes faster than an index is kept
+            if self._expects_many and code is None:  # which looks at all nodes faster than an index is kept
                 return self._tightest_by_bins(count, need, avoid)
         else:
             need, free = 1, self.slots(shape)
         if avoid:
             free = free.copy()
             free[list(avoid)] = 0
+        if code is not None:
+            return code.runs_for(free, count, need)
         node = _least_that_holds(free, count * need)
         if node >= 0:
             return [(node, count)]
@@ -214,18 +217,12 @@ class Room:
 
 def _least_that_holds(free: Ints, wanted: int) -> int:
     """The first of the nodes with least room that have so much; if none has, -1."""
-    code = machine_code()
-    if code is not None:
-        return code.tightest(free, wanted)
     node = int((free - wanted).view(_UNSIGNED).argmin())  # what is too small turns into a huge number
     return node if free.item(node) >= wanted else -1
 
 
 def _emptiest_first(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
     """Whole nodes as long as none holds what is left, then the one with least room that does (changes `free`)."""
-    code = machine_code()
-    if code is not None:
-        return code.emptiest_first(free, count, need)
     runs: list[tuple[int, int]] = []
     while count:
         node = _least_that_holds(free, count * need)

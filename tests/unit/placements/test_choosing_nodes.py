@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from tests.builders import a_job, a_node, a_snapshot, after, decided, some_nodes
@@ -243,3 +245,15 @@ def test_a_job_of_parts_that_shrinks_gives_back_its_last_parts(placement: str) -
     result = decided(snapshot, "fifo", placement)
     assert result.allocation == {"older": 1, "x": 1}
     assert after(snapshot, result.decision).nodes.shared == {0: {0: 500}}
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_a_start_of_many_jobs_leaves_the_garbage_collector_as_it_was(is_enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if is_enabled else gc.disable)()
+        started = decided(a_snapshot([a_job(f"j{number}", (1, 2)) for number in range(300)], 400), "elastic-fifo")
+        assert len(started.actions) == 300
+        assert gc.isenabled() == is_enabled
+    finally:
+        (gc.enable if before else gc.disable)()

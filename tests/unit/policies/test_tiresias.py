@@ -225,6 +225,15 @@ def test_nobody_is_given_what_is_not_there_when_gains_differ_by_rounding_only() 
     assert decided(a_snapshot([runs, *jobs], 3), "elastic-tiresias").allocation == {"runs": 1, "a": 2, "b": 0}
 
 
+@pytest.mark.parametrize("placement", ["none", "stay"])
+def test_nobody_grows_before_it_has_entered_when_a_curve_is_linear_but_for_rounding(placement: str) -> None:
+    """0.7 a worker: 2.1 / 3 and 3.5 - 2.8 are not the same number."""
+    curve = tuple(round(0.7 * count, 10) for count in range(1, 9))
+    jobs = [a_job("a", (3, 6), workers=4, speedup=curve), a_job("b", (4, 8), workers=8, speedup=curve)]
+    given = decided(a_snapshot(jobs, 8), "elastic-tiresias", placement).allocation
+    assert given == {"a": 4, "b": 4}
+
+
 def test_one_that_starts_and_one_that_runs_do_not_change_places_over_a_worker_that_helps_both_alike() -> None:
     jobs = [
         a_job("single", submit=1.0),

@@ -16,7 +16,7 @@ from sterna.model.cluster import ANYWHERE
 from sterna.model.snapshot import Snapshot
 from sterna.wiring import rules_of
 from tests.builders import Decided, World, a_job, a_node, a_snapshot, after, decided, world_of
-from tests.properties.worlds import NOW, a_world, snapshot_of
+from tests.properties.worlds import NOW, a_wide_world, a_world, snapshot_of
 
 POLICIES = [info.name for info in rules_of(RuleKind.POLICY)]
 PLACEMENTS = [info.name for info in rules_of(RuleKind.PLACEMENT)]
@@ -27,6 +27,7 @@ RULES = [
     ("fifo:preempt=false:backfill=false", "stay"),
     ("srjf:by=time", "stay"),
     ("tiresias:gittins=true", "stay"),
+    ("elastic-tiresias:gittins=true", "stay"),
     ("elastic-tiresias:compact=1", "stay"),
 ]
 
@@ -59,6 +60,17 @@ def test_a_plan_is_whole_and_holds(policy: str, placement: str, seed: int, jobs:
     assert then.nodes.free.min(initial=0) >= 0
     assert all(part >= 0 for devices in then.nodes.shared.values() for part in devices.values())
     nobody_is_put_where_it_may_not_be(before, result)
+
+
+@of_every_rule(15)
+def test_wide_ranges_of_shapes_that_divide_no_node_come_to_terms_with_every_placement(
+    policy: str, placement: str, seed: int, jobs: int, nodes: int
+) -> None:
+    """Who could not be placed at full size is given less, however far it may grow, and the plan stands."""
+    before = snapshot_of(a_wide_world(seed, min(jobs, 5), 2 * nodes))
+    then = after(before, decided(before, policy, placement).decision)
+    assert then.nodes.free.min(initial=0) >= 0
+    assert decided(then, policy, placement).actions == []
 
 
 @of_every_rule(10)

@@ -58,6 +58,29 @@ def a_world(seed: int, jobs: int, nodes: int, placement: str) -> World:
     return World((*world_of(seated).jobs, *crowd[running:]), tuple(cluster), NOW, last_action, finished)
 
 
+def a_wide_world(seed: int, jobs: int, nodes: int) -> World:
+    """Nobody runs yet, and a few jobs whose workers do not divide the nodes evenly may grow very far."""
+    random = Random(seed)
+    cluster = [
+        a_node(f"n{number}", random.choice((2, 8, 8, 16)), cpus=random.choice((4, 16, 32))) for number in range(nodes)
+    ]
+    crowd = []
+    for number in range(jobs):
+        minimum = random.choice((1, 1, 2))
+        crowd.append(
+            a_job(
+                f"j{number}",
+                (minimum, minimum + random.choice((3, 11, 40, 1000))),
+                submit=float(random.randint(0, 2)),
+                remaining=float(random.choice((50, 100, 700))),
+                devices=random.choice((1, 2, 3, 4, 5)),
+                cpus=random.choice((0, 0, 1, 2)),
+                speedup=random.choice((None, None, *CURVES)),
+            )
+        )
+    return World(tuple(crowd), tuple(cluster), NOW, -NEVER, ())
+
+
 def snapshot_of(world: World) -> Snapshot:
     return a_snapshot(world.jobs, world.nodes, now=world.now, last_action=world.last_action, finished=world.finished)
 

@@ -132,9 +132,15 @@ def in_turn(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_run
     waits = jobs.workers == 0
     if gittins is None:
         return np.lexsort((jobs.first_start, waits & keeps_running, second))
-    quantum = np.where(second, NEVER, np.maximum(gittins - jobs.attained, 0.0))
-    worth = gittins_index(snapshot.finished_service, jobs.attained, quantum)
-    return np.lexsort((jobs.first_start, waits, -worth, second))
+    used = _used(jobs, queues)
+    quantum = np.where(second, NEVER, np.maximum(gittins - used, 0.0))
+    worth = gittins_index(snapshot.finished_service, used, quantum)
+    return np.lexsort((jobs.first_start, waits & keeps_running, -worth, second))
+
+
+def _used(jobs: Jobs, queues: Queues) -> Floats:
+    """Device-seconds that each is judged by: those of a job that returns are forgiven from now on."""
+    return jobs.attained if queues.promoted is None else np.where(queues.promoted, 0.0, jobs.attained)
 
 
 def _exchanged(snapshot: Snapshot, queues: Queues) -> Served:
@@ -222,8 +228,7 @@ def _next_demotion(snapshot: Snapshot, queues: Queues, target: Ints, threshold: 
     rows = (target > queues.is_second * _MANY).nonzero()[0]
     if not len(rows):
         return NEVER
-    used = jobs.attained if queues.promoted is None else np.where(queues.promoted, 0.0, jobs.attained)
-    left = threshold - used.take(rows)
+    left = threshold - _used(jobs, queues).take(rows)
     left /= np.maximum(snapshot.cost(target).take(rows), 1)
     return snapshot.now + MILLI * float(left.min())
 

@@ -29,14 +29,12 @@ Answer = tuple[Snapshot, Target, Placed]
 def settled(offered: Snapshot, wish: Target, placed: Placed, policy: Policy, placement: Placement) -> Answer:
     """Ask again until everything that is wished for can be placed."""
     first = offered
-    for _ in range(len(offered.jobs) + 2):
-        if not placed.misfits:
-            break
-        offered = _held(offered, wish, _last_in_turn(offered, wish, placed.misfits, placement))
-        wish = policy(offered)
+    while placed.misfits:  # each turn lowers somebody's maximum, so there is an end
+        held = _held(offered, wish, _last_in_turn(offered, wish, placed.misfits, placement))
+        if bool((held.jobs.maximum == offered.jobs.maximum).all()):  # it asks for more than it is offered
+            raise Bug("the policy and the placement do not come to terms")
+        offered, wish = held, policy(held)
         placed = placement(offered, wish.workers)
-    else:
-        raise Bug("the policy and the placement do not come to terms")
     if wish.is_strict:  # whoever is held waits for one before it
         return offered, wish, placed
     return _eased(first, (offered, wish, placed), policy, placement)
@@ -118,7 +116,11 @@ def _room_after(first: Snapshot, placed: Placed) -> Ints:
 
 
 def _held(offered: Snapshot, wish: Target, misfits: list[Misfit]) -> Snapshot:
-    """The same instant, with the shapes that did not fit held to what did."""
+    """The same instant, with the shapes that did not fit held to what did.
+
+    Where somebody could not grow, nobody that is to run may have more than it was to get: else what the one shape could
+    not use goes to another, which takes room from the first again, one worker a turn.
+    """
     jobs = offered.jobs
     shape, minimum, workers = jobs.shape, jobs.minimum, jobs.workers
     most, fitted = jobs.maximum.copy(), wish.workers.copy()
@@ -133,4 +135,6 @@ def _held(offered: Snapshot, wish: Target, misfits: list[Misfit]) -> Snapshot:
         else:  # the room is less than so many at once; who needs fewer may still fit
             least = min(minimum.item(misfit.row) for misfit in mine)
             most[(shape == code) & (fitted + workers == 0) & (minimum >= least)] = 0
+    if any(misfit.fitted for misfit in misfits):
+        most = np.where(wish.workers > 0, np.minimum(most, np.maximum(fitted, workers)), most)
     return replace(offered, jobs=jobs.capped(most))

@@ -17,6 +17,9 @@ from sterna.model.snapshot import Snapshot
 from sterna.model.speedup import Floats
 from sterna.policies.tiresias import admit, threshold_of
 
+_DIGITS = 9
+"""Gains that differ by less than these show are equal: a curve is concave only within so much."""
+
 
 @policy("elastic-tiresias", "ElasticTiresias")
 @dataclass(frozen=True)
@@ -118,9 +121,13 @@ def _steps(target: Ints, snapshot: Snapshot, able: Bools, free: int) -> _Steps:
     reach = np.minimum(jobs.maximum[rows] - base, free // np.maximum(need[rows], 1))
     rank, count, gain = steps_above(snapshot, rows, base, reach)
     speed = snapshot.curves.speed(jobs.curve[entry], jobs.minimum[entry])
+    entering = (speed / np.maximum(jobs.minimum[entry], 1)).round(_DIGITS)
+    most = np.full(len(rows), np.inf)
+    most[held == 0] = entering
+    gain = np.minimum(gain.round(_DIGITS), most[rank])  # nobody grows before it has entered
     row = np.concatenate([entry, rows[rank]])
     size = np.concatenate([snapshot.cost(jobs.minimum)[entry], need[rows[rank]]])
-    value = np.concatenate([speed / np.maximum(jobs.minimum[entry], 1), gain])
+    value = np.concatenate([entering, gain])
     is_growth = np.arange(len(row)) >= len(entry)
     after = np.concatenate([jobs.minimum[entry], count + 1])
     return _Steps(row, size, value, is_growth, after > jobs.workers[row]).those(value > 0)

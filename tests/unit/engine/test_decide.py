@@ -10,7 +10,7 @@ from sterna.engine.registry import RuleKind, Target
 from sterna.errors import Bug
 from sterna.model.snapshot import Snapshot
 from sterna.wiring import make_placement, make_policy, rules_of
-from tests.builders import a_job, a_node, a_snapshot, decided, some_nodes
+from tests.builders import a_job, a_node, a_snapshot, after, decided, some_nodes
 
 
 def deaf(snapshot: Snapshot) -> Target:
@@ -22,6 +22,74 @@ def test_a_policy_that_does_not_listen_is_our_bug() -> None:
     snapshot = a_snapshot([a_job("a", (1, 4), devices=2)], some_nodes(3, 3))
     with pytest.raises(Bug, match="do not come to terms"):
         decide(snapshot, Rules(deaf, make_placement("stay")))
+
+
+def restless(snapshot: Snapshot) -> Target:
+    """A policy that always wants the other one of two jobs to run."""
+    runs = snapshot.jobs.workers > 0
+    wanted = ~runs if runs.any() else np.array([True, False])
+    return Target(wanted * snapshot.jobs.minimum)
+
+
+def stepping(snapshot: Snapshot) -> Target:
+    """A policy that always wants the job after the one that runs, until the last."""
+    runs = snapshot.jobs.workers.nonzero()[0]
+    wanted = np.zeros(len(snapshot.jobs), dtype=np.int64)
+    wanted[min(int(runs[0]) + 1, len(wanted) - 1) if len(runs) else 0] = 1
+    return Target(wanted)
+
+
+def test_a_plan_is_thought_on_as_long_as_each_would_be_followed_by_another() -> None:
+    jobs = [a_job(f"j{number}", submit=number) for number in range(12)]
+    snapshot = a_snapshot(jobs, [a_node("closed", 8, is_open=False), a_node("n0", 1)], now=50)
+    decision = decide(snapshot, Rules(stepping, make_placement("stay")))
+    assert [snapshot.jobs.name_of(action.row) for action in decision.plan] == ["j11"]
+
+
+@pytest.mark.parametrize(("sizes", "first"), [((1, 1), "a"), ((2, 1), "a"), ((1, 2), "b")])
+def test_where_no_plan_would_last_the_one_that_uses_most_is_kept(sizes: tuple[int, int], first: str) -> None:
+    """Whoever it is, it is not stopped for the other one a moment later."""
+    jobs = [a_job("a", sizes[0]), a_job("b", sizes[1], submit=1)]
+    snapshot = a_snapshot(jobs, [a_node("closed", 8, is_open=False), a_node("n0", 2)], now=5)
+    rules = Rules(restless, make_placement("stay"))
+    decision = decide(snapshot, rules)
+    assert [snapshot.jobs.name_of(action.row) for action in decision.plan] == [first]
+    assert not decide(after(snapshot, decision), rules).plan.actions
+
+
+def test_of_plans_that_would_undo_each_other_and_use_as_much_none_is_carried_out() -> None:
+    jobs = [a_job("a", 2), a_job("b", 2, submit=1, on={"n0": 2})]
+    snapshot = a_snapshot(jobs, [a_node("closed", 8, is_open=False), a_node("n0", 2)], now=5)
+    assert not decide(snapshot, Rules(restless, make_placement("stay"))).plan.actions
+
+
+def test_nobody_grows_in_one_round_to_be_stopped_in_the_next() -> None:
+    """Closed nodes, CPUs and a full cluster: four thoughts do not reach the plan that lasts."""
+    nodes = [
+        *(a_node("n2", 2, cpus=8), a_node("n3", 4, cpus=8, is_open=False), a_node("n4", 2, cpus=8)),
+        *(a_node("n5", 8, cpus=4), a_node("n6", 2, cpus=8, is_open=False), a_node("n7", 2, cpus=4)),
+        *(a_node("n8", 4, cpus=16), a_node("n9", 2, cpus=8)),
+    ]
+    flat, falling = (1, 1.5, 2, 2, 2), (1, 1.9, 2.8, 3.51, 4.01, 4.11, 4.19)
+    jobs = [
+        a_job("j1", 3, priority=1, cpus=2, on={"n5": 2, "n6": 1}, first_start=10, executed=5),
+        a_job("j2", on={"n4": 1}, first_start=10, attained=5000, executed=5),
+        a_job("j5", (2, 4), workers=4, on={"n4": 1, "n3": 3}, first_start=10, attained=5000, executed=50),
+        a_job("j7", 8, cpus=1, first_start=10, waiting_since=216, executed=50),
+        a_job("j9", (1, 8), speedup=flat, waiting_since=487),
+        a_job("j10", 2, submit=693, first_start=703, waiting_since=891, executed=5),
+        a_job("j13", 4, cpus=1, first_start=224, waiting_since=323, executed=5),
+        a_job("j18", (1, 9), workers=4, cpus=2, first_start=774, waiting_since=783, executed=5),
+        a_job("j19", 2, cpus=1, on={"n6": 1, "n9": 1}, first_start=98, attained=5000, executed=50),
+        a_job("j20", (1, 9), workers=5, speedup=falling, on={"n5": 1}, first_start=43, attained=5000, executed=50),
+        a_job("j21", (2, 7), workers=3, cpus=2, first_start=591, waiting_since=653, executed=5),
+        a_job("j25", (1, 4), workers=2, devices=2, cpus=2, first_start=10, waiting_since=127, executed=5),
+        a_job("j27", (1, 5), workers=4, submit=469, waiting_since=843),
+        a_job("j29", (1, 8), workers=3, cpus=1, submit=524, waiting_since=769),
+    ]
+    before = a_snapshot(jobs, nodes, now=1000, last_action=995)
+    first = decided(before, "elastic-tiresias", "stay:repack=stuck")
+    assert decided(after(before, first.decision), "elastic-tiresias", "stay:repack=stuck").actions == []
 
 
 def test_deciding_writes_to_nothing_it_was_given() -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from sterna.engine.decide import Rules, decide
+from sterna.engine.registry import Target
+from sterna.model.snapshot import Snapshot
+from sterna.wiring import make_placement, make_policy
 from tests.builders import AJob, ANode, a_job, a_node, a_snapshot, decided, some_nodes
 
 ORDERLY = [
@@ -80,3 +84,47 @@ def test_whoever_was_held_gets_the_room_there_is_and_not_more(policy: str, place
     ]
     given = decided(a_snapshot(jobs, nodes, now=12.0), policy, placement).allocation
     assert given["small"] >= 1
+
+
+ELASTIC = ["elastic-fifo", "elastic-srjf", "elastic-tiresias", "ffdl", "afs-l"]
+
+UNEVEN: dict[str, tuple[list[ANode], list[AJob]]] = {
+    "four and three on eight nodes": (
+        some_nodes(*[8] * 8),
+        [a_job("a", (1, 13), devices=4), a_job("b", (1, 11), devices=3)],
+    ),
+    "three and four on four nodes": (
+        some_nodes(*[8] * 4),
+        [a_job("a", (1, 11), devices=3), a_job("b", (1, 11), devices=4)],
+    ),
+    "CPUs": (
+        [a_node("n0", 2, cpus=8), a_node("n1", 2, cpus=16), a_node("n2", 8, cpus=4), a_node("n3", 16, cpus=32)],
+        [a_job("a", (2, 12), devices=2, cpus=2), a_job("b", (2, 15), submit=1.0, cpus=1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("policy", ELASTIC)
+@pytest.mark.parametrize("world", UNEVEN)
+def test_two_that_take_room_from_each_other_as_they_grow_both_run(policy: str, world: str) -> None:
+    nodes, jobs = UNEVEN[world]
+    assert min(decided(a_snapshot(jobs, nodes, now=5.0), policy).allocation.values()) > 0
+
+
+@pytest.mark.parametrize("policy", ELASTIC)
+def test_how_far_jobs_may_grow_does_not_decide_how_often_a_policy_is_asked(policy: str) -> None:
+    asked, rule = [], make_policy(policy)
+
+    def counted(snapshot: Snapshot) -> Target:
+        asked.append(snapshot)
+        return rule(snapshot)
+
+    jobs = [a_job("a", (1, 1000), devices=4), a_job("b", (1, 1000), devices=3)]
+    decide(a_snapshot(jobs, some_nodes(*[8] * 500), now=5.0), Rules(counted, make_placement("stay")))
+    assert len(asked) < 20
+
+
+def test_what_one_shape_cannot_use_does_not_cost_it_what_it_has() -> None:
+    """Nine workers each were counted; b's last two have no room, and a does not grow at the cost of the other seven."""
+    nodes, jobs = UNEVEN["four and three on eight nodes"]
+    assert decided(a_snapshot(jobs, nodes, now=5.0), "elastic-fifo").allocation == {"a": 9, "b": 7}

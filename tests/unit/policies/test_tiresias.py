@@ -178,7 +178,31 @@ def test_gittins_without_history_is_the_order_of_first_starts() -> None:
     assert decided(a_snapshot([old, young], 4, now=60), "tiresias:gittins=true").allocation == {"old": 4, "young": 0}
 
 
+def test_by_gittins_a_job_that_returns_is_judged_as_it_will_be_once_it_runs() -> None:
+    """What `back` used is forgiven by its return, so it has the place now that it will have then."""
+    jobs = [
+        a_job("first", waiting_since=634),
+        a_job("back", (1, 6), workers=3, first_start=173, waiting_since=283, attained=5000, executed=50),
+        a_job("last", waiting_since=940),
+    ]
+    before = a_snapshot(jobs, 4, now=1000, finished=(76, 739, 2606, 2646, 4913))
+    for policy in ("tiresias:gittins=true", "elastic-tiresias:gittins=true"):
+        first = decided(before, policy)
+        assert decided(after(before, first.decision), policy).actions == []
+
+
 # What elastic-tiresias adds.
+
+
+def test_of_jobs_equal_by_gittins_the_one_that_started_first_goes_first_whoever_runs_now() -> None:
+    jobs = [
+        a_job("runs", 4, on={"n0": 4}, first_start=598, attained=100, executed=50),
+        a_job("elder", (3, 11), workers=5, first_start=238, waiting_since=900, attained=100, executed=50),
+    ]
+    before = a_snapshot(jobs, 8, now=1000, finished=(1177, 4237, 5487))
+    first = decided(before, "elastic-tiresias:gittins=true")
+    assert first.allocation["elder"] >= 3
+    assert decided(after(before, first.decision), "elastic-tiresias:gittins=true").actions == []
 
 
 def test_a_waiting_job_competes_with_its_speed_a_worker_and_enters_whole() -> None:
@@ -223,6 +247,15 @@ def test_nobody_is_given_what_is_not_there_when_gains_differ_by_rounding_only() 
     runs = a_job("runs", 1, on={"n0": 1})
     jobs = [a_job(name, (2, 3), workers=3, speedup=curve, submit=1) for name in "ab"]
     assert decided(a_snapshot([runs, *jobs], 3), "elastic-tiresias").allocation == {"runs": 1, "a": 2, "b": 0}
+
+
+@pytest.mark.parametrize("placement", ["none", "stay"])
+def test_nobody_grows_before_it_has_entered_when_a_curve_is_linear_but_for_rounding(placement: str) -> None:
+    """0.7 a worker: 2.1 / 3 and 3.5 - 2.8 are not the same number."""
+    curve = tuple(round(0.7 * count, 10) for count in range(1, 9))
+    jobs = [a_job("a", (3, 6), workers=4, speedup=curve), a_job("b", (4, 8), workers=8, speedup=curve)]
+    given = decided(a_snapshot(jobs, 8), "elastic-tiresias", placement).allocation
+    assert given == {"a": 4, "b": 4}
 
 
 def test_one_that_starts_and_one_that_runs_do_not_change_places_over_a_worker_that_helps_both_alike() -> None:

@@ -75,15 +75,18 @@ class Room:
             return int(self._devices.item(node)) // shape.devices
         return int(self.slots(shape).item(node))
 
+    def measured(self, shape: Shape) -> tuple[Ints, int]:
+        """What is compared to find a tight node: what each has free, and how much of that one worker takes."""
+        if shape.is_plain and self._takes_any:
+            return self._devices, shape.devices
+        return self.slots(shape), 1
+
     def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> list[tuple[int, int]]:
         """Runs of (node, workers) for so many workers, or for as many as there is room for: the node with least room
         that holds them all; if none does, the one with most room, and so on with the rest."""
-        if shape.is_plain and self._takes_any:
-            need, free = shape.devices, self._devices
-            if self._expects_many and machine_code() is None:  # which looks at all nodes faster than an index is kept
-                return self._tightest_by_bins(count, need, avoid)
-        else:
-            need, free = 1, self.slots(shape)
+        free, need = self.measured(shape)
+        if free is self._devices and self._expects_many and machine_code() is None:  # which needs no index of nodes
+            return self._tightest_by_bins(count, need, avoid)
         if avoid:
             free = free.copy()
             free[list(avoid)] = 0

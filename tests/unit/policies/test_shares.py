@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -145,6 +147,23 @@ def test_afs_l_is_the_literal_scan_in_a_crowd(seed: int) -> None:
     """VODA-44: so many jobs that opponents are met all at once."""
     for jobs, devices in crowds(seed, 2, (100, 130)):
         assert decided(a_snapshot(jobs, devices), "afs-l", "none").allocation == literal_shares(jobs, devices)
+
+
+@pytest.mark.parametrize("sizes", [(1, 7), (100, 130)], ids=["one by one", "all at once"])
+@pytest.mark.parametrize("share", [0.3, 1.0], ids=["some", "all"])
+def test_afs_l_takes_unknown_lengths_for_longer_than_all_known_ones(sizes: tuple[int, int], share: float) -> None:
+    """VODA-45: as if each had the same work left, and more of it than anybody else."""
+    random = Random(3)
+    for jobs, devices in crowds(5, 60 if sizes[1] < 100 else 3, sizes):
+        long = [replace(job, remaining=1e9) if random.random() < share else job for job in jobs]
+        unknown = [replace(job, remaining=math.nan) if job.remaining == 1e9 else job for job in long]
+        assert decided(a_snapshot(unknown, devices), "afs-l", "none").allocation == literal_shares(long, devices)
+
+
+@pytest.mark.parametrize("policy", ["afs-l", "srjf", "elastic-srjf"])
+def test_a_job_of_unknown_length_does_not_keep_others_from_being_served_shortest_first(policy: str) -> None:
+    jobs = [a_job(f"j{n}", (1, 2), submit=n, remaining=left) for n, left in enumerate((1000, 10, math.nan))]
+    assert decided(a_snapshot(jobs, 1), policy, "none").allocation == {"j0": 0, "j1": 1, "j2": 0}
 
 
 def test_with_fewer_devices_than_jobs_the_shortest_get_them() -> None:

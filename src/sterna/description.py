@@ -27,6 +27,7 @@ _MOST = 1_000_000
 """Workers of a job, devices of a node: more is a slip of the pen."""
 _UNCOUNTED_CPUS = 1 << 40
 _UNCOUNTED_BYTES = 1 << 50
+_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*?)B?\s*", re.ASCII)
 _SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 _TOP_KEYS = ("now", "nodes", "jobs", "last_action")
@@ -344,7 +345,7 @@ class _Entry:
 
     def bytes(self, key: str, default: int) -> int:
         value = self._values.get(key, default)
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*?)B?\s*", value) if isinstance(value, str) else None
+        match = _BYTES.fullmatch(value) if isinstance(value, str) else None
         if match and match[2] in _SUFFIXES:
             value = float(match[1]) * _SUFFIXES[match[2]]
         if not _is_number(value) or not 0 <= value <= _UNCOUNTED_BYTES:

@@ -73,6 +73,45 @@ def test_a_resize_by_restart_loses_work_like_a_stop() -> None:
     assert run.world.tally.lost_seconds == 9
 
 
+@pytest.mark.parametrize(("lost", "thrown_away"), [(0.5, 1 + 1), (1, 2 + 2), (5, 18 + 2), (11, 42 + 2), (1000, 42 + 2)])
+def test_a_resize_in_place_saves_nothing(lost: float, thrown_away: float) -> None:
+    """a: 10 s on four workers, 1 s on two, then c stops it and b, which ran 1 s on two: the last seconds are lost."""
+    jobs = [
+        a_job("a", (2, 4), workers=4, remaining=400),
+        a_job("b", 2, submit=10, remaining=100),
+        a_job("c", 4, submit=11, remaining=4),
+    ]
+    costs = Costs(rescale_seconds=0, lost_work_seconds=lost)
+    run = a_run(jobs, "1x4", "elastic-srjf", costs=costs)
+    assert run.world.tally.lost_seconds == pytest.approx(thrown_away)
+    assert run.world.tally.device_seconds == pytest.approx(400 + 100 + 4 + thrown_away)
+
+
+def test_what_a_stop_has_saved_is_not_lost_by_the_next_one() -> None:
+    """a: 10 s on two workers and 10 on one, lost at 20; then 10 s on two and 5 on one, lost at 45, and no more."""
+    jobs = [
+        a_job("a", (1, 2), remaining=1000),
+        a_job("b", 1, submit=10, remaining=10),
+        a_job("c", 2, submit=20, remaining=20),
+        a_job("d", 1, submit=40, remaining=5),
+        a_job("e", 2, submit=45, remaining=10),
+    ]
+    run = a_run(jobs, "1x2", "elastic-srjf", costs=Costs(rescale_seconds=0, lost_work_seconds=1000))
+    assert run.world.tally.resizes == 2
+    assert run.world.tally.lost_seconds == pytest.approx((20 + 10) + (20 + 5))
+
+
+def test_work_from_before_a_resize_is_lost_though_the_resize_still_goes_on() -> None:
+    """a: 10 s on two workers; a resize until 15, at 12 it is stopped, and b, which ran 2 s."""
+    jobs = [
+        a_job("a", (1, 2), remaining=100),
+        a_job("b", 1, submit=10, remaining=10),
+        a_job("c", 2, submit=12, remaining=2),
+    ]
+    run = a_run(jobs, "1x2", "elastic-srjf", costs=Costs(rescale_seconds=5, lost_work_seconds=1000))
+    assert run.world.tally.lost_seconds == pytest.approx(20 + 2)
+
+
 def test_a_move_is_a_restart_for_who_moves_alone() -> None:
     """p and q leave a and b on a node each; at 20 one of them makes way for a worker of a whole node."""
     jobs = [

@@ -30,7 +30,7 @@ from sterna.control.verbs import Verbs
 from sterna.errors import Bug, UserError
 
 DEFAULT_PORT = 8470
-_LISTEN = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:\[\]]*)):(?P<port>\d{1,5})")
+_LISTEN = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
 _START_SECONDS = 10.0
 _STOP_SECONDS = 5.0
 _BACKLOG = 1024

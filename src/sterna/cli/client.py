@@ -186,7 +186,7 @@ class _Address:
 
     @classmethod
     def of(cls, url: str) -> _Address:
-        parts = re.fullmatch(r"(?:(https?)://)?(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+))(?::(\d{1,5}))?/?", url)
+        parts = re.fullmatch(r"(?:(https?)://)?(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+))(?::([0-9]{1,5}))?/?", url)
         if parts is None or int(parts[4] or 0) > 65535:
             raise UserError(f"--server {url}: write an address such as http://127.0.0.1:8470.")
         is_secure = parts[1] == "https"

@@ -21,7 +21,7 @@ from typing import Any
 import click
 import typer
 
-from sterna.cli.usage import usage_sentence
+from sterna.cli.usage import refuse_odd_numbers, usage_sentence
 from sterna.cli.where import add_options
 from sterna.errors import Bug, Retry, UserError
 
@@ -128,6 +128,7 @@ def run_as(program: str, offered: Collection[str], arguments: list[str]) -> int:
     """Run one of the commands that a program of this name offers."""
     command = typer.main.get_command(assembled(arguments, offered))
     add_options(command)
+    refuse_odd_numbers(command)
     if {"-h", "--help"} & set(arguments):
         from sterna.cli.arguments import explain_arguments
 

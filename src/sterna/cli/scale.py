@@ -22,7 +22,7 @@ def command(name: Name, workers: Bounds, state: State = None, server: ServerUrl 
       sterna scale train-1 1:4
       sterna scale train-1 2
     """
-    match = re.fullmatch(r"(\d{0,9})(:?)(\d{0,9})", workers.strip())
+    match = re.fullmatch(r"(\d{0,9})(:?)(\d{0,9})", workers.strip(), re.ASCII)
     if match is None or not (match[1] or match[3]):
         raise UserError(f"'{workers}' says no bounds; write the number of workers, or the fewest and the most: 1:4.")
     low, high = match[1], match[3] if match[2] else match[1]

@@ -11,6 +11,7 @@ import typer
 
 from sterna.cli.options import AsJson, Elastic, elastic_of
 from sterna.errors import ParameterError, UserError, did_you_mean
+from sterna.numerals import real
 
 if TYPE_CHECKING:
     from sterna.workloads.generate import Mix
@@ -166,7 +167,7 @@ def _weights(option: str, text: str, read: Callable[[str], Name], form: str) -> 
         if name in weights:
             raise UserError(f"{option} {text}: '{word}' is there twice; keep one of them.")
         try:
-            weights[name] = float(weight) if equals else 1.0
+            weights[name] = real(weight) if equals else 1.0
         except ValueError:
             raise UserError(f"{option} {text}: '{weight}' is not a weight; {form}.") from None
     return weights

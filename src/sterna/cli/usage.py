@@ -7,12 +7,38 @@ all others. Values that parse but make no sense are refused by whoever reads the
 from __future__ import annotations
 
 import re
+from copy import copy
+from typing import Any
 
 import click
 
 from sterna.errors import did_you_mean
+from sterna.numerals import is_plain
 
 _VALUE = re.compile(r"^'?(.*?)'? is not ")
+
+
+_Number = click.types.IntParamType | click.types.FloatParamType
+
+
+def refuse_odd_numbers(command: click.Command) -> None:
+    """Let no option of a command, or of those below it, take a number that nobody means so, such as `1_0`."""
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        refuse_odd_numbers(each)
+    for parameter in command.params:
+        if isinstance(parameter.type, _Number):
+            parameter.type = _plain(parameter.type)
+
+
+def _plain(kind: _Number) -> _Number:
+    def convert(value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        if isinstance(value, str) and not is_plain(value):
+            kind.fail(f"{value!r} is not a number.", parameter, context)
+        return kind.convert(value, parameter, context)
+
+    plain = copy(kind)
+    plain.convert = convert  # type: ignore[method-assign,assignment]
+    return plain
 
 
 def usage_sentence(error: click.UsageError) -> str:
@@ -45,7 +71,7 @@ def _number(error: click.UsageError) -> str:
     if not isinstance(error, click.BadParameter) or error.param is None:
         return ""
     kind, found = error.param.type, _VALUE.match(error.message or "")
-    if found is None or not isinstance(kind, click.types.IntParamType | click.types.FloatParamType):
+    if found is None or not isinstance(kind, _Number):
         return ""
     noun = "a whole number" if isinstance(kind, click.types.IntParamType) else "a number"
     least = getattr(kind, "min", None)

@@ -1,7 +1,8 @@
 """Spending by gain: the next worker goes where it adds most speed-up.
 
 Curves are concave, so a job's gains fall with every worker, and the best sequence is simply all gains of all jobs in
-falling order. No loop over devices.
+falling order, as long as every worker needs equally many devices. Where they do not, gains count per device, which is
+good but not always the best: to know the best would be to solve a knapsack. No loop over devices.
 """
 
 from __future__ import annotations

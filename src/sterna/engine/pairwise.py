@@ -3,7 +3,8 @@
 Of two jobs the one that would end sooner wins, unless the later one gains relatively more: with S the speed-up and w
 the workers of each, the longer job l wins iff (S(w+1) - S(w)) / S(w+1) of l exceeds (S(w+1) - S(w)) / S(w) of s. The
 rule is not transitive, so the order of asking matters: the candidate meets the others in submit order, and an earlier
-job wins a tie. A job without workers enters with its whole minimum and counts as longer than any that runs.
+job wins a tie. A job without workers enters with its whole minimum and counts as longer than any that runs. Jobs of
+unknown length count as equally long, and as longer than all whose length is known.
 
 What makes it fast: after a device has been given, only the winner has changed, so everyone before it in the order
 still met the same opponents. The chain of candidates up to the winner is kept, and the scan goes on from there. How
@@ -29,7 +30,6 @@ class Contest:
     def __init__(self, snapshot: Snapshot, rows: Ints) -> None:
         jobs, rows = snapshot.jobs, rows[::-1]
         self._minimum = jobs.minimum[rows]
-        self._remaining = jobs.remaining[rows]
         self._priority = jobs.priority[rows]
         self._need = snapshot.need[rows]
         self._base = snapshot.base[rows] if snapshot.has_base else np.zeros(len(rows), dtype=np.int64)
@@ -37,6 +37,7 @@ class Contest:
         codes, self._curve = np.unique(jobs.curve[rows], return_inverse=True)
         self._speed = snapshot.curves.table(int(maximum.max()) + 1)[codes]
         self._most = self._useful(maximum)
+        self._remaining = _with_unknown(jobs.remaining[rows], self._speed)
 
     def _useful(self, maximum: Ints) -> Ints:
         """The most workers that still add speed, at least the minimum."""
@@ -85,10 +86,20 @@ class Contest:
         return FewRivals(field) if len(self._curve) <= _FEW else ManyRivals(field)
 
 
+def _with_unknown(remaining: Floats, speed: Floats) -> Floats:
+    """Work left, where it is unknown so much that it takes longer at the best speed than any other at the worst: from
+    here on all are numbers that can be compared."""
+    known = np.isfinite(remaining)
+    if known.all():
+        return remaining
+    longest = remaining.max(where=known, initial=0.0) / speed[:, 1].min()
+    return np.where(known, remaining, 2.0 * (longest + 1.0) * speed.max())
+
+
 def _waiting_lengths(remaining: Floats, priority: Ints, speed: Floats) -> Floats:
     """Lengths of jobs without workers: above all others, among them by priority, then by remaining work."""
     order = np.lexsort((remaining, priority))
-    rises = np.diff(remaining[order], prepend=np.nan) != 0
+    rises = np.diff(remaining[order], prepend=-np.inf) != 0
     rises |= np.diff(priority[order], prepend=-1) != 0
     rank = np.empty(len(order))
     rank[order] = rises.cumsum()

@@ -26,9 +26,6 @@ from sterna.model.snapshot import JobKey, Snapshot
 Runs = Sequence[tuple[int, int]]
 """Pairs of node row and number of workers."""
 
-Seats = tuple[Ints, list[int]]
-"""Job by part: the node of each part, and how many workers each part has."""
-
 Wish = tuple[int, int, int, int, int, int, int]
 """Nodes that could host it, less the devices of one worker, less the workers wanted, shape, row, workers now, workers
 wanted: in the order of serving, so that those with little choice come first, then the largest pieces."""
@@ -53,9 +50,9 @@ class Chooser(Protocol):
         """Nodes for up to `count` more workers of a job that sits at `home`. Fewer if there is no room."""
         ...
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int, /) -> Seats:
-        """Nodes for up to `jobs` equal new jobs, as far as that can be told in one step; the others are asked for
-        singly."""
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int, /) -> Ints:
+        """One node each for up to `jobs` equal new jobs: the ones that `choose` would find, as far as they can be told
+        in one step. The other jobs are asked for singly."""
         ...
 
     def shed(self, home: Home, count: int, /) -> Home:
@@ -265,15 +262,9 @@ def _start_many(
     chooser: Chooser, snapshot: Snapshot, room: Room, rows: list[int], count: int, shape: Shape
 ) -> list[Action]:
     """Start as many of these equal jobs as can be placed in one step."""
-    nodes, parts = chooser.choose_many(room, shape, count, len(rows))
-    taken = np.zeros(len(snapshot.nodes), dtype=np.int64)
-    for column, part in enumerate(parts):
-        taken += np.bincount(nodes[:, column], minlength=len(taken)) * part
-    room.take_all(shape, taken)
-    if len(parts) == 1:
-        homes = [_home((((node, count),), (), ())) for node in nodes[:, 0].tolist()]
-    else:
-        homes = [_home((tuple(zip(seats, parts, strict=True)), (), ())) for seats in nodes.tolist()]
+    nodes = chooser.choose_many(room, shape, count, len(rows))
+    room.take_all(shape, np.bincount(nodes, minlength=len(snapshot.nodes)) * count)
+    homes = [_home((((node, count),), (), ())) for node in nodes.tolist()]
     rows = rows[: len(nodes)]
     starts = zip(snapshot.jobs.key[rows].tolist(), rows, homes, strict=True)
     return [_made((_START, key, row, NOWHERE, home, _NO_MARK, None, NOBODY)) for key, row, home in starts]
@@ -355,25 +346,11 @@ def most_first(slots: Ints, count: int, order: Iterable[int]) -> list[tuple[int,
     return runs
 
 
-def best_fit(slots: Ints, count: int, jobs: int) -> Seats:
+def best_fit(room: Room, shape: Shape, count: int, jobs: int) -> Ints:
     """Nodes for up to `jobs` equal jobs in one step: nodes by room ascending, each as often as it holds one.
 
-    Jobs larger than the emptiest node take such nodes whole, and what is left of each goes to the tightest node that
-    holds it.
+    None for jobs larger than the roomiest node: which nodes those share is what placements differ in.
     """
-    most = int(slots.max(initial=0))
-    if count <= most:
-        order = slots.argsort(kind="stable")
-        return np.repeat(order, np.minimum(slots[order] // count, jobs))[:jobs, None], [count]
-    if not most:
-        return np.zeros((0, 1), dtype=np.int64), [count]
-    whole, rest = divmod(count, most)
-    empty = (slots == most).nonzero()[0]
-    jobs = min(jobs, len(empty) // whole)
-    seats = empty[: jobs * whole].reshape(jobs, whole)
-    if not rest:
-        return seats, [most] * whole
-    left = slots.copy()
-    left[seats] = 0
-    tails, _ = best_fit(left, rest, jobs) if left.max(initial=0) >= rest else (seats[:0, :1], [])
-    return np.hstack([seats[: len(tails)], tails]), [*[most] * whole, rest]
+    free, need = room.measured(shape)
+    order = free.argsort(kind="stable")
+    return np.repeat(order, np.clip(free[order] // (need * count), 0, jobs))[:jobs]

@@ -17,6 +17,7 @@ from sterna.engine.compiled import Loops
 from sterna.engine.exchange import best_that_fit, refused, total
 from sterna.engine.registry import Target
 from sterna.engine.walk import walk
+from sterna.errors import UserError
 from sterna.model.cluster import MILLI, Bools, Ints
 from sterna.model.snapshot import NEVER, Jobs, Snapshot
 from sterna.model.speedup import Floats
@@ -24,8 +25,25 @@ from sterna.model.speedup import Floats
 CROSSED = 1e-6
 """A threshold counts as crossed within so much of it."""
 
+_LEAST_THRESHOLD = 1.0
+_LEAST_PROMOTE = 0.1
+"""With less than these, jobs change places every few milliseconds, or before they have run at all."""
+
 _MANY = 1 << 62
 """More workers than any job has."""
+
+
+def check_turns(threshold: float, promote: float) -> None:
+    """Refuse what would let jobs take turns without getting on."""
+    if not promote:
+        return
+    if not _LEAST_PROMOTE <= promote < NEVER:
+        wrong = "no job would ever return" if promote == NEVER else "jobs would change places without getting on"
+        asked = f"write promote=0 for never, or a number of at least {_LEAST_PROMOTE:g}"
+        raise UserError(f"With promote={promote:g} {wrong}: {asked}.")
+    if threshold < _LEAST_THRESHOLD:
+        wrong = f"With threshold={threshold:g} and promote={promote:g} jobs would change places without getting on"
+        raise UserError(f"{wrong}: write a threshold of at least {_LEAST_THRESHOLD:g} device-second, or promote=0.")
 
 
 class Queues(NamedTuple):

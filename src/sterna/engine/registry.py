@@ -19,6 +19,7 @@ from sterna.model.cluster import Bools, Home, Ints
 from sterna.model.plan import NOBODY, Action
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 from sterna.model.speedup import Floats
+from sterna.numerals import real, whole
 
 
 class Target(NamedTuple):
@@ -239,7 +240,7 @@ def _parsed(info: RuleInfo, parameter: Parameter, text: str) -> object:
 def _number(where: str, parameter: Parameter, text: str) -> float:
     noun = "a whole number" if parameter.kind is int else "a number"
     try:
-        value: float = parameter.kind(text)
+        value = whole(text) if parameter.kind is int else real(text)
     except ValueError:
         raise UserError(f"In '{where}' the value must be {noun}.") from None
     if math.isnan(value) or value < parameter.least:

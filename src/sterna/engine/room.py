@@ -14,6 +14,9 @@ from sterna.model.cluster import MILLI, Home, Ints, Nodes, Resource, Shape, slot
 _DEVICES = int(Resource.DEVICES)
 _UNSIGNED = np.dtype(np.uint64)
 
+_MANY_NODES = 2000
+"""Fewer nodes machine code looks through faster than an index of them is kept."""
+
 
 class Room:
     """Free resources, changing as a plan grows. Lives for one placement."""
@@ -75,16 +78,19 @@ class Room:
             return int(self._devices.item(node)) // shape.devices
         return int(self.slots(shape).item(node))
 
+    def measured(self, shape: Shape) -> tuple[Ints, int]:
+        """What is compared to find a tight node: what each has free, and how much of that one worker takes."""
+        if shape.is_plain and self._takes_any:
+            return self._devices, shape.devices
+        return self.slots(shape), 1
+
     def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> list[tuple[int, int]]:
         """Runs of (node, workers) for so many workers, or for as many as there is room for: the node with least room
         that holds them all; if none does, the one with most room, and so on with the rest."""
+        free, need = self.measured(shape)
         code = machine_code()
-        if shape.is_plain and self._takes_any:
-            need, free = shape.devices, self._devices
-            if self._expects_many and code is None:  # which looks at all nodes faster than an index is kept
-                return self._tightest_by_bins(count, need, avoid)
-        else:
-            need, free = 1, self.slots(shape)
+        if free is self._devices and self._expects_many and (code is None or len(free) > _MANY_NODES):
+            return self._tightest_by_bins(count, need, avoid)
         if avoid:
             free = free.copy()
             free[list(avoid)] = 0
@@ -103,7 +109,7 @@ class Room:
         while count:
             node, free = self._bins.find(count * need, used)
             here = min(count, free // need)
-            if not here:
+            if here <= 0:
                 break
             runs.append((node, here))
             used.add(node)

@@ -15,6 +15,7 @@ import numpy as np
 from sterna.backends.simulated.costs import Fault, random_faults
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI, Nodes, Resource
+from sterna.numerals import real
 from sterna.workloads.domain import LARGEST
 from sterna.workloads.trace import Trace
 
@@ -88,7 +89,7 @@ def _horizon(trace: Trace, nodes: Nodes, mtbf_seconds: float, repair_seconds: fl
 
 def _seconds(text: str, number: str) -> float:
     try:
-        value = float(number)
+        value = real(number)
     except ValueError:
         value = math.nan
     if not 0 <= value <= LARGEST:
@@ -101,7 +102,7 @@ def _seconds(text: str, number: str) -> float:
 def _node(text: str, name: str, nodes: Nodes) -> int:
     if name in nodes.name:
         return nodes.name.index(name)
-    if name.isdecimal() and int(name) < len(nodes):
+    if name.isascii() and name.isdecimal() and int(name) < len(nodes):
         return int(name)
     first, last = nodes.name[0], nodes.name[-1]
     known = f"the nodes are {first} to {last}" if len(nodes) > 1 else f"the only node is {first}"

@@ -18,7 +18,7 @@ from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec, Resizing, Resta
 KIND = "TrainingJob"
 VERSIONS = ("sterna.dev/v1alpha1",)
 
-_BOUNDS = re.compile(r"\s*(\d{1,9})\s*(?::\s*(\d{1,9})\s*)?")
+_BOUNDS = re.compile(r"\s*(\d{1,9})\s*(?::\s*(\d{1,9})\s*)?", re.ASCII)
 _MOST_WORKERS = 100_000
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placing import Runs, Seats, best_fit, most_first, place
+from sterna.engine.placing import Runs, best_fit, most_first, place
 from sterna.engine.registry import Placed, placement
 from sterna.engine.room import Room
 from sterna.model.cluster import Home, Ints, Shape
@@ -30,11 +30,12 @@ class Pack:
             if len(tightest) == 1 and tightest[0][1] == count:
                 return tightest
         slots = room.slots(shape)
-        others = (node for node in np.argsort(-slots, kind="stable").tolist() if node not in seats)
+        roomiest = np.argsort(-slots, kind="stable")[: count + len(seats)].tolist()
+        others = (node for node in roomiest if node not in seats)
         return most_first(slots, count, [*seats, *others])
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Seats:
-        return best_fit(room.slots(shape), count, jobs)
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
+        return best_fit(room, shape, count, jobs)
 
     def shed(self, home: Home, count: int) -> Home:
         """Lonely workers go first: from nodes other than the main one, where fewest sit; the first worker stays."""

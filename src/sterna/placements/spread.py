@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placing import Runs, Seats, place, tail_shed
+from sterna.engine.placing import Runs, place, tail_shed
 from sterna.engine.registry import Placed, placement
 from sterna.engine.room import Room
 from sterna.model.cluster import Home, Ints, Shape
@@ -39,14 +39,14 @@ class Spread:
                 heapq.heappop(heap)
         return list(chosen.items())
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Seats:
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
         """One worker each: nodes in turn, emptiest first. Larger jobs are spread one by one."""
         if count > 1:
-            return np.zeros((0, 1), dtype=np.int64), [count]
+            return np.arange(0)
         slots = np.minimum(room.slots(shape), jobs)
         level = np.concatenate([np.arange(free, 0, -1) for free in slots.tolist()]) if slots.any() else np.arange(0)
         node = np.repeat(np.arange(len(slots)), slots)
-        return node[np.lexsort((node, -level))][:jobs, None], [count]
+        return node[np.lexsort((node, -level))][:jobs]
 
     def shed(self, home: Home, count: int) -> Home:
         return tail_shed(home, count)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sterna.engine.gains import steps_above
-from sterna.engine.queues import Queues, Served, in_turn, next_change, queues_of
+from sterna.engine.queues import Queues, Served, check_turns, in_turn, next_change, queues_of
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.cluster import Bools, Ints
 from sterna.model.snapshot import Snapshot
@@ -32,6 +32,9 @@ class ElasticTiresias:
     compact: int = knob(10, "With more waiting jobs than this, jobs of the second queue shrink to their minimum.")
     anew: bool = knob(False, "Count the time run anew after each return, as the paper does.")
     gittins: bool = knob(False, "Order each queue by the Gittins index of finished jobs instead of by first start.")
+
+    def __post_init__(self) -> None:
+        check_turns(self.threshold, self.promote)
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:

@@ -13,7 +13,8 @@ from sterna.model.snapshot import Snapshot
 @policy("ffdl", "FfDLOptimizer")
 @dataclass(frozen=True)
 class Ffdl:
-    """The minimum in submit order, then each device where it adds most speed-up; exact, because curves are concave."""
+    """The minimum in submit order, then each device where it adds most speed-up; exact where workers are equally
+    large."""
 
     def __call__(self, snapshot: Snapshot) -> Target:
         target = minimum_in_order(snapshot)

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from sterna.engine.compiled import is_covered, machine_code
-from sterna.engine.queues import Queues, Served, in_turn, next_change, queues_of, served, turns_taken
+from sterna.engine.queues import Queues, Served, check_turns, in_turn, next_change, queues_of, served, turns_taken
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.snapshot import Snapshot
 
@@ -22,6 +22,9 @@ class Tiresias:
     promote: float = knob(8.0, "A waiting job returns to the first queue after this many times its time run; 0: never.")
     anew: bool = knob(False, "Count the time run anew after each return, as the paper does.")
     gittins: bool = knob(False, "Order each queue by the Gittins index of finished jobs instead of by first start.")
+
+    def __post_init__(self) -> None:
+        check_turns(self.threshold, self.promote)
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:

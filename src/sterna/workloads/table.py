@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.errors import UserError
+from sterna.numerals import is_plain, real
 from sterna.workloads.dates import BLANKS, read_dates
 from sterna.workloads.domain import Domain, Floats
 from sterna.workloads.trace import Trace
@@ -104,7 +105,8 @@ class Table:
         """All of a column. A missing value becomes `blank`, and is refused where no `blank` is given."""
         cells = self.columns[column]
         try:
-            values = np.fromiter(map(float, cells), np.float64, len(cells))
+            read = float if is_plain("".join(cells)) else real  # all at once: one by one takes as long as reading them
+            values = np.fromiter(map(read, cells), np.float64, len(cells))
         except ValueError:
             values = np.array([_number(cell) for cell in cells])
         present = np.arange(len(cells))
@@ -144,6 +146,6 @@ class Format:
 
 def _number(cell: str) -> float:
     try:
-        return float(cell)
+        return real(cell)
     except ValueError:
         return float("nan")

@@ -64,6 +64,8 @@ def test_nodes_may_be_shared(spec: str) -> None:
     [
         ("many", "not of the form"),
         ("2x", "not of the form"),
+        ("٢x1cpu", "not of the form"),
+        ("1_0x1cpu", "not of the form"),
         ("0x1cpu", "at least one CPU"),
         ("2x0cpu", "at least one CPU"),
         ("1x5cpu", "more than this machine has"),

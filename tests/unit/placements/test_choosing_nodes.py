@@ -67,6 +67,35 @@ def test_many_equal_jobs_are_placed_as_one_by_one_would(placement: str) -> None:
 
 
 @ALL
+@pytest.mark.parametrize(("workers", "devices"), [(1, 1), (1, 2), (2, 3), (9, 1), (13, 1), (16, 1), (5, 2)])
+def test_a_job_gets_the_same_nodes_however_many_equal_ones_start_with_it(
+    placement: str, workers: int, devices: int
+) -> None:
+    """From twelve on they are placed in one step, as far as each fits on a node."""
+    nodes = [a_node(f"n{number:02d}", 8, rack=number // 3) for number in range(36)]
+    busy = [
+        a_job(f"x{number:02d}", number % 7 + 1, on={f"n{number:02d}": number % 7 + 1}) for number in range(0, 36, 5)
+    ]
+    few, many = (
+        decided(
+            a_snapshot([*busy, *(a_job(f"j{n:02d}", workers, devices=devices, submit=1) for n in range(count))], nodes),
+            "fifo",
+            placement,
+        ).homes
+        for count in (11, 12)
+    )
+    assert {name: many[name] for name in few} == few
+
+
+def test_topology_keeps_many_jobs_larger_than_a_node_in_a_rack_each() -> None:
+    nodes = [a_node(f"n{number:02d}", 8, rack=number % 12) for number in range(36)]
+    jobs = [a_job(f"j{number:02d}", 16) for number in range(12)]
+    homes = decided(a_snapshot(jobs, nodes), "fifo", "topology").homes
+    assert len(homes) == 12
+    assert all(len({int(node[1:]) % 12 for node in home}) == 1 for home in homes.values())
+
+
+@ALL
 def test_jobs_that_need_nothing_of_a_node_are_placed_however_many(placement: str) -> None:
     """Containers without requests share a node's cores; nothing bounds their number."""
     jobs = [a_job(f"j{number:02d}", 1, devices=0) for number in range(13)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -77,6 +79,16 @@ def test_ffdl_is_as_good_as_trying_everything(seed: int) -> None:
         assert total == pytest.approx(best_total(chosen, devices), abs=1e-9)
 
 
+def test_ffdl_counts_gains_per_device_where_workers_need_different_numbers_of_them() -> None:
+    """Good, not always the best: here 4.25 of 4.4, because the device that is left over is too few for two."""
+    one = a_job("one", (1, 6), speedup=(1, 1.5, 2, 2.25, 2.5, 2.6))
+    two = a_job("two", (1, 5), submit=1, devices=2, speedup=(1, 2, 2.9, 3, 3.1))
+    allocation = decided(a_snapshot([one, two], 8), "ffdl", "none").allocation
+    assert allocation == {"one": 4, "two": 2}
+    assert speed(one, 4) + speed(two, 2) == 4.25
+    assert speed(one, 2) + speed(two, 3) == pytest.approx(4.4)
+
+
 # afs-l
 
 
@@ -145,6 +157,23 @@ def test_afs_l_is_the_literal_scan_in_a_crowd(seed: int) -> None:
     """VODA-44: so many jobs that opponents are met all at once."""
     for jobs, devices in crowds(seed, 2, (100, 130)):
         assert decided(a_snapshot(jobs, devices), "afs-l", "none").allocation == literal_shares(jobs, devices)
+
+
+@pytest.mark.parametrize("sizes", [(1, 7), (100, 130)], ids=["one by one", "all at once"])
+@pytest.mark.parametrize("share", [0.3, 1.0], ids=["some", "all"])
+def test_afs_l_takes_unknown_lengths_for_longer_than_all_known_ones(sizes: tuple[int, int], share: float) -> None:
+    """VODA-45: as if each had the same work left, and more of it than anybody else."""
+    random = Random(3)
+    for jobs, devices in crowds(5, 60 if sizes[1] < 100 else 3, sizes):
+        long = [replace(job, remaining=1e9) if random.random() < share else job for job in jobs]
+        unknown = [replace(job, remaining=math.nan) if job.remaining == 1e9 else job for job in long]
+        assert decided(a_snapshot(unknown, devices), "afs-l", "none").allocation == literal_shares(long, devices)
+
+
+@pytest.mark.parametrize("policy", ["afs-l", "srjf", "elastic-srjf"])
+def test_a_job_of_unknown_length_does_not_keep_others_from_being_served_shortest_first(policy: str) -> None:
+    jobs = [a_job(f"j{n}", (1, 2), submit=n, remaining=left) for n, left in enumerate((1000, 10, math.nan))]
+    assert decided(a_snapshot(jobs, 1), policy, "none").allocation == {"j0": 0, "j1": 1, "j2": 0}
 
 
 def test_with_fewer_devices_than_jobs_the_shortest_get_them() -> None:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from sterna.engine.queues import gittins_index
+from sterna.errors import UserError
 from sterna.model.plan import Mark
 from sterna.model.snapshot import NEVER
+from sterna.wiring import make_policy
 from tests.builders import AJob, a_job, a_snapshot, after, decided
 
 BOTH = pytest.mark.parametrize("policy", ["tiresias", "elastic-tiresias"])
@@ -285,3 +287,35 @@ def test_stopping_a_job_that_has_just_started_does_not_ask_for_another_decision_
     result = decided(a_snapshot([low, high], 4, now=100), policy)
     assert result.actions == [("STOP", "low"), ("START", "high")]
     assert result.decision.until > 100
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("settings", "refusal"),
+    [
+        (
+            "threshold=0:promote=inf",
+            "With promote=inf no job would ever return: write promote=0 for never, or a number of at least 0.1.",
+        ),
+        (
+            "promote=0.001",
+            "With promote=0.001 jobs would change places without getting on: write promote=0 for never, or a number of "
+            "at least 0.1.",
+        ),
+        (
+            "threshold=0",
+            "With threshold=0 and promote=8 jobs would change places without getting on: write a threshold of at least "
+            "1 device-second, or promote=0.",
+        ),
+    ],
+)
+def test_turns_too_short_for_any_work_are_refused_in_one_sentence(policy: str, settings: str, refusal: str) -> None:
+    with pytest.raises(UserError) as refused:
+        make_policy(f"{policy}:{settings}")
+    assert str(refused.value) == refusal
+
+
+@BOTH
+def test_without_promotion_any_threshold_will_do(policy: str) -> None:
+    jobs = [a_job("a", 4), a_job("b", 4, submit=1)]
+    assert decided(a_snapshot(jobs, 4), f"{policy}:threshold=0:promote=0").allocation == {"a": 4, "b": 0}

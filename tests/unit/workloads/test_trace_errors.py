@@ -57,6 +57,14 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
         ", line 2: found the columns job, submit, workers, duration_s, which are those of no known format "
         f"({', '.join(KINDS)}); native needs 'submit_s' as well; for 'submit', did you mean 'submit_s'?",
     ),
+    "underscore in a number": (
+        native("a,1_000,1,60"),
+        ", line 3, column 'submit_s': found '1_000', expected a number of at least 0.",
+    ),
+    "digit of another script": (
+        native("a,0,1,٣"),
+        ", line 3, column 'duration_s': found '٣', expected a number above 0.",
+    ),
     "column twice": (f"{HEADER},job\na,0,1,5,a\n", ", line 1: the column 'job' is there twice; remove one."),
     "too few fields": (
         native("b,0,1"),

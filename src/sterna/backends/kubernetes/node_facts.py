@@ -21,6 +21,7 @@ from sterna.backends.kubernetes.kinds.quantities import count_of, milli_of
 from sterna.backends.kubernetes.objects import Node, Taint, Toleration
 from sterna.model.cluster import MILLI
 from sterna.model.reason import worded_bytes
+from sterna.numerals import whole
 
 AFFINITY_LABEL = f"{GROUP}/affinity-"
 MATCHES = "matches"
@@ -196,7 +197,7 @@ def _holds(demand: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 def _compares(value: str, operator: str, bound: str) -> bool:
     try:
-        return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)
+        return whole(value) > whole(bound) if operator == "Gt" else whole(value) < whole(bound)
     except ValueError:
         return False
 

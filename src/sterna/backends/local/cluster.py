@@ -27,6 +27,7 @@ from sterna.engine.decide import Rules
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import NOWHERE
 from sterna.model.job import JobSpec
+from sterna.numerals import real
 from sterna.settings import placement_for
 
 Story = Callable[[Path, str], dict[str, object]]
@@ -260,7 +261,7 @@ def _between(record: JobRecord, low: int, high: int) -> int:
 
 def _seconds(text: object) -> float:
     try:
-        value = float(str(text))
+        value = real(str(text))
     except ValueError:
         value = -1.0
     if not 0 <= value < 86400:

@@ -21,7 +21,7 @@ from sterna.errors import UserError
 from sterna.model.cluster import MILLI, Nodes, Resource
 
 _MOST_NODES = 1000
-_PART = re.compile(r"(\d{1,4})x(?:(\d{1,4})cpus?)?\+?(?:(\d{1,3})gpus?)?\+?(?:(\d{1,6})(?:gb|gib|g))?")
+_PART = re.compile(r"(\d{1,4})x(?:(\d{1,4})cpus?)?\+?(?:(\d{1,3})gpus?)?\+?(?:(\d{1,6})(?:gb|gib|g))?", re.ASCII)
 _FORM = "write auto, 2x1cpu, or 2x4cpu1gpu,1x2cpu; add ,shared to let jobs share a node's CPUs"
 _GIBIBYTE = 1 << 30
 

@@ -45,12 +45,15 @@ cdef class Line:
 cdef class Books:
     cdef public list version, left, rate, since, held, devices, attained, service, executed, executed_before
     cdef public list waiting_since, first_start, waited, finish
+    cdef public dict unsaved
     cdef public object workers, promotions
     cdef public ActiveTable table
     cdef public Line remaining, used_up, ran
 
     @cython.locals(held=double, used=double, ran=double, lost=double)
     cpdef double settle(self, Py_ssize_t key, double now, double lost_seconds)
+    @cython.locals(seconds=double, rate=double, part=double, more=double)
+    cpdef double settle_unsaved(self, Py_ssize_t key, double ran, double lost_seconds, double lost)
     cpdef begin(self, Py_ssize_t key, Py_ssize_t place, double now)
     cpdef promote(self, Py_ssize_t key, Py_ssize_t place)
     @cython.locals(since=double, left=double)

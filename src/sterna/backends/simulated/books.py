@@ -237,7 +237,7 @@ class Books:
     (work left at an instant, rate since then), so a job that nothing happens to costs nothing.
     """
 
-    def __init__(self, work: list[float], submit: list[float], has_pauses: bool) -> None:
+    def __init__(self, work: list[float], submit: list[float], has_pauses: bool, keeps_unsaved: bool) -> None:
         count = len(work)
         self.version = [0] * count
         """Changes whenever its workers do."""
@@ -257,6 +257,9 @@ class Books:
         self.first_start = [NEVER] * count
         self.waited = [0.0] * count
         self.finish = [NEVER] * count
+        self.unsaved: dict[int, list[tuple[float, float]]] | None = {} if keeps_unsaved else None
+        """What a job did before it was resized in place, and would still lose: seconds and rate, oldest first. None:
+        nothing is lost, or every resize saves."""
         self.workers: Ints = np.zeros(count, dtype=np.int64)
         self.promotions: Ints = np.zeros(count, dtype=np.int64)
         self.table = ActiveTable(
@@ -288,7 +291,26 @@ class Books:
                 ran -= lost
             self.left[key] -= ran * self.rate[key]
             self.since[key] = now
-        return lost * self.rate[key]
+        if self.unsaved is None:
+            return lost * self.rate[key]
+        return lost * self.rate[key] + self.settle_unsaved(key, ran, lost_seconds, lost)
+
+    def settle_unsaved(self, key: int, ran: float, lost_seconds: float, lost: float) -> float:
+        """If work is lost, of which `lost` seconds were since the last resize: take the rest from what was done before,
+        and what is kept is saved. Else note how long it ran since. The work that is lost here."""
+        unsaved = self.unsaved
+        assert unsaved is not None
+        if not lost_seconds:
+            if ran > 0:
+                unsaved.setdefault(key, []).append((ran, self.rate[key]))
+            return 0.0
+        more = 0.0
+        for seconds, rate in reversed(unsaved.pop(key, ())):
+            part = min(seconds, lost_seconds - lost)
+            lost += part
+            more += part * rate
+        self.left[key] += more
+        return more
 
     def begin(self, key: int, place: int, now: float) -> None:
         """It has waited until now."""
@@ -335,6 +357,8 @@ class Books:
         """It has ended."""
         self.left[key] = 0.0
         self.finish[key] = now
+        if self.unsaved is not None:
+            self.unsaved.pop(key, None)
         self.table.remove(self.table.place_of(key))
 
 

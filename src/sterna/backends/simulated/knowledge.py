@@ -15,6 +15,7 @@ from sterna.backends.simulated.world import SimulatedBackend
 from sterna.errors import UserError
 from sterna.model.cluster import Nodes
 from sterna.model.learned import Learned
+from sterna.numerals import real
 
 _LARGEST_SIGMA = 3.0
 """Wrong by a factor of twenty either way as a rule: more tells nobody anything."""
@@ -52,7 +53,7 @@ def knowledge_of(text: str) -> Knowledge:
     if name != Source.NOISY.value or not number:
         raise UserError(f"--knowledge {text}: write true, learned, or noisy and how wrong, e.g. noisy:0.3.")
     try:
-        sigma = float(number)
+        sigma = real(number)
     except ValueError:
         sigma = math.nan
     if not 0 <= sigma <= _LARGEST_SIGMA:

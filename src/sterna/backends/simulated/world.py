@@ -101,7 +101,8 @@ class SimulatedBackend:
 
     def _keep_books(self, jobs: Workload) -> None:
         has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
-        made: Books = twin_of(books).Books(jobs.work.tolist(), jobs.submit.tolist(), has_pauses)
+        keeps_unsaved = self.costs.lost_work_seconds > 0 and not self.costs.resize_loses_work
+        made: Books = twin_of(books).Books(jobs.work.tolist(), jobs.submit.tolist(), has_pauses, keeps_unsaved)
         self.books, self.table = made, made.table
         self.table.books.update(
             {

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from sterna.backends.kubernetes.jobs import GpuShare
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI
+from sterna.numerals import real
 
 MARK = "DRAGON_KUBESHARE"
 """On a TFJob: its replicas are to be SharePods."""
@@ -48,7 +49,7 @@ def _part(annotations: Mapping[str, str], key: str, default: int) -> int:
     if text is None:
         return default
     try:
-        part = float(text)
+        part = real(text)
     except ValueError:
         part = math.nan
     if not 0 <= part <= 1:

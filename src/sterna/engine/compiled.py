@@ -29,6 +29,7 @@ class Loops(NamedTuple):
     along: Callable[[Floats, Floats, float, Floats], None]
     differing: Callable[[Ints, Ints], list[int]]
     runs_for: Callable[[Ints, int, int], list[tuple[int, int]]]
+    runs_for_many: Callable[[Ints, int, int, int], list[tuple[tuple[int, int], ...]]]
     start_and_stop: Callable[[list[int], Ints, Ints, Mapping[JobKey, Home], Ints, int], list[Action] | None]
     are_fine: Callable[[Sequence[Action], Ints, Ints, Ints, Mapping[JobKey, Home], Ints, int], bool]
 
@@ -51,7 +52,7 @@ def _made_of(module: ModuleType) -> ModuleType | None:
     """Its machine code, unless that was made of something else: sources may have changed since they were installed."""
     package, _, name = module.__name__.rpartition(".")
     try:
-        checksums: dict[str, int] = import_module("sterna_compiled").CHECKSUMS
+        checksums: dict[str, int] = getattr(import_module("sterna_compiled"), "CHECKSUMS", {})
         if checksums.get(name) != _checksum(package, name):
             return None
         return import_module(f"sterna_compiled.{name}")

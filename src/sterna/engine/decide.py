@@ -23,7 +23,7 @@ from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, Snapshot
 
 _RESTS = 32
-"""So often a plan is thought on before it is taken as it is. In 27,000 rounds of random worlds six times were enough."""
+"""So often a plan is thought on before it is taken as it is; in 27,000 rounds of random worlds six were enough."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sterna.model.speedup import Floats
 
 _NEVER = float("inf")
+_NO_END = 1 << 60
+"""More than any node has room for."""
 _STOP, _SHRINK, _MIGRATE, _START, _GROW = Kind.STOP, Kind.SHRINK, Kind.MIGRATE, Kind.START, Kind.GROW
 _NO_MARK = Mark.NONE
 
@@ -199,6 +201,38 @@ def runs_for(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
     for place in range(len(runs)):
         free[runs[place][0]] = before[place]
     return runs
+
+
+def runs_for_many(free: Ints, count: int, need: int, jobs: int) -> list[tuple[tuple[int, int], ...]]:
+    """The same for up to so many equal jobs, one after the other, as long as there is room for all of one (changes
+    `free`). All nodes are looked at only where neither the next of the emptiest nor the last that a rest was put on
+    will do."""
+    many: list[tuple[tuple[int, int], ...]] = []
+    most, behind, rest, rest_node = _NO_END, 0, 0, 0
+    while len(many) < jobs:
+        runs, left = [], count
+        while left:
+            node = -1
+            if left * need > most:
+                node = _as_empty(free, behind, most)
+            elif left == rest and free[rest_node] >= left * need:
+                node = rest_node
+            if node < 0:
+                node = _seat_for(free, left * need)
+                if free[node] >= left * need:
+                    rest, rest_node = left, node
+                else:
+                    most = int(free[node])
+            if left * need > most:
+                behind = node + 1
+            here = min(left, int(free[node]) // need)
+            if here <= 0:
+                return many
+            runs.append((node, here))
+            free[node] -= here * need
+            left -= here
+        many.append(tuple(runs))
+    return many
 
 
 def _seat_for(free: Ints, wanted: int) -> int:

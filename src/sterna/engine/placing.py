@@ -50,9 +50,9 @@ class Chooser(Protocol):
         """Nodes for up to `count` more workers of a job that sits at `home`. Fewer if there is no room."""
         ...
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int, /) -> Ints:
-        """One node each for up to `jobs` equal new jobs: the ones that `choose` would find, as far as they can be told
-        in one step. The other jobs are asked for singly."""
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int, /) -> Sequence[Runs]:
+        """Nodes for up to `jobs` equal new jobs: the ones that `choose` would find, as far as they can be told in one
+        step, and taken. The other jobs are asked for singly."""
         ...
 
     def shed(self, home: Home, count: int, /) -> Home:
@@ -262,10 +262,8 @@ def _start_many(
     chooser: Chooser, snapshot: Snapshot, room: Room, rows: list[int], count: int, shape: Shape
 ) -> list[Action]:
     """Start as many of these equal jobs as can be placed in one step."""
-    nodes = chooser.choose_many(room, shape, count, len(rows))
-    room.take_all(shape, np.bincount(nodes, minlength=len(snapshot.nodes)) * count)
-    homes = [_home((((node, count),), (), ())) for node in nodes.tolist()]
-    rows = rows[: len(nodes)]
+    homes = [_home((runs, (), ())) for runs in chooser.choose_many(room, shape, count, len(rows))]
+    rows = rows[: len(homes)]
     starts = zip(snapshot.jobs.key[rows].tolist(), rows, homes, strict=True)
     return [_made((_START, key, row, NOWHERE, home, _NO_MARK, None, NOBODY)) for key, row, home in starts]
 
@@ -344,13 +342,3 @@ def most_first(slots: Ints, count: int, order: Iterable[int]) -> list[tuple[int,
         if not count:
             break
     return runs
-
-
-def best_fit(room: Room, shape: Shape, count: int, jobs: int) -> Ints:
-    """Nodes for up to `jobs` equal jobs in one step: nodes by room ascending, each as often as it holds one.
-
-    None for jobs larger than the roomiest node: which nodes those share is what placements differ in.
-    """
-    free, need = room.measured(shape)
-    order = free.argsort(kind="stable")
-    return np.repeat(order, np.clip(free[order] // (need * count), 0, jobs))[:jobs]

@@ -18,6 +18,10 @@ _MANY_NODES = 2000
 """Fewer nodes machine code looks through faster than an index of them is kept."""
 
 
+Runs = tuple[tuple[int, int], ...]
+"""Pairs of node row and number of workers there."""
+
+
 class Room:
     """Free resources, changing as a plan grows. Lives for one placement."""
 
@@ -100,6 +104,45 @@ class Room:
         if node >= 0:
             return [(node, count)]
         return _emptiest_first(free.copy(), count, need)
+
+    def tightest_many(self, shape: Shape, count: int, jobs: int) -> list[Runs]:
+        """The same for up to `jobs` equal jobs, one after the other, as long as there is room for all of one: taken."""
+        free, need = self.measured(shape)
+        if count * need <= free.max(initial=0):
+            return self.best_fit(shape, count, jobs)
+        code = machine_code()
+        if code is None:
+            return self._one_by_one(shape, count, jobs)
+        many = code.runs_for_many(free.copy(), count, need, jobs)
+        if many:
+            nodes, counts = np.array([run for runs in many for run in runs]).T
+            self.take_all(shape, np.bincount(nodes, counts, len(free)).astype(np.int64))
+        return many
+
+    def _one_by_one(self, shape: Shape, count: int, jobs: int) -> list[Runs]:
+        many: list[Runs] = []
+        while len(many) < jobs:
+            runs = self.tightest(shape, count)
+            if sum([here for _, here in runs]) < count:
+                break
+            self.take_runs(shape, runs)
+            many.append(tuple(runs))
+        return many
+
+    def best_fit(self, shape: Shape, count: int, jobs: int) -> list[Runs]:
+        """One node each for up to `jobs` equal jobs in one step, by room ascending, each as often as it can; taken.
+
+        None for jobs larger than the roomiest node: which nodes those share is what placements differ in.
+        """
+        free, need = self.measured(shape)
+        order = free.argsort(kind="stable")
+        nodes = np.repeat(order, np.clip(free[order] // (need * count), 0, jobs))[:jobs]
+        return self.one_each(shape, count, nodes)
+
+    def one_each(self, shape: Shape, count: int, nodes: Ints) -> list[Runs]:
+        """So many workers for one job after the other, each on one node: taken."""
+        self.take_all(shape, np.bincount(nodes, minlength=len(self.nodes)) * count)
+        return [((node, count),) for node in nodes.tolist()]
 
     def _tightest_by_bins(self, count: int, need: int, avoid: Collection[int]) -> list[tuple[int, int]]:
         if self._bins is None:

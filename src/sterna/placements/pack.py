@@ -4,11 +4,12 @@ fits."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placing import Runs, best_fit, most_first, place
+from sterna.engine.placing import Runs, most_first, place
 from sterna.engine.registry import Placed, placement
 from sterna.engine.room import Room
 from sterna.model.cluster import Home, Ints, Shape
@@ -34,8 +35,8 @@ class Pack:
         others = (node for node in roomiest if node not in seats)
         return most_first(slots, count, [*seats, *others])
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
-        return best_fit(room, shape, count, jobs)
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
+        return room.best_fit(shape, count, jobs)
 
     def shed(self, home: Home, count: int) -> Home:
         """Lonely workers go first: from nodes other than the main one, where fewest sit; the first worker stays."""

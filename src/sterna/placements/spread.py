@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,14 +40,14 @@ class Spread:
                 heapq.heappop(heap)
         return list(chosen.items())
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
         """One worker each: nodes in turn, emptiest first. Larger jobs are spread one by one."""
         if count > 1:
-            return np.arange(0)
+            return []
         slots = np.minimum(room.slots(shape), jobs)
         level = np.concatenate([np.arange(free, 0, -1) for free in slots.tolist()]) if slots.any() else np.arange(0)
         node = np.repeat(np.arange(len(slots)), slots)
-        return node[np.lexsort((node, -level))][:jobs]
+        return room.one_each(shape, count, node[np.lexsort((node, -level))][:jobs])
 
     def shed(self, home: Home, count: int) -> Home:
         return tail_shed(home, count)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sterna.engine.placing import Runs, best_fit, place, place_plainly, tail_shed
+from sterna.engine.placing import Runs, place, place_plainly, tail_shed
 from sterna.engine.registry import Placed, knob, placement
 from sterna.engine.repack import repacked
 from sterna.engine.room import Room
@@ -33,8 +34,8 @@ class Stay:
     def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
         return tightest(room, shape, count, home) if home.workers or home.ps else room.tightest(shape, count)
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
-        return best_fit(room, shape, count, jobs)
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
+        return room.tightest_many(shape, count, jobs)
 
     def shed(self, home: Home, count: int) -> Home:
         return tail_shed(home, count)

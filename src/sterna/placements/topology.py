@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placing import Runs, best_fit, most_first, place, tail_shed
+from sterna.engine.placing import Runs, most_first, place, tail_shed
 from sterna.engine.registry import Placed, placement
 from sterna.engine.room import Room
 from sterna.model.cluster import Home, Ints, Shape
@@ -47,8 +48,8 @@ class Topology:
         order: list[int] = np.lexsort((np.arange(len(slots)), -slots, rack, -in_rack[rack], rack != first)).tolist()
         return order
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Ints:
-        return best_fit(room, shape, count, jobs)
+    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
+        return room.best_fit(shape, count, jobs)
 
     def shed(self, home: Home, count: int) -> Home:
         return tail_shed(home, count)

@@ -1,7 +1,7 @@
 """Which loops rules use: machine code where Sterna was installed with it, else none, and rules work with columns.
 
-The machine code is `engine/loops.py`, compiled as it stands when Sterna was installed on a machine with a C compiler
-(`hatch_build.py`), in a package of its own beside Sterna's.
+What is compiled, as it stands, when Sterna is installed on a machine with a C compiler is `engine/loops.py`, and of the
+simulator its books; the result is in a package of its own beside Sterna's (`hatch_build.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class Loops(NamedTuple):
     fit_in_order: Callable[[Ints, Ints, Ints, int, int, int, Ints], bool]
     fit_by_key: Callable[[Floats, Ints, Ints, Ints, int, int, Ints], None]
     take_turns: Callable[..., tuple[float, bool]]
-    along: Callable[[Floats, Floats, float, Floats], None]
     differing: Callable[[Ints, Ints], list[int]]
     runs_for: Callable[[Ints, int, int], list[tuple[int, int]]]
     runs_for_many: Callable[[Ints, int, int, int], list[tuple[tuple[int, int], ...]]]

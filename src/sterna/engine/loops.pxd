@@ -45,9 +45,6 @@ cdef int64_t _of_second(
 @cython.locals(total=int64_t, place=cython.Py_ssize_t)
 cdef int64_t _sum_of(const int64_t[:] cost, int64_t[::1] rows, int64_t count) noexcept
 
-@cython.locals(row=cython.Py_ssize_t)
-cpdef along(const double[:] start, const double[:] slope, double now, double[::1] value)
-
 @cython.locals(rows=list, row=cython.Py_ssize_t)
 cpdef list differing(const int64_t[:] target, const int64_t[:] workers)
 

@@ -165,12 +165,6 @@ def _sum_of(cost: Ints, rows: Ints, count: int) -> int:
     return total
 
 
-def along(start: Floats, slope: Floats, now: float, value: Floats) -> None:
-    """Where lines stand now (changes `value`)."""
-    for row in range(len(value)):
-        value[row] = start[row] + slope[row] * now
-
-
 def differing(target: Ints, workers: Ints) -> list[int]:
     """Rows in which the two differ."""
     rows = []

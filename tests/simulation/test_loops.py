@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from sterna.engine.compiled import PLAIN, Loops, installed, machine_code, use
+from sterna.engine.room import Room
+from sterna.model.cluster import Shape
+from sterna.wiring import simulated_nodes
 from tests.builders import AJob, a_job, a_node, a_snapshot, decided
 from tests.properties.worlds import NOW, a_world, snapshot_of
 from tests.simulation.runs import a_run
@@ -132,3 +135,18 @@ def test_what_machine_code_makes_may_not_be_written_to_either(name: str) -> None
     use(machine_made())
     jobs = a_run([a_job("a")], "1x1", "fifo").world.observe().jobs
     assert not getattr(jobs, name).flags.writeable
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["plain", "compiled"])
+def test_equal_jobs_larger_than_a_node_sit_where_columns_seat_them(seed: int, is_compiled: bool) -> None:
+    random = Random(seed)
+    nodes = simulated_nodes(",".join(f"{random.randint(1, 4)}x{random.randint(1, 8)}" for _ in range(6)))
+    shape, count, jobs = Shape(devices=random.choice((1000, 2000))), random.randint(5, 20), random.randint(1, 15)
+    room = Room(nodes)
+    with_columns = room.tightest_many(shape, count, jobs)
+    use(machine_made() if is_compiled else PLAIN)
+    with_loops = Room(nodes)
+    assert with_loops.tightest_many(shape, count, jobs) == with_columns
+    assert (with_loops.free == room.free).all()
+    assert (room.free >= 0).all()

@@ -106,11 +106,9 @@ class Operator:
     def __init__(self, settings: OperatorSettings, access: Access, say: Say) -> None:
         self.settings, self._say = settings, say
         self._clock = steady_clock()
+        # What is wrong is said before anything is begun.
         self._rules, self._terms = rules_of(settings), terms_of(settings.lease)
-        context, self._journal = (
-            context_of(settings),
-            journal_at(settings, say),
-        )  # what is wrong is said before we begin
+        context, self._journal = context_of(settings), journal_at(settings, say)
         self.identity = settings.identity or socket.gethostname()
         self._over = threading.Event()
         self._leadership: Leadership | None = None

@@ -7,8 +7,7 @@ all others. Values that parse but make no sense are refused by whoever reads the
 from __future__ import annotations
 
 import re
-from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,12 +16,41 @@ from sterna.numerals import is_plain
 
 _VALUE = re.compile(r"^'?(.*?)'? is not ")
 
+if TYPE_CHECKING:
+    _Kind = click.ParamType[Any]
+else:  # which older releases of click cannot be asked for at run time
+    _Kind = click.ParamType
 
 _Number = click.types.IntParamType | click.types.FloatParamType
 
 
+class _Plain(_Kind):
+    """A number written in plain digits: none that Python alone would read so, such as `1_0`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and not is_plain(value):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _PlainInt(_Plain, click.types.IntParamType):
+    pass
+
+
+class _PlainFloat(_Plain, click.types.FloatParamType):
+    pass
+
+
+class _PlainIntRange(_Plain, click.IntRange):
+    pass
+
+
+class _PlainFloatRange(_Plain, click.FloatRange):
+    pass
+
+
 def refuse_odd_numbers(command: click.Command) -> None:
-    """Let no option of a command, or of those below it, take a number that nobody means so, such as `1_0`."""
+    """Let no option of a command, or of those below it, take a number that nobody means so."""
     for each in command.commands.values() if isinstance(command, click.Group) else ():
         refuse_odd_numbers(each)
     for parameter in command.params:
@@ -31,14 +59,11 @@ def refuse_odd_numbers(command: click.Command) -> None:
 
 
 def _plain(kind: _Number) -> _Number:
-    def convert(value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
-        if isinstance(value, str) and not is_plain(value):
-            kind.fail(f"{value!r} is not a number.", parameter, context)
-        return kind.convert(value, parameter, context)
-
-    plain = copy(kind)
-    plain.convert = convert  # type: ignore[method-assign,assignment]
-    return plain
+    if isinstance(kind, click.IntRange):
+        return _PlainIntRange(kind.min, kind.max, kind.min_open, kind.max_open, kind.clamp)
+    if isinstance(kind, click.FloatRange):
+        return _PlainFloatRange(kind.min, kind.max, kind.min_open, kind.max_open, kind.clamp)
+    return _PlainInt() if isinstance(kind, click.types.IntParamType) else _PlainFloat()
 
 
 def usage_sentence(error: click.UsageError) -> str:

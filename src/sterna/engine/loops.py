@@ -1,10 +1,11 @@
 """The inner loops of some rules, job by job, for those who decide a hundred thousand times in a row.
 
 Rules work on columns. To touch a column costs a microsecond however short it is, and in a simulation of many jobs that
-is most of a round. Here is what three policies and every placement compute, each as the loop that it stands for.
-Where there is a C compiler, installing Sterna compiles this file as it stands; the types of that are in `loops.pxd`.
-Rules use the result if it is there (`engine/compiled.py`), else columns: both give the same plans, and tests compare
-them. Only jobs of one size each and without priorities are covered: the rest is rare, or large enough for columns.
+is most of a round. Here is what three policies, the placement `stay` and the check compute, each as the loop that it
+stands for. Where there is a C compiler, installing Sterna compiles this file as it stands, with the types in
+`loops.pxd`. Rules use the result if it is there (`engine/compiled.py`), else columns: both give the same plans, and
+tests compare them. Policies are covered for jobs of one size each and without priorities: the rest is rare, or large
+enough for columns.
 """
 
 from __future__ import annotations

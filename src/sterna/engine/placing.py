@@ -18,13 +18,10 @@ import numpy as np
 
 from sterna.engine.compiled import machine_code
 from sterna.engine.registry import Misfit, Placed
-from sterna.engine.room import Room
+from sterna.engine.room import Room, Runs
 from sterna.model.cluster import NOWHERE, Home, Ints, Resource, Shape
 from sterna.model.plan import NOBODY, Action, Kind, Mark, change, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
-
-Runs = Sequence[tuple[int, int]]
-"""Pairs of node row and number of workers."""
 
 Wish = tuple[int, int, int, int, int, int, int]
 """Nodes that could host it, less the devices of one worker, less the workers wanted, shape, row, workers now, workers

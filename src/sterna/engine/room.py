@@ -18,8 +18,8 @@ _MANY_NODES = 2000
 """Fewer nodes machine code looks through faster than an index of them is kept."""
 
 
-Runs = tuple[tuple[int, int], ...]
-"""Pairs of node row and number of workers there."""
+Runs = Sequence[tuple[int, int]]
+"""Pairs of node row and number of workers."""
 
 
 class Room:
@@ -105,7 +105,7 @@ class Room:
             return [(node, count)]
         return _emptiest_first(free.copy(), count, need)
 
-    def tightest_many(self, shape: Shape, count: int, jobs: int) -> list[Runs]:
+    def tightest_many(self, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
         """The same for up to `jobs` equal jobs, one after the other, as long as there is room for all of one: taken."""
         free, need = self.measured(shape)
         if count * need <= free.max(initial=0):

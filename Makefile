@@ -17,7 +17,7 @@ STAMP := $(VENV)/.made-for-pyproject
 OUT := out
 TO_COMPILE := hatch_build.py $(shell find src -name '*.pxd') $(patsubst %.pxd,%.py,$(shell find src -name '*.pxd'))
 DECIDING := tests/golden tests/properties tests/simulation \
-  $(addprefix tests/unit/,claims control engine experiments migrations placements policies shares)
+  $(addprefix tests/unit/,reservations control engine experiments migrations placements policies cpu_shares)
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kubectl mpi-operator helm
 
 .PHONY: help demo compare test test-columns test-browser test-kubernetes test-nodes check format docs bench bench-kubernetes clean

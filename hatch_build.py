@@ -87,7 +87,7 @@ def _lay_out(modules: list[Path], package: Path) -> None:
 
 
 def checksum_of(module: Path) -> int:
-    """Of a module and its types together, as `sterna.engine.compiled` works it out."""
+    """Of a module and its types together, as `sterna.engine.kernels.native` works it out."""
     return zlib.crc32(module.read_bytes() + module.with_suffix(".pxd").read_bytes())
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-from sterna.engine import compiled
+from sterna.engine.kernels import native
 
 settings.register_profile(
     "sterna",
@@ -25,4 +25,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--columns"):
-        compiled.use(None)
+        native.use(None)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sterna.cluster_file import described
 from sterna.control.journal import Round, read_opening, read_round
-from sterna.description import described
 from sterna.engine.check import check
 from sterna.engine.decide import decide
 from sterna.engine.registry import RuleKind

@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from sterna.engine.decide import Rules
-from sterna.engine.guarded import Guarded
-from sterna.engine.partition import TYPE_LABELS, types_in
+from sterna.engine.gpu_partitions import TYPE_LABELS, types_in
 from sterna.engine.registry import (
     Claim,
     Migration,
@@ -30,6 +29,7 @@ from sterna.engine.registry import (
     known,
     make_rule,
 )
+from sterna.engine.user_policy import Guarded
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import MILLI, Nodes
 from sterna.model.growth import GrowthRule
@@ -39,8 +39,8 @@ _PACKAGES = {
     RuleKind.POLICY: "sterna.policies",
     RuleKind.PLACEMENT: "sterna.placements",
     RuleKind.MIGRATION: "sterna.migrations",
-    RuleKind.SHARE: "sterna.shares",
-    RuleKind.CLAIM: "sterna.claims",
+    RuleKind.SHARE: "sterna.cpu_shares",
+    RuleKind.CLAIM: "sterna.reservations",
 }
 
 ByType = Mapping[str, tuple[str, str]]

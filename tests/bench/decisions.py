@@ -8,8 +8,8 @@ from time import perf_counter
 
 import msgspec
 
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.workload import workload_of
-from sterna.backends.simulated.world import SimulatedBackend
 from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
 from sterna.engine.registry import RuleKind

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from sterna.backends.kubernetes.apiserver import PODS, Answer, Inbox, Verb, Write
-from sterna.backends.kubernetes.client import Client
-from sterna.backends.kubernetes.kubeconfig import access_of
+from sterna.backends.kubernetes.api.resources import PODS, Answer, Inbox, Verb, Write
+from sterna.backends.kubernetes.transport.client import Client
+from sterna.backends.kubernetes.transport.kubeconfig import access_of
 from tests.bench.kubernetes_load import job_name, plain_pod, pod_body
 
 PATIENCE_SECONDS = 120.0

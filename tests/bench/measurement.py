@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sterna.engine.compiled import machine_code
+from sterna.engine.kernels.native import machine_code
 
 FASTEST_WORTH_COMPARING = {"ms": 0.05, "s": 0.02}
 """Below it a ratio to the baseline says more about the clock than about the code."""

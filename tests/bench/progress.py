@@ -15,7 +15,7 @@ from sterna.engine.decide import decide
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.eta import remaining_of
 from sterna.model.growth import GrowthTable
-from sterna.model.serving import ServingPod
+from sterna.model.serving_pod import ServingPod
 from sterna.wiring import make_rules
 from tests.bench.decisions import COME_AT_SECONDS, PLACEMENT, let_a_little_happen, world_of
 from tests.bench.inputs import crowd

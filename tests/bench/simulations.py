@@ -16,11 +16,11 @@ from time import perf_counter
 import msgspec
 import numpy as np
 
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import workload_of
-from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
-from sterna.engine import compiled
+from sterna.engine.kernels import native
 from sterna.engine.registry import RuleKind
 from sterna.wiring import make_rules, rules_of, simulated_nodes
 from sterna.workloads.trace import Trace
@@ -173,7 +173,7 @@ def main() -> None:
     case = msgspec.json.decode(sys.stdin.buffer.read(), type=SimulateCase)
     trace = trace_named(case.trace)
     if case.columns:
-        compiled.use(None)
+        native.use(None)
     run = simulated(trace.elastic(*ELASTIC) if case.elastic else trace, case.nodes, case.policy)
     sys.stdout.buffer.write(msgspec.json.encode(run))
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sterna.backends.kubernetes.apiserver import (
+from sterna.backends.kubernetes.api.resources import (
     DEFINITIONS,
     Answer,
     ApiServer,
@@ -24,8 +24,8 @@ from sterna.backends.kubernetes.apiserver import (
     Resource,
     Write,
 )
-from sterna.backends.kubernetes.client import Client
-from sterna.backends.kubernetes.kubeconfig import Access, access_of
+from sterna.backends.kubernetes.transport.client import Client
+from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_http import HttpKube
 

@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.backends.simulated.shared import SharedBackend, shared_nodes
-from sterna.backends.simulated.shared_workload import SharedWorkload
-from sterna.backends.simulated.world import SimulatedBackend
+from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
+from sterna.backends.simulated.shared.workload import SharedWorkload
 from sterna.control.backend import Backend
 from sterna.engine.check import check
 from sterna.engine.decide import decide

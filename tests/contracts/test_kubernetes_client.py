@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import (
+from sterna.backends.kubernetes.api.objects import JobObject, Pod
+from sterna.backends.kubernetes.api.resources import (
     DEFINITIONS,
     LEASES,
     PODS,
@@ -21,7 +22,6 @@ from sterna.backends.kubernetes.apiserver import (
     Write,
 )
 from sterna.backends.kubernetes.leader import Leadership
-from sterna.backends.kubernetes.objects import JobObject, Pod
 from tests.contracts.kubernetes_grounds import (
     VARIABLE,
     WIDGETS,

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import (
+from sterna.backends.kubernetes.api.objects import JobObject, Pod
+from sterna.backends.kubernetes.api.resources import (
     PODS,
     TRAINING_JOBS,
     Answer,
@@ -22,7 +23,6 @@ from sterna.backends.kubernetes.apiserver import (
     Verb,
     Write,
 )
-from sterna.backends.kubernetes.objects import JobObject, Pod
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_client import FakeClient, Faults
 from tests.fakes.kube_nodes import FakeNodes

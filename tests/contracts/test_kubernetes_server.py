@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import DEFINITIONS, EVENTS, LEASES, NODES, PODS, SERVICES, Resource
+from sterna.backends.kubernetes.api.resources import DEFINITIONS, EVENTS, LEASES, NODES, PODS, SERVICES, Resource
 from tests.contracts.kubernetes_grounds import (
     VARIABLE,
     WIDGETS,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from sterna.backends.kubernetes.permissions import USES, Scope, Use, Who
+from sterna.backends.kubernetes.api.rbac import USES, Scope, Use, Who
 from sterna.settings import Entry, entries
 
 _TITLES = {
@@ -85,7 +85,7 @@ _PERMISSIONS = """\
 # What Sterna may do in a cluster
 
 Two service accounts, each with the rights that it uses and no others. The roles in `deploy/sterna.yaml` and in the
-chart are made from the table in `src/sterna/backends/kubernetes/permissions.py`, and so is this page
+chart are made from the table in `src/sterna/backends/kubernetes/api/rbac.py`, and so is this page
 (`python -m tests.deploy.render`). Tests compare the table with what the code sends, both ways. Neither account may
 read secrets, or grant rights to anybody.
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
-from sterna.backends.kubernetes.apiserver import Answer, ApiServer, Followed, Inbox, Verb, Write
-from sterna.backends.kubernetes.permissions import Scope, Use, Who
+from sterna.backends.kubernetes.api.rbac import Scope, Use, Who
+from sterna.backends.kubernetes.api.resources import Answer, ApiServer, Followed, Inbox, Verb, Write
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 

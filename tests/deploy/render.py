@@ -1,7 +1,7 @@
 """Writes what is made from something else: run `python -m tests.deploy.render` after changing the source of any of it.
 
     settings tree (sterna/settings.py)           -> docs/settings.md, the chart's values and their schema, environments
-    uses (sterna/backends/kubernetes/permissions.py)                -> docs/permissions.md, rules of roles and the fence
+    uses (sterna/backends/kubernetes/api/rbac.py)                -> docs/permissions.md, rules of roles and the fence
     definitions (deploy/crds)                                                                -> the chart's definitions
     the chart                                                                                      -> deploy/sterna.yaml
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from sterna.backends.kubernetes.permissions import Rule, Scope, Who, fenced, rules
+from sterna.backends.kubernetes.api.rbac import Rule, Scope, Who, fenced, rules
 from sterna.settings import Entry, entries, entry
 from tests.deploy import chart
 from tests.deploy.pages import permissions_page, settings_page

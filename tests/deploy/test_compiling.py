@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.simulated import books
-from sterna.engine.compiled import installed, twin_of
+from sterna.backends.simulated import job_table
+from sterna.engine.kernels.native import installed, twin_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -104,6 +104,6 @@ def test_the_machine_code_here_is_of_these_sources(build: ModuleType, checksums:
 def test_machine_code_of_other_sources_is_not_used(checksums: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources of an editable install change under it."""
     monkeypatch.setitem(checksums, "loops", 1)
-    monkeypatch.setitem(checksums, "books", 1)
+    monkeypatch.setitem(checksums, "job_table", 1)
     assert installed() is None
-    assert twin_of(books) is books
+    assert twin_of(job_table) is job_table

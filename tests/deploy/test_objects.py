@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.permissions import FENCE, USES, WRITES
+from sterna.backends.kubernetes.api.rbac import FENCE, USES, WRITES
 from sterna.settings import MONITOR_PORT, OPERATOR_PORT
 from tests.deploy import chart
 from tests.deploy.chart import Name, Object

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from sterna.backends.kubernetes import apiserver
-from sterna.backends.kubernetes.apiserver import LEASES, MPI_JOBS, PODS, Resource, Verb, Write
-from sterna.backends.kubernetes.permissions import (
+from sterna.backends.kubernetes.api import resources
+from sterna.backends.kubernetes.api.rbac import (
     TOKEN_REVIEWS,
     USES,
     WRITES,
@@ -25,11 +24,12 @@ from sterna.backends.kubernetes.permissions import (
     fenced,
     rules,
 )
+from sterna.backends.kubernetes.api.resources import LEASES, MPI_JOBS, PODS, Resource, Verb, Write
 from tests.deploy import chart
 from tests.deploy.chart import Name
 from tests.deploy.permissions import Asked, granted, of_audit, of_request, of_write
 
-PACKAGE = Path(apiserver.__file__).parent
+PACKAGE = Path(resources.__file__).parent
 
 
 # Roles are the table.
@@ -96,7 +96,7 @@ def _files() -> dict[Path, Who]:
     commands, which ask with the rights of whoever types them."""
     monitors = dict.fromkeys(sorted((PACKAGE / "monitor").glob("*.py")), Who.MONITOR)
     found: dict[Path, Who] = {}
-    waiting = [PACKAGE.parents[1] / "operator.py"]
+    waiting = [PACKAGE.parents[1] / "apps/operator.py"]
     while waiting:
         file = waiting.pop()
         if file not in found and file not in monitors:
@@ -134,7 +134,7 @@ def _asked(call: ast.Call) -> list[Asked]:
     return []
 
 
-CONSTANTS = {name: value for name, value in vars(apiserver).items() if isinstance(value, Resource)}
+CONSTANTS = {name: value for name, value in vars(resources).items() if isinstance(value, Resource)}
 CONSTANTS["TOKEN_REVIEWS"] = TOKEN_REVIEWS
 
 

@@ -14,7 +14,7 @@ TRIAL = """
 import sys
 sys.path[:0] = [{src!r}]
 from sterna.backends.simulated.workload import workload_of
-from sterna.backends.simulated.world import SimulatedBackend
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.control.controller import Controller
 from sterna.engine.decide import Rules
 from sterna.model.snapshot import NEVER

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.local.endings import Patience
-from sterna.backends.local.process_crash import VARIABLE
-from sterna.daemon import Daemon, Options
+from sterna.apps.daemon import Daemon, Options
+from sterna.backends.local.jobs.exits import Patience
+from sterna.backends.local.kernel.crash_points import VARIABLE
 from sterna.errors import SternaError
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
 

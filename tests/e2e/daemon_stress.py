@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sterna.backends.local.process_crash import CRASH_STATUS
-from sterna.backends.local.process_table import process
+from sterna.backends.local.kernel.crash_points import CRASH_STATUS
+from sterna.backends.local.kernel.proc_table import process
 from tests.e2e.daemon_program import DaemonProcess
 from tests.e2e.replicas import Replicas, until
 

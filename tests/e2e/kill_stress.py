@@ -22,11 +22,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sterna.backends.local.cgroups import Control, find_control
-from sterna.backends.local.process_claim import read_claim
-from sterna.backends.local.process_crash import POINTS, VARIABLE
-from sterna.backends.local.process_table import Process, process
-from sterna.backends.local.replica import Phase
+from sterna.backends.local.cgroups.select import Control, find_control
+from sterna.backends.local.kernel.crash_points import POINTS, VARIABLE
+from sterna.backends.local.kernel.proc_table import Process, process
+from sterna.backends.local.supervisor.launcher import Phase
+from sterna.backends.local.supervisor.lock_file import read_claim
 from tests.e2e.replicas import Replicas, an_intent, command_line, living, numbers, until
 
 _JOBS = 3
@@ -230,7 +230,7 @@ def _belongs(pid: int, mark: bytes) -> bool:
 
 def _is_of_package(pid: int) -> bool:
     """The zygote, a shim, or a child that has not become its own program yet."""
-    return any("sterna.backends.local.zygote" in word for word in command_line(pid))
+    return any("sterna.backends.local.supervisor.zygote" in word for word in command_line(pid))
 
 
 def _is_shell(pid: int) -> bool:

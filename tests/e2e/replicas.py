@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.local.process_table import Process, process, processes
-from sterna.backends.local.replica import Intent, Launcher, Phase, ReplicaState
+from sterna.backends.local.kernel.proc_table import Process, process, processes
+from sterna.backends.local.supervisor.launcher import Intent, Launcher, Phase, ReplicaState
 
 PATIENCE_SECONDS = 30.0
 
@@ -124,7 +124,8 @@ def _facts(pid: int) -> bytes:
 
 def _is_ours(pid: int, mark: bytes) -> bool:
     """Not whoever runs the tests with a folder of theirs on the command line."""
-    return b"STERNA_DIR=" + mark in _file(pid, "environ") or b"sterna.backends.local.zygote" in _file(pid, "cmdline")
+    is_zygote = b"sterna.backends.local.supervisor.zygote" in _file(pid, "cmdline")
+    return is_zygote or b"STERNA_DIR=" + mark in _file(pid, "environ")
 
 
 def _file(pid: int, name: str) -> bytes:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.local import cgroup_files
-from sterna.backends.local.cgroup_affinity import AffinityControl, has_autogroups
-from sterna.backends.local.cgroup_legacy import LegacyControl
-from sterna.backends.local.cgroup_survey import survey
-from sterna.backends.local.cgroups import Control, find_control
-from sterna.backends.local.replica import Phase
+from sterna.backends.local.cgroups.affinity import AffinityControl, has_autogroups
+from sterna.backends.local.cgroups.probe import survey
+from sterna.backends.local.cgroups.select import Control, find_control
+from sterna.backends.local.cgroups.v1 import LegacyControl
+from sterna.backends.local.kernel import cgroup_files
+from sterna.backends.local.supervisor.launcher import Phase
 from tests.e2e.hostile import BOMB, COUNTS
 from tests.e2e.replicas import Replicas, is_running, numbers, until
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import sterna
-from sterna.backends.local.process_crash import CRASH_STATUS, POINTS, VARIABLE
-from sterna.backends.local.process_table import boot_id, is_alive, process
-from sterna.backends.local.replica import Phase
+from sterna.backends.local.kernel.crash_points import CRASH_STATUS, POINTS, VARIABLE
+from sterna.backends.local.kernel.proc_table import boot_id, is_alive, process
+from sterna.backends.local.supervisor.launcher import Phase
 from tests.e2e.replicas import NOTE_MAIN, Replicas, an_intent, is_running, numbers, until
 
 LASTING = 'sleep 1000 & (setsid sleep 1000 &); trap "exit 0" TERM; while :; do sleep 0.02; done'
@@ -106,7 +106,7 @@ def test_replicas_outlive_the_zygote_and_are_recorded(replicas: Replicas) -> Non
 
 
 def test_a_zygote_without_replicas_leaves_when_there_is_no_daemon(replicas: Replicas) -> None:
-    lonely = "import sys; from sterna.backends.local.zygote import main; main(sys.argv[1], 0.05)"
+    lonely = "import sys; from sterna.backends.local.supervisor.zygote import main; main(sys.argv[1], 0.05)"
     environment = os.environ | {"PYTHONPATH": str(Path(sterna.__file__).parents[1])}
     folder = replicas.folder()
     me = process(os.getpid())

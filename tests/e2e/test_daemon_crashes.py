@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.local.process_crash import CRASH_STATUS
+from sterna.backends.local.kernel.crash_points import CRASH_STATUS
 from tests.e2e.daemon_program import DaemonProcess
 from tests.e2e.daemon_stress import POINTS, Stress
 from tests.e2e.replicas import Replicas, until

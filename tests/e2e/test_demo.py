@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.local.process_table import has_variable, processes
+from sterna.backends.local.kernel.proc_table import has_variable, processes
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 PATIENCE_SECONDS = 240.0

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.local.cgroup_affinity import AffinityControl
-from sterna.backends.local.cgroups import Control, find_control
-from sterna.backends.local.replica import Phase
+from sterna.backends.local.cgroups.affinity import AffinityControl
+from sterna.backends.local.cgroups.select import Control, find_control
+from sterna.backends.local.supervisor.launcher import Phase
 from tests.e2e.hostile import COUNTS, TREES
 from tests.e2e.replicas import Replicas, is_running, living, numbers, until
 

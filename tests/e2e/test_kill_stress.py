@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.local.cgroups import find_control
+from sterna.backends.local.cgroups.select import find_control
 from tests.e2e.kill_stress import Stress
 from tests.e2e.replicas import Replicas
 

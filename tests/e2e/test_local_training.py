@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from sterna.apps.daemon import Daemon, Options
 from sterna.backends.local.cluster import LocalCluster
-from sterna.backends.local.endings import Patience
-from sterna.backends.local.process_table import process
-from sterna.daemon import Daemon, Options
+from sterna.backends.local.jobs.exits import Patience
+from sterna.backends.local.kernel.proc_table import process
 from sterna.errors import UserError
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec, Resizing
 from tests.e2e.replicas import Replicas, until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.browser import Browser
-from tests.fakes.serving import Served, served
+from tests.fakes.http_server import Served, served
 
 _STATES = "[...document.querySelectorAll('.job')].map((job) => job.querySelector('.state').textContent).join()"
 _FILL = "document.querySelector('.job .fill').style.width"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.local.process_claim import claim
-from sterna.backends.local.replica import Launcher, Phase
+from sterna.backends.local.supervisor.launcher import Launcher, Phase
+from sterna.backends.local.supervisor.lock_file import claim
 from sterna.errors import Retry, UserError
 from tests.e2e.replicas import Replicas, an_intent, is_running, numbers, until
 

@@ -20,7 +20,7 @@ from tests.examples.frameworks import ROOT
 with warnings.catch_warnings():
     # typer reads names that newer versions of click are about to drop.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from sterna.cli.client import Client, client
+    from sterna.cli.connect.client import Client, client
 
 PATIENCE_SECONDS = 400.0
 """Frameworks take seconds to import, and on a busy machine minutes."""

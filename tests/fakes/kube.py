@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sterna.backends.kubernetes.apiserver import (
+from sterna.backends.kubernetes.api.resources import (
     CONFIG_MAPS,
     EVENTS,
     LEASES,

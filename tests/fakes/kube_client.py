@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sterna.backends.kubernetes.apiserver import (
+from sterna.backends.kubernetes.api.envelopes import refusal_of
+from sterna.backends.kubernetes.api.resources import (
     NO_WRITE,
     NOT_LEADER,
     SUPERSEDED,
@@ -22,9 +23,15 @@ from sterna.backends.kubernetes.apiserver import (
     Verb,
     Write,
 )
-from sterna.backends.kubernetes.reflector import Reflector
-from sterna.backends.kubernetes.sending import PATIENCE_SECONDS, Fate, Outbox, Ticket, fate_of, pause_seconds
-from sterna.backends.kubernetes.wire import refusal_of
+from sterna.backends.kubernetes.transport.reflector import Reflector
+from sterna.backends.kubernetes.transport.write_queue import (
+    PATIENCE_SECONDS,
+    Fate,
+    Outbox,
+    Ticket,
+    fate_of,
+    pause_seconds,
+)
 from sterna.errors import Retry
 from tests.fakes.kube_requests import Response
 from tests.fakes.kube_store import Event, Refused, Selection, bookmark, encoded, error_line, line_of, status_of

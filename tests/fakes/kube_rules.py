@@ -9,7 +9,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from sterna.backends.kubernetes.apiserver import EVENTS, LEASES, NODES, PODS, SERVICES, Resource
+from sterna.backends.kubernetes.api.resources import EVENTS, LEASES, NODES, PODS, SERVICES, Resource
 from tests.fakes.kube_store import Object, Refused, copy_of, named
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", is_namespaced=False)

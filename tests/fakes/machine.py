@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sterna.backends.local.backend import LocalBackend
-from sterna.backends.local.book import Book
 from sterna.backends.local.cluster import LocalCluster
-from sterna.backends.local.endings import Patience
-from sterna.backends.local.environment import Surroundings
-from sterna.backends.local.launching import Means
-from sterna.backends.local.nodes import LocalNode, Slices
-from sterna.backends.local.process_intent import Intent
-from sterna.backends.local.records import Places
-from sterna.backends.local.replica import ExitRecord, Phase, ReplicaState
-from sterna.backends.local.store import Store
-from sterna.control.verbs import PolicyView
+from sterna.backends.local.jobs.environment import Surroundings
+from sterna.backends.local.jobs.exits import Patience
+from sterna.backends.local.jobs.launching import Means
+from sterna.backends.local.store.database import Store
+from sterna.backends.local.store.job_store import Book
+from sterna.backends.local.store.node_slices import LocalNode, Slices
+from sterna.backends.local.store.records import Places
+from sterna.backends.local.supervisor.launch_spec import Intent
+from sterna.backends.local.supervisor.launcher import ExitRecord, Phase, ReplicaState
+from sterna.control.cluster_service import PolicyView
 from sterna.errors import Retry
 from sterna.model.job import JobSpec
 from sterna.wiring import make_rules

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import workload_of
-from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
 from sterna.engine.registry import RuleKind
 from sterna.wiring import make_rules, rules_of, simulated_nodes

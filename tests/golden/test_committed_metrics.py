@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.workload import workload_of
-from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
 from sterna.wiring import make_rules, simulated_nodes
 from sterna.workloads.formats import load_trace

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sterna.experiments.reproduction.eta_coverage import coverage_of
-from sterna.experiments.reproduction.eta_curves import SEEN, finish_forecasts, value_forecasts
+from sterna.experiments.reproduction.eta.coverage import coverage_of
+from sterna.experiments.reproduction.eta.curves import SEEN, finish_forecasts, value_forecasts
 from sterna.model.eta import SHARED_CORE, learned
 from sterna.model.growth import Growth, GrowthRule, GrowthTable, History, Report, Strict
 from sterna.workloads.published.curves import MODELS, Clock, recording

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sterna.experiments.reproduction.specon import reproduce
-from sterna.experiments.reproduction.specon_bounds import pooled
-from sterna.experiments.reproduction.specon_cases import ABLATIONS, BOTH, CASES, Change, change_of, run_case
-from sterna.experiments.reproduction.specon_world import run, seeded
+from sterna.experiments.reproduction.specon.bounds import pooled
+from sterna.experiments.reproduction.specon.cases import ABLATIONS, BOTH, CASES, Change, change_of, run_case
+from sterna.experiments.reproduction.specon.simulation import run, seeded
+from sterna.experiments.reproduction.specon.study import reproduce
 from sterna.model.growth import Direction, History, Report
 from sterna.workloads.published import specon
 

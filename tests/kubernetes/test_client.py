@@ -8,10 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import PODS, UNREACHABLE, Answer, Change, Delta, Followed, Inbox, Verb, Write
-from sterna.backends.kubernetes.client import Client
-from sterna.backends.kubernetes.kubeconfig import Access, access_of
-from sterna.backends.kubernetes.objects import Pod
+from sterna.backends.kubernetes.api.objects import Pod
+from sterna.backends.kubernetes.api.resources import (
+    PODS,
+    UNREACHABLE,
+    Answer,
+    Change,
+    Delta,
+    Followed,
+    Inbox,
+    Verb,
+    Write,
+)
+from sterna.backends.kubernetes.transport.client import Client
+from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
 from sterna.errors import Retry
 from tests.kubernetes.api import PATIENCE_SECONDS, Api, Object
 from tests.kubernetes.control_plane import ControlPlane

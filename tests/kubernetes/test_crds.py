@@ -13,14 +13,14 @@ import msgspec
 import pytest
 import yaml
 
-from sterna.backends.kubernetes.apiserver import TF_JOBS, TRAINING_JOBS
-from sterna.backends.kubernetes.jobs import Seat
+from sterna.backends.kubernetes.api.job import Seat
+from sterna.backends.kubernetes.api.objects import JobObject
+from sterna.backends.kubernetes.api.resources import TF_JOBS, TRAINING_JOBS
 from sterna.backends.kubernetes.kinds import pod_of, read, service_of
-from sterna.backends.kubernetes.objects import JobObject
 from sterna.manifests.documents import read_documents
 from tests.kubernetes.api import Api, Object, Refused, until
 from tests.kubernetes.control_plane import ControlPlane
-from tests.unit.backends_kubernetes.kind_builders import group, template, tf_job, training_job
+from tests.unit.backends.kubernetes.kind_builders import group, template, tf_job, training_job
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = ROOT / "deploy" / "crds"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sterna.backends.kubernetes.permissions import FENCE, USES, Scope, Who
+from sterna.backends.kubernetes.api.rbac import FENCE, USES, Scope, Who
 from tests.deploy import chart
 from tests.deploy.chart import NAMESPACE
 from tests.deploy.permissions import Asked, granted

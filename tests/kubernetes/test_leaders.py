@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import SERVICES, Answer, Followed, Inbox, Verb, Write
-from sterna.backends.kubernetes.client import Client
-from sterna.backends.kubernetes.kubeconfig import access_of
+from sterna.backends.kubernetes.api.objects import Plain
+from sterna.backends.kubernetes.api.rbac import FENCE
+from sterna.backends.kubernetes.api.resources import SERVICES, Answer, Followed, Inbox, Verb, Write
 from sterna.backends.kubernetes.leader import Leadership
-from sterna.backends.kubernetes.objects import Plain
-from sterna.backends.kubernetes.permissions import FENCE
+from sterna.backends.kubernetes.transport.client import Client
+from sterna.backends.kubernetes.transport.kubeconfig import access_of
 from tests.kubernetes.api import PATIENCE_SECONDS, until
 from tests.kubernetes.control_plane import ControlPlane
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.kubernetes.client import Client
-from sterna.backends.kubernetes.kubeconfig import access_of
-from sterna.backends.kubernetes.migration_service import MigrationService, Sources
+from sterna.backends.kubernetes.monitor.host_paths import AGENT_VOLUME, Roots
+from sterna.backends.kubernetes.monitor.main import RunningMonitor, Surroundings, connected
 from sterna.backends.kubernetes.monitor.monitor import Options
-from sterna.backends.kubernetes.monitor.places import AGENT_VOLUME, Roots
-from sterna.backends.kubernetes.monitor.running import RunningMonitor, Surroundings, connected
-from sterna.backends.kubernetes.tokens import NOBODY, Tokens
+from sterna.backends.kubernetes.server.routes import MigrationService, Sources
+from sterna.backends.kubernetes.server.token_review import NOBODY, Tokens
+from sterna.backends.kubernetes.transport.client import Client
+from sterna.backends.kubernetes.transport.kubeconfig import access_of
 from tests.kubernetes.api import PATIENCE_SECONDS, Api
 from tests.kubernetes.control_plane import ControlPlane
 

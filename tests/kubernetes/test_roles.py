@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.kubernetes.kubeconfig import access_of
+from sterna.backends.kubernetes.api.rbac import FENCE, USES, Who
+from sterna.backends.kubernetes.monitor.host_paths import AGENT_VOLUME, Roots
+from sterna.backends.kubernetes.monitor.main import Surroundings, connected
 from sterna.backends.kubernetes.monitor.monitor import Options
-from sterna.backends.kubernetes.monitor.places import AGENT_VOLUME, Roots
-from sterna.backends.kubernetes.monitor.running import Surroundings, connected
-from sterna.backends.kubernetes.permissions import FENCE, USES, Who
+from sterna.backends.kubernetes.transport.kubeconfig import access_of
 from tests.deploy import chart
 from tests.deploy.chart import NAMESPACE
 from tests.deploy.permissions import granted, of_audit

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sterna.backends.kubernetes.homes import current_of, read_home, written_home
-from sterna.backends.kubernetes.jobs import KubeJob, PodState, Seat, Submitted
-from sterna.backends.kubernetes.lifecycle import Fate, judge
-from sterna.backends.kubernetes.phases import is_running
-from sterna.backends.kubernetes.replicas import Need, Steps, changes_in_place, need_of, seats, steps
+from sterna.backends.kubernetes.api.assignment import current_of, read_home, written_home
+from sterna.backends.kubernetes.api.job import KubeJob, PodState, Seat, Submitted
+from sterna.backends.kubernetes.lifecycle.phase import is_running
+from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, changes_in_place, need_of, seats, steps
+from sterna.backends.kubernetes.lifecycle.verdict import Fate, judge
 from sterna.model.cluster import NOWHERE, Home
 from sterna.model.job import Resizing
-from tests.unit.backends_kubernetes.replica_builders import NODES, kube_job, pod, submitted, tf_job
+from tests.unit.backends.kubernetes.replica_builders import NODES, kube_job, pod, submitted, tf_job
 
 CAPACITY = 4000
 """Thousandths of devices on each node."""

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
-from sterna.engine.partition import TYPE_LABELS
+from sterna.engine.gpu_partitions import TYPE_LABELS
 from sterna.engine.registry import RuleKind
 from sterna.model.cluster import MILLI, Shape, Shapes
 from sterna.model.plan import Action, Decision
 from sterna.model.reason import Code
-from sterna.model.serving import ServingPod
+from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import Column, Jobs, Snapshot, WrittenJobs
 from sterna.wiring import make_rules, rules_of
 from tests.builders import AJob, ANode, World, a_snapshot, after

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from sterna.backends.kubernetes.apiserver import MPI_JOBS, NODES, PODS, Resource
+from sterna.backends.kubernetes.api.resources import MPI_JOBS, NODES, PODS, Resource
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_rules import stamp

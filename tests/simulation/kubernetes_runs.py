@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sterna.backends.kubernetes.apiserver import NODES, PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.backends.kubernetes.api.job import ATTEMPT_LABEL
+from sterna.backends.kubernetes.api.resources import NODES, PODS, TF_JOBS, TRAINING_JOBS, Resource
 from sterna.backends.kubernetes.backend import Circumstances, KubernetesBackend
-from sterna.backends.kubernetes.jobs import ATTEMPT_LABEL
 from sterna.control.controller import Controller
 from sterna.engine.decide import Rules
 from sterna.model.plan import Decision

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.workload import Workload
-from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
 from sterna.model.cluster import Ints, Nodes, Shapes
 from sterna.model.plan import Decision

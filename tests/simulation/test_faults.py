@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault, random_faults
-from sterna.backends.simulated.world import SimulatedBackend
 from sterna.engine.decide import decide
 from sterna.model.cluster import NOWHERE
 from sterna.model.plan import Outcome

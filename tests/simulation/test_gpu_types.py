@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sterna.backends.kubernetes.apiserver import NODES, TRAINING_JOBS
+from sterna.backends.kubernetes.api.resources import NODES, TRAINING_JOBS
 from sterna.control.controller import Controller
 from sterna.wiring import make_rules, rules_by_type
 from tests.simulation.kubernetes_runs import Cluster, Reasons

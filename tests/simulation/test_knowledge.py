@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, knowledge_of, world_of
-from sterna.backends.simulated.learning import LearningBackend
+from sterna.backends.simulated.learned_knowledge import LearningBackend
 from sterna.backends.simulated.workload import Workload
-from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
 from sterna.errors import UserError
 from sterna.model.plan import Decision

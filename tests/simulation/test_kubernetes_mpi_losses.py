@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import MPI_JOBS, PODS, Resource
-from sterna.backends.kubernetes.jobs import MIGRATE_TO
-from sterna.backends.kubernetes.requested_moves import RequestedMoves
+from sterna.backends.kubernetes.api.job import MIGRATE_TO
+from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, Resource
+from sterna.backends.kubernetes.moves.manual import RequestedMoves
 from sterna.model.cluster import Home
 from sterna.model.plan import Action, Kind
 from sterna.model.snapshot import JobKey

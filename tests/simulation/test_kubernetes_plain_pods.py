@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import CONFIG_MAPS, EVENTS, PODS
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, PODS
 from sterna.backends.kubernetes.backend import Circumstances
-from sterna.backends.kubernetes.telemetry import Happened
+from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.model.cluster import Home
 from sterna.model.plan import Action, Kind, Outcome
 from sterna.model.snapshot import JobKey

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.apiserver import (
+from sterna.backends.kubernetes.api.resources import (
     CONFIG_MAPS,
     EVENTS,
     MPI_JOBS,
@@ -20,11 +20,11 @@ from sterna.backends.kubernetes.apiserver import (
     Verb,
     Write,
 )
-from sterna.backends.kubernetes.chronicle import Chronicle
-from sterna.backends.kubernetes.entry import Entry, Stage
-from sterna.backends.kubernetes.events import Reporter
-from sterna.backends.kubernetes.tags import DeletedService, Told
-from sterna.backends.kubernetes.telemetry import Happened
+from sterna.backends.kubernetes.api.write_purpose import DeletedService, Told
+from sterna.backends.kubernetes.cache.job_entry import Entry, Stage
+from sterna.backends.kubernetes.server.metrics import Happened
+from sterna.backends.kubernetes.status.event_recorder import Chronicle
+from sterna.backends.kubernetes.status.events import Reporter
 from sterna.model.cluster import Home
 from sterna.model.plan import Action, Kind
 from sterna.model.snapshot import JobKey

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sterna.engine.compiled import PLAIN, Loops, installed, machine_code, use
-from sterna.engine.room import Room
+from sterna.engine.kernels.native import PLAIN, Loops, installed, machine_code, use
+from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import Shape
 from sterna.wiring import simulated_nodes
 from tests.builders import AJob, a_job, a_node, a_snapshot, decided

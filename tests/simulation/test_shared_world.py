@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.shared import SharedBackend, shared_nodes
-from sterna.backends.simulated.shared_workload import GrowthCurves, SharedWorkload
+from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
+from sterna.backends.simulated.shared.workload import GrowthCurves, SharedWorkload
 from sterna.control.controller import Controller
-from sterna.engine.forecast import max_min
+from sterna.engine.cpu_sharing.forecast import max_min
 from sterna.model.cluster import Home
 from sterna.model.growth import Growth
 from sterna.model.plan import Action, Kind, Outcome

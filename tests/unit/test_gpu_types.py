@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from sterna.apps.operator import rules_of
 from sterna.control.journal import JournalWriter, read_opening
 from sterna.engine.decide import decide
 from sterna.errors import UserError
-from sterna.operator import rules_of
+from sterna.explain.narrative import explain
 from sterna.service import plan, replay
 from sterna.settings import OperatorSettings
-from sterna.story.telling import explain
 from sterna.wiring import make_rules, rules_by_type, unknown_types
 from tests.builders import a_job, a_node, a_snapshot
 

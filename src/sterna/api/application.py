@@ -15,11 +15,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from sterna import __version__, dashboard
-from sterna.api import cluster, jobs, metrics, reports, voda, watching
-from sterna.api.answers import schemas
-from sterna.api.intake import Created, Intake
-from sterna.api.problems import Problem, answer_to, problem_response
-from sterna.control.verbs import EventView, JobView, NodeView, PolicyView, Verbs
+from sterna.api import cluster, jobs, metrics, reports, voda, watch
+from sterna.api.problem_json import Problem, answer_to, problem_response
+from sterna.api.responses import schemas
+from sterna.api.submit_batching import Created, Intake
+from sterna.control.cluster_service import EventView, JobView, NodeView, PolicyView, Verbs
 from sterna.errors import SternaError
 from sterna.manifests.training_job import TrainingJob
 
@@ -45,7 +45,7 @@ class Application:
     """
 
     def __init__(self, verbs: Verbs) -> None:
-        self.watching = watching.Watching(verbs)
+        self.watching = watch.Watching(verbs)
         self._intake = Intake(verbs)
         self._others = _endpoints(verbs, self.watching)
 
@@ -61,12 +61,12 @@ class Application:
             await self._others(scope, receive, send)
 
 
-def _endpoints(verbs: Verbs, watched: watching.Watching) -> FastAPI:
+def _endpoints(verbs: Verbs, watched: watch.Watching) -> FastAPI:
     app = FastAPI(title="Sterna", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.verbs = verbs
     app.state.metrics = metrics.registry_of(verbs)
     app.state.watching = watched
-    for part in (jobs, cluster, watching, metrics, voda, reports):
+    for part in (jobs, cluster, watch, metrics, voda, reports):
         app.include_router(part.router)
     app.add_api_route("/", front, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_api_route(_OPENAPI, openapi, include_in_schema=False)

@@ -11,7 +11,8 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from sterna.api.answers import (
+from sterna.api.problem_json import Problem
+from sterna.api.responses import (
     Answer,
     Asker,
     Cluster,
@@ -24,9 +25,8 @@ from sterna.api.answers import (
     readable,
     taken_as,
 )
-from sterna.api.intake import Created, Intake, Submission
-from sterna.api.problems import Problem
-from sterna.control.verbs import JobView
+from sterna.api.submit_batching import Created, Intake, Submission
+from sterna.control.cluster_service import JobView
 from sterna.manifests.fields import NAME
 
 PATH = "/api/v1/jobs"

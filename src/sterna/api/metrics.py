@@ -16,9 +16,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from sterna.api.answers import asked
+from sterna.api.responses import asked
+from sterna.control.cluster_service import Verbs
 from sterna.control.metrics import of_jobs, of_nodes, of_version
-from sterna.control.verbs import Verbs
 
 router = APIRouter(tags=["cluster"])
 

@@ -15,10 +15,10 @@ from fastapi import APIRouter, Request
 from starlette.background import BackgroundTask
 from starlette.responses import PlainTextResponse, Response
 
-from sterna.api.answers import Answer, Asker, Cluster, asked, changeable, json_of
-from sterna.api.gate import Caller
-from sterna.api.problems import Problem
-from sterna.control.verbs import JobView, NodeView, Verbs
+from sterna.api.auth import Caller
+from sterna.api.problem_json import Problem
+from sterna.api.responses import Answer, Asker, Cluster, asked, changeable, json_of
+from sterna.control.cluster_service import JobView, NodeView, Verbs
 from sterna.errors import UserError
 
 router = APIRouter(tags=["other systems"])

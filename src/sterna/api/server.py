@@ -21,12 +21,12 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sterna.api.answers import asked
 from sterna.api.application import Application
-from sterna.api.gate import Gate, Rules
+from sterna.api.auth import Gate, Rules
 from sterna.api.peers import is_loopback, own_uid, peer_of
-from sterna.api.watching import Watching
-from sterna.control.verbs import Verbs
+from sterna.api.responses import asked
+from sterna.api.watch import Watching
+from sterna.control.cluster_service import Verbs
 from sterna.errors import Bug, UserError
 
 DEFAULT_PORT = 8470

@@ -15,12 +15,12 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 
-from sterna.api.answers import Answer, Asker, Cluster, asked, body_of, changeable, found, json_of, owner_only
+from sterna.api.auth import Caller
 from sterna.api.durations import as_in_go
-from sterna.api.gate import Caller
-from sterna.api.intake import created
-from sterna.api.problems import Problem
-from sterna.control.verbs import JobView, Verbs
+from sterna.api.problem_json import Problem
+from sterna.api.responses import Answer, Asker, Cluster, asked, body_of, changeable, found, json_of, owner_only
+from sterna.api.submit_batching import created
+from sterna.control.cluster_service import JobView, Verbs
 from sterna.errors import UserError
 from sterna.manifests.documents import Document, read_documents
 from sterna.manifests.kubeflow import MPIJob

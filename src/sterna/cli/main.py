@@ -21,43 +21,43 @@ from typing import Any
 import click
 import typer
 
-from sterna.cli.usage import refuse_odd_numbers, usage_sentence
-from sterna.cli.where import add_options
+from sterna.cli.connect.target import add_options
+from sterna.cli.parsing.usage_errors import refuse_odd_numbers, usage_sentence
 from sterna.errors import Bug, Retry, UserError
 
 _COMMANDS = {
-    "demo": "demo",
-    "up": "up",
-    "down": "down",
-    "submit": "submit",
-    "create": "create",
-    "get": "get",
-    "describe": "describe",
-    "logs": "logs",
-    "top": "top",
-    "wait": "wait",
-    "explain": "explain",
-    "history": "history",
-    "scale": "scale",
-    "migrate": "migrate",
-    "delete": "delete",
-    "cordon": "nodes:cordon",
-    "drain": "nodes:drain",
-    "uncordon": "nodes:uncordon",
-    "simulate": "simulate",
-    "compare": "compare",
-    "plan": "plan",
-    "policies": "policies",
-    "replay": "replay",
-    "whatif": "whatif",
-    "reproduce": "reproduce",
-    "try-pattern": "try_pattern",
-    "operator": "operator",
-    "monitor": "monitor",
-    "version": "version",
+    "demo": "run.demo",
+    "up": "run.up",
+    "down": "run.down",
+    "submit": "cluster.submit",
+    "create": "cluster.create",
+    "get": "cluster.get",
+    "describe": "cluster.describe",
+    "logs": "cluster.logs",
+    "top": "cluster.top",
+    "wait": "cluster.wait",
+    "explain": "cluster.explain",
+    "history": "cluster.history",
+    "scale": "cluster.scale",
+    "migrate": "cluster.migrate",
+    "delete": "cluster.delete",
+    "cordon": "cluster.nodes:cordon",
+    "drain": "cluster.nodes:drain",
+    "uncordon": "cluster.nodes:uncordon",
+    "simulate": "simulation.simulate",
+    "compare": "simulation.compare",
+    "plan": "simulation.plan",
+    "policies": "simulation.policies",
+    "replay": "simulation.replay",
+    "whatif": "simulation.whatif",
+    "reproduce": "simulation.reproduce",
+    "try-pattern": "run.try_pattern",
+    "operator": "run.operator",
+    "monitor": "run.monitor",
+    "version": "run.version",
 }
 """The module of each command and, if it is not called `command`, its function."""
-GROUPS = {"policy": "policy", "trace": "trace"}
+GROUPS = {"policy": "cluster.policy", "trace": "simulation.trace"}
 """Modules whose `app` has commands of its own."""
 EVERYTHING = (*_COMMANDS, *GROUPS)
 
@@ -80,18 +80,18 @@ def assembled(arguments: Sequence[str], offered: Collection[str] = EVERYTHING) -
     for name, place in _COMMANDS.items():
         if name in wanted:
             module, _, function = place.partition(":")
-            found = import_module(f"sterna.cli.{module}")
+            found = import_module(f"sterna.cli.commands.{module}")
             settings = getattr(found, "SETTINGS", None)
             app.command(name, context_settings=settings)(getattr(found, function or "command"))
     for name, module in GROUPS.items():
         if name in wanted:
-            app.add_typer(import_module(f"sterna.cli.{module}").app, name=name)
+            app.add_typer(import_module(f"sterna.cli.commands.{module}").app, name=name)
     return app
 
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        from sterna.cli import version
+        from sterna.cli.commands.run import version
 
         version.command(as_json=False)
         raise typer.Exit
@@ -130,7 +130,7 @@ def run_as(program: str, offered: Collection[str], arguments: list[str]) -> int:
     add_options(command)
     refuse_odd_numbers(command)
     if {"-h", "--help"} & set(arguments):
-        from sterna.cli.arguments import explain_arguments
+        from sterna.cli.parsing.arguments import explain_arguments
 
         explain_arguments(command)
     command.context_settings["obj"] = tuple(arguments)

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
+from sterna.cli.connect.target import PLUGIN
 from sterna.cli.main import GROUPS, main, run_as
-from sterna.cli.where import PLUGIN
 
 COMMANDS = (
     *("submit", "create", "get", "describe", "logs", "top", "wait", "explain", "history", "scale", "migrate", "delete"),

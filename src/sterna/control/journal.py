@@ -20,13 +20,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from sterna.control.extras import Told, laid_over, told_of
-from sterna.control.shadow import Forecast, ShadowRound
-from sterna.control.soundness import FLOATS, INTS, SUMS, check_line, check_room, check_world
+from sterna.control.journal_validation import FLOATS, INTS, SUMS, check_line, check_room, check_world
+from sterna.control.optional_columns import Told, laid_over, told_of
+from sterna.control.shadow_rules import Forecast, ShadowRound
 from sterna.errors import UserError
 from sterna.model.cluster import Home, Nodes, Shape, Shapes
 from sterna.model.plan import NOBODY, Action, Decision, Kind, Mark
-from sterna.model.serving import ServingPod
+from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs
 from sterna.model.speedup import Curves
 from sterna.settings import only_counts

@@ -8,8 +8,8 @@ from itertools import chain
 
 import numpy as np
 
-from sterna.engine.compiled import machine_code
-from sterna.engine.room import Room
+from sterna.engine.kernels.native import machine_code
+from sterna.engine.placement.free_capacity import Room
 from sterna.errors import Bug
 from sterna.model.cluster import ANYWHERE, NOWHERE, Home, Ints, Resource, Shape
 from sterna.model.plan import Action, Kind, Plan, kind_of

@@ -1,9 +1,9 @@
 """The decision: a function from what is known to what is to be done.
 
 The policy counts, the placement finds nodes. What cannot be placed comes back to the policy, so nobody is stopped for a
-job that then does not start (`engine/settling.py`). A migration and a share, where there are any, are asked last, about
-the instant as it will be (`engine/outlook.py`). Where types of GPU have rules of their own, each is decided on by
-itself (`engine/partition.py`).
+job that then does not start (`engine/negotiation.py`). A migration and a share, where there are any, are asked last,
+about the instant as it will be (`engine/projection.py`). Where types of GPU have rules of their own, each is decided
+on by itself (`engine/gpu_partitions.py`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sterna.engine.admission import admitted
-from sterna.engine.outlook import Answer, composed, planned, with_moves, with_shares
-from sterna.engine.partition import merged, parts_of
+from sterna.engine.gpu_partitions import merged, parts_of
+from sterna.engine.negotiation import settled
+from sterna.engine.projection import Answer, composed, planned, with_moves, with_shares
 from sterna.engine.reasons import reasons_for
 from sterna.engine.registry import Claim, Claimed, Migration, Placed, Placement, Policy, Share, Target
-from sterna.engine.settling import settled
 from sterna.model.cluster import Home
 from sterna.model.plan import Action, Decision, Kind, Mark, Plan
 from sterna.model.reason import Reason

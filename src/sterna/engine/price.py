@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sterna.model.cached_attribute import once
 from sterna.model.cluster import MILLI, Resource
-from sterna.model.lazy import once
 from sterna.model.snapshot import NEVER, Snapshot
 
 

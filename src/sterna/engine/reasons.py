@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from sterna.engine.admission import most_by_shape
-from sterna.engine.outlook import planned
-from sterna.engine.placing import seat_ps
-from sterna.engine.room import Room
+from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.place import seat_ps
+from sterna.engine.projection import planned
 from sterna.model.cluster import ANYWHERE, MILLI, Bools, Home, Ints, Nodes, Resource, Shape
 from sterna.model.plan import NOBODY, Action, Kind
 from sterna.model.reason import Bar, Code, Obstacle, Reason

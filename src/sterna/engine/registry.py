@@ -19,7 +19,7 @@ from sterna.model.cluster import Bools, Home, Ints
 from sterna.model.plan import NOBODY, Action
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 from sterna.model.speedup import Floats
-from sterna.numerals import real, whole
+from sterna.parse_number import real, whole
 
 
 class Target(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 from sterna.backends.simulated.costs import Fault, random_faults
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI, Nodes, Resource
-from sterna.numerals import real
+from sterna.parse_number import real
 from sterna.workloads.domain import LARGEST
 from sterna.workloads.trace import Trace
 

@@ -16,11 +16,11 @@ from functools import cached_property
 
 import numpy as np
 
-from sterna.experiments.allocation import Span
-from sterna.experiments.timeline import Timeline
+from sterna.experiments.report.allocation import Span
+from sterna.experiments.report.timeline import Timeline
 from sterna.model.cluster import Bools, Ints
+from sterna.model.formatting import counted
 from sterna.model.speedup import Floats
-from sterna.model.words import counted
 
 Summary = dict[str, object]
 

@@ -10,7 +10,7 @@ import numpy as np
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.knowledge import TRUE, Knowledge
 from sterna.model.cluster import MILLI, Nodes, Resource
-from sterna.model.words import counted
+from sterna.model.formatting import counted
 from sterna.settings import placement_for
 from sterna.workloads.profiles import model_key
 from sterna.workloads.trace import Trace

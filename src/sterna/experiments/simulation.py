@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.knowledge import world_of
 from sterna.backends.simulated.workload import Workload, workload_of
-from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller, Recorder
-from sterna.experiments.allocation import AllocationLog
+from sterna.experiments.report.allocation import AllocationLog
+from sterna.experiments.report.timeline import timeline_of
 from sterna.experiments.result import Counts, JobTimes, Result
 from sterna.experiments.scenario import Scenario
-from sterna.experiments.timeline import timeline_of
 from sterna.model.cluster import Ints, Nodes
 from sterna.model.snapshot import NEVER
 from sterna.wiring import make_rules

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.crowd import Crowd, crowd_of
+from sterna.engine.cpu_sharing.move_gain import Option, Weighing
+from sterna.engine.cpu_sharing.shared_nodes import Crowd, crowd_of
 from sterna.engine.price import Memory
 from sterna.engine.registry import Moves, knob, migration
-from sterna.engine.relocation import Option, Weighing
 from sterna.model.cluster import Resource
 from sterna.model.growth import Growth, GrowthRule, Strict
 from sterna.model.snapshot import Snapshot

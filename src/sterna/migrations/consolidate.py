@@ -7,9 +7,9 @@ from itertools import islice
 
 import numpy as np
 
+from sterna.engine.placement.free_capacity import Room
 from sterna.engine.price import Memory, cost, pays
 from sterna.engine.registry import Move, Moves, knob, migration
-from sterna.engine.room import Room
 from sterna.model.cluster import ANYWHERE, MILLI, Home, Ints, Resource
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import Floats

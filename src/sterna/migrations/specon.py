@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from sterna.engine.crowd import crowd_of
+from sterna.engine.cpu_sharing.move_gain import Option, Weighing
+from sterna.engine.cpu_sharing.shared_nodes import crowd_of
 from sterna.engine.price import Memory
 from sterna.engine.registry import Move, Moves, knob, migration
-from sterna.engine.relocation import Option, Weighing
 from sterna.model.cluster import ANYWHERE, Home
 from sterna.model.growth import Growth, GrowthRule, Strict
 from sterna.model.plan import NOBODY

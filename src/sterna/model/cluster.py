@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sterna.model.lazy import once
+from sterna.model.cached_attribute import once
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from sterna.model.lazy import once
+from sterna.model.cached_attribute import once
 
 
 class RestartPolicy(Enum):

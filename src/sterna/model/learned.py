@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sterna.model.lazy import once
+from sterna.model.cached_attribute import once
 from sterna.model.speedup import LINEAR, Curves, Floats
 
 _GRID = 0.005

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from sterna.model.cached_attribute import once
 from sterna.model.cluster import Home
-from sterna.model.lazy import once
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, JobKey
 

@@ -7,7 +7,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
-from sterna.model.words import plural
+from sterna.model.formatting import plural
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 

@@ -14,9 +14,9 @@ from typing import Any, Generic, NamedTuple, NewType, Protocol, TypeVar, overloa
 import numpy as np
 import numpy.typing as npt
 
+from sterna.model.cached_attribute import once
 from sterna.model.cluster import NOWHERE, Bools, Home, Ints, Nodes, Resource, Shapes, Tally
-from sterna.model.lazy import once
-from sterna.model.serving import ServingPod
+from sterna.model.serving_pod import ServingPod
 from sterna.model.speedup import Curves, Floats
 
 JobKey = NewType("JobKey", int)

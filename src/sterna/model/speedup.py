@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sterna.model.cached_attribute import once
 from sterna.model.cluster import Ints
-from sterna.model.lazy import once
 
 Floats = npt.NDArray[np.float64]
 

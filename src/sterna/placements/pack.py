@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placing import most_first, place
+from sterna.engine.placement.free_capacity import Room, Runs
+from sterna.engine.placement.place import most_first, place
 from sterna.engine.registry import Placed, placement
-from sterna.engine.room import Room, Runs
 from sterna.model.cluster import Home, Ints, Shape
 from sterna.model.snapshot import Snapshot
 

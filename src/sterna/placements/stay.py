@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sterna.engine.placing import place, place_plainly, tail_shed
+from sterna.engine.placement.free_capacity import Room, Runs
+from sterna.engine.placement.place import place, place_plainly, tail_shed
+from sterna.engine.placement.repack import repacked
 from sterna.engine.registry import Placed, knob, placement
-from sterna.engine.repack import repacked
-from sterna.engine.room import Room, Runs
 from sterna.model.cluster import Home, Ints, Shape
 from sterna.model.snapshot import Snapshot
 

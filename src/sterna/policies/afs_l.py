@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from sterna.engine.pairwise import Contest
+from sterna.engine.ordering.afs_contest import Contest
 from sterna.engine.registry import Target, policy
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot

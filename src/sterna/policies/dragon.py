@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sterna.engine.queues import CROSSED
+from sterna.engine.kernels.walk import by_priority
+from sterna.engine.ordering.tiresias_queues import CROSSED
 from sterna.engine.registry import Target, knob, policy
-from sterna.engine.walk import by_priority
 from sterna.model.cluster import Bools, Ints
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import Floats

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sterna.engine.kernels.walk import by_priority, deal, minimum_in_order
 from sterna.engine.registry import Target, policy
-from sterna.engine.walk import by_priority, deal, minimum_in_order
 from sterna.model.snapshot import Snapshot
 
 

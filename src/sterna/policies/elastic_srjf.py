@@ -7,9 +7,9 @@ from functools import partial
 
 import numpy as np
 
+from sterna.engine.kernels.walk import deal
+from sterna.engine.ordering.srjf_order import KEYS, by_length, in_turn, shortest_first
 from sterna.engine.registry import Target, knob, policy
-from sterna.engine.shortest import KEYS, by_length, in_turn, shortest_first
-from sterna.engine.walk import deal
 from sterna.model.snapshot import Snapshot
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sterna.engine.gains import steps_above
-from sterna.engine.queues import Queues, Served, check_turns, in_turn, next_change, queues_of
+from sterna.engine.ordering.marginal_gain import steps_above
+from sterna.engine.ordering.tiresias_queues import Queues, Served, check_turns, in_turn, next_change, queues_of
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.cluster import Bools, Ints
 from sterna.model.snapshot import Snapshot

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.engine.gains import spend_by_gain
+from sterna.engine.kernels.walk import by_priority, minimum_in_order
+from sterna.engine.ordering.marginal_gain import spend_by_gain
 from sterna.engine.registry import Target, policy
-from sterna.engine.walk import by_priority, minimum_in_order
 from sterna.model.snapshot import Snapshot
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sterna.engine.kernels.walk import by_priority, minimum_in_order, walk
 from sterna.engine.registry import Target, knob, policy
-from sterna.engine.walk import by_priority, minimum_in_order, walk
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
 

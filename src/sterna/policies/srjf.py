@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from sterna.engine.ordering.srjf_order import KEYS, by_length, shortest_served
 from sterna.engine.registry import Target, knob, policy
-from sterna.engine.shortest import KEYS, by_length, shortest_served
 from sterna.model.snapshot import Snapshot
 
 

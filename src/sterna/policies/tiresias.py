@@ -7,8 +7,17 @@ from functools import partial
 
 import numpy as np
 
-from sterna.engine.compiled import is_covered, machine_code
-from sterna.engine.queues import Queues, Served, check_turns, in_turn, next_change, queues_of, served, turns_taken
+from sterna.engine.kernels.native import is_covered, machine_code
+from sterna.engine.ordering.tiresias_queues import (
+    Queues,
+    Served,
+    check_turns,
+    in_turn,
+    next_change,
+    queues_of,
+    served,
+    turns_taken,
+)
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.snapshot import Snapshot
 

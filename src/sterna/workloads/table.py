@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.errors import UserError
-from sterna.numerals import is_plain, real
+from sterna.parse_number import is_plain, real
 from sterna.workloads.dates import BLANKS, read_dates
 from sterna.workloads.domain import Domain, Floats
 from sterna.workloads.trace import Trace

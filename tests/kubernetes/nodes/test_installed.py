@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sterna.backends.kubernetes.permissions import FENCE
+from sterna.backends.kubernetes.api.rbac import FENCE
 from tests.deploy import chart
 from tests.deploy.chart import NAMESPACE
 from tests.kubernetes.api import Api, Object, Refused

@@ -16,7 +16,7 @@ import pytest
 
 from sterna.agent import membership, process, reporting, stopping
 from sterna.agent.reporting import Reporter
-from sterna.reading import reports
+from sterna.progress import reports
 from tests.unit.agent.scripts import ROOT, environment, lines, script, until
 
 NONE: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.serving import Served, served
+from tests.fakes.http_server import Served, served
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from sterna import __version__
-from tests.fakes.serving import Served
+from tests.fakes.http_server import Served
 
 
 def test_nodes_are_listed_and_taken_out_of_use(api: Served) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sterna.manifests.loading import load
 from sterna.manifests.training_job import TrainingJobSpec
-from tests.fakes.serving import Served
+from tests.fakes.http_server import Served
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import Headers
 
-from sterna.api.gate import Caller, Request, Rules, admitted
+from sterna.api.auth import Caller, Request, Rules, admitted
 from sterna.api.peers import Peer, Way
-from sterna.api.problems import Problem
+from sterna.api.problem_json import Problem
 
 OWNER, OTHER = 4_000_001, 4_000_002  # numbers that no user of a machine has
 TOKEN = "a-token-that-is-long-enough"

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from sterna.api.gate import Caller
-from sterna.api.intake import Created, Intake, Order, Submission, taken
-from sterna.api.problems import Problem
-from sterna.control.verbs import JobView
+from sterna.api.auth import Caller
+from sterna.api.problem_json import Problem
+from sterna.api.submit_batching import Created, Intake, Order, Submission, taken
+from sterna.control.cluster_service import JobView
 from sterna.errors import Bug, UserError
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.serving import Reply, Served
+from tests.fakes.http_server import Reply, Served
 
 ME = Caller("me", True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.serving import MANIFEST, Served
+from tests.fakes.http_server import MANIFEST, Served
 
 JOB = {
     "apiVersion": "sterna.dev/v1alpha1",

@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from tests.fakes.serving import MANIFEST, Served
+from tests.fakes.http_server import MANIFEST, Served
 from tests.unit.manifests.texts import MPI_JOB
 
 SMALL = MPI_JOB.replace("nvidia.com/gpu: 1", "cpu: 1")

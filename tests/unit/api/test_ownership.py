@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from sterna.api.answers import changeable, owner_only, readable
-from sterna.api.gate import Caller
-from sterna.api.problems import Problem
+from sterna.api.auth import Caller
+from sterna.api.problem_json import Problem
+from sterna.api.responses import changeable, owner_only, readable
 from sterna.manifests.loading import load
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.serving import MANIFEST
+from tests.fakes.http_server import MANIFEST
 
 ME, OWNER = Caller("me", False), Caller("root", True)
 

@@ -16,7 +16,7 @@ from sterna.api.peers import Way, is_loopback, peer_of
 from sterna.api.server import bound, parse_listen, serve, token_in
 from sterna.errors import UserError
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.serving import MANIFEST, Served, served
+from tests.fakes.http_server import MANIFEST, Served, served
 
 
 class _Transport:
@@ -191,5 +191,5 @@ def test_another_host_s_page_is_refused_over_the_wire(api: Served) -> None:
 
 
 def test_a_body_that_is_too_long_is_refused(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.api.answers.MOST_BYTES", 1000)
+    monkeypatch.setattr("sterna.api.responses.MOST_BYTES", 1000)
     assert api.ask("POST", "/api/v1/jobs", "#" * 2000).status == 413

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.fakes.serving import Served
+from tests.fakes.http_server import Served
 
 Next = Callable[[], tuple[str, Any]]
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import sterna as package
-from tests.fakes.serving import MANIFEST, Served, served
+from tests.fakes.http_server import MANIFEST, Served, served
 from tests.unit.cli.conftest import Sterna
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import PODS, TF_JOBS, TRAINING_JOBS
+from sterna.backends.kubernetes.api.resources import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.cli.plugin import run as plugin
 from tests.fakes.kube_http import HttpKube
 from tests.fakes.kube_requests import Response

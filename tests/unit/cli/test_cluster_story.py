@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.apiserver import EVENTS, PODS, TRAINING_JOBS
-from sterna.backends.kubernetes.jobs import MIGRATE_TO, RULES
-from sterna.backends.kubernetes.requested_moves import RequestedMoves
+from sterna.backends.kubernetes.api.job import MIGRATE_TO, RULES
+from sterna.backends.kubernetes.api.resources import EVENTS, PODS, TRAINING_JOBS
+from sterna.backends.kubernetes.moves.manual import RequestedMoves
 from tests.fakes.kube_http import HttpKube
 from tests.simulation.kubernetes_runs import Incarnation
 from tests.unit.cli.cluster_builders import Lab, kubeconfig

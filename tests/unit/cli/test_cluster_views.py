@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.apiserver import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS, Resource
-from sterna.backends.kubernetes.asking import Asking
-from sterna.backends.kubernetes.cluster_logs import Logs
-from sterna.backends.kubernetes.cluster_scaling import bounds_asked, bounds_patch
-from sterna.backends.kubernetes.cluster_views import ClusterJob, job_view, seconds_in
+from sterna.backends.kubernetes.api.objects import JobObject, Pod
+from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS, Resource
 from sterna.backends.kubernetes.kinds import read
-from sterna.backends.kubernetes.objects import JobObject, Pod
-from sterna.backends.kubernetes.sightings import EventObject, Sightings
-from sterna.backends.kubernetes.status import duration_text
+from sterna.backends.kubernetes.query.listing import EventObject, Sightings
+from sterna.backends.kubernetes.query.logs import Logs
+from sterna.backends.kubernetes.query.reader import Asking
+from sterna.backends.kubernetes.query.scaling import bounds_asked, bounds_patch
+from sterna.backends.kubernetes.query.views import ClusterJob, job_view, seconds_in
+from sterna.backends.kubernetes.status.status import duration_text
 from sterna.errors import UserError
 from tests.unit.cli.cluster_builders import Lab, tf_job, training_job
 

@@ -90,7 +90,7 @@ def test_a_journal_that_was_cut_off_is_read_up_to_there(sterna: Sterna, journal:
 
 
 def test_a_terminal_sees_how_far_the_reading_is(sterna: Sterna, journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.story.rounds._ROUNDS_BETWEEN_REPORTS", 1)
+    monkeypatch.setattr("sterna.explain.rounds._ROUNDS_BETWEEN_REPORTS", 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert sterna("explain", journal, "a").code == 0
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sterna.apps.operator import context_of, terms_of
 from sterna.backends.kubernetes.kinds.context import KubeShare, ReadContext
 from sterna.backends.kubernetes.leader import Terms
 from sterna.cli.main import main
-from sterna.operator import context_of, terms_of
 from sterna.settings import LeaseSettings, OperatorSettings
 
 

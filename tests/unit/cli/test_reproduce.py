@@ -14,7 +14,7 @@ from tests.unit.cli.conftest import Sterna
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a study that takes no time. The command's help is made when it is first loaded, of what there is then."""
-    import_module("sterna.cli.reproduce")
+    import_module("sterna.cli.commands.simulation.reproduce")
     monkeypatch.setattr("sterna.experiments.reproduction.studies.STUDIES", {"tiny": "tests.unit.cli.tiny_study"})
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.shared import SharedBackend, shared_nodes
-from sterna.backends.simulated.shared_workload import FLAT, SharedWorkload
+from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
+from sterna.backends.simulated.shared.workload import FLAT, SharedWorkload
 from sterna.control.controller import Controller
 from sterna.control.journal import JournalWriter, read_opening, read_rounds
 from sterna.engine.decide import decide

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from sterna.backends.simulated.world import SimulatedBackend
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.control.controller import Controller
-from sterna.control.limited import RateLimited
+from sterna.control.rate_limit import RateLimited
 from sterna.errors import Bug
 from sterna.model.plan import Action, Decision, Outcome
 from sterna.model.snapshot import NEVER, Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client.core import Metric
 
 from sterna.api.metrics import ClusterMetrics
-from sterna.backends.kubernetes.telemetry import Telemetry
+from sterna.backends.kubernetes.server.metrics import Telemetry
 from sterna.control.metrics import of_jobs, of_nodes, of_version
 from sterna.model.job import JobSpec, ReplicaSpec
 from tests.fakes.cluster import FakeCluster

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 from sterna.control.journal import JournalWriter, read_round, read_rounds
-from sterna.control.shadow import Shadow, forecast
+from sterna.control.shadow_rules import Shadow, forecast
 from sterna.engine.decide import decide
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.plan import Kind
-from sterna.model.serving import ServingPod
+from sterna.model.serving_pod import ServingPod
 from sterna.service import replay
 from sterna.wiring import make_rules
 from tests.builders import a_job, a_snapshot, some_nodes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sterna.control.lessons import Lessons
-from sterna.control.training import Pace, Told, Training
+from sterna.control.learned_curves import Lessons
+from sterna.control.progress_tracker import Pace, Told, Training
 from sterna.model.growth import Growth
 from sterna.model.job import ProgressSpec
 

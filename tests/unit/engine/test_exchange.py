@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from sterna.engine.exchange import best_that_fit, refused, total
+from sterna.engine.kernels.incremental_walk import best_that_fit, refused, total
 
 
 def in_turn(order: list[int], sizes: list[int], free: int) -> tuple[list[int], int]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.engine.forecast import Turns, equal_ends, max_min
+from sterna.engine.cpu_sharing.forecast import Turns, equal_ends, max_min
 
 amounts = st.floats(0.5, 8.0)
 

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from sterna.engine.gains import spend_by_gain
+from sterna.engine.ordering.marginal_gain import spend_by_gain
 from sterna.model.snapshot import Snapshot
 from tests.builders import a_job, a_snapshot
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sterna.engine.guarded import Guarded
 from sterna.engine.registry import Target
+from sterna.engine.user_policy import Guarded
 from sterna.errors import UserError
 from sterna.model.snapshot import Snapshot
 from tests.builders import a_job, a_snapshot, some_nodes

@@ -10,11 +10,11 @@ import pytest
 
 from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
-from sterna.engine.partition import REST, Part, parts_of, type_asked, types_in
+from sterna.engine.gpu_partitions import REST, Part, parts_of, type_asked, types_in
 from sterna.engine.registry import Target
 from sterna.model.cluster import MILLI, NOWHERE, Home, Shape
 from sterna.model.plan import Decision
-from sterna.model.serving import ServingPod
+from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import JobKey, Snapshot
 from sterna.wiring import make_placement, make_rules
 from tests.builders import AJob, ANode, a_job, a_node, a_snapshot

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from sterna.engine.walk import minimum_in_order, walk, walk_by
+from sterna.engine.kernels.walk import minimum_in_order, walk, walk_by
 from sterna.model.snapshot import Snapshot
 from tests.builders import a_job, a_snapshot
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from sterna.errors import UserError
-from sterna.experiments import figures
 from sterna.experiments.comparison import Comparison, compare, policies_of
-from sterna.experiments.report import comparison_page, simulation_page
+from sterna.experiments.report import figures
+from sterna.experiments.report.page import comparison_page, simulation_page
 from sterna.experiments.scenario import Scenario
 from sterna.experiments.simulation import simulate
 from sterna.settings import BASELINE_POLICY

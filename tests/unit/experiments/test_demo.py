@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sterna.control.verbs import JobView
+from sterna.control.cluster_service import JobView
 from sterna.errors import UserError
-from sterna.experiments.demo import Cluster, Demo, Look, Phase, PhaseResult, Watcher, phases
-from sterna.experiments.demo_figures import core_use
-from sterna.experiments.demo_load import LoadMeter, Reading
-from sterna.experiments.demo_mix import MIX, Assignment, assignments, mean_of
-from sterna.experiments.demo_report import demo_page
-from sterna.experiments.demo_screen import LiveScreen, Screen, screen_for
-from sterna.experiments.demo_summary import cautions, document, headline, sentences
+from sterna.experiments.demo.figures import core_use
+from sterna.experiments.demo.load import LoadMeter, Reading
+from sterna.experiments.demo.mix import MIX, Assignment, assignments, mean_of
+from sterna.experiments.demo.report import demo_page
+from sterna.experiments.demo.run import Cluster, Demo, Look, Phase, PhaseResult, Watcher, phases
+from sterna.experiments.demo.screen import LiveScreen, Screen, screen_for
+from sterna.experiments.demo.summary import cautions, document, headline, sentences
 from tests.fakes.cluster import FakeCluster
 
 COSTS = dict.fromkeys(("softmax", "mlp", "coder", "conv", "rnn"), 0.001)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from sterna.backends.simulated.workload import workload_of
-from sterna.experiments.reproduction.dragon import PUBLISHED_ELAPSED, PUBLISHED_UTILIZATION, reproduce
-from sterna.experiments.reproduction.dragon_default import STANDSTILL, without_gangs
-from sterna.experiments.reproduction.dragon_runs import Scheduler, run
+from sterna.experiments.reproduction.dragon.default_scheduler import STANDSTILL, without_gangs
+from sterna.experiments.reproduction.dragon.runs import Scheduler, run
+from sterna.experiments.reproduction.dragon.study import PUBLISHED_ELAPSED, PUBLISHED_UTILIZATION, reproduce
 from sterna.workloads.published.dragon import MIXTURES, SPEEDUPS, Mixture, trace_of
 
 ALONE, IDLE, CROWDED, LARGE, RIGID = MIXTURES

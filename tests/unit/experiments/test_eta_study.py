@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from sterna.experiments.reproduction import eta
-from sterna.experiments.reproduction.eta_coverage import Forecast, coverage_of
-from sterna.experiments.reproduction.eta_replays import SEEN, replay
+from sterna.experiments.reproduction.eta.coverage import Forecast, coverage_of
+from sterna.experiments.reproduction.eta.replays import SEEN, replay
+from sterna.experiments.reproduction.eta.study import reproduce
 from sterna.model.eta import Band
 from sterna.workloads.published.curves import MODELS, Clock, recording
 
@@ -58,7 +58,7 @@ def test_a_replay_is_the_same_for_the_same_seed() -> None:
 
 @pytest.mark.slow
 def test_the_study_sets_coverage_beside_width_and_can_be_written_as_json() -> None:
-    study = eta.reproduce(1)
+    study = reproduce(1)
     held = [row for row in study.rows if row.holds is not None]
     assert all(row.target == 80 for row in held)
     recorded = [row for row in held if row.case.startswith("recordings")]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sterna.backends.simulated.serving import ServingLoad, ServingWorld
+from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.serving_pods import ServingLoad, ServingWorld
 from sterna.backends.simulated.workload import workload_of
-from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
 from sterna.experiments.reproduction import serving
 from sterna.model.cluster import MILLI, Shape

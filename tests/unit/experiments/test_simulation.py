@@ -7,13 +7,13 @@ import pytest
 
 from sterna.backends.simulated.costs import Fault
 from sterna.errors import UserError
-from sterna.experiments.allocation import Span
 from sterna.experiments.faults import drawn_faults, named_fault, settled
-from sterna.experiments.figures import largest_spans
-from sterna.experiments.jobs_table import COLUMNS, jobs_table
+from sterna.experiments.report.allocation import Span
+from sterna.experiments.report.figures import largest_spans
+from sterna.experiments.report.jobs_table import COLUMNS, jobs_table
+from sterna.experiments.report.timeline import MOST_POINTS, timeline_of
 from sterna.experiments.scenario import Scenario
 from sterna.experiments.simulation import simulate
-from sterna.experiments.timeline import MOST_POINTS, timeline_of
 from sterna.wiring import simulated_nodes
 from sterna.workloads.generate import poisson
 from sterna.workloads.trace import Trace, make_trace

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from sterna.experiments.reproduction.voda_algorithms import ALGORITHMS, Candidate
-from sterna.experiments.reproduction.voda_model import PAUSE_SECONDS, RATE_LIMIT_SECONDS, run_voda
-from sterna.experiments.reproduction.voda_packing import packed
-from sterna.experiments.reproduction.voda_work import PUBLISHED, calibrated
+from sterna.experiments.reproduction.voda.algorithms import ALGORITHMS, Candidate
+from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS, run_voda
+from sterna.experiments.reproduction.voda.packing import packed
+from sterna.experiments.reproduction.voda.work import PUBLISHED, calibrated
 from sterna.workloads.profiles import PROFILES
 from sterna.workloads.published import voda
 from sterna.workloads.published.voda import Submitted

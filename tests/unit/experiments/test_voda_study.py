@@ -10,8 +10,8 @@ from sterna.experiments.reproduction.interval import interval_of
 from sterna.experiments.reproduction.outcome import Reproduction, Row
 from sterna.experiments.reproduction.page import reproduction_page
 from sterna.experiments.reproduction.studies import STUDIES, names_of, study_of
-from sterna.experiments.reproduction.voda import reproduce
-from sterna.experiments.reproduction.voda_work import PUBLISHED
+from sterna.experiments.reproduction.voda.study import reproduce
+from sterna.experiments.reproduction.voda.work import PUBLISHED
 
 SEEDS = 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sterna.engine.queues import gittins_index
+from sterna.engine.ordering.tiresias_queues import gittins_index
 from sterna.errors import UserError
 from sterna.model.plan import Mark
 from sterna.model.snapshot import NEVER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from sterna.reading.events import masked
+from sterna.progress.events import masked
 
 
 def varint(value: int) -> bytes:

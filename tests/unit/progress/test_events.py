@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.reading.events import EventFile, EventFolder, masked
-from sterna.reading.protobuf import Scalars, scalars_of
-from sterna.reading.tail import MOST_BYTES
+from sterna.progress.events import EventFile, EventFolder, masked
+from sterna.progress.protobuf import Scalars, scalars_of
+from sterna.progress.tail import MOST_BYTES
 from tests.unit.progress.event_files import event, part, plain, record, tensor, varint
 
 NAME = "events.out.tfevents.1700000000.host"

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.errors import UserError
-from sterna.reading import lines as reading_lines
-from sterna.reading.lines import LineReader
-from sterna.reading.names import is_rising, main_metric
+from sterna.progress import lines as reading_lines
+from sterna.progress.lines import LineReader
+from sterna.progress.names import is_rising, main_metric
 
 Said = tuple[int | None, int | None, dict[str, float | None]]
 

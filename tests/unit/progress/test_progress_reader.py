@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sterna.model.job import ProgressSpec
-from sterna.reading.reports import ProgressReader, Report
+from sterna.progress.reports import ProgressReader, Report
 from tests.unit.progress.event_files import event, plain
 
 VODA = (

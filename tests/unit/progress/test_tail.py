@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.reading.tail import MOST_BYTES, Tail
+from sterna.progress.tail import MOST_BYTES, Tail
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -15,29 +15,39 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sterna.backends.kubernetes.answers import Answers
-from sterna.backends.kubernetes.apiserver import NODES, PODS, Answer, ApiServer, Change, Delta, Inbox, Resource, Write
-from sterna.backends.kubernetes.chronicle import Chronicle
-from sterna.backends.kubernetes.claiming import claims
-from sterna.backends.kubernetes.clocks import Timers
-from sterna.backends.kubernetes.columns import Instant, observed
-from sterna.backends.kubernetes.entry import Entry, cleared
-from sterna.backends.kubernetes.events import Reporter
-from sterna.backends.kubernetes.following import followed_in
-from sterna.backends.kubernetes.homes import current_of
-from sterna.backends.kubernetes.jobs import Carrier
+from sterna.backends.kubernetes.api.assignment import current_of
+from sterna.backends.kubernetes.api.job import Carrier
+from sterna.backends.kubernetes.api.resources import (
+    NODES,
+    PODS,
+    Answer,
+    ApiServer,
+    Change,
+    Delta,
+    Inbox,
+    Resource,
+    Write,
+)
+from sterna.backends.kubernetes.cache.cluster_state import World
+from sterna.backends.kubernetes.cache.job_entry import Entry, cleared
+from sterna.backends.kubernetes.cache.node_facts import in_plain_words
+from sterna.backends.kubernetes.cache.progress import Progress
+from sterna.backends.kubernetes.cache.reservations import claims
+from sterna.backends.kubernetes.cache.snapshot import Instant, observed
+from sterna.backends.kubernetes.cache.timers import Timers
+from sterna.backends.kubernetes.cache.watched_resources import followed_in
+from sterna.backends.kubernetes.controllers.mpi import MpiCarrier
+from sterna.backends.kubernetes.controllers.plain_pod import PodCarrier
+from sterna.backends.kubernetes.controllers.pods import Reconciler, deletion_of
+from sterna.backends.kubernetes.controllers.recovery import recover, seats_found
+from sterna.backends.kubernetes.controllers.share_pods import placements
+from sterna.backends.kubernetes.controllers.write_results import Answers
 from sterna.backends.kubernetes.kinds.context import Around, ReadContext
-from sterna.backends.kubernetes.mpi_carrier import MpiCarrier
-from sterna.backends.kubernetes.node_facts import in_plain_words
-from sterna.backends.kubernetes.pod_carrier import PodCarrier
-from sterna.backends.kubernetes.progress import Progress
-from sterna.backends.kubernetes.reconciling import Reconciler, deletion_of
-from sterna.backends.kubernetes.recovery import recover, seats_found
-from sterna.backends.kubernetes.replicas import seats
-from sterna.backends.kubernetes.telemetry import Happened
-from sterna.backends.kubernetes.telling import Teller
-from sterna.backends.kubernetes.urgent import placements
-from sterna.backends.kubernetes.world import World
+from sterna.backends.kubernetes.lifecycle.replicas import seats
+from sterna.backends.kubernetes.server.metrics import Happened
+from sterna.backends.kubernetes.status.event_recorder import Chronicle
+from sterna.backends.kubernetes.status.events import Reporter
+from sterna.backends.kubernetes.status.status_writer import Teller
 from sterna.model.plan import Action, Kind, Mark, Outcome
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, Snapshot

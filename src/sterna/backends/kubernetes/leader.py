@@ -1,4 +1,4 @@
-"""Who may write: one operator at a time, by a Lease that its holder renews. For `operator.py`; several may stand by.
+"""Leader election by a Lease: one replica of `apps/operator.py` writes, the others stand by.
 
 Time is measured on a steady clock of our own, never read off the Lease: whether a holder has died is seen by its Lease
 not changing for as long as it said it would be valid, so clocks that differ or jump do no harm. We lead from the moment
@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.apiserver import LEASES, Answer, ApiServer
-from sterna.backends.kubernetes.jobs import GROUP
+from sterna.backends.kubernetes.api.job import GROUP
+from sterna.backends.kubernetes.api.resources import LEASES, Answer, ApiServer
 from sterna.control.clock import steady_seconds
 from sterna.errors import Retry
 

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sterna.backends.local.attempts import Attempts
-from sterna.backends.local.book import Book, LocalJob
-from sterna.backends.local.columns import Instant, observed
-from sterna.backends.local.endings import Endings, Patience
-from sterna.backends.local.launching import Means
-from sterna.backends.local.pulse import Pulse
-from sterna.backends.local.records import ACTIVE, COMPLETED
-from sterna.backends.local.shadow import Shadow
-from sterna.backends.local.watching import Watching
+from sterna.backends.local.equal_share_baseline import Shadow
+from sterna.backends.local.jobs.exits import Endings, Patience
+from sterna.backends.local.jobs.launching import Means
+from sterna.backends.local.jobs.process_watcher import Watching
+from sterna.backends.local.jobs.reconciler import Attempts
+from sterna.backends.local.kernel.wakeups import Pulse
+from sterna.backends.local.snapshot import Instant, observed
+from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.store.records import ACTIVE, COMPLETED
 from sterna.errors import Retry
 from sterna.model.plan import Action, Kind, Mark, Outcome
 from sterna.model.snapshot import NEVER, Snapshot

@@ -13,21 +13,21 @@ from pathlib import Path
 
 import msgspec
 
-from sterna.backends.local.admission import Admission
 from sterna.backends.local.backend import LocalBackend
-from sterna.backends.local.book import LocalJob
-from sterna.backends.local.creating import Creating, Order
-from sterna.backends.local.records import ACTIVE, JobRecord, ReplicaRecord, encode
-from sterna.backends.local.relocating import evicted, moved_to
-from sterna.backends.local.store_journal import written
+from sterna.backends.local.jobs.validation import Admission
+from sterna.backends.local.manual_moves import evicted, moved_to
+from sterna.backends.local.store.job_store import LocalJob
+from sterna.backends.local.store.journal import written
+from sterna.backends.local.store.records import ACTIVE, JobRecord, ReplicaRecord, encode
+from sterna.backends.local.submit import Creating, Order
 from sterna.backends.local.views import job_view, node_views
-from sterna.control.training import Told
-from sterna.control.verbs import EventView, JobView, NodeView, PolicyView
+from sterna.control.cluster_service import EventView, JobView, NodeView, PolicyView
+from sterna.control.progress_tracker import Told
 from sterna.engine.decide import Rules
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import NOWHERE
 from sterna.model.job import JobSpec
-from sterna.numerals import real
+from sterna.parse_number import real
 from sterna.settings import placement_for
 
 Story = Callable[[Path, str], dict[str, object]]

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sterna.backends.local.backend import LocalBackend
-from sterna.backends.local.book import Book, LocalJob
-from sterna.backends.local.replica import Phase
-from sterna.control.training import Pace, Told
-from sterna.engine.room import Room
+from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.supervisor.launcher import Phase
+from sterna.control.progress_tracker import Pace, Told
+from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import NOWHERE
 
 _UNKNOWN_SHARE = -1.0

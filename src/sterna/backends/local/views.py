@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from sterna.backends.local.backend import LocalBackend
-from sterna.backends.local.book import LocalJob
-from sterna.backends.local.nodes import LocalNode
-from sterna.backends.local.records import ACTIVE, ENDED, RUNNING, AttemptRecord, ReplicaRecord
-from sterna.control.verbs import JobView, NodeView, ReplicaView
-from sterna.engine.room import Room
+from sterna.backends.local.store.job_store import LocalJob
+from sterna.backends.local.store.node_slices import LocalNode
+from sterna.backends.local.store.records import ACTIVE, ENDED, RUNNING, AttemptRecord, ReplicaRecord
+from sterna.control.cluster_service import JobView, NodeView, ReplicaView
+from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import MILLI, Resource
 
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.backends.simulated.learning import LearningBackend
-from sterna.backends.simulated.noise import NoisyBackend
+from sterna.backends.simulated.learned_knowledge import LearningBackend
+from sterna.backends.simulated.noisy_knowledge import NoisyBackend
 from sterna.backends.simulated.workload import Workload
-from sterna.backends.simulated.world import SimulatedBackend
 from sterna.errors import UserError
 from sterna.model.cluster import Nodes
 from sterna.model.learned import Learned
-from sterna.numerals import real
+from sterna.parse_number import real
 
 _LARGEST_SIGMA = 3.0
 """Wrong by a factor of twenty either way as a rule: more tells nobody anything."""

@@ -17,16 +17,16 @@ import numpy as np
 
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, world_of
-from sterna.backends.simulated.learning import LearningBackend
+from sterna.backends.simulated.learned_knowledge import LearningBackend
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.control.controller import Controller
-from sterna.control.limited import RateLimited
+from sterna.control.rate_limit import RateLimited
 from sterna.experiments.reproduction.interval import interval_of
 from sterna.experiments.reproduction.outcome import Progress, Reproduction, Row
-from sterna.experiments.reproduction.voda_model import PAUSE_SECONDS, RATE_LIMIT_SECONDS
-from sterna.experiments.reproduction.voda_ours import POLICIES as SAME_AS_VODA
-from sterna.experiments.reproduction.voda_ours import STICKY
-from sterna.experiments.reproduction.voda_work import calibrated
+from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS
+from sterna.experiments.reproduction.voda.ours import POLICIES as SAME_AS_VODA
+from sterna.experiments.reproduction.voda.ours import STICKY
+from sterna.experiments.reproduction.voda.work import calibrated
 from sterna.model.cluster import Bools
 from sterna.model.learned import Learned
 from sterna.model.speedup import Floats

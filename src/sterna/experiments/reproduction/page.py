@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from sterna.experiments.figures import plotly_objects
+from sterna.experiments.report.figures import plotly_objects
 from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row, shown
 
 _STYLE = """

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.serving import ServingLoad, ServingWorld
+from sterna.backends.simulated.serving_pods import ServingLoad, ServingWorld
 from sterna.backends.simulated.workload import workload_of
-from sterna.backends.simulated.world import SimulatedBackend
 from sterna.control.controller import Controller
 from sterna.experiments.reproduction.interval import interval_of
 from sterna.experiments.reproduction.outcome import Figure, Progress, Reproduction, Row

@@ -16,12 +16,12 @@ Reproduce = Callable[[int, Progress | None], Reproduction]
 ALL = "all"
 
 STUDIES: dict[str, str] = {
-    "specon": "sterna.experiments.reproduction.specon",
-    "voda": "sterna.experiments.reproduction.voda",
+    "specon": "sterna.experiments.reproduction.specon.study",
+    "voda": "sterna.experiments.reproduction.voda.study",
     "serving": "sterna.experiments.reproduction.serving",
     "knowledge": "sterna.experiments.reproduction.knowledge",
-    "dragon": "sterna.experiments.reproduction.dragon",
-    "eta": "sterna.experiments.reproduction.eta",
+    "dragon": "sterna.experiments.reproduction.dragon.study",
+    "eta": "sterna.experiments.reproduction.eta.study",
 }
 """Name: module, in the order in which `all` runs them."""
 

@@ -7,13 +7,13 @@ plain pod that goes elsewhere.
 """
 
 from sterna.backends.kubernetes.kinds.context import Around, KubeShare, ReadContext
-from sterna.backends.kubernetes.kinds.making import binding_of, pod_name, pod_of, service_of, share_pod_of
-from sterna.backends.kubernetes.kinds.moving import Move, move_record, moved_pod, read_record, record_name
+from sterna.backends.kubernetes.kinds.move_record import Move, move_record, moved_pod, read_record, record_name
 from sterna.backends.kubernetes.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
 from sterna.backends.kubernetes.kinds.mpi_v1 import translated_v1
-from sterna.backends.kubernetes.kinds.pods import is_plain_job, is_serving, pod_row, serving_claim
-from sterna.backends.kubernetes.kinds.reading import invalid_reason, is_ours, read
-from sterna.backends.kubernetes.kinds.share_pods import ShareRow, placing_patch, share_row
+from sterna.backends.kubernetes.kinds.parsing import invalid_reason, is_ours, read
+from sterna.backends.kubernetes.kinds.pod_builder import binding_of, pod_name, pod_of, service_of, share_pod_of
+from sterna.backends.kubernetes.kinds.pod_rows import is_plain_job, is_serving, pod_row, serving_claim
+from sterna.backends.kubernetes.kinds.share_pod import ShareRow, placing_patch, share_row
 
 __all__ = [
     "Around",

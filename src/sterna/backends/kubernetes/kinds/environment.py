@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sterna.backends.kubernetes.jobs import Seat, Submitted
-from sterna.backends.kubernetes.kinds import tf_job, torch
-from sterna.backends.kubernetes.kinds.gangs import Gang
+from sterna.backends.kubernetes.api.job import Seat, Submitted
+from sterna.backends.kubernetes.kinds import tf_job, torch_environment
+from sterna.backends.kubernetes.kinds.gang import Gang
 
 AGENT_FOLDER = "/run/sterna"
 TERMINATION_LOG = "/dev/termination-log"
@@ -53,10 +53,10 @@ def framework(
     """`who`: the type and index under which its framework knows this replica."""
     if submitted.spec.kind == "TFJob":
         return {"TF_CONFIG": tf_config(submitted, who, domain)}
-    if torch.is_elastic(submitted):
-        return torch.elastic_environment(submitted, seat.index, attempt, domain)
+    if torch_environment.is_elastic(submitted):
+        return torch_environment.elastic_environment(submitted, seat.index, attempt, domain)
     if submitted.spec.kind == "PyTorchJob" or len(gang.seats) > 1:
-        return torch.fixed_environment(submitted, gang.rank(seat), gang.size, domain)
+        return torch_environment.fixed_environment(submitted, gang.rank(seat), gang.size, domain)
     return dict(submitted.variables)
 
 

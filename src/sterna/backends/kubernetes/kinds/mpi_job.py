@@ -14,14 +14,14 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.apiserver import Resource
-from sterna.backends.kubernetes.jobs import SCHEDULER, Carrier, Submitted
-from sterna.backends.kubernetes.kinds.assembling import Bounds, Parts, assembled, bounds_of
+from sterna.backends.kubernetes.api.job import SCHEDULER, Carrier, Submitted
+from sterna.backends.kubernetes.api.objects import JobObject
+from sterna.backends.kubernetes.api.resources import Resource
+from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, Wishes, wishes_of
+from sterna.backends.kubernetes.kinds.decoding import decoded
+from sterna.backends.kubernetes.kinds.job_builder import Bounds, Parts, assembled, bounds_of
+from sterna.backends.kubernetes.kinds.pod_template import ReplicaGroup, groups_of
 from sterna.backends.kubernetes.kinds.run_policy import SpecFields, is_managed_by_others, run_policy_of
-from sterna.backends.kubernetes.kinds.templates import ReplicaGroup, groups_of
-from sterna.backends.kubernetes.kinds.wishes import MOST_WORKERS, Wishes, wishes_of
-from sterna.backends.kubernetes.kinds.wording import decoded
-from sterna.backends.kubernetes.objects import JobObject
 from sterna.errors import UserError
 from sterna.manifests.kubernetes import replaced
 from sterna.model.job import ProgressSpec, Resizing, RestartPolicy

@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sterna.backends.kubernetes.apiserver import MPI_JOBS
-from sterna.backends.kubernetes.jobs import SCHEDULER
-from sterna.backends.kubernetes.kinds.demand import GPUS
-from sterna.backends.kubernetes.kinds.wishes import CATEGORY
-from sterna.backends.kubernetes.kinds.wording import decoded
+from sterna.backends.kubernetes.api.job import SCHEDULER
+from sterna.backends.kubernetes.api.resources import MPI_JOBS
+from sterna.backends.kubernetes.kinds.annotations import CATEGORY
+from sterna.backends.kubernetes.kinds.decoding import decoded
+from sterna.backends.kubernetes.kinds.resource_requests import GPUS
 from sterna.errors import UserError
 
 ACCELERATOR = "vodascheduler/accelerator"

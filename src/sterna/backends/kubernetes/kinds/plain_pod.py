@@ -5,13 +5,13 @@ Its scheduler places it first (DRAGON-90) and its kubelet restarts it; we watch 
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.apiserver import PODS
-from sterna.backends.kubernetes.jobs import Carrier, CleanPods, JobRef, Submitted
-from sterna.backends.kubernetes.kinds.assembling import seconds_of
-from sterna.backends.kubernetes.kinds.demand import demand_of
-from sterna.backends.kubernetes.kinds.templates import DEFAULT_GRACE_SECONDS, node_needs
-from sterna.backends.kubernetes.kinds.wishes import wishes_of
-from sterna.backends.kubernetes.objects import Pod
+from sterna.backends.kubernetes.api.job import Carrier, CleanPods, JobRef, Submitted
+from sterna.backends.kubernetes.api.objects import Pod
+from sterna.backends.kubernetes.api.resources import PODS
+from sterna.backends.kubernetes.kinds.annotations import wishes_of
+from sterna.backends.kubernetes.kinds.job_builder import seconds_of
+from sterna.backends.kubernetes.kinds.pod_template import DEFAULT_GRACE_SECONDS, node_needs
+from sterna.backends.kubernetes.kinds.resource_requests import demand_of
 from sterna.errors import UserError
 from sterna.model.cluster import Shape
 from sterna.model.job import JobSpec, ReplicaSpec, RestartPolicy

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from sterna.backends.kubernetes.apiserver import Resource
-from sterna.backends.kubernetes.jobs import Carrier, Submitted
-from sterna.backends.kubernetes.kinds.assembling import Bounds, Parts, assembled, bounds_of
+from sterna.backends.kubernetes.api.job import Carrier, Submitted
+from sterna.backends.kubernetes.api.objects import JobObject
+from sterna.backends.kubernetes.api.resources import Resource
+from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, Wishes, wishes_of
+from sterna.backends.kubernetes.kinds.decoding import decoded
+from sterna.backends.kubernetes.kinds.gpu_fraction import share_of
+from sterna.backends.kubernetes.kinds.job_builder import Bounds, Parts, assembled, bounds_of
+from sterna.backends.kubernetes.kinds.pod_template import ReplicaGroup, groups_of
 from sterna.backends.kubernetes.kinds.run_policy import SpecFields, run_policy_of
-from sterna.backends.kubernetes.kinds.shares import share_of
-from sterna.backends.kubernetes.kinds.templates import ReplicaGroup, groups_of
-from sterna.backends.kubernetes.kinds.wishes import MOST_WORKERS, Wishes, wishes_of
-from sterna.backends.kubernetes.kinds.wording import decoded
-from sterna.backends.kubernetes.objects import JobObject
 from sterna.errors import UserError
 from sterna.model.job import Resizing, RestartPolicy
 

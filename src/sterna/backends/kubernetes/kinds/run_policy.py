@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sterna.backends.kubernetes.jobs import GROUP, CleanPods
+from sterna.backends.kubernetes.api.job import GROUP, CleanPods
 from sterna.errors import UserError
 
 OPERATOR = f"{GROUP}/operator"

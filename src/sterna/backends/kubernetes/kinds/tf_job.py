@@ -12,17 +12,17 @@ from functools import lru_cache
 
 import msgspec
 
-from sterna.backends.kubernetes.apiserver import Resource
-from sterna.backends.kubernetes.jobs import Carrier, Submitted
-from sterna.backends.kubernetes.kinds.assembling import Bounds, Parts, assembled, bounds_of
+from sterna.backends.kubernetes.api.job import Carrier, Submitted
+from sterna.backends.kubernetes.api.objects import JobObject
+from sterna.backends.kubernetes.api.resources import Resource
+from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, Wishes, is_true, wishes_of
 from sterna.backends.kubernetes.kinds.context import KubeShare, ReadContext
+from sterna.backends.kubernetes.kinds.decoding import decoded
+from sterna.backends.kubernetes.kinds.gpu_fraction import MARK, share_of
 from sterna.backends.kubernetes.kinds.hosts import host_of
+from sterna.backends.kubernetes.kinds.job_builder import Bounds, Parts, assembled, bounds_of
+from sterna.backends.kubernetes.kinds.pod_template import ReplicaGroup, groups_of, port_of
 from sterna.backends.kubernetes.kinds.run_policy import SpecFields, is_managed_by_others, run_policy_of
-from sterna.backends.kubernetes.kinds.shares import MARK, share_of
-from sterna.backends.kubernetes.kinds.templates import ReplicaGroup, groups_of, port_of
-from sterna.backends.kubernetes.kinds.wishes import MOST_WORKERS, Wishes, is_true, wishes_of
-from sterna.backends.kubernetes.kinds.wording import decoded
-from sterna.backends.kubernetes.objects import JobObject
 from sterna.errors import UserError
 from sterna.model.job import Resizing, RestartPolicy
 

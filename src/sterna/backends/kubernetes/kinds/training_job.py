@@ -16,16 +16,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field, ValidationError
 
-from sterna.backends.kubernetes.apiserver import Resource
-from sterna.backends.kubernetes.jobs import GROUP, Carrier, CleanPods, GpuShare, Submitted
-from sterna.backends.kubernetes.kinds.assembling import Bounds, Parts, assembled, renamed
+from sterna.backends.kubernetes.api.job import GROUP, Carrier, CleanPods, GpuShare, Submitted
+from sterna.backends.kubernetes.api.objects import JobObject, Meta
+from sterna.backends.kubernetes.api.resources import Resource
+from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, wishes_of
 from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.kinds.decoding import decoded
+from sterna.backends.kubernetes.kinds.gpu_fraction import share_of
+from sterna.backends.kubernetes.kinds.job_builder import Bounds, Parts, assembled, renamed
+from sterna.backends.kubernetes.kinds.pod_template import ReplicaGroup, Template, checked
 from sterna.backends.kubernetes.kinds.run_policy import RunPolicy
-from sterna.backends.kubernetes.kinds.shares import share_of
-from sterna.backends.kubernetes.kinds.templates import ReplicaGroup, Template, checked
-from sterna.backends.kubernetes.kinds.wishes import MOST_WORKERS, wishes_of
-from sterna.backends.kubernetes.kinds.wording import decoded
-from sterna.backends.kubernetes.objects import JobObject, Meta
 from sterna.errors import UserError
 from sterna.manifests.documents import Document
 from sterna.manifests.fields import Fields

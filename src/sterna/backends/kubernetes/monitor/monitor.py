@@ -14,21 +14,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sterna.backends.kubernetes.apiserver import Change, Delta
-from sterna.backends.kubernetes.jobs import INDEX_LABEL
-from sterna.backends.kubernetes.monitor.batch import MoveRequest
-from sterna.backends.kubernetes.monitor.judging import CONTAINER_MIGRATION, Judging, Measured
-from sterna.backends.kubernetes.monitor.link import Operator
+from sterna.backends.kubernetes.api.job import INDEX_LABEL
+from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
+from sterna.backends.kubernetes.api.resources import Change, Delta
+from sterna.backends.kubernetes.lifecycle.overload import THRESHOLD
+from sterna.backends.kubernetes.monitor.convergence import CONTAINER_MIGRATION, Judging, Measured
+from sterna.backends.kubernetes.monitor.host_paths import Roots
+from sterna.backends.kubernetes.monitor.operator_client import Operator
 from sterna.backends.kubernetes.monitor.outbox import Outbox
-from sterna.backends.kubernetes.monitor.places import Roots
 from sterna.backends.kubernetes.monitor.pods import NodePod, progress_of
 from sterna.backends.kubernetes.monitor.reader import PodReader
-from sterna.backends.kubernetes.monitor.samples import Sample
-from sterna.backends.kubernetes.overload import THRESHOLD
+from sterna.backends.kubernetes.monitor.sample_server import Sample
 from sterna.errors import Retry
 from sterna.model.growth import GrowthRule
-from sterna.reading.names import main_metric
-from sterna.reading.reports import Report
+from sterna.progress.names import main_metric
+from sterna.progress.reports import Report
 
 LOOK_SECONDS = 1.0
 _MOST_SAMPLES = 10_000

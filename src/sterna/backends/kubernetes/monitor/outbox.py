@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sterna.backends.kubernetes.monitor.batch import MOST_BYTES, Batch, PodReports
-from sterna.reading.names import is_quality
-from sterna.reading.reports import Report
+from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, PodReports
+from sterna.progress.names import is_quality
+from sterna.progress.reports import Report
 
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 10.0
 _AGEING = 60.0

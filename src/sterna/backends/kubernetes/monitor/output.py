@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from sterna.reading.reports import LINES_PER_SECOND, LOG_SECONDS, Positions, Report, line_reader, spread
-from sterna.reading.tail import Tail
+from sterna.progress.reports import LINES_PER_SECOND, LOG_SECONDS, Positions, Report, line_reader, spread
+from sterna.progress.tail import Tail
 
 _ENTRY = re.compile(rb"(\d{4}-\d\d-\d\dT\S+) (stdout|stderr) ([PF])(?::\S*)? ?(.*)", re.DOTALL)
 _NUMBERED = re.compile(r"\d+\.log")

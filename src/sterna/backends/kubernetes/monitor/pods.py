@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.jobs import JOB_LABEL, PROGRESS
-from sterna.backends.kubernetes.kinds.wishes import wishes_of
-from sterna.backends.kubernetes.objects import ContainerStatus, Meta
+from sterna.backends.kubernetes.api.job import JOB_LABEL, PROGRESS
+from sterna.backends.kubernetes.api.objects import ContainerStatus, Meta
+from sterna.backends.kubernetes.kinds.annotations import wishes_of
 from sterna.errors import UserError
 from sterna.model.job import ProgressSpec
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
+from sterna.backends.kubernetes.monitor.host_paths import Place, Roots, agent_place, log_folder, place_of
 from sterna.backends.kubernetes.monitor.output import ContainerOutput
-from sterna.backends.kubernetes.monitor.places import Place, Roots, agent_place, log_folder, place_of
 from sterna.backends.kubernetes.monitor.pods import NodePod, is_csv_guessed, progress_of
-from sterna.reading.reports import ProgressReader, Report
-from sterna.reading.tail import Position
+from sterna.progress.reports import ProgressReader, Report
+from sterna.progress.tail import Position
 
 _SAVED_FILE = "saved.json"
 _SAVED_BYTES = 4096

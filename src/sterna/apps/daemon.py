@@ -1,0 +1,371 @@
+"""The daemon of a local cluster, `sterna up`: one process that decides, acts, answers, and may be killed at any moment.
+
+It holds the lock of its state folder, recovers what a predecessor left, and then runs two things side by side: the
+controller's loop and the API. When it ends, training goes on; the next one finds everything again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import sterna
+from sterna.backends.local.backend import LocalBackend
+from sterna.backends.local.cgroups.select import Control, find_control
+from sterna.backends.local.cluster import LocalCluster
+from sterna.backends.local.jobs.environment import Surroundings, offer_agent
+from sterna.backends.local.jobs.exits import Patience
+from sterna.backends.local.jobs.launching import Means
+from sterna.backends.local.kernel.atomic_files import owned_folder, replace_whole
+from sterna.backends.local.kernel.proc_table import boot_id, process
+from sterna.backends.local.kernel.wakeups import KernelPulse
+from sterna.backends.local.recovery import recover
+from sterna.backends.local.specon_csv import Distribution
+from sterna.backends.local.store.database import Store
+from sterna.backends.local.store.job_store import Book
+from sterna.backends.local.store.journal import StoredJournal
+from sterna.backends.local.store.node_slices import Machine, Slices, sliced, this_machine
+from sterna.backends.local.store.records import Places
+from sterna.backends.local.supervisor.launcher import Launcher
+from sterna.backends.local.supervisor.zygote_client import check_state_folder
+from sterna.control.backend import Backend
+from sterna.control.clock import steady_clock
+from sterna.control.cluster_service import PolicyView
+from sterna.control.controller import Controller, Recorder
+from sterna.control.rate_limit import RateLimited
+from sterna.engine.decide import Rules
+from sterna.errors import SternaError, UserError
+from sterna.model.plan import Decision
+from sterna.model.snapshot import Snapshot
+from sterna.settings import only_counts, placement_for
+from sterna.wiring import growth_rule_of, make_rules
+
+if TYPE_CHECKING:
+    from sterna.api import Encryption, Server
+
+LOCK, ABOUT, SOCKET, TOKEN, DATABASE = "daemon.lock", "daemon.json", "api.sock", "token", "sterna.db"
+
+_DEFAULT = PolicyView("elastic-fifo", "stay", "none", "equal", "serving", 0.0)
+_SHARED = PolicyView("fifo", "spread", "balance:interval=2", "finish", "serving", 0.0)
+"""Where jobs share nodes all of them run, and what is decided is who gets how much of the CPU."""
+_TROUBLE_SECONDS = 1.0
+_MOST_TROUBLE_SECONDS = 30.0
+_STOP_SECONDS = 10.0
+_LONG_ROUND_SECONDS = 0.02
+_PAUSE_SECONDS = 0.2
+_FLOODED_PAUSE = 4.0
+"""Times what a round took."""
+_QUIET_SECONDS = 1.0
+"""After which a round is made that the journal still wants to hear of."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a daemon is started."""
+
+    state: Path
+    nodes: str = "auto"
+    shared: bool = False
+    rules: tuple[tuple[str, str], ...] = ()
+    """Rules that were chosen, by the names of `PolicyView`; others are as they were, or the usual ones."""
+    listen: str = ""
+    as_submitter: bool = False
+    patience: Patience | None = None
+    has_api: bool = True
+
+
+class Daemon:
+    """A local cluster that runs in this process. Use it as a context manager, or by `run`."""
+
+    def __init__(self, options: Options, encryption: Encryption | None = None) -> None:
+        self.options, self._encryption = options, encryption
+        self.state = owned_folder(options.state.expanduser().absolute())
+        self._lock = _locked(self.state)
+        check_state_folder(self.state)
+        self._clock = steady_clock()
+        machine = this_machine()
+        slices = sliced(options.nodes, machine, options.shared)
+        self.store = Store(self.state / DATABASE)
+        self._server: Server | None = None
+        try:
+            self._assemble(slices, machine)
+        except BaseException:
+            self.store.close()
+            os.close(self._lock)
+            raise
+
+    def _assemble(self, slices: Slices, machine: Machine) -> None:
+        places = Places(self.state)
+        places.jobs.mkdir(mode=0o700, exist_ok=True)
+        offer_agent(places)
+        view = self._chosen(slices)
+        rules = make_local_rules(view)
+        self.book = Book(self.store, slices, self._clock, growth_rule_of(rules))
+        control = find_control(self.state)
+        _sweep(control, self.book)
+        _make_nodes(control, slices)
+        self._launcher = Launcher(self.state)
+        means = Means(self._launcher, control, Surroundings(places), self.options.as_submitter)
+        self.backend = LocalBackend(self.book, means, KernelPulse(), patience=self.options.patience)
+        self.cluster = LocalCluster(self.backend, view, make_local_rules, tell_story)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._decide, name="controller", daemon=True)
+        self._warming = threading.Thread(target=self._warm, name="warming", daemon=True)
+
+    def _chosen(self, slices: Slices) -> PolicyView:
+        """What was asked for now, over what was in force before, over what is usual."""
+        kept = self.store.read("SELECT value FROM settings WHERE name = 'rules'")
+        usual = _SHARED if slices.is_shared else _DEFAULT
+        view = msgspec.json.decode(kept[0][0], type=PolicyView) if kept else msgspec.structs.replace(usual)
+        given = dict(self.options.rules)
+        if "policy" in given and "placement" not in given and not slices.is_shared:
+            given["placement"] = placement_for(given["policy"])
+        for name, value in given.items():
+            setattr(view, name, float(value) if name == "rate_limit_seconds" else value)
+        return view
+
+    # Life.
+
+    def __enter__(self) -> Daemon:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Recover, decide, answer; returns when clients find it."""
+        with suppress(OSError, ValueError):
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a descriptor for each process that runs
+        try:
+            recover(self.backend)
+            # Jobs are told where to report: none is started before that is known.
+            self.backend.hold(True)
+            self._warming.start()
+            self._thread.start()
+            if self.options.has_api:
+                self._serve()
+            self.backend.hold(False)
+            self._tell_where()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _warm(self) -> None:
+        """Have a zygote before the first job comes; if that fails, whoever starts a job is told why."""
+        with suppress(SternaError):
+            self._launcher.warm()
+
+    def _serve(self) -> None:
+        from sterna.api import serve
+
+        server = serve(
+            self.cluster,
+            self.state / SOCKET,
+            self.options.listen,
+            self.state / TOKEN,
+            encryption=self._encryption,
+            as_submitter=self.options.as_submitter,
+        )
+        self._server = server
+        token = "" if server.token_file is None else str(server.token_file)
+        certificate = self._encryption.certificate if self._encryption else ""
+        self.backend.means.around.tell_url(server.url, token, certificate)
+
+    def _tell_where(self) -> None:
+        me = process(os.getpid())
+        about = {
+            "pid": os.getpid(),
+            "start_ticks": me.ticks if me is not None else 0,
+            "boot_id": boot_id(),
+            "url": self.url,
+            "socket": str(self.state / SOCKET),
+            "version": sterna.__version__,
+        }
+        replace_whole(self.state / ABOUT, msgspec.json.encode(about) + b"\n", 0o600, durable=False)
+
+    @property
+    def url(self) -> str:
+        return self._server.url if self._server is not None else ""
+
+    def stop(self) -> None:
+        """End deciding and answering; what trains goes on."""
+        self._over.set()
+        self.backend.close()
+        for thread in (self._thread, self._warming):
+            if thread.is_alive():
+                thread.join(_STOP_SECONDS)
+        self.book.close()
+        if self._server is not None:
+            self._server.stop()
+        self.book.keep_lessons()
+        self.backend.watching.keep_positions()
+        if not self.book.live:
+            self._launcher.retire()
+        self.backend.means.groups.close()
+        self.store.close()
+        (self.state / ABOUT).unlink(missing_ok=True)
+        os.close(self._lock)
+
+    # The loop.
+
+    def _decide(self) -> None:
+        """Round after round, until the daemon ends. What goes wrong in one is told, and tried again later."""
+        in_force: Rules | None = None
+        loop: _Loop | None = None
+        trouble_seconds = _TROUBLE_SECONDS
+        while not self._over.is_set():
+            try:
+                if loop is None or in_force is not self.cluster.rules_in_force:
+                    in_force = self.cluster.rules_in_force
+                    loop = self._loop(in_force)
+                if not loop.backend.wait(loop.round(self._clock)):
+                    return
+                trouble_seconds = _TROUBLE_SECONDS
+            except SternaError as error:
+                self._complain(str(error), trouble_seconds)
+                trouble_seconds = min(2 * trouble_seconds, _MOST_TROUBLE_SECONDS)
+            except Exception as error:  # ours alone: nobody's job may wait for ever because of it
+                traceback.print_exc()
+                self._complain(f"{type(error).__name__}: {error}", trouble_seconds)
+                trouble_seconds = min(2 * trouble_seconds, _MOST_TROUBLE_SECONDS)
+
+    def _complain(self, why: str, pause_seconds: float) -> None:
+        with suppress(SternaError):  # the store may be what is in trouble
+            self.book.note("", "trouble", f"A round was given up and is tried again: {why.removesuffix('.')}.")
+        self._over.wait(pause_seconds)
+
+    def _loop(self, rules: Rules) -> _Loop:
+        view = self.cluster.rules()
+        backend: Backend = self.backend
+        if view.rate_limit_seconds:
+            backend = RateLimited(backend, view.rate_limit_seconds)
+        self.book.judge_by(growth_rule_of(rules))
+        journal = StoredJournal(self.store, view)
+        recorder = _Telling(self.book, Distribution(self.state / "distribution.csv", journal))
+        return _Loop(Controller(backend, rules, recorder), backend, journal, self.backend)
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """The controller for one choice of rules."""
+
+    controller: Controller
+    backend: Backend
+    journal: StoredJournal
+    world: LocalBackend
+
+    def round(self, clock: Callable[[], float]) -> float:
+        """Decide once; until when that stands. A long round is followed by a pause, so that others are answered and
+        what happens meanwhile, a flood of submissions above all, is decided on together."""
+        began = clock()
+        until = self.controller.round().until
+        now = clock()
+        took = now - began
+        if took > _LONG_ROUND_SECONDS:
+            is_flooded = now - self.world.last_arrival < _PAUSE_SECONDS
+            time.sleep(_PAUSE_SECONDS if is_flooded else min(took, _PAUSE_SECONDS))
+        elif self.world.last_arrival > began:  # while we decided: more may be coming, and they need the CPU to come in
+            time.sleep(_FLOODED_PAUSE * took)
+        return min(until, clock() + _QUIET_SECONDS) if self.journal.is_behind else until
+
+
+class _Telling:
+    """Gives every job the reason of the last round, and hands the round on."""
+
+    def __init__(self, book: Book, then: Recorder) -> None:
+        self._book, self._then = book, then
+
+    def record(self, snapshot: Snapshot, decision: Decision) -> None:
+        self._then.record(snapshot, decision)
+        self._book.give_reasons(decision.reasons)
+
+
+def make_local_rules(view: PolicyView) -> Rules:
+    """Rules for real nodes: everything must be placed somewhere."""
+    if only_counts(view.placement):
+        raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
+    return make_rules(view.policy, view.placement, view.migration, view.share, view.claim)
+
+
+def tell_story(journal: Path, job: str) -> dict[str, object]:
+    from sterna.explain.narrative import explain
+
+    return explain(journal, job)
+
+
+def _locked(state: Path) -> int:
+    """The state folder's lock, which the kernel takes back when we die."""
+    descriptor = os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UserError(
+            f"A daemon runs on '{state}' already; use it as it is, end it with sterna down, or choose another folder "
+            "with --state."
+        ) from None
+    return descriptor
+
+
+def _sweep(control: Control, book: Book) -> None:
+    """Groups that a killed predecessor left behind empty go; of what may still run all stay."""
+    attempts = [attempt for job in book.live.values() if (attempt := job.record.attempt) is not None]
+    live = [replica for attempt in attempts for replica in attempt.live]
+    control.sweep({replica.group for replica in live}, {replica.node for replica in live})
+
+
+def _make_nodes(control: Control, slices: Slices) -> None:
+    for node in slices.nodes:
+        control.make_node(node.name, node.cores, node.memory_bytes if node.limits_memory else None)
+
+
+def run(
+    state: str | Path,
+    *,
+    nodes: str = "auto",
+    shared: bool = False,
+    listen: str = "",
+    policy: str = "",
+    placement: str = "",
+    migration: str = "",
+    share: str = "",
+    claim: str = "",
+    rate_limit_seconds: float | None = None,
+    as_submitter: bool = False,
+    encryption: Encryption | None = None,
+    ready: Callable[[Daemon], None] | None = None,
+) -> None:
+    """Be the daemon of this state folder until SIGTERM or SIGINT. `ready` is told when clients find it."""
+    given: dict[str, Any] = {
+        "policy": policy,
+        "placement": placement,
+        "migration": migration,
+        "share": share,
+        "claim": claim,
+        "rate_limit_seconds": "" if rate_limit_seconds is None else str(rate_limit_seconds),
+    }
+    rules = tuple((name, value) for name, value in given.items() if value)
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    with Daemon(Options(Path(state), nodes, shared, rules, listen, as_submitter), encryption) as daemon:
+        if ready is not None:
+            ready(daemon)
+        over.wait()

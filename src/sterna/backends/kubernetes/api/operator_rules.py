@@ -1,0 +1,26 @@
+"""The rules that an operator decides by, as its Lease tells them to whoever asks why."""
+
+from __future__ import annotations
+
+from sterna.control.cluster_service import PolicyView
+from sterna.settings import OperatorSettings, placement_for
+
+
+class OperatorRules(PolicyView, omit_defaults=True):
+    """Rules, as the Lease tells them."""
+
+    policy_for: str = ""
+    """Other policies for types of GPUs: `TYPE=POLICY`, with spaces between them."""
+
+
+def rules_told(settings: OperatorSettings) -> OperatorRules:
+    """The rules of these settings, as whoever asks is told them."""
+    return OperatorRules(
+        settings.policy,
+        settings.placement or placement_for(settings.policy),
+        settings.migration,
+        settings.share,
+        settings.claim,
+        settings.rate_limit_seconds,
+        settings.policy_for,
+    )

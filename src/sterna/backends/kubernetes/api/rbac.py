@@ -1,0 +1,194 @@
+"""What Sterna asks of an API server, and why: the table that its roles and its fence are made from.
+
+For whoever reviews an installation, and for the test that compares it with what is really sent. Nothing outside this
+table is granted, and nothing in it goes unused. What users may do with their own jobs is their administrator's choice
+and not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from sterna.backends.kubernetes.api.resources import (
+    CONFIG_MAPS,
+    EVENTS,
+    LEASES,
+    MPI_JOBS,
+    NODES,
+    PODS,
+    PYTORCH_JOBS,
+    SERVICES,
+    SHARE_PODS,
+    TF_JOBS,
+    TRAINING_JOBS,
+    Resource,
+)
+
+FENCE = "sterna-fence"
+"""Name of the admission policy that refuses the writes of a replica which lost the Lease. A refusal that names it says
+nothing about the object: look again."""
+
+LESSONS = "sterna-lessons"
+"""Name of the ConfigMap that holds what jobs have taught."""
+
+TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", is_namespaced=False)
+
+READ = ("list", "watch")
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+class Who(Enum):
+    """Whose service account."""
+
+    OPERATOR = "operator"
+    MONITOR = "monitor"
+
+
+class Scope(Enum):
+    """Where it may be done."""
+
+    CLUSTER = "cluster"
+    OWN_NAMESPACE = "own namespace"
+    """The one that Sterna is installed in."""
+
+
+class Use(NamedTuple):
+    """Some verbs on one resource, or on a part of it, and what they are for."""
+
+    who: Who
+    resource: Resource
+    subresource: str
+    verbs: tuple[str, ...]
+    why: str
+    scope: Scope = Scope.CLUSTER
+    only_name: str = ""
+    """Nothing but the object of this name."""
+
+    @property
+    def target(self) -> str:
+        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether it changes the cluster, so that only the replica that holds the Lease may do it."""
+        return self.who is Who.OPERATOR and self.resource not in (LEASES, TOKEN_REVIEWS) and bool(self.written)
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        return tuple(verb for verb in self.verbs if verb in WRITES)
+
+
+_OPERATOR, _MONITOR = Who.OPERATOR, Who.MONITOR
+
+USES: tuple[Use, ...] = (
+    Use(_OPERATOR, NODES, "", READ, "room, labels, taints and health of nodes"),
+    Use(_OPERATOR, PODS, "", READ, "what runs where, everybody's, because everybody's takes room"),
+    Use(_OPERATOR, PODS, "", ("create", "delete"), "replicas of jobs are started, stopped and moved"),
+    Use(
+        _OPERATOR, PODS, "", ("patch",), "what is remembered of a pod that is a job itself; which hosts launchers have"
+    ),
+    Use(_OPERATOR, PODS, "", ("get",), "the whole of a pod that is a job itself, to make it anew elsewhere"),
+    Use(_OPERATOR, CONFIG_MAPS, "", READ, "pods that were on their way when another replica ended"),
+    Use(_OPERATOR, CONFIG_MAPS, "", ("create", "patch", "delete"), "such a pod, written down before it is deleted"),
+    Use(
+        _OPERATOR,
+        CONFIG_MAPS,
+        "",
+        ("get", "patch"),
+        "what jobs have taught, for the replica that acts next",
+        Scope.OWN_NAMESPACE,
+        only_name=LESSONS,
+    ),
+    Use(_OPERATOR, CONFIG_MAPS, "", ("create",), "the same, where there is none yet", Scope.OWN_NAMESPACE),
+    Use(_OPERATOR, PODS, "binding", ("create",), "pods that name Sterna as their scheduler get their node"),
+    Use(_OPERATOR, PODS, "resize", ("patch",), "shares of a node's CPUs change without a restart"),
+    Use(_OPERATOR, SERVICES, "", READ, "which replicas can be found by name"),
+    Use(_OPERATOR, SERVICES, "", ("create", "delete"), "a name for every replica"),
+    Use(_OPERATOR, EVENTS, "", ("create", "patch"), "what was done and why, told again as a series"),
+    Use(_OPERATOR, TRAINING_JOBS, "", (*READ, "delete"), "jobs, and their end when their time to live is over"),
+    Use(_OPERATOR, TRAINING_JOBS, "status", ("patch",), "phase, progress, conditions, and what must be remembered"),
+    Use(_OPERATOR, TF_JOBS, "", (*READ, "delete"), "jobs, and their end when their time to live is over"),
+    Use(_OPERATOR, TF_JOBS, "", ("patch",), "what must be remembered where Kubeflow's definition has no place for it"),
+    Use(_OPERATOR, TF_JOBS, "status", ("patch",), "conditions and counts of replicas"),
+    Use(_OPERATOR, PYTORCH_JOBS, "", (*READ, "delete"), "jobs, and their end when their time to live is over"),
+    Use(_OPERATOR, PYTORCH_JOBS, "", ("patch",), "what must be remembered: the definition is Kubeflow's"),
+    Use(_OPERATOR, PYTORCH_JOBS, "status", ("patch",), "conditions and counts of replicas"),
+    Use(_OPERATOR, MPI_JOBS, "", READ, "jobs that the MPI operator carries out"),
+    Use(_OPERATOR, MPI_JOBS, "", ("patch",), "they are suspended, resumed and scaled, and things are remembered"),
+    Use(_OPERATOR, SHARE_PODS, "", READ, "which parts of which GPUs are taken"),
+    Use(_OPERATOR, SHARE_PODS, "", ("create", "delete", "patch"), "replicas on a part of a GPU, and who goes first"),
+    Use(_OPERATOR, TOKEN_REVIEWS, "", ("create",), "whether a report of progress comes from a monitor"),
+    Use(_OPERATOR, LEASES, "", ("create",), "the Lease, where nobody has made it yet", Scope.OWN_NAMESPACE),
+    Use(
+        _OPERATOR,
+        LEASES,
+        "",
+        ("get", "update"),
+        "which replica acts",
+        Scope.OWN_NAMESPACE,
+        only_name="sterna-operator",
+    ),
+    Use(_MONITOR, PODS, "", READ, "which pods of its node report, and where their files are"),
+    Use(
+        _MONITOR,
+        LEASES,
+        "",
+        ("get",),
+        "where the acting replica of the operator answers",
+        Scope.OWN_NAMESPACE,
+        only_name="sterna-operator",
+    ),
+)
+
+
+class Rule(NamedTuple):
+    """A rule of a role: verbs on some resources of one group."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    def as_object(self) -> dict[str, Any]:
+        rule: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
+        return rule | {"resourceNames": list(self.names)} if self.names else rule
+
+
+def rules(who: Who, scope: Scope, uses: Sequence[Use] = USES) -> list[Rule]:
+    """The rules of one role, as few as say exactly what the table says."""
+    mine = [use for use in uses if use.who is who and use.scope is scope]
+    verbs: dict[tuple[str, str, str], list[str]] = {}
+    for use in mine:
+        verbs.setdefault((use.resource.group, use.only_name, use.target), []).extend(use.verbs)
+    alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (group, name, target), said in verbs.items():
+        alike.setdefault((group, name, tuple(sorted(set(said)))), []).append(target)
+    return [
+        Rule(group, tuple(sorted(targets)), said, (name,) if name else ())
+        for (group, name, said), targets in alike.items()
+    ]
+
+
+def fenced(uses: Iterable[Use] = USES) -> list[Rule]:
+    """What the fence looks at: every write of the operator but those by which it gets and proves its Lease."""
+    targets: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    writes: dict[tuple[str, str], set[str]] = {}
+    for use in uses:
+        if use.is_fenced:
+            said = {_OPERATIONS[verb] for verb in use.written}
+            writes.setdefault((use.resource.group, use.target), set()).update(said)
+    for (group, target), said in writes.items():
+        targets.setdefault((group, tuple(sorted(said))), set()).add(target)
+    return [Rule(group, tuple(sorted(found)), said) for (group, said), found in targets.items()]
+
+
+_OPERATIONS = {
+    "create": "CREATE",
+    "update": "UPDATE",
+    "patch": "UPDATE",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
+}
+"""Verbs as admission calls them."""

@@ -1,0 +1,494 @@
+"""The world as the operator knows it: jobs and where they shall sit, nodes, pods, and what they use.
+
+Deltas come in one by one and change what they are about and nothing else; what has to be looked at next is noted
+(`attention.py`). Objects are the only truth: one that cannot be read becomes an invalid job and stops nobody. Nothing
+is written from here and nothing is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import structs
+
+from sterna.backends.kubernetes.api.assignment import Key
+from sterna.backends.kubernetes.api.job import (
+    ATTEMPT_LABEL,
+    KIND_LABEL,
+    Carrier,
+    GpuShare,
+    KubeJob,
+    NodeNeeds,
+    PodRow,
+    Seat,
+    Submitted,
+)
+from sterna.backends.kubernetes.api.objects import JobObject, Meta, Node, Plain, Pod, Record
+from sterna.backends.kubernetes.api.resources import (
+    CONFIG_MAPS,
+    NODES,
+    PODS,
+    SERVICES,
+    SHARE_PODS,
+    Change,
+    Delta,
+    Resource,
+)
+from sterna.backends.kubernetes.cache.job_entry import Entry, Stage, planned_charges, row_home, shared_places
+from sterna.backends.kubernetes.cache.node_capacity import Accounts, Interest
+from sterna.backends.kubernetes.cache.object_parser import (
+    ORPHAN,
+    as_asked,
+    memory_in,
+    read_of,
+    replica_in,
+    resting_status,
+    status_in,
+    submitted_in,
+)
+from sterna.backends.kubernetes.cache.pod_cache import PodBook
+from sterna.backends.kubernetes.cache.progress import Progress
+from sterna.backends.kubernetes.cache.share_pod_cache import ShareBook
+from sterna.backends.kubernetes.cache.snapshot import JobTable
+from sterna.backends.kubernetes.cache.work_queue import Attention, JobIndex
+from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.kinds.job_builder import seconds_of
+from sterna.backends.kubernetes.kinds.move_record import Move, read_record
+from sterna.backends.kubernetes.kinds.parsing import is_ours
+from sterna.backends.kubernetes.kinds.pod_rows import disruption_of, is_plain_job
+from sterna.backends.kubernetes.lifecycle.conditions import ending
+from sterna.backends.kubernetes.lifecycle.services import ServiceRow
+from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
+from sterna.backends.kubernetes.status.status import PHASE
+from sterna.errors import UserError
+from sterna.model.cluster import NOWHERE, Home, Shape
+from sterna.model.snapshot import NEVER, JobKey
+
+_WITHIN_SECOND = 0.999
+"""The latest that something comes in the second in which it was created."""
+
+Clock = Callable[[], float]
+
+
+class World:
+    """Everything that is known now."""
+
+    def __init__(self, context: ReadContext, progress: Progress, clock: Clock, namespace: str = "") -> None:
+        self._context, self.clock = context, clock
+        self._namespace = namespace
+        """Jobs of this one only, though everybody's pods are seen; empty: of all."""
+        self.progress = progress
+        self.accounts, self.table, self.attention = Accounts(), JobTable(), Attention()
+        self.jobs = JobIndex()
+        self.pods = PodBook(self.jobs, self.accounts, self.attention, progress)
+        self.shares = ShareBook(self.jobs, self.pods, self.accounts, self.attention)
+        self.homes: dict[JobKey, Home] = {}
+        """Of jobs that want to run and have one."""
+        self.services: dict[str, ServiceRow] = {}
+        """Names that replicas can be found by."""
+        self._served: dict[str, set[Key]] = {}
+        """Replicas that have one, by the uid of their job: some are told before it."""
+        self._shapes: dict[tuple[Shape, NodeNeeds, GpuShare | None], Shape] = {}
+        self.orphans: list[PodRow] = []
+        """Pods of jobs that are gone for good, to be deleted."""
+        self.absent: set[Resource] = set()
+        """Kinds that the server does not show us now: what we know of their jobs may be long over."""
+        self.is_standing_by = True
+        """Somebody else acts: what objects say of jobs is what they remember."""
+        self.arrived_at = -NEVER
+        """When a job last came."""
+        self.on_arrival: Callable[[Entry], None] = lambda entry: None
+        self.on_departure: Callable[[Entry], None] = lambda entry: None
+        self.on_mended: Callable[[Entry], None] = lambda entry: None
+        """What was submitted can be run after all."""
+
+    @property
+    def entries(self) -> dict[int, Entry]:
+        return self.jobs.entries
+
+    # Deltas.
+
+    def take(self, delta: Delta) -> None:
+        """One piece of news."""
+        seen, is_there = delta.object, delta.change is Change.SEEN
+        if seen is None:
+            return
+        if delta.resource == PODS:
+            self._see_pod(seen) if is_there else self._lose_pod(seen.metadata)
+        elif delta.resource == NODES:
+            self._take_node(seen, is_there)
+        elif delta.resource == SERVICES:
+            self._take_service(seen, is_there)
+        elif delta.resource == CONFIG_MAPS:
+            self._take_record(seen, is_there)
+        elif delta.resource == SHARE_PODS:
+            self.shares.see(seen) if is_there else self.shares.lose(seen.metadata)
+        elif is_there:
+            self._see_job(seen, delta.resource)
+        else:
+            self._lose_job(seen.metadata)
+
+    def _take_node(self, node: Node, is_there: bool) -> None:
+        name = node.metadata.name
+        interest = self.accounts.see(node) if is_there else self.accounts.lose(name)
+        if interest is Interest.NONE:
+            return
+        self.attention.has_news = True
+        self.attention.note_room()
+        if not self.accounts.is_open(name):
+            for entry in self.entries.values():
+                nodes = {seat.node for seat in entry.seats} | {pod.node for pod in entry.job.pods.values()}
+                if name in nodes:
+                    self.attention.dirty.add(entry.key)
+
+    def _see_pod(self, pod: Pod) -> None:
+        is_here = self._namespace in ("", pod.metadata.namespace)
+        if is_here and is_plain_job(pod) and KIND_LABEL not in pod.metadata.labels:
+            self._see_job(pod, PODS)
+        self.pods.see(pod)
+
+    def _lose_pod(self, meta: Meta) -> None:
+        is_asked = self.pods.is_asked(meta.uid)
+        row = self.pods.lose(meta)
+        entry = self.jobs.by_uid.get(meta.uid)
+        if row is None or entry is None or entry.submitted.carrier is not Carrier.POD:
+            return
+        if entry.record is None and not entry.under_way and not row.disruption:
+            self.forget(entry)
+        else:  # it is under way, unless its user has deleted it
+            is_moved = is_asked or bool(row.disruption)
+            entry.former, entry.job.is_deleting = row, entry.job.is_deleting or not is_moved
+            self.reindex(entry)
+
+    def _take_service(self, service: Plain, is_there: bool) -> None:
+        meta = service.metadata
+        owner = next((each.uid for each in meta.owner_references if each.controller), "")
+        known = self.services.pop(meta.key, None)
+        if is_there:
+            self.services[meta.key] = ServiceRow(meta.uid, owner)
+        else:
+            owner = known.owner if known is not None else owner
+            self.attention.note_room()
+        if known is not None and known.owner != owner:
+            self._note_service(known.owner, replica_in(meta), False)
+        self._note_service(owner, replica_in(meta), is_there)
+
+    def _note_service(self, owner: str, replica: Key | None, is_there: bool) -> None:
+        if not owner or replica is None:
+            return
+        served, entry = self._served.setdefault(owner, set()), self.jobs.by_uid.get(owner)
+        if is_there:
+            served.add(replica)
+        else:
+            served.discard(replica)
+        if not served:
+            del self._served[owner]
+        if entry is not None:
+            if is_there:
+                entry.services[replica] = True
+            else:
+                entry.services.pop(replica, None)
+            self.attention.dirty.add(entry.key)
+
+    def _take_record(self, record: Record, is_there: bool) -> None:
+        """A plain pod is under way, or has arrived."""
+        try:
+            move = read_record(msgspec.to_builtins(record))
+        except UserError:
+            return
+        name = f"{move.namespace}/{move.name}"
+        entry = self.jobs.named(name, Carrier.POD)
+        if entry is None and is_there:
+            self._see_job(_remains(move), PODS)
+            entry = self.jobs.named(name, Carrier.POD)
+        if entry is None:
+            return
+        if is_there:
+            entry.record = move
+            if self.is_standing_by:
+                entry.job.is_deleting = False  # who deleted it is asked when we act (`recovery.py`)
+            self.reindex(entry)
+        elif entry.record is not None:
+            self.drop_record(entry)
+
+    def drop_record(self, entry: Entry) -> None:
+        """A plain pod is not under way any more."""
+        entry.record = None
+        if entry.job.pods:
+            self.reindex(entry)
+        else:
+            self.forget(entry)
+
+    # Jobs.
+
+    def _see_job(self, seen: JobObject | Pod, resource: Resource) -> None:
+        meta = seen.metadata
+        entry = self.jobs.by_uid.get(meta.uid) or self._former(seen)
+        if entry is None:
+            self._enter(seen, resource)
+            return
+        if entry.submitted.ref.uid != meta.uid:
+            self._succeed(entry, seen, resource)
+            return
+        job = entry.job
+        if meta.version < job.version:
+            return
+        job.version = meta.version
+        if not entry.is_resting:
+            entry.annotations = meta.annotations
+            if isinstance(seen, JobObject):
+                self._note_status(entry, seen)
+            if self.is_standing_by:
+                self._learn(entry)
+        if ORPHAN in meta.finalizers:
+            entry.leaves_pods = True
+        is_moved = entry.record is not None and (self.is_standing_by or self.pods.is_asked(meta.uid))
+        if _is_unwanted(seen) and not job.is_deleting and not is_moved:
+            job.is_deleting = True
+            self.reindex(entry)
+        if not entry.is_resting and entry.read_of != read_of(meta):
+            self._read_again(entry, seen, resource)
+
+    def _former(self, seen: JobObject | Pod) -> Entry | None:
+        """The job that waits under this name for a plain pod: it goes on with this one if that is its next life."""
+        entry = self.jobs.named(seen.metadata.key, Carrier.POD) if isinstance(seen, Pod) else None
+        if entry is None or entry.record is None or any(pod.uid for pod in entry.job.pods.values()):
+            return None
+        uid = seen.metadata.uid
+        if entry.record.is_about(uid, seen.metadata.labels.get(ATTEMPT_LABEL, "")):
+            self.jobs.by_uid.pop(entry.submitted.ref.uid, None)
+            entry.job.submitted = structs.replace(entry.submitted, ref=entry.submitted.ref._replace(uid=uid))
+            self.jobs.by_uid[uid] = entry
+            entry.job.version = 0
+        return entry
+
+    def _succeed(self, former: Entry, seen: JobObject | Pod, resource: Resource) -> None:
+        """Somebody made another pod under the name of one that waits: that one is over, and what was written down of
+        it is to be removed by whoever looks after the new one."""
+        record = former.record
+        self.forget(former)
+        self._enter(seen, resource)
+        entry = self.jobs.by_uid.get(seen.metadata.uid)
+        if entry is not None:
+            entry.record = record
+
+    def _note_status(self, entry: Entry, seen: JobObject) -> None:
+        entry.seen_status = status_in(seen)
+        if not entry.telling.under_way or entry.submitted.carrier is Carrier.MPI:
+            entry.job.status = entry.seen_status
+        if entry.submitted.carrier is Carrier.MPI:
+            entry.raw_spec = bytes(seen.spec)
+            self.attention.dirty.add(entry.key)
+
+    def _enter(self, seen: JobObject | Pod, resource: Resource) -> None:
+        meta = seen.metadata
+        if not is_ours(seen, resource, self._context):
+            return
+        submitted, problem = submitted_in(seen, resource, self._context)
+        status = status_in(seen) if isinstance(seen, JobObject) else {}
+        memory = memory_in(meta.annotations, status)
+        if memory.enqueued_at is None:
+            memory.enqueued_at = self._seen_at(submitted.submitted_at)
+        elif submitted.carrier is Carrier.POD:
+            submitted = as_asked(submitted, memory)
+        submitted = structs.replace(submitted, submitted_at=memory.enqueued_at)  # also of a pod that a move made anew
+        job = KubeJob(self.jobs.next_key(), submitted, memory, meta.version, status=status)
+        job.is_deleting = _is_unwanted(seen)
+        entry = Entry(job, self._shape(submitted))
+        entry.seen_status, entry.read_of, entry.annotations = status, read_of(meta), meta.annotations
+        entry.raw_spec = bytes(seen.spec) if isinstance(seen, JobObject) and submitted.carrier is Carrier.MPI else b""
+        entry.leaves_pods = ORPHAN in meta.finalizers
+        entry.services = dict.fromkeys(self._served.get(meta.uid, ()), True)
+        self.jobs.enter(entry)
+        if memory.ended_at is not None or self._has_ended(entry):
+            entry.stage = Stage.ENDED  # whatever was made of it since
+        elif problem is not None:
+            entry.stage, entry.outcome = Stage.INVALID, problem
+        self.pods.adopt(entry)
+        self.shares.adopt(entry)
+        if entry.stage is Stage.ACTIVE:
+            self.progress.follow(job)
+            self.arrived_at = self.clock()
+        self.on_arrival(entry)
+        self.reindex(entry)
+        if entry.stage is Stage.ENDED:
+            self.rest(entry)
+
+    def _seen_at(self, created_at: float) -> float:
+        """When an object came that is new: the server tells the second, and whoever came first in it goes first."""
+        return created_at + min(max(self.clock() - created_at, 0.0), _WITHIN_SECOND)
+
+    def _has_ended(self, entry: Entry) -> bool:
+        """Whether its status says so, though its memory does not: the two may be written one after the other."""
+        if entry.submitted.carrier in (Carrier.MPI, Carrier.POD) or ending(conditions_in(entry.job.status)) is None:
+            return False
+        entry.job.memory.ended_at = seconds_of(entry.job.status.get("completionTime")) or self.clock()
+        return True
+
+    def _read_again(self, entry: Entry, seen: JobObject | Pod, resource: Resource) -> None:
+        """Its user has changed it."""
+        entry.read_of = read_of(seen.metadata)
+        submitted, problem = submitted_in(seen, resource, self._context)
+        is_mended = False
+        if entry.stage is Stage.ENDED:
+            return
+        if problem is not None:
+            entry.outcome = problem
+            if entry.stage is Stage.ACTIVE and entry.job.pods:
+                entry.trouble = problem.sentence  # what runs goes on as it was submitted
+                self.attention.dirty.add(entry.key)
+                return
+            entry.stage = Stage.INVALID
+        elif entry.stage is Stage.INVALID:
+            entry.stage, entry.outcome, entry.trouble, is_mended = Stage.ACTIVE, ("", ""), "", True
+        elif entry.trouble and entry.trouble == entry.outcome[1]:
+            entry.outcome, entry.trouble = ("", ""), ""  # it ran on while it could not be read
+        self._plan(entry, -1)
+        submitted = structs.replace(submitted, submitted_at=entry.submitted.submitted_at)
+        if submitted.carrier is Carrier.POD:  # nothing of a pod changes but its share, which is our doing
+            submitted = structs.replace(submitted, spec=entry.submitted.spec, shape=entry.submitted.shape)
+        entry.job.submitted = submitted
+        entry.shape = self._shape(entry.job.submitted)
+        self._plan(entry, 1)
+        if entry.stage is Stage.ACTIVE:
+            self.progress.follow(entry.job)
+        self.reindex(entry)
+        if is_mended:
+            self.on_mended(entry)
+
+    def learn_spec(self, entry: Entry, body: bytes) -> None:
+        """What the server answered to a change of the object itself."""
+        if entry.submitted.carrier is Carrier.MPI:
+            try:
+                seen = msgspec.json.decode(body, type=JobObject)
+            except (msgspec.DecodeError, msgspec.ValidationError):
+                return
+            if seen.metadata.version >= entry.job.version:
+                entry.raw_spec = bytes(seen.spec)
+
+    def _learn(self, entry: Entry) -> None:
+        """What whoever acts has written down."""
+        job = entry.job
+        job.memory = memory_in(entry.annotations, job.status)
+        if entry.stage is Stage.ACTIVE and (job.memory.ended_at is not None or self._has_ended(entry)):
+            entry.stage = Stage.ENDED
+            self.reindex(entry)
+            self.rest(entry)
+
+    def rest(self, entry: Entry) -> None:
+        """A job has ended and its status says so, for good: let go of what was needed to run it, which is most of what
+        is held of it, because there may be thousands that nobody deletes."""
+        entry.is_resting = True
+        entry.job.submitted = structs.replace(entry.submitted, templates={})
+        entry.job.status = entry.seen_status = resting_status(entry.seen_status)
+        entry.annotations = {key: value for key, value in entry.annotations.items() if key == PHASE}
+        entry.read_of, entry.raw_spec = None, b"{}"
+
+    def _lose_job(self, meta: Meta) -> None:
+        entry = self.jobs.by_uid.get(meta.uid)
+        if entry is None:
+            return
+        if not entry.leaves_pods and ORPHAN not in meta.finalizers:
+            self.orphans += [pod for pod in entry.job.pods.values() if pod.uid and not pod.is_deleting]
+        self.forget(entry)
+
+    def forget(self, entry: Entry) -> None:
+        """A job is gone."""
+        entry.job.is_deleting = True
+        self.reindex(entry)
+        self.progress.forget(entry.key)
+        self.jobs.remove(entry)
+        self.attention.forget(entry.key)
+        self.pods.disown(entry)
+        self.on_departure(entry)
+
+    def reindex(self, entry: Entry) -> None:
+        """Whether it wants to run may have changed, and with it what rules see of it."""
+        if entry.wants_to_run:
+            self.attention.changed.add(entry.key)
+        else:
+            if entry.seats:
+                self.seat(entry, (), NOWHERE)
+            self.table.drop(entry.key)
+            self.attention.changed.discard(entry.key)
+            self.attention.set_waiting(entry, False)
+        self.pods.recharge(entry)
+        self.shares.recharge(entry)
+        self.attention.dirty.add(entry.key)
+        self.attention.has_news = True
+
+    # Homes.
+
+    def seat(self, entry: Entry, seats: Sequence[Seat], home: Home) -> None:
+        """From now on it shall sit there."""
+        self._plan(entry, -1)
+        entry.seats, entry.home = tuple(seats), home
+        self._plan(entry, 1)
+        if home.workers:
+            self.homes[JobKey(entry.key)] = home
+        else:
+            self.homes.pop(JobKey(entry.key), None)
+        self.attention.note(entry)
+
+    def reseat(self, entry: Entry, seats: Sequence[Seat]) -> None:
+        """The same by seats alone, as far as their nodes are there."""
+        self.seat(entry, seats, row_home(entry.submitted, seats, self.accounts.row_of))
+
+    def _plan(self, entry: Entry, sign: int) -> None:
+        if entry.seats:
+            self.accounts.plan(planned_charges(entry), sign)
+            if entry.shape.is_fraction:
+                self.accounts.parts.plan(shared_places(entry), entry.shape.devices, sign)
+
+    def settle(self) -> None:
+        """Make everything that hangs on the set of nodes current."""
+        generation = self.accounts.generation
+        if not self.accounts.settle():
+            return
+        if generation != self.accounts.generation:
+            self._fit_again()
+        row_of = self.accounts.row_of
+        for entry in self.entries.values():
+            if not entry.wants_to_run:
+                continue
+            if entry.seats:
+                entry.home = self.homes[JobKey(entry.key)] = row_home(entry.submitted, entry.seats, row_of)
+            self.attention.changed.add(entry.key)
+
+    def _fit_again(self) -> None:
+        """What jobs and shares come to on the nodes that there are has changed."""
+        self._shapes.clear()
+        for entry in self.entries.values():
+            self._plan(entry, -1)
+            entry.shape = self._shape(entry.submitted)
+            self._plan(entry, 1)
+        self.shares.hold_again()
+
+    def write_table(self) -> None:
+        """Bring the table of jobs up to date with what has changed."""
+        row_of = self.accounts.row_of
+        for key in self.attention.take_changed():
+            entry = self.entries.get(key)
+            if entry is not None and entry.wants_to_run:
+                self.table.put(entry, row_of, self.jobs.key_of)
+
+    def _shape(self, submitted: Submitted) -> Shape:
+        """What one worker needs, in terms of the nodes that there are."""
+        key = (submitted.shape, submitted.needs, submitted.share)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self.accounts.fitted(*key)
+        return shape
+
+
+def _is_unwanted(seen: JobObject | Pod) -> bool:
+    """Whether somebody has deleted it. A pod that the cluster takes from its node comes again elsewhere."""
+    return seen.metadata.deletion_timestamp is not None and not (isinstance(seen, Pod) and disruption_of(seen))
+
+
+def _remains(move: Move) -> Pod:
+    """All that is left of a plain pod that is under way: what was written down."""
+    pod = msgspec.convert(move.pod, Pod)
+    pod.metadata.uid = f"record:{move.namespace}/{move.name}"
+    return pod

@@ -1,0 +1,131 @@
+"""Objects of jobs, opened: what they ask for, what was remembered in them, what their status says. Pure.
+
+Nothing that an object holds may raise: what cannot be read is a problem of that object, told to its user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sterna.backends.kubernetes.api.assignment import Key
+from sterna.backends.kubernetes.api.job import (
+    INDEX_LABEL,
+    MEMORY,
+    TYPE_LABEL,
+    Carrier,
+    JobRef,
+    Memory,
+    NodeNeeds,
+    Submitted,
+)
+from sterna.backends.kubernetes.api.objects import JobObject, Meta, Pod
+from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, Resource
+from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.kinds.job_builder import seconds_of
+from sterna.backends.kubernetes.kinds.parsing import invalid_reason, read
+from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
+from sterna.backends.kubernetes.status.status import PHASE, REASON
+from sterna.errors import UserError
+from sterna.model.cluster import Shape
+from sterna.model.job import JobSpec, ReplicaSpec
+
+ORPHAN = "orphan"
+"""The finalizer of an object whose pods shall outlive it."""
+_LEAST, _MOST = -1.0, 1e11
+"""No number in a memory is beyond these: counts, seconds of work, and instants until the year 5138."""
+_CARRIERS = {MPI_JOBS.kind: Carrier.MPI, PODS.kind: Carrier.POD}
+"""Kinds whose pods, and whose status, are never ours."""
+_OWN_WORDS = frozenset({MEMORY, PHASE, REASON})
+"""Annotations that we write ourselves."""
+
+
+_FIELDS = tuple((each.name, each.default) for each in msgspec.structs.fields(Memory))
+
+
+class Problem(NamedTuple):
+    """Why an object cannot be run: a word for the condition, and a sentence."""
+
+    word: str
+    sentence: str
+
+
+def submitted_in(seen: JobObject | Pod, resource: Resource, context: ReadContext) -> tuple[Submitted, Problem | None]:
+    """What is asked for, or something that stands for it and what is wrong."""
+    try:
+        return read(seen, resource, context), None
+    except UserError as error:
+        return _unreadable(seen.metadata, resource), Problem(invalid_reason(resource), str(error))
+
+
+def _unreadable(meta: Meta, resource: Resource) -> Submitted:
+    """Stands for an object that cannot be run: it has a name, and asks for nothing."""
+    spec = JobSpec(meta.name, resource.kind, (ReplicaSpec("worker", 1, ()),), 1, 1, 1)
+    ref = JobRef(resource, meta.namespace, meta.name, meta.uid)
+    at = seconds_of(meta.creation_timestamp)
+    carrier = _CARRIERS.get(resource.kind, Carrier.PODS)
+    return Submitted(ref, spec, Shape(), NodeNeeds(), {}, carrier, at, generation=meta.generation)
+
+
+def as_asked(submitted: Submitted, memory: Memory) -> Submitted:
+    """A plain pod as its user wrote it, whatever share it has now."""
+    if not memory.asked_cpus:
+        return submitted
+    worker = replace(submitted.spec.worker, cpus=memory.asked_cpus)
+    spec = replace(submitted.spec, replicas=(worker,))
+    return msgspec.structs.replace(submitted, spec=spec, shape=replace(submitted.shape, cpus=memory.asked_cpus))
+
+
+def read_of(meta: Meta) -> object:
+    """What of an object may change what is asked for: its generation, and what its annotations say."""
+    if not meta.annotations:
+        return meta.generation
+    return meta.generation, {key: value for key, value in meta.annotations.items() if key not in _OWN_WORDS}
+
+
+def status_in(seen: JobObject) -> dict[str, Any]:
+    try:
+        status = msgspec.json.decode(seen.status)
+    except msgspec.DecodeError:
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def resting_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the status of a job that has ended anybody may still ask for: its phase, and which conditions hold."""
+    held = [
+        {"type": each.get("type"), "status": "True"} for each in conditions_in(status) if each.get("status") == "True"
+    ]
+    return {"phase": status.get("phase"), "conditions": held}
+
+
+def memory_in(annotations: Mapping[str, str], status: Mapping[str, Any]) -> Memory:
+    """What a predecessor of ours remembered; nothing if it cannot be read."""
+    try:
+        if isinstance(kept := status.get("sterna"), dict):
+            return _sane(msgspec.convert(kept, Memory))
+        kept_there = annotations.get(MEMORY)
+        return _sane(msgspec.json.decode(kept_there, type=Memory)) if kept_there else Memory()
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return Memory()
+
+
+def _sane(memory: Memory) -> Memory:
+    """Anybody may have written it: a number that no job can have is as if it were not there."""
+    for name, default in _FIELDS:
+        value = getattr(memory, name)
+        if isinstance(value, int | float) and not _LEAST <= value <= _MOST:
+            setattr(memory, name, default)
+    if memory.share <= 0:
+        memory.share = 1.0
+    return memory
+
+
+def replica_in(meta: Meta) -> Key | None:
+    """Which replica an object of ours belongs to, as its labels say."""
+    index = meta.labels.get(INDEX_LABEL, "")
+    is_number = index.isascii() and index.isdigit() and len(index) <= 9
+    return (meta.labels.get(TYPE_LABEL, ""), int(index)) if is_number else None

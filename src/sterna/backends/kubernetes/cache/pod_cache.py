@@ -1,0 +1,321 @@
+"""The book of pods: those of jobs as rows that find their job, everybody else's only as what they use.
+
+What we asked for and the server has not shown yet is laid over what it shows: pods that are being made, bound or
+deleted. Names of pods whose job is gone are kept, because they are taken until those pods are gone too.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from sterna.backends.kubernetes.api.job import KIND_LABEL, Carrier, Claimant, KubeJob, PodRow, PodState
+from sterna.backends.kubernetes.api.objects import Meta, Pod
+from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.node_capacity import Accounts, Charge
+from sterna.backends.kubernetes.cache.progress import Progress
+from sterna.backends.kubernetes.cache.work_queue import Attention, JobIndex
+from sterna.backends.kubernetes.kinds.job_builder import seconds_of
+from sterna.backends.kubernetes.kinds.pod_rows import pod_row, serving_claim
+
+_DUMMY = "kubeshare-vgpu"
+"""How the names of the pods begin by which KubeShare holds shared GPUs; they end with the GPU's."""
+
+
+_what_counts = attrgetter(
+    "state", "node", "is_terminated", "is_deleting", "deletes_at", "attempt", "exit_code", "reason", "message",
+    "restarts", "home", "gpu_id", "cpus", "limit_cpus", "disruption", "withheld",
+)  # fmt: skip
+"""Of a pod for its job. A pod that comes as it was asked for, or of which only conditions change, is no news."""
+
+
+class PodBook:
+    """All pods."""
+
+    def __init__(self, jobs: JobIndex, accounts: Accounts, attention: Attention, progress: Progress) -> None:
+        self._jobs, self._accounts, self._attention, self._progress = jobs, accounts, attention, progress
+        self.serving: dict[str, Claimant] = {}
+        """Serving pods that are not bound yet, by uid."""
+        self._pods: dict[str, PodRow] = {}
+        """Pods of jobs, ours and our predecessors', by uid."""
+        self._taken: dict[str, str] = {}
+        """Names of those, and their uids."""
+        self._asked: set[str] = set()
+        """Uids of pods that were asked to go, until they are gone."""
+        self._perhaps_asked: set[str] = set()
+        """Uids of those that may have been: nobody knows whether that arrived, or a predecessor asked them. Kept,
+        because an answer may come later than the end of a pod."""
+        self._bound: dict[str, str] = {}
+        """Nodes of pods that were bound, until they are gone or it turns out that they were not."""
+        self._strays: dict[str, set[str]] = {}
+        """Pods whose job is not known, by the job's uid or name."""
+
+    # Who is there.
+
+    def get(self, uid: str) -> PodRow | None:
+        """A pod of a job."""
+        return self._pods.get(uid)
+
+    def find(self, uid: str) -> tuple[KubeJob, PodRow] | None:
+        """The job of a pod, and what is known of the pod."""
+        pod = self._pods.get(uid)
+        entry = self._jobs.by_uid.get(pod.owner_uid) if pod is not None else None
+        return (entry.job, pod) if entry is not None and pod is not None else None
+
+    def named(self, key: str) -> PodRow | None:
+        """The pod of a job that has this name."""
+        uid = self._taken.get(key)
+        return self._pods[uid] if uid is not None else None
+
+    def is_taken(self, key: str, owner_uid: str) -> bool:
+        """Whether somebody else's pod has this name: one of a job of that name which is no more."""
+        uid = self._taken.get(key)
+        return uid is not None and self._pods[uid].owner_uid != owner_uid
+
+    # News.
+
+    def see(self, pod: Pod) -> PodRow:
+        """A pod is there, as given."""
+        row = pod_row(pod)
+        if row.owner_uid == row.uid and KIND_LABEL in pod.metadata.labels:
+            row.job = ""  # it was a replica of ours, and whoever deleted its job let it go on
+        if row.is_serving:
+            self._take_serving(pod, row)
+        if row.is_kubeshare:
+            self._note_kubeshare(row)
+        if row.job:
+            if row.is_deleting and row.deletes_at is None:
+                row.deletes_at = seconds_of(pod.metadata.deletion_timestamp)
+            row.owner_uid = row.owner_uid or self._owner(row)
+            self._enter(row)
+        else:
+            self.charge(row, None)
+        return row
+
+    def _owner(self, row: PodRow) -> str:
+        """Of a pod that somebody else made for a job of ours: told by the name of the job, among those of its kind."""
+        carrier = Carrier.SHARE_PODS if row.is_kubeshare else Carrier.MPI
+        entry = self._jobs.named(row.job, carrier)
+        return entry.submitted.ref.uid if entry is not None else _stray_of(carrier, row.job)
+
+    def _enter(self, row: PodRow) -> None:
+        old = self._pods.get(row.uid)
+        if old is not None and row.version < old.version:
+            return
+        self.put(row)
+        if old is not None and (old.owner_uid, old.type, old.index) != (row.owner_uid, row.type, row.index):
+            self._unseat(old)  # somebody has changed its labels
+        entry = self._jobs.by_uid.get(row.owner_uid)
+        if entry is None:
+            self._strays.setdefault(row.owner_uid, set()).add(row.uid)
+            self.charge(row, None)
+        elif entry.submitted.carrier is Carrier.SHARE_PODS:
+            self.charge(row, entry)
+            entry.made_pods[row.type, row.index] = row
+            self._attention.note(entry)
+        else:
+            self.seat(entry, row)
+
+    def put(self, row: PodRow) -> None:
+        """Lay what we asked for over what was seen, and keep it."""
+        if row.uid in self._asked:
+            row.is_deleting = True
+        if row.uid in self._bound:
+            row.node = row.node or self._bound[row.uid]
+        self._pods[row.uid] = row
+        self._taken[row.key] = row.uid
+
+    def seat(self, entry: Entry, row: PodRow) -> None:
+        """It is a replica of a job."""
+        present = entry.job.pods.get((row.type, row.index))
+        if present is not None and not present.uid:
+            self.discharge(present)
+        entry.job.pods[row.type, row.index] = row
+        self.charge(row, entry)
+        if present is None or _what_counts(present) != _what_counts(row):
+            self._attention.note(entry)
+
+    def adopt(self, entry: Entry) -> None:
+        """A job is known now: pods that were seen before it are its own."""
+        ref = entry.submitted.ref
+        by_name = _stray_of(entry.submitted.carrier, ref.key)
+        for uid in sorted((*self._strays.pop(ref.uid, ()), *self._strays.pop(by_name, ()))):
+            row = self._pods[uid]
+            row.owner_uid = ref.uid
+            if entry.submitted.carrier is Carrier.SHARE_PODS:
+                entry.made_pods[row.type, row.index] = row
+            else:
+                entry.job.pods[row.type, row.index] = row
+
+    def disown(self, entry: Entry) -> None:
+        """A job is gone: its pods are strangers that keep their names."""
+        for pod in (*entry.job.pods.values(), *entry.made_pods.values()):
+            if pod.uid in self._pods:
+                self._strays.setdefault(pod.owner_uid, set()).add(pod.uid)
+            elif not pod.uid:
+                self.discharge(pod)
+
+    def lose(self, meta: Meta) -> PodRow | None:
+        """A pod is not there any more; its row, if it was a job's."""
+        uid = meta.uid
+        if self.serving.pop(uid, None) is not None:
+            self._attention.has_news = True
+        self._accounts.parts.stand_down(uid)
+        if self._discharge(uid):
+            self._attention.has_news = True
+            self._attention.note_room()
+        return self.drop(uid)
+
+    def drop(self, uid: str) -> PodRow | None:
+        row = self._pods.pop(uid, None)
+        self._asked.discard(uid)
+        self._bound.pop(uid, None)
+        if row is None:
+            return None
+        self._progress.forget_pod(uid)
+        if self._taken.get(row.key) == uid:
+            del self._taken[row.key]
+        entry = self._jobs.by_uid.get(row.owner_uid)
+        if entry is None:
+            strays = self._strays.get(row.owner_uid, set())
+            strays.discard(uid)
+            if not strays:
+                self._strays.pop(row.owner_uid, None)
+            self._attention.note_room()  # it may have kept a name from somebody
+            return row
+        self._unseat(row)
+        return row
+
+    def _unseat(self, row: PodRow) -> None:
+        """It is no replica of its job any more."""
+        entry = self._jobs.by_uid.get(row.owner_uid)
+        if entry is None:
+            self._strays.get(row.owner_uid, set()).discard(row.uid)
+            return
+        for pods in (entry.job.pods, entry.made_pods):
+            if pods.get((row.type, row.index)) is row:
+                del pods[row.type, row.index]
+        self._attention.note(entry)
+
+    # What they use.
+
+    def charge(self, pod: PodRow, entry: Entry | None) -> None:
+        """What a pod uses of its node, from its creation to the end of its containers."""
+        is_ours = entry is not None and entry.wants_to_run
+        if not pod.node or pod.is_terminated:
+            is_news = self._discharge(account(pod))
+            if is_news:
+                self._attention.note_room()
+        else:
+            most = pod.limit_cpus or pod.cpus, pod.limit_memory_bytes or pod.memory_bytes
+            charge = Charge(pod.devices, pod.cpus, pod.memory_bytes, *most)
+            is_news = self._accounts.charge(account(pod), pod.node, charge, is_ours)
+        if is_news and not is_ours:
+            self._attention.has_news = True
+
+    def recharge(self, entry: Entry) -> None:
+        """Whether rules see a job's home or its pods may have changed."""
+        for pod in (*entry.job.pods.values(), *entry.made_pods.values()):
+            self.charge(pod, entry)
+
+    # What we ask for.
+
+    def expect(self, entry: Entry, pod: PodRow) -> None:
+        """A pod is being made: it counts from now on."""
+        entry.job.pods[pod.type, pod.index] = pod
+        self.charge(pod, entry)
+        if pod.gpu_id:
+            self._accounts.parts.hold(account(pod), pod.node, pod.gpu_id, entry.shape.devices, is_planned=True)
+        self._attention.changed.add(entry.key)
+
+    def discharge(self, pod: PodRow) -> None:
+        """A pod that was being made is there, or does not come: what stood for it uses nothing."""
+        self._discharge(account(pod))
+
+    def _discharge(self, account: str) -> bool:
+        """It uses nothing any more, nor any part of a GPU; whether it did."""
+        has_part = self._accounts.parts.release(account)
+        return self._accounts.discharge(account) or has_part
+
+    def give_up(self, entry: Entry, pod: PodRow) -> None:
+        """A pod that was being made does not come."""
+        if entry.job.pods.get((pod.type, pod.index)) is pod:
+            del entry.job.pods[pod.type, pod.index]
+        self.discharge(pod)
+        self._attention.note(entry)
+        self._attention.note_room()
+
+    def ask_to_go(self, entry: Entry, pod: PodRow) -> None:
+        """A pod is being deleted: it counts as on its way out from now on."""
+        pod.is_deleting = True
+        self._asked.add(pod.uid)
+        self._attention.changed.add(entry.key)
+
+    def is_asked(self, uid: str) -> bool:
+        """Whether it may be our doing that a pod goes."""
+        return uid in self._asked or uid in self._perhaps_asked
+
+    def suspect(self, uid: str) -> None:
+        """A pod may have been asked to go."""
+        self._perhaps_asked.add(uid)
+
+    def call_back(self, uid: str) -> None:
+        """A deletion was refused."""
+        self._asked.discard(uid)
+        pod = self._pods.get(uid)
+        if pod is not None and pod.deletes_at is None:
+            pod.is_deleting = False
+            self._note_owner(pod)
+
+    def bind(self, entry: Entry, pod: PodRow, node: str) -> None:
+        """A pod is being bound: it counts as there from now on."""
+        self._bound[pod.uid] = pod.node = node
+        self.charge(pod, entry)
+        self._attention.changed.add(entry.key)
+
+    def unbind(self, uid: str) -> None:
+        """A binding was refused."""
+        pod = self._pods.get(uid)
+        if self._bound.pop(uid, None) is None or pod is None or pod.state is not PodState.PENDING:
+            return
+        pod.node = ""
+        self.charge(pod, self._jobs.by_uid.get(pod.owner_uid))
+        self._note_owner(pod)
+
+    def _note_owner(self, pod: PodRow) -> None:
+        entry = self._jobs.by_uid.get(pod.owner_uid)
+        if entry is not None:
+            self._attention.note(entry)
+
+    # Special ones.
+
+    def _take_serving(self, pod: Pod, row: PodRow) -> None:
+        """A serving pod waits for room, or does no longer (DRAGON-54, 58, 59)."""
+        waits = not row.node and not row.is_deleting and not row.is_terminated and not pod.spec.scheduling_gates
+        if waits == (row.uid in self.serving):
+            return
+        self._attention.has_news = True
+        if waits:
+            self.serving[row.uid] = serving_claim(pod)
+        else:
+            del self.serving[row.uid]
+
+    def _note_kubeshare(self, row: PodRow) -> None:
+        """DRAGON-38: the pod by which KubeShare holds a GPU counts as that GPU, the pods that share it count for the
+        rest of what they use, whole GPUs of their own included."""
+        name = row.key.partition("/")[2]
+        if not name.startswith(_DUMMY):
+            return
+        if row.node and not row.is_terminated:
+            self._accounts.parts.stand_for(row.uid, row.node, name.rpartition("-")[2])
+        else:
+            self._accounts.parts.stand_down(row.uid)
+
+
+def _stray_of(carrier: Carrier, name: str) -> str:
+    """Stands for the uid of a job of which only the name is known; no uid looks like it."""
+    return f"{carrier.value}:{name}"
+
+
+def account(pod: PodRow) -> str:
+    """Under which name a pod is in the accounts: one that is being made has no uid yet."""
+    return pod.uid or f"new:{pod.key}"

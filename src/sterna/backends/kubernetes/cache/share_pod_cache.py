@@ -1,0 +1,194 @@
+"""The book of SharePods: a replica that is one, its job's and anybody else's, and the part of a GPU that each holds.
+
+KubeShare makes a pod of every SharePod. To the rest of the operator the two are one replica (`join`): there since the
+SharePod is, as far as the pod is, and gone when both are, because a pod outlives its SharePod by its grace, or by as
+long as its node is lost.
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from sterna.backends.kubernetes.api.assignment import Key
+from sterna.backends.kubernetes.api.job import ATTEMPT_LABEL, HOME, Carrier, Claimant, PodRow, PodState
+from sterna.backends.kubernetes.api.objects import JobObject, Meta
+from sterna.backends.kubernetes.cache.gpu_fractions import part_of
+from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.node_capacity import Accounts
+from sterna.backends.kubernetes.cache.object_parser import replica_in
+from sterna.backends.kubernetes.cache.pod_cache import PodBook
+from sterna.backends.kubernetes.cache.work_queue import Attention, JobIndex
+from sterna.backends.kubernetes.kinds.job_builder import seconds_of
+from sterna.backends.kubernetes.kinds.share_pod import ShareRow, share_row
+from sterna.model.cluster import Shape
+
+
+class ShareBook:
+    """All SharePods."""
+
+    def __init__(self, jobs: JobIndex, pods: PodBook, accounts: Accounts, attention: Attention) -> None:
+        self._jobs, self._pods, self._accounts, self._attention = jobs, pods, accounts, attention
+        self._rows: dict[str, ShareRow] = {}
+        self._strays: dict[str, dict[Key, PodRow]] = {}
+        """Replicas of jobs that are not known yet, by the job's uid."""
+        self.urgent: dict[str, ShareRow] = {}
+        """Those that go before all jobs and have no node yet, by uid (DRAGON-40)."""
+
+    def see(self, seen: JobObject) -> None:
+        row = share_row(seen)
+        self._rows[row.uid] = row
+        entry = self._jobs.by_uid.get(row.owner_uid)
+        self._hold(row, entry)
+        self._note_urgent(row)
+        replica = replica_in(seen.metadata)
+        if not row.owner_uid or replica is None:
+            return
+        pod = _as_pod(row, seen.metadata, replica)
+        if entry is None:
+            self._strays.setdefault(row.owner_uid, {})[replica] = pod
+        else:
+            entry.shares[replica] = pod
+            self._attention.note(entry)
+
+    def lose(self, meta: Meta) -> None:
+        row = self._rows.pop(meta.uid, None)
+        self._pods.drop(meta.uid)
+        left = self._pods.named(row.key) if row is not None else None
+        if left is not None and not left.is_terminated:
+            self._accounts.parts.pass_on(meta.uid, left.uid)
+        elif self._accounts.parts.release(meta.uid):
+            self._attention.has_news = True
+        if self.urgent.pop(meta.uid, None) is not None:
+            self._attention.has_news = True
+        self._accounts.discharge(meta.uid)
+        self._attention.note_room()
+        if row is None:
+            return
+        entry = self._jobs.by_uid.get(row.owner_uid)
+        shares = entry.shares if entry is not None else self._strays.get(row.owner_uid, {})
+        for replica in [key for key, pod in shares.items() if pod.uid == meta.uid]:
+            del shares[replica]
+        if entry is not None:
+            self._attention.note(entry)
+
+    def adopt(self, entry: Entry) -> None:
+        """A job is known now: SharePods that were seen before it are its own."""
+        if entry.submitted.carrier is Carrier.SHARE_PODS:
+            entry.shares.update(self._strays.pop(entry.submitted.ref.uid, {}))
+            self.join(entry)
+
+    def recharge(self, entry: Entry) -> None:
+        """Whether rules see a job's home or its SharePods may have changed."""
+        for pod in entry.shares.values():
+            if (row := self._rows.get(pod.uid)) is not None:
+                self._hold(row, entry)
+
+    def join(self, entry: Entry) -> None:
+        """Make one replica each of SharePods and the pods that were made of them."""
+        pods, charged = entry.job.pods, {made.uid for made in entry.made_pods.values()}
+        for replica in [key for key, pod in pods.items() if pod.uid and key not in entry.shares]:
+            if (uid := pods.pop(replica).uid) not in charged:
+                self._accounts.discharge(uid)
+        for replica, left in entry.made_pods.items():
+            if replica not in entry.shares and replica not in pods:  # else its SharePod is being made
+                left.is_deleting = True  # its owner is gone, so the cluster deletes it
+                pods[replica] = left
+        for replica, share in entry.shares.items():
+            made = entry.made_pods.get(replica)
+            present = pods.get(replica)
+            if present is not None and not present.uid:
+                self._pods.discharge(present)
+            row = _joined(share, made)
+            self._pods.put(row)
+            pods[replica] = row
+            if made is not None:
+                self._pods.put(made)  # which has the name for longer
+                self._accounts.discharge(row.uid)  # the pod itself is charged
+            else:
+                self._pods.charge(row, entry)
+
+    def bereft(self, entry: Entry) -> list[PodRow]:
+        """SharePods whose pod somebody else asked to go: KubeShare would make it again, alone and where it was, also on
+        a node that is lost."""
+        goes = {replica for replica, made in entry.made_pods.items() if made.is_deleting}
+        return [share for replica, share in entry.shares.items() if replica in goes and not share.is_deleting]
+
+    # Parts of GPUs.
+
+    def _hold(self, row: ShareRow, entry: Entry | None) -> None:
+        is_ours = entry is not None and entry.wants_to_run
+        if row.share is None or not row.node or not row.gpu_id or row.is_terminated:
+            is_news = self._accounts.parts.release(row.uid)
+        else:
+            part = part_of(row.share, self._accounts.gpu_memory_bytes(row.node))
+            is_news = self._accounts.parts.hold(row.uid, row.node, row.gpu_id, part, is_ours)
+        if is_news:
+            self._attention.note_room()
+            self._attention.has_news = self._attention.has_news or not is_ours
+
+    def hold_again(self) -> None:
+        """GPUs have another memory than was known."""
+        for row in self._rows.values():
+            self._hold(row, self._jobs.by_uid.get(row.owner_uid))
+
+    def _note_urgent(self, row: ShareRow) -> None:
+        waits = row.is_urgent and not row.node and not row.is_terminated and not row.is_deleting
+        if waits != (row.uid in self.urgent):
+            self._attention.has_news = True
+        if waits:
+            self.urgent[row.uid] = row
+        else:
+            self.urgent.pop(row.uid, None)
+
+    def take_back(self, uid: str) -> None:
+        """One that was placed turns out not to be."""
+        row = self._rows.get(uid)
+        if row is not None:
+            self._hold(row, self._jobs.by_uid.get(row.owner_uid))
+            self._note_urgent(row)
+
+    def claim_of(self, row: ShareRow) -> Claimant:
+        """What an urgent one asks for."""
+        return Claimant(row.key, Shape(0, row.cpus, row.memory_bytes), row.needs, row.submitted_at, row.share)
+
+
+def _as_pod(row: ShareRow, meta: Meta, replica: Key) -> PodRow:
+    attempt = meta.labels.get(ATTEMPT_LABEL, "")
+    return PodRow(
+        row.key,
+        row.uid,
+        row.version,
+        row.node,
+        PodState.PENDING,
+        row.is_terminated or row.is_deleting,
+        row.is_deleting,
+        row.devices,
+        row.cpus,
+        row.memory_bytes,
+        f"{meta.namespace}/{next((each.name for each in meta.owner_references if each.controller), '')}",
+        row.owner_uid,
+        *replica,
+        int(attempt) if attempt.isascii() and attempt.isdigit() else 0,
+        home=meta.annotations.get(HOME, ""),
+        gpu_id=row.gpu_id,
+        deletes_at=seconds_of(meta.deletion_timestamp) if row.is_deleting else None,
+    )
+
+
+def _joined(share: PodRow, made: PodRow | None) -> PodRow:
+    if made is None:
+        return share
+    return structs.replace(
+        share,
+        state=made.state,
+        is_terminated=made.is_terminated,
+        is_deleting=share.is_deleting or made.is_deleting,
+        exit_code=made.exit_code,
+        reason=made.reason,
+        message=made.message,
+        restarts=made.restarts,
+        started_at=made.started_at,
+        limit_cpus=made.limit_cpus,
+        limit_memory_bytes=made.limit_memory_bytes,
+        deletes_at=made.deletes_at,
+    )

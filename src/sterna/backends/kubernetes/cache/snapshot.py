@@ -1,0 +1,214 @@
+"""The instant as rules see it: the operator's book as columns.
+
+A job is written into the table when something of it changed; a snapshot takes the rows in order and works out what
+runs on by itself, time above all. So a round over thousands of jobs costs a few vector passes, however little changed.
+Where jobs shall sit counts as where they sit (`accounts.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.node_capacity import KnownNodes
+from sterna.backends.kubernetes.cache.progress import Progress
+from sterna.model.cluster import MILLI, Home, Ints, Shape, Shapes
+from sterna.model.serving_pod import ServingPod
+from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
+from sterna.model.speedup import Floats
+
+_INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape", "promotions", "moves", "moved_from",
+         "evictor", "running_workers", "saves")  # fmt: skip
+_FLOATS = ("submit", "first_start", "waiting_since", "attained", "executed", "executed_before", "share", "moved_at",
+           "not_before", "counted_from", "started_at", "saved_at", "most_cores")  # fmt: skip
+_SHAPE = _INTS.index("shape")
+_NOTHING = Shapes((Shape(),))
+_LEAST_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Instant:
+    """What a snapshot carries beside jobs and nodes."""
+
+    now: float
+    last_action: float
+    last_event: float
+    history: Callable[[], Floats]
+    serving: Sequence[ServingPod] = ()
+
+
+class JobTable:
+    """All jobs that want to run, a slot each. Rows are in (submit, name) order."""
+
+    def __init__(self) -> None:
+        self._ints: Ints = np.zeros((len(_INTS), _LEAST_ROWS), dtype=np.int64)
+        self._floats: Floats = np.zeros((len(_FLOATS), _LEAST_ROWS), dtype=np.float64)
+        self._free = list(range(_LEAST_ROWS - 1, -1, -1))
+        self._slot_of: dict[int, int] = {}
+        self._places: dict[int, tuple[float, str, int]] = {}
+        self._sorted: list[tuple[float, str, int]] = []
+        """Submission, name and slot of every job, in order; beside it names and slots alone, because a snapshot takes
+        them all, and a burst changes them from one to the next."""
+        self._sorted_names: list[str] = []
+        self._sorted_slots: list[int] = []
+        self._order: Ints | None = None
+        self._names: list[str] = []
+        self._keys: list[int] = []
+        self._shape_ids: dict[Shape, int] = {}
+        self._shapes: tuple[tuple[int, ...], Shapes] = ((), _NOTHING)
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._slot_of
+
+    def put(self, entry: Entry, row_of: Mapping[str, int], key_of: Mapping[str, int]) -> None:
+        """Write a job down as it is now."""
+        slot = self._slot_of.get(entry.key)
+        if slot is None:
+            slot = self._enter(entry)
+        self._ints[:, slot] = self._numbers(entry, row_of, key_of)
+        self._floats[:, slot] = _times(entry)
+
+    def drop(self, key: int) -> None:
+        """A job does not want to run any more."""
+        slot = self._slot_of.pop(key, None)
+        if slot is not None:
+            at = bisect_left(self._sorted, self._places.pop(slot))
+            del self._sorted[at], self._sorted_names[at], self._sorted_slots[at]
+            self._free.append(slot)
+            self._order = None
+
+    def _enter(self, entry: Entry) -> int:
+        if not self._free:
+            size = self._ints.shape[1]
+            self._ints = np.concatenate([self._ints, np.zeros_like(self._ints)], axis=1)
+            self._floats = np.concatenate([self._floats, np.zeros_like(self._floats)], axis=1)
+            self._free = list(range(2 * size - 1, size - 1, -1))
+        slot = self._slot_of[entry.key] = self._free.pop()
+        place = self._places[slot] = (entry.submitted.submitted_at, entry.name, slot)
+        at = bisect_left(self._sorted, place)
+        self._sorted.insert(at, place)
+        self._sorted_names.insert(at, entry.name)
+        self._sorted_slots.insert(at, slot)
+        self._order = None
+        return slot
+
+    def _numbers(self, entry: Entry, row_of: Mapping[str, int], key_of: Mapping[str, int]) -> tuple[int, ...]:
+        spec, memory = entry.submitted.spec, entry.job.memory
+        shape = self._shape_ids.setdefault(entry.shape, len(self._shape_ids))
+        return (
+            entry.key,
+            spec.priority,
+            spec.minimum,
+            spec.maximum,
+            min(max(spec.request, spec.minimum), spec.maximum),
+            entry.home.size,
+            shape,
+            memory.promotions,
+            memory.moves,
+            row_of.get(memory.moved_from, -1),
+            key_of.get(memory.evictor, -1),
+            entry.running_workers if memory.counted_from is not None else 0,
+            memory.saved_step >= 0 or not entry.shape.devices,
+        )
+
+    # What a snapshot takes.
+
+    @property
+    def keys(self) -> Sequence[int]:
+        """Of the rows of the last `columns`, in order."""
+        return self._keys
+
+    def columns(self, now: float) -> tuple[Sequence[str], dict[str, npt.NDArray[Any]]]:
+        """Names, and the columns as they are at this instant."""
+        if self._order is None:
+            self._order = np.array(self._sorted_slots, dtype=np.int64)
+            self._names = self._sorted_names.copy()  # snapshots that were taken before keep theirs
+            self._keys = self._ints[0, self._order].tolist()
+        columns: dict[str, npt.NDArray[Any]] = dict(zip(_INTS, self._ints[:, self._order], strict=True))
+        columns.update(zip(_FLOATS, self._floats[:, self._order], strict=True))
+        is_waiting = (columns.pop("not_before") > now) & (columns["workers"] == 0)
+        columns["maximum"] = np.where(is_waiting, 0, columns["maximum"])
+        counted, started = columns.pop("counted_from"), columns.pop("started_at")
+        columns["running_seconds"] = np.where(counted < NEVER, np.maximum(now - counted, 0.0), 0.0)
+        columns["executed"] = columns["executed"] + columns["running_seconds"]
+        at_risk = (columns.pop("saves") == 0) & (started < NEVER)
+        since = np.maximum(columns.pop("saved_at"), np.where(at_risk, started, 0.0))
+        columns["unsaved"] = np.where(at_risk, np.maximum(now - since, 0.0), 0.0)
+        return self._names, columns
+
+    def coded(self, columns: dict[str, npt.NDArray[Any]]) -> Shapes:
+        """The distinct shapes of these rows; their numbers become the column `shape`."""
+        found, codes = np.unique(columns["shape"], return_inverse=True)
+        known = tuple(found.tolist())
+        columns["shape"] = codes.astype(np.int64).reshape(-1)
+        if not known:
+            return _NOTHING
+        if self._shapes[0] != known:
+            by_number = list(self._shape_ids)
+            self._shapes = known, Shapes(tuple(by_number[number] for number in known))
+        return self._shapes[1]
+
+
+def _times(entry: Entry) -> tuple[float, ...]:
+    memory, submitted = entry.job.memory, entry.submitted
+    since = memory.waiting_since if memory.waiting_since is not None else submitted.submitted_at
+    return (
+        submitted.submitted_at,
+        _or(memory.first_started_at, entry.seated_at if entry.home.workers else NEVER),
+        since,
+        memory.attained,
+        memory.executed,
+        memory.executed_before,
+        memory.share,
+        _or(memory.moved_at, -NEVER),
+        memory.not_before,
+        _or(memory.counted_from, NEVER),
+        _or(memory.started_at, NEVER),
+        memory.saved_at,
+        math.nan if entry.shape.devices else float(max(1, -(-submitted.spec.worker.cpus // MILLI))),
+    )
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value
+
+
+def observed(
+    table: JobTable, nodes: KnownNodes, homes: Mapping[JobKey, Home], progress: Progress, instant: Instant
+) -> Snapshot:
+    """Everything that may be known now."""
+    names, columns = table.columns(instant.now)
+    shapes = table.coded(columns)
+    tally = shapes.tally(nodes.unit)
+    workers, seconds = columns.pop("running_workers"), columns.pop("running_seconds")
+    held = workers * tally.worker[columns["shape"]] + (workers > 0) * tally.ps[columns["shape"]]
+    columns["attained"] = columns["attained"] + seconds * held / MILLI
+    columns.update(progress.columns(table.keys)._asdict())
+    barred = columns["maximum"] < columns["minimum"]
+    jobs = Jobs(WrittenJobs(names, columns), barred if barred.any() else None)
+    return Snapshot(
+        instant.now,
+        jobs,
+        nodes,
+        shapes,
+        progress.curves,
+        MappingProxyType(dict(homes)),
+        *take_stock(jobs, nodes, shapes),
+        instant.last_action,
+        instant.history,
+        progress.restart_seconds,
+        last_event=instant.last_event,
+        serving=instant.serving,
+        has_shares=bool((columns["share"] != 1.0).any()),
+    )

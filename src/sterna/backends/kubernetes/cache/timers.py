@@ -1,0 +1,36 @@
+"""Timers: who has to be looked at when, though nothing happens. A heap, because thousands of jobs have one each."""
+
+from __future__ import annotations
+
+import heapq
+
+from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.model.snapshot import NEVER
+
+
+class Timers:
+    """Instants at which something is due."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int]] = []
+
+    def set(self, at: float, entry: Entry | None = None) -> None:
+        """Look at a job, or at everything that hangs on time alone, then. The earliest of a job's instants counts."""
+        if at == NEVER:
+            return
+        if entry is not None:
+            if at >= entry.look_at:
+                return
+            entry.look_at = at
+        heapq.heappush(self._heap, (at, entry.key if entry is not None else 0))
+
+    def due(self, now: float) -> list[int]:
+        """Keys of the jobs that are due, once each; 0 stands for everything else."""
+        keys: dict[int, None] = {}
+        while self._heap and self._heap[0][0] <= now:
+            keys[heapq.heappop(self._heap)[1]] = None
+        return list(keys)
+
+    @property
+    def next_at(self) -> float:
+        return self._heap[0][0] if self._heap else NEVER

@@ -1,0 +1,141 @@
+"""Jobs and nodes as people see them, made from the world. The caller holds the backend's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sterna.backends.kubernetes.api.job import PodState
+from sterna.backends.kubernetes.cache.cluster_state import World
+from sterna.backends.kubernetes.cache.job_entry import Entry, Stage
+from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
+from sterna.backends.kubernetes.lifecycle.verdict import Fate
+from sterna.control.cluster_service import JobView, NodeView, ReplicaView
+from sterna.control.progress_tracker import category_of
+from sterna.model.cluster import MILLI, Resource
+
+_STATES = {
+    PodState.PENDING: "starting",
+    PodState.RUNNING: "running",
+    PodState.SUCCEEDED: "ended",
+    PodState.FAILED: "ended",
+}
+
+
+def job_views(world: World, now: float) -> list[JobView]:
+    return [job_view(world, entry, now) for entry in world.entries.values()]
+
+
+def job_view(world: World, entry: Entry, now: float) -> JobView:
+    spec, memory = entry.submitted.spec, entry.job.memory
+    told = world.progress.view(entry.key, False)
+    running = now - memory.counted_from if memory.counted_from is not None else 0.0
+    waits_from = memory.waiting_since if memory.waiting_since is not None else entry.submitted.submitted_at
+    is_waiting = entry.stage is Stage.ACTIVE and not entry.seats
+    return JobView(
+        entry.name,
+        spec.kind,
+        state_of(entry),
+        entry.trouble or entry.outcome[1] or (entry.reason.sentence if entry.reason is not None else ""),
+        entry.running_workers,
+        spec.minimum,
+        spec.maximum,
+        spec.request,
+        spec.priority,
+        category_of(spec.name, spec.category),
+        spec.user,
+        entry.submitted.submitted_at,
+        memory.first_started_at,
+        memory.ended_at,
+        max(0.0, now - waits_from) if is_waiting else 0.0,
+        memory.executed + max(0.0, running),
+        0.0,
+        memory.attempt,
+        memory.restarts,
+        memory.moves,
+        memory.share,
+        told.step if told.step is not None else memory.step,
+        told.total if told.total is not None else memory.total,
+        told.metric or memory.metric,
+        told.value if told.value is not None else memory.value,
+        told.growth,
+        lost_seconds=memory.lost_seconds,
+        exit_code=entry.verdict.exit_code,
+        nodes=list(dict.fromkeys(pod.node for pod in entry.live_pods if pod.node)),
+        replicas=_replicas(entry),
+        notices=list(spec.notices),
+    )
+
+
+def state_of(entry: Entry) -> str:
+    if entry.job.is_deleting:
+        return "deleting"
+    if entry.stage is not Stage.ACTIVE:
+        is_complete = entry.verdict.fate is Fate.COMPLETED or entry.telling.phase == "Succeeded"
+        return "completed" if is_complete or entry.job.status.get("phase") == "Succeeded" else "failed"
+    if not entry.seats:
+        return "stopping" if any(True for _ in entry.live_pods) else "waiting"
+    return "running"
+
+
+def _replicas(entry: Entry) -> list[ReplicaView]:
+    return [
+        ReplicaView(
+            f"{pod.type}-{pod.index}",
+            pod.node,
+            "stopping" if pod.is_deleting and not pod.is_terminated else _STATES[pod.state],
+            pod.attempt,
+            exit_code=pod.exit_code,
+        )
+        for _, pod in sorted(entry.job.pods.items())
+    ]
+
+
+def node_views(world: World) -> list[NodeView]:
+    world.settle()
+    table, accounts = world.accounts.table(), world.accounts
+    jobs: dict[str, list[str]] = {}
+    for entry in world.entries.values():
+        for node in {pod.node for pod in entry.live_pods}:
+            jobs.setdefault(node, []).append(entry.name)
+    shared = table.shared
+    return [
+        NodeView(
+            name,
+            "ready" if table.is_open[row] else "cordoned",
+            table.capacity.item(Resource.CPUS, row) / MILLI,
+            table.free.item(Resource.CPUS, row) / MILLI,
+            table.capacity.item(Resource.DEVICES, row) / MILLI,
+            (table.free.item(Resource.DEVICES, row) + sum(shared.get(row, {}).values())) / MILLI,
+            table.capacity.item(Resource.MEMORY, row),
+            table.free.item(Resource.MEMORY, row),
+            False,
+            "Kubernetes",
+            sorted(jobs.get(name, ())),
+        )
+        for row, name in enumerate(accounts.names)
+    ]
+
+
+def cluster_info(world: World) -> Mapping[str, NodeInfo]:
+    """What each node has, has left, and may be asked for: container-migration's `/cluster-info`."""
+    world.settle()
+    table, usage, name_of = world.accounts.table(), world.accounts.usage(), world.accounts.parts.name_of
+    found = {}
+    for row, name in enumerate(world.accounts.names):
+        facts = world.accounts.facts(name)
+        devices, cpus, memory_bytes, _, most_cpus, most_memory_bytes = usage[:, row].tolist()
+        total = table.capacity[:, row].tolist()
+        parts = {name_of(name, number): {"request": left} for number, left in table.shared.get(row, {}).items()}
+        found[name] = NodeInfo(
+            total[Resource.CPUS],
+            total[Resource.MEMORY],
+            total[Resource.DEVICES] // MILLI,
+            facts.gpu_memory_bytes if facts is not None else 0,
+            max(0, total[Resource.CPUS] - cpus),
+            max(0, total[Resource.MEMORY] - memory_bytes),
+            most_cpus,
+            most_memory_bytes,
+            max(0, total[Resource.DEVICES] - devices) // MILLI,
+            parts,
+        )
+    return found

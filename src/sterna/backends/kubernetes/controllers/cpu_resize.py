@@ -1,0 +1,115 @@
+"""Shares of a node's CPUs, put into force while pods run: what a pod asks for is its weight (`pods/resize`).
+
+Pods without devices share the cores of their node by what they ask for, as long as nobody limits them to that. A share
+of one half asks for half of what the user wrote. Pods that ask for nothing, or for exactly their limit, keep an equal
+share: Kubernetes does not let them change their class. What the server refuses is not tried again until the share
+changes, nor what a node has no room for, which is withdrawn after a while: others would count with what the pod does
+not have.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sterna.backends.kubernetes.api.job import Carrier, PodRow, PodState
+from sterna.backends.kubernetes.api.resources import PODS, Urgency, Verb, Write
+from sterna.backends.kubernetes.api.write_purpose import Resized
+from sterna.backends.kubernetes.cache.job_entry import Entry, marks_of
+from sterna.backends.kubernetes.cache.timers import Timers
+from sterna.backends.kubernetes.lifecycle.replicas import need_of
+
+_PATIENCE_SECONDS = 10.0
+"""For a resize that waits for room: whoever shrinks at the same time may make it."""
+_LEAST = 2
+"""Thousandths of a core: the smallest weight that a kernel knows."""
+_MAIN = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
+
+
+def resizes(entry: Entry, now: float, timers: Timers) -> list[Write]:
+    """Writes that bring the job's share into force on pods that have another."""
+    memory, share = entry.job.memory, entry.job.memory.share
+    if entry.shape.devices or entry.submitted.carrier not in (Carrier.PODS, Carrier.POD):
+        return []
+    if entry.submitted.carrier is Carrier.POD and not _is_base_kept(entry):
+        return []
+    if share == 1.0 and not entry.resized and not memory.asked_cpus:
+        return []
+    worker = entry.submitted.spec.worker.type
+    found = []
+    for pod in entry.job.pods.values():
+        is_up = pod.state is PodState.RUNNING and not pod.is_deleting and bool(pod.uid)
+        if is_up and pod.type == worker:
+            if pod.withheld is not None and pod.withheld[0] + _PATIENCE_SECONDS > now:
+                timers.set(pod.withheld[0] + _PATIENCE_SECONDS, entry)
+            if (write := _resize(entry, pod, share, now)) is not None:
+                found.append(write)
+    return found
+
+
+def _resize(entry: Entry, pod: PodRow, share: float, now: float) -> Write | None:
+    asked = entry.job.memory.asked_cpus or need_of(entry.submitted, pod.type).cpus
+    place = _place(entry, pod)
+    if not asked or place is None:
+        return None
+    wanted = max(_LEAST, round(asked * share))
+    if pod.limit_cpus:
+        wanted = min(wanted, pod.limit_cpus)
+    if entry.resized.get(pod.uid, pod.cpus) != wanted:
+        entry.resized[pod.uid] = wanted
+        return _patch(entry, pod, place, wanted)
+    if pod.withheld is not None and pod.withheld[0] + _PATIENCE_SECONDS <= now and pod.cpus != pod.withheld[1]:
+        entry.resized[pod.uid] = wanted
+        return _patch(entry, pod, place, pod.withheld[1])
+    return None
+
+
+def _patch(entry: Entry, pod: PodRow, place: int, cpus: int) -> Write:
+    namespace, _, name = pod.key.partition("/")
+    operations = [
+        {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+        {"op": "replace", "path": f"/spec/containers/{place}/resources/requests/cpu", "value": f"{cpus}m"},
+    ]
+    return Write(
+        Verb.JSON_PATCH,
+        PODS,
+        namespace,
+        name,
+        msgspec.json.encode(operations),
+        "resize",
+        Urgency.RUN,
+        f"resize/{pod.uid}",
+        Resized(entry.key, pod.uid),
+    )
+
+
+def _is_base_kept(entry: Entry) -> bool:
+    """A plain pod is all that says what it asked for, so that this is written down before it is changed."""
+    memory, telling = entry.job.memory, entry.telling
+    if not memory.asked_cpus and memory.share != 1.0:
+        memory.asked_cpus = next((pod.cpus for pod in entry.job.pods.values()), 0)
+        return False
+    return not telling.under_way and telling.marks == marks_of(memory)
+
+
+def _place(entry: Entry, pod: PodRow) -> int | None:
+    """Which container carries the weight; None if none can."""
+    if entry.submitted.carrier is Carrier.POD:
+        return 0
+    containers = _containers(entry.submitted.templates.get(pod.type, {}))
+    name = _MAIN.get(entry.submitted.spec.kind, "")
+    for place, container in enumerate(containers):
+        if not name or container.get("name") == name:
+            resources = container.get("resources") or {}
+            requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+            is_alone = sum("cpu" in ((each.get("resources") or {}).get("requests") or {}) for each in containers) == 1
+            can_change = "cpu" in requests and requests["cpu"] != limits.get("cpu")
+            return place if is_alone and can_change else None
+    return None
+
+
+def _containers(template: Any) -> list[dict[str, Any]]:
+    spec = template.get("spec") if hasattr(template, "get") else None
+    found = spec.get("containers") if isinstance(spec, dict) else None
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

@@ -1,0 +1,82 @@
+"""How long a job has run and with how much: what policies count, booked whenever its size changes. Pure.
+
+Counting begins when all of a gang runs for the first time in an attempt and goes on while any worker does. Sums are
+part of the job's memory, with the instant up to which they are booked, so that a successor goes on where we stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sterna.backends.kubernetes.api.job import PodState
+from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.model.cluster import MILLI, Resource
+
+
+def is_whole(entry: Entry) -> bool:
+    """Whether everybody who shall be there runs, or has done so."""
+    pods = entry.job.pods
+    return bool(entry.seats) and all(
+        (pod := pods.get((seat.type, seat.index))) is not None
+        and pod.state in (PodState.RUNNING, PodState.SUCCEEDED)
+        and not pod.is_deleting
+        for seat in entry.seats
+    )
+
+
+class Timekeeper:
+    """Counts for all jobs. What counts is told by `unit`: devices, or CPUs in a cluster that has none."""
+
+    def __init__(self, unit: Callable[[], Resource]) -> None:
+        self._unit = unit
+
+    def count(self, entry: Entry, now: float) -> None:
+        """Begin, go on, or stop counting, by the pods that run now."""
+        memory, workers = entry.job.memory, entry.running_workers
+        if memory.started_at is None:
+            if not is_whole(entry):
+                return
+            memory.started_at = memory.counted_from = now
+            if memory.first_started_at is None:
+                memory.first_started_at = now
+            entry.counted_workers = workers
+        elif workers != entry.counted_workers:
+            self.book(entry, now)
+            entry.counted_workers = workers
+            if memory.counted_from is None and workers:
+                memory.counted_from = now
+
+    def book(self, entry: Entry, now: float) -> None:
+        """Add what has been used at the present size to what was used in all."""
+        memory = entry.job.memory
+        if memory.counted_from is None:
+            return
+        span = max(0.0, now - memory.counted_from)
+        memory.executed += span
+        memory.attained += span * self.units(entry, entry.counted_workers) / MILLI
+        memory.counted_from = now if entry.running_workers else None
+
+    def stop(self, entry: Entry, now: float) -> None:
+        """The attempt is over."""
+        self.book(entry, now)
+        memory = entry.job.memory
+        memory.started_at = memory.counted_from = None
+        entry.counted_workers = 0
+
+    def suspend(self, entry: Entry, now: float) -> None:
+        """Count how long its user has it suspended, once it has run."""
+        memory, is_suspended = entry.job.memory, entry.submitted.is_suspended
+        if is_suspended and memory.suspended_at is None and memory.first_started_at is not None:
+            memory.suspended_at = now
+        elif not is_suspended and memory.suspended_at is not None:
+            memory.suspended_seconds += max(0.0, now - memory.suspended_at)
+            memory.suspended_at = None
+
+    def units(self, entry: Entry, workers: int) -> int:
+        """What so many workers hold, in thousandths."""
+        shape = entry.shape
+        if not workers:
+            return 0
+        if self._unit() is Resource.DEVICES:
+            return workers * shape.devices
+        return workers * shape.cpus + shape.ps * shape.ps_cpus

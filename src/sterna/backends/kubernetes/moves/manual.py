@@ -1,0 +1,72 @@
+"""Moves that people ask for: a job to a node, by an annotation on its object (`MIGRATE_TO`).
+
+The operator looks at every request once and carries it out at once, like container-migration's: no round is needed for
+it and no rule is asked. Whoever asks tries the same check first (`moved_to`), and is told there what cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sterna.backends.kubernetes.api.job import MIGRATE_TO
+from sterna.backends.kubernetes.backend import KubernetesBackend
+from sterna.backends.kubernetes.cache.cluster_state import World
+from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.reservations import claims, room_beside
+from sterna.errors import UserError, did_you_mean
+from sterna.model.cluster import Home
+from sterna.model.plan import Action, Kind
+from sterna.model.reason import Code, Reason
+from sterna.model.snapshot import JobKey
+
+
+def moved_to(world: World, entry: Entry, node: str) -> Home:
+    """Where a running job would sit if all its workers were on this node; refuses what is not possible."""
+    name, home = entry.submitted.ref.name, entry.home
+    world.settle()
+    row = world.accounts.row_of.get(node)
+    if row is None:
+        raise UserError(f"There is no node '{node}': {did_you_mean(node, world.accounts.names)}")
+    if not entry.wants_to_run or not home.workers:
+        raise UserError(f"Job '{name}' does not run, so that it cannot be moved; wait until it has started.")
+    if {seat for seat, _ in home.workers} == {row}:
+        raise UserError(f"Job '{name}' is on {node} already; name another node.")
+    if not world.accounts.is_open(node):
+        raise UserError(f"{node} takes no jobs now; open it with: sterna uncordon {node}.")
+    if not world.accounts.takes(node, entry.shape):
+        raise UserError(f"Job '{name}' may not be on {node}, by its node selector or the node's taints; name another.")
+    room = room_beside(world, claims(world), world.clock())
+    room.give(entry.shape, Home(home.workers, (), home.slots))
+    if room.slots_at(entry.shape, row) < home.size:
+        raise UserError(
+            f"{node} has no room for the {home.size} workers of '{name}'; name another node, or move others away first."
+        )
+    return Home(((row, home.size),), home.ps, room.take(entry.shape, row, home.size))
+
+
+class RequestedMoves:
+    """An errand of the operator's backend."""
+
+    def __init__(self, backend: KubernetesBackend, say: Callable[[str], None] = lambda sentence: None) -> None:
+        """`say` is told of requests that come to nothing."""
+        self._backend, self._say = backend, say
+
+    def look(self, now: float) -> None:
+        """At jobs of which something has changed. The caller holds the backend's lock."""
+        world = self._backend.world
+        for key in sorted(world.attention.dirty):
+            entry = world.entries.get(key)
+            wish = entry.annotations.get(MIGRATE_TO, "").strip() if entry is not None else ""
+            if entry is not None and wish and wish != entry.job.memory.asked_move:
+                entry.job.memory.asked_move = wish
+                self._carry_out(entry, wish.split()[0], now)
+
+    def _carry_out(self, entry: Entry, node: str, now: float) -> None:
+        backend = self._backend
+        try:
+            home = moved_to(backend.world, entry, node)
+        except UserError as error:
+            self._say(f"A request to move {entry.name} came to nothing: {error}")
+            return
+        backend.explain(entry, Reason(-1, entry.name, Code.MOVED, home.size), now)
+        backend.apply([Action(Kind.MIGRATE, JobKey(entry.key), -1, entry.home, home)])

@@ -1,0 +1,89 @@
+"""The operator's own picture of a cluster, taken by somebody who only looks: commands that ask about room and turns.
+
+It is the backend itself, which never acts unless it is told to; so what a command says of a node or of a job's chances
+is what the operator would say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from sterna.backends.kubernetes.api.resources import NODES, PODS, ApiServer, Inbox
+from sterna.backends.kubernetes.backend import Circumstances, KubernetesBackend
+from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.views import node_views
+from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.moves.manual import moved_to
+from sterna.backends.kubernetes.query.reader import NotAllowedError
+from sterna.control.cluster_service import NodeView
+from sterna.errors import Retry
+from sterna.model.snapshot import Snapshot
+
+_PATIENCE_SECONDS = 60.0
+_STEP_SECONDS = 0.25
+
+
+@dataclass
+class Onlooker:
+    """Sees everything, or says why it cannot."""
+
+    server: ApiServer
+    inbox: Inbox
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        about = Circumstances(identity="onlooker", context=ReadContext(default_image="default"))
+        self.backend = KubernetesBackend(self.server, self.inbox, self.clock, about)
+        self.backend.start()
+        ends_at = self.clock() + _PATIENCE_SECONDS
+        while not self.backend.prepare(_STEP_SECONDS):
+            self._check(self.clock() >= ends_at)
+        self.backend.take_over()
+
+    def _check(self, is_late: bool) -> None:
+        for resource in (NODES, PODS):
+            if resource in self.backend.absent:
+                raise NotAllowedError(
+                    f"This needs to see the {resource.plural} of the whole cluster, which you may not; ask its "
+                    "administrator for the right to list and watch nodes and pods."
+                )
+        trouble = getattr(self.server, "trouble", "")
+        if trouble or is_late:
+            raise Retry(trouble or f"The cluster did not tell of everything within {_PATIENCE_SECONDS:g} s; try again.")
+
+    def stay_informed(self) -> None:
+        """Take in what has happened since."""
+        self.backend.idle(0.0)
+
+    def entry(self, uid: str) -> Entry | None:
+        return self.backend.world.jobs.by_uid.get(uid)
+
+    def check_move(self, uid: str, node: str) -> None:
+        """`UserError` if the operator would not move this job there."""
+        entry = self.entry(uid)
+        if entry is not None:
+            moved_to(self.backend.world, entry, node)
+
+    def snapshot(self) -> Snapshot:
+        """As rules would see it now."""
+        return self.backend.observe()
+
+    def nodes(self) -> list[NodeView]:
+        """With what keeps each from taking jobs: somebody's wish, or its own silence."""
+        world = self.backend.world
+        found = []
+        for view in node_views(world):
+            facts = world.accounts.facts(view.name)
+            state = "not ready" if facts is not None and not facts.is_ready else view.state
+            if state == "cordoned" and self._leaving(view.name):
+                state = "draining"
+            found.append(msgspec.structs.replace(view, state=state))
+        return found
+
+    def _leaving(self, node: str) -> bool:
+        """Whether pods of jobs are on their way off it."""
+        entries = self.backend.world.entries.values()
+        return any(pod.node == node and pod.is_deleting for entry in entries for pod in entry.live_pods)

@@ -1,0 +1,209 @@
+"""Questions that commands put to an API server, each waited for, and its refusals in sentences for people.
+
+For `cluster.py`, which people ask; the operator follows a cluster instead (`client.py`) and judges refusals by itself.
+Nothing is tried again here but what only reads: whoever typed a command decides about that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from sterna.backends.kubernetes.api.resources import (
+    MPI_JOBS,
+    PYTORCH_JOBS,
+    Answer,
+    ApiServer,
+    Change,
+    Followed,
+    Resource,
+)
+from sterna.backends.kubernetes.transport.reflector import Reflector
+from sterna.errors import Retry, UserError
+
+_MANAGER = "fieldManager=sterna-cli"
+_MERGE = "application/merge-patch+json"
+_AT_ONCE = 8
+_T = TypeVar("_T")
+_MAY_NOT = re.compile(r'User "(.*?)" cannot (\w+) resource "(.*?)"(?: in API group "[^"]*")?(.*)', re.DOTALL)
+_INVALID = re.compile(r'^\S+ "[^"]*" is invalid: ')
+_INSTALL = "install Sterna first: kubectl apply -f deploy/sterna.yaml"
+_MAKERS = {
+    MPI_JOBS.plural: "install Kubeflow's MPI operator",
+    PYTORCH_JOBS.plural: "install Kubeflow's definition of it",
+}
+_LONGEST_ANSWER = 400
+
+
+class UnknownKindError(UserError):
+    """The server does not know the resource."""
+
+
+class NotAllowedError(UserError):
+    """The server knows who asks, and that they may not."""
+
+
+class NotThereError(UserError):
+    """There is no such object."""
+
+
+class TakenError(UserError):
+    """There is one of that name already."""
+
+
+class ChangedError(UserError):
+    """It was changed by somebody else meanwhile."""
+
+
+class Asking:
+    """One server, asked by one person."""
+
+    def __init__(self, server: ApiServer, context: str = "") -> None:
+        self.server, self._context = server, context
+
+    def together(self, questions: Sequence[Callable[[], _T]]) -> list[_T | UserError]:
+        """Several questions at once; for each the answer or its refusal, in their order."""
+        if len(questions) < 2:
+            return [_outcome(question) for question in questions]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            return list(threads.map(_outcome, questions))
+
+    # Reading.
+
+    def listed(self, wanted: Followed) -> list[Any]:
+        """All objects, page by page."""
+        reflector = Reflector(wanted)
+        found: list[Any] = []
+        while reflector.wants_list:
+            request = reflector.request()
+            answer = self.server.ask("GET", request.path, query=request.query)
+            if not answer.is_done:
+                raise self.refusal(answer, wanted.resource, wanted.namespace)
+            with _read_as_json():
+                found += [delta.object for delta in reflector.page(answer.body) if delta.change is Change.SEEN]
+        return found
+
+    def found(self, resource: Resource, type_: type[_T], namespace: str, name: str) -> _T:
+        """One object; `NotThereError` if there is none."""
+        answer = self.server.ask("GET", resource.path(namespace, quote(name, safe="")))
+        if not answer.is_done:
+            raise self.refusal(answer, resource, namespace, name)
+        with _read_as_json():
+            return msgspec.json.decode(answer.body, type=type_)
+
+    # Writing.
+
+    def create(
+        self, resource: Resource, namespace: str, document: Mapping[str, Any], is_rehearsal: bool = False
+    ) -> bytes:
+        """The object as the server keeps it, or would keep it."""
+        query = _query("fieldValidation=Strict", is_rehearsal)
+        answer = self.server.ask("POST", resource.path(namespace), msgspec.json.encode(document), query)
+        return self._done(answer, resource, namespace, str(document.get("metadata", {}).get("name", "")))
+
+    def patch(
+        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], is_rehearsal: bool = False
+    ) -> bytes:
+        """A merge patch; the object after it."""
+        path, query = resource.path(namespace, name), _query("fieldValidation=Strict", is_rehearsal)
+        answer = self.server.ask("PATCH", path, msgspec.json.encode(patch), query, _MERGE)
+        return self._done(answer, resource, namespace, name)
+
+    def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
+        """What belongs to it goes with it."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": uid},
+        }
+        answer = self.server.ask("DELETE", resource.path(namespace, name), msgspec.json.encode(options))
+        self._done(answer, resource, namespace, name)
+
+    def _done(self, answer: Answer, resource: Resource, namespace: str, name: str) -> bytes:
+        if not answer.is_done:
+            raise self.refusal(answer, resource, namespace, name)
+        return answer.body
+
+    # Refusals.
+
+    def refusal(self, answer: Answer, resource: Resource, namespace: str = "", name: str = "") -> UserError | Retry:
+        """What a person is told."""
+        message = " ".join(answer.message.split())[:_LONGEST_ANSWER].rstrip(".")
+        where = f" in the namespace '{namespace}'" if namespace else ""
+        match answer.status:
+            case 401:
+                return NotAllowedError(
+                    f"{self._cluster()} does not accept your login; log in again, or choose another."
+                )
+            case 403:
+                return NotAllowedError(_forbidden(message, where))
+            case 404:
+                return self._absent(message, resource, namespace, name)
+            case 409 if answer.reason == "AlreadyExists":
+                if message.startswith("object is being deleted"):
+                    return TakenError(
+                        f"{resource.kind} '{name}'{where} is still being deleted; try again when it is gone."
+                    )
+                return TakenError(f"A {resource.kind} named '{name}' exists already{where}; choose another name.")
+            case 409:
+                return ChangedError(
+                    f"{resource.kind} '{name}'{where} was changed by somebody else just now; try again."
+                )
+            case 400 | 413 | 422:
+                return UserError(f"{self._cluster()} refuses {resource.kind} '{name}': {_INVALID.sub('', message)}.")
+        return Retry(
+            f"{self._cluster()} answered {answer.status} ({message or answer.reason or 'no reason'}); try again."
+        )
+
+    def _absent(self, message: str, resource: Resource, namespace: str, name: str) -> UserError:
+        if message.startswith("namespaces "):
+            return NotThereError(f"There is no namespace '{namespace}'; create it, or choose another with -n.")
+        if name and "could not find the requested resource" not in message and message != "404 page not found":
+            where = f" in the namespace '{namespace}'" if namespace else ""
+            return NotThereError(f"There is no {resource.kind} '{name}'{where}.")
+        install = _MAKERS.get(resource.plural, _INSTALL)
+        return UnknownKindError(f"{self._cluster()} does not know the kind {resource.kind}; {install}.")
+
+    def _cluster(self) -> str:
+        return f"The cluster of the context '{self._context}'" if self._context else "The cluster"
+
+
+def _outcome(question: Callable[[], _T]) -> _T | UserError:
+    try:
+        return question()
+    except UserError as error:
+        return error
+
+
+def _forbidden(message: str, where: str) -> str:
+    found = _MAY_NOT.search(message)
+    if found is None:
+        return f"The cluster does not allow this: {message}."
+    user, verb, what, rest = found.groups()
+    place = rest.strip() or where.strip()
+    place = place.replace('in the namespace "', "in the namespace '").replace('"', "'")
+    return (
+        f"You ({user}) may not {verb} {what} {place}".rstrip() + "; ask the cluster's administrator for that right, or "
+        "choose another context or namespace."
+    )
+
+
+def _query(checks: str, is_rehearsal: bool) -> str:
+    return "&".join([_MANAGER, checks, *(["dryRun=All"] if is_rehearsal else [])])
+
+
+@contextmanager
+def _read_as_json() -> Iterator[None]:
+    try:
+        yield
+    except msgspec.DecodeError as error:
+        raise UserError(
+            f"What answers there is no API server ({error}); check the address in the kubeconfig."
+        ) from None

@@ -1,0 +1,242 @@
+"""Jobs and events of a cluster as people see them, from the objects alone: no operator is asked. Pure.
+
+The same answers as a local cluster gives (`control/cluster_service.py`), with the namespace beside them. Where a
+status is older than the pods that it tells of, the pods are believed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sterna.backends.kubernetes.api.job import Memory, PodRow, PodState, Submitted
+from sterna.backends.kubernetes.api.objects import JobObject
+from sterna.backends.kubernetes.api.resources import PODS
+from sterna.backends.kubernetes.cache.object_parser import memory_in, status_in, submitted_in
+from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.kinds.job_builder import seconds_of
+from sterna.backends.kubernetes.kinds.mpi_v1 import ACCELERATOR
+from sterna.backends.kubernetes.kinds.pod_rows import pod_row
+from sterna.backends.kubernetes.lifecycle.verdict import conditions_in, is_passing
+from sterna.backends.kubernetes.query.listing import EventObject, SeenJob
+from sterna.backends.kubernetes.status.status import PHASE, REASON
+from sterna.control.cluster_service import EventView, JobView, ReplicaView
+from sterna.control.progress_tracker import category_of
+
+SCHEDULER = "kubernetes"
+"""Voda has one scheduler for each type of GPU; jobs that take any have this one."""
+UNSEEN = "waits: no operator has looked at it yet; see that one runs."
+UNPLACED = "waits: its own scheduler has not found it a node yet."
+
+ANY_IMAGE = ReadContext(default_image="default")
+"""Whether an image may be left out is the operator's to say."""
+_GPU_TYPES = (ACCELERATOR, "nvidia.com/gpu.product")
+_RANKS = {type_: rank for rank, type_ in enumerate(("launcher", "master", "chief", "worker", "ps", "evaluator"))}
+_STATES = {
+    PodState.PENDING: "starting",
+    PodState.RUNNING: "running",
+    PodState.SUCCEEDED: "ended",
+    PodState.FAILED: "ended",
+}
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_OVER = {"Succeeded": "completed", "Failed": "failed"}
+_EVENT_KINDS = (
+    (re.compile(r"SuccessfulCreatePod|Scheduled"), "started"),
+    (re.compile(r"SuccessfulDeletePod"), "removed"),
+    (re.compile(r".*Succeeded"), "completed"),
+    (re.compile(r".*Restarting"), "restarted"),
+    (re.compile(r"Invalid.*"), "invalid"),
+    (re.compile(r"(TrainingJob|TFJob|PyTorchJob|MPIJob|Pod)Failed"), "failed"),
+)
+"""Words of events as a local cluster has them; others are told as they are."""
+
+
+class ClusterJob(JobView):
+    """A job of a cluster."""
+
+    namespace: str = ""
+    uid: str = ""
+    scheduler: str = SCHEDULER
+    """As Voda's tables have it: the type of GPU that it asks for."""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What an object and its pods say."""
+
+    submitted: Submitted
+    memory: Memory
+    status: Mapping[str, Any]
+    annotations: Mapping[str, str]
+    rows: Sequence[PodRow]
+    problem: str
+    is_deleting: bool
+
+    @property
+    def phase(self) -> str:
+        return str(self.status.get("phase") or self.annotations.get(PHASE, ""))
+
+    @property
+    def workers(self) -> list[PodRow]:
+        """Those that are there to stay."""
+        worker = self.submitted.spec.worker.type
+        return [row for row in self.rows if row.type == worker and not (row.is_terminated or row.is_deleting)]
+
+
+def job_view(job: SeenJob, now: float, is_everywhere: bool = False) -> ClusterJob:
+    """One job; with its namespace in its name where jobs of all are shown."""
+    facts = _facts_of(job)
+    spec, memory, status = facts.submitted.spec, facts.memory, facts.status
+    state = _state(facts)
+    ended_at = _ended_at(facts, state)
+    ran = memory.executed + _running_seconds(memory, state, now)
+    lasted = max(0.0, (now if ended_at is None else ended_at) - facts.submitted.submitted_at)
+    view = ClusterJob(
+        job.meta.key if is_everywhere else job.meta.name,
+        job.resource.kind,
+        state,
+        _reason(facts, state),
+        0 if state in ("completed", "failed") else len(facts.workers),
+        spec.minimum,
+        spec.maximum,
+        spec.request,
+        spec.priority,
+        category_of(spec.name, spec.category),
+        spec.user,
+        facts.submitted.submitted_at,
+        memory.first_started_at or seconds_of(status.get("startTime")) or None,
+        ended_at,
+        max(0.0, lasted - ran),
+        ran,
+        attempt=max([memory.attempt, *(row.attempt for row in facts.rows)]),
+        restarts=memory.restarts,
+        moves=memory.moves,
+        share=memory.share,
+        lost_seconds=memory.lost_seconds,
+        exit_code=_exit_code(facts, state),
+        nodes=list(dict.fromkeys(row.node for row in facts.rows if row.node and not row.is_terminated)),
+        replicas=[_replica(row) for row in facts.rows],
+        notices=list(spec.notices),
+    )
+    view.namespace, view.uid, view.scheduler = job.meta.namespace, job.meta.uid, _scheduler(facts.submitted)
+    _tell_progress(view, facts)
+    return view
+
+
+def _facts_of(job: SeenJob) -> _Facts:
+    submitted, problem = submitted_in(job.object, job.resource, ANY_IMAGE)
+    status = status_in(job.object) if isinstance(job.object, JobObject) else {"phase": job.object.status.phase}
+    rows = sorted(map(pod_row, job.pods), key=lambda row: (_RANKS.get(row.type, len(_RANKS)), row.type, row.index))
+    annotations = job.meta.annotations
+    return _Facts(
+        submitted,
+        memory_in(annotations, status),
+        status,
+        annotations,
+        rows,
+        problem.sentence if problem is not None else "",
+        job.meta.deletion_timestamp is not None,
+    )
+
+
+def _state(facts: _Facts) -> str:
+    if facts.is_deleting:
+        return "deleting"
+    ending = next((_OVER[each["type"]] for each in conditions_in(facts.status) if _is_end(each, facts.status)), "")
+    if ending or facts.phase in _OVER:
+        return ending or _OVER[facts.phase]
+    if any(row.state is PodState.RUNNING for row in facts.workers):
+        return "running"
+    live = [row for row in facts.rows if not row.is_terminated]
+    return "stopping" if live and all(row.is_deleting for row in live) else "waiting"
+
+
+def _is_end(condition: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    return condition.get("type") in _OVER and condition.get("status") == "True" and not is_passing(condition, status)
+
+
+def _running_seconds(memory: Memory, state: str, now: float) -> float:
+    """What is not booked yet."""
+    if memory.counted_from is None or memory.ended_at is not None or state in ("completed", "failed"):
+        return 0.0
+    return max(0.0, now - memory.counted_from)
+
+
+def _ended_at(facts: _Facts, state: str) -> float | None:
+    if state not in ("completed", "failed"):
+        return None
+    if facts.memory.ended_at is not None:
+        return facts.memory.ended_at
+    return seconds_of(facts.status.get("completionTime")) or None
+
+
+def _reason(facts: _Facts, state: str) -> str:
+    """What was said of it last, by whoever said it."""
+    conditions = conditions_in(facts.status)
+    told = [each.get("message") for each in conditions if _is_end(each, facts.status)]
+    told += [each.get("message") for each in conditions if each.get("type") == "Scheduled"]
+    said = facts.status.get("reason") or facts.annotations.get(REASON) or next(filter(None, told), "") or facts.problem
+    if said or state != "waiting":
+        return str(said)
+    return UNPLACED if facts.submitted.ref.resource == PODS else UNSEEN
+
+
+def _exit_code(facts: _Facts, state: str) -> int | None:
+    codes = [row.exit_code for row in facts.rows if row.exit_code is not None]
+    if state == "completed":
+        return 0 if codes else None
+    return next((code for code in codes if code), None) if state == "failed" else None
+
+
+def _replica(row: PodRow) -> ReplicaView:
+    is_leaving = row.is_deleting and not row.is_terminated
+    state = "stopping" if is_leaving else _STATES[row.state]
+    return ReplicaView(replica_name(row), row.node, state, row.attempt, exit_code=row.exit_code)
+
+
+def replica_name(row: PodRow) -> str:
+    return f"{row.type}-{row.index}"
+
+
+def _scheduler(submitted: Submitted) -> str:
+    selector = dict(submitted.needs.selector)
+    return next((selector[label] for label in _GPU_TYPES if selector.get(label)), SCHEDULER)
+
+
+def _tell_progress(view: ClusterJob, facts: _Facts) -> None:
+    told = facts.status.get("progress")
+    told = told if isinstance(told, Mapping) else {}
+    memory = facts.memory
+    view.step, view.total = told.get("step", memory.step), told.get("total", memory.total)
+    view.metric, view.value = told.get("metric", memory.metric), told.get("value", memory.value)
+    view.growth = told.get("growth", "unknown")
+    if view.state == "running":
+        view.eta_seconds, view.eta_low_seconds, view.eta_high_seconds = (
+            seconds_in(told.get(name)) for name in ("eta", "etaLow", "etaHigh")
+        )
+
+
+def seconds_in(text: object) -> float | None:
+    """Of a span such as `3h20m`, as a status tells it."""
+    parts = re.findall(r"(\d+)([dhms])", text) if isinstance(text, str) else []
+    return sum(int(number) * _UNITS[unit] for number, unit in parts) if parts else None
+
+
+def event_view(event: EventObject, is_everywhere: bool = False) -> EventView:
+    """Its number grows with every word about it, so that what is told again is seen again."""
+    about = event.regarding
+    told_at = [
+        event.series.last_observed_time if event.series is not None else None,
+        event.event_time,
+        event.deprecated_last_timestamp,
+        event.metadata.creation_timestamp,
+    ]
+    at = next((seconds for text in told_at if (seconds := seconds_of(text))), 0.0)
+    name = f"{about.namespace}/{about.name}" if is_everywhere else about.name
+    return EventView(event.metadata.version, at, name, _event_kind(event.reason), event.note)
+
+
+def _event_kind(reason: str) -> str:
+    return next((kind for pattern, kind in _EVENT_KINDS if pattern.fullmatch(reason)), reason[:1].lower() + reason[1:])

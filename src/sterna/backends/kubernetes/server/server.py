@@ -1,0 +1,107 @@
+"""What the operator serves, and what it hears there: reports of progress, requests to move a pod, metrics.
+
+Joins the HTTP service, which has threads of its own, to the loop: what arrives waits until the loop takes it in, and
+what others look at is made under the backend's lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from sterna.backends.kubernetes.api.resources import ApiServer
+from sterna.backends.kubernetes.backend import KubernetesBackend
+from sterna.backends.kubernetes.cache.views import cluster_info, job_views, node_views
+from sterna.backends.kubernetes.moves.requested import Relocations
+from sterna.backends.kubernetes.server.metrics import Telemetry
+from sterna.backends.kubernetes.server.routes import MigrationService, MigrationWishes, Sources
+from sterna.backends.kubernetes.server.specon_csv import Distribution
+from sterna.backends.kubernetes.server.token_review import Tokens
+from sterna.control.controller import Recorder
+
+Made = TypeVar("Made")
+
+
+class Service:
+    """The service of one operator."""
+
+    def __init__(
+        self,
+        backend: KubernetesBackend,
+        server: ApiServer,
+        listen: str,
+        is_leading: Callable[[], bool],
+        leader: Callable[[], str],
+        then: Recorder,
+        monitors: Collection[str] = (),
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """`leader`: where another replica answers that leads, for whoever asks this one. `then` gets every round;
+        `monitors`: service accounts that may report, as `NAMESPACE/NAME`; none: everybody may. `say` is told of
+        requests that come to nothing."""
+        self._backend, self._world = backend, backend.world
+        self.distribution = Distribution(then)
+        """Where rounds are to be recorded."""
+        self.telemetry = Telemetry(
+            lambda: self._locked(lambda: job_views(self._world, backend.clock())),
+            lambda: self._locked(lambda: node_views(self._world)),
+            is_leading,
+        )
+        sources = Sources(
+            lambda: self._world.progress.memory,
+            lambda: self._locked(lambda: cluster_info(self._world)),
+            self.telemetry.text,
+            self.distribution.text,
+            is_leading,
+            leader,
+        )
+        tokens = Tokens(server, monitors) if monitors else None
+        self._relocations = Relocations(backend, self.distribution.note, say)
+        self._service = MigrationService(sources, tokens, backend.wake, listen)
+        backend.errands.append(self._hear)
+        backend.on_answer, backend.on_happened = self.telemetry.count_answer, self.telemetry.count
+
+    @property
+    def address(self) -> str:
+        """Where others reach it: the pod's own address, where there is one."""
+        return address_of(os.environ.get("POD_IP", ""), self._service.port)
+
+    @property
+    def wishes(self) -> MigrationWishes:
+        """Requests to move a pod, for the loop."""
+        return self._service.wishes
+
+    def start(self) -> None:
+        self._service.start()
+
+    def stop(self) -> None:
+        self._service.stop()
+
+    def _locked(self, make: Callable[[], Made]) -> Made:
+        with self._backend.lock:
+            return make()
+
+    # What the loop does.
+
+    def _hear(self, now: float) -> None:
+        batches = self._service.heard.take()
+        if batches:
+            world = self._world
+            news = world.progress.take(batches, world.pods.find, now)
+            world.attention.has_news = world.attention.has_news or bool(news)
+            for uid in {pod.uid for batch in batches for pod in batch.pods}:
+                found = world.pods.find(uid)
+                entry = world.entries.get(found[0].key) if found is not None else None
+                if entry is not None:
+                    world.attention.changed.add(entry.key)
+                    self._backend.teller.progressed(entry, now)
+        wishes = self._service.wishes.take()
+        if wishes:
+            self._relocations.carry_out(wishes, now)
+
+
+def address_of(ip: str, port: int) -> str:
+    """`HOST:PORT`, with brackets where the host has colons itself (IPv6)."""
+    host = ip or "127.0.0.1"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,183 @@
+"""Events: what happened to a job, for whoever asks `kubectl describe`. Pure: bodies, not conversations.
+
+The name of an event follows from what it says, so that saying it again meets `AlreadyExists` instead of making another
+one; `again` then counts it as one series. Words are DRAGON's where it had one (DRAGON-53); decisions carry the sentence
+of their Reason. One event may tell of many pods: a gang is worth one write, not five hundred.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from sterna.backends.kubernetes.api.job import JobRef, KubeJob, PodRow, Seat
+from sterna.backends.kubernetes.api.resources import EVENTS, Urgency, Verb, Write
+from sterna.backends.kubernetes.cache.node_facts import in_plain_words
+from sterna.backends.kubernetes.lifecycle.termination import how_it_ended
+from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
+from sterna.model.reason import Code, Reason
+
+CONTROLLER = "sterna.dev/operator"
+NORMAL, WARNING = "Normal", "Warning"
+
+_LONGEST_NOTE_BYTES = 1024
+_LONGEST_INSTANCE = 128
+_LONGEST_NAME = 253
+_MOST_NAMED = 4
+"""Pods that one event names; the others are counted."""
+
+_DECISIONS = {
+    Code.STARTED: ("Scheduled", "Schedule"),
+    Code.GREW: ("Resized", "Resize"),
+    Code.SHRANK: ("Resized", "Resize"),
+    Code.SHRANK_BY_RULE: ("Resized", "Resize"),
+    Code.STOPPED: ("Stopped", "Stop"),
+    Code.STOPPED_BY_RULE: ("Stopped", "Stop"),
+    Code.MOVED: ("Moved", "Move"),
+    Code.MOVED_FOR: ("Moved", "Move"),
+    Code.SHARED: ("Shared", "Share"),
+}
+_HOPELESS = frozenset({Code.TOO_LARGE, Code.NO_NODE, Code.NO_SERVERS, Code.NOT_BESIDE_SERVERS})
+_VERDICTS = {
+    Fate.COMPLETED: ("Succeeded", "End", NORMAL),
+    Fate.FAILED: ("Failed", "End", WARNING),
+    Fate.RESTART: ("Restarting", "Restart", WARNING),
+    Fate.REPLACE: ("Restarting", "Restart", WARNING),
+}
+
+
+class Reporter:
+    """Makes the events of one operator."""
+
+    def __init__(self, identity: str) -> None:
+        self._instance = identity[:_LONGEST_INSTANCE] or "operator"
+
+    def said(self, ref: JobRef, reason: str, action: str, note: str, now: float, kind: str = NORMAL) -> Write:
+        """Anything else, in a word for the machine and a sentence for people."""
+        note = _shortened(note)
+        name = event_name(ref, reason, note)
+        body = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": name, "namespace": ref.namespace},
+            "eventTime": _moment(now),
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._instance,
+            "type": kind,
+            "reason": reason,
+            "action": action,
+            "note": note,
+            "regarding": {
+                "apiVersion": ref.resource.api_version,
+                "kind": ref.resource.kind,
+                "namespace": ref.namespace,
+                "name": ref.name,
+                "uid": ref.uid,
+            },
+        }
+        return Write(Verb.CREATE, EVENTS, ref.namespace, name, msgspec.json.encode(body), urgency=Urgency.EVENT)
+
+    # What was decided.
+
+    def decided(self, job: KubeJob, reason: Reason, now: float) -> Write:
+        """Scheduled, Resized, Moved, Stopped, Shared or Waiting, with the reason's sentence."""
+        word, action = _DECISIONS.get(reason.code, ("Waiting", "Schedule"))
+        kind = WARNING if reason.code in _HOPELESS else NORMAL
+        sentence = in_plain_words(reason.sentence, job.submitted.needs.required)
+        return self.said(job.submitted.ref, word, action, sentence, now, kind)
+
+    def judged(self, job: KubeJob, verdict: Verdict, now: float) -> Write | None:
+        """`TFJobSucceeded`, `TFJobFailed`, `TFJobRestarting` and their like, or `Stopped`; None if nothing happened."""
+        ref = job.submitted.ref
+        if verdict.fate is Fate.STOPPED:
+            kind = WARNING if verdict.lost_seconds >= 1.0 else NORMAL
+            return self.said(ref, "Stopped", "Stop", verdict.sentence, now, kind)
+        if verdict.fate not in _VERDICTS:
+            return None
+        word, action, kind = _VERDICTS[verdict.fate]
+        return self.said(ref, f"{job.submitted.spec.kind}{word}", action, verdict.sentence, now, kind)
+
+    def invalid(self, ref: JobRef, sentence: str, now: float) -> Write:
+        return self.said(ref, f"Invalid{ref.resource.kind}Spec", "Read", sentence, now, WARNING)
+
+    # What became of pods.
+
+    def created(self, job: KubeJob, seats: Sequence[Seat], now: float, sentence: str = "") -> Write:
+        """Of the pods that were made together; with the decision's sentence, so that one event tells both."""
+        nodes = list(dict.fromkeys(seat.node for seat in seats))
+        names = _listed([_pod_name(job, seat) for seat in seats])
+        note = f"Created {_counted(len(seats))} on {_listed(nodes)}: {names}."
+        return self.said(
+            job.submitted.ref, "SuccessfulCreatePod", "Create", f"{note} {_capital(sentence)}".strip(), now
+        )
+
+    def not_created(self, job: KubeJob, seat: Seat, message: str, now: float) -> Write:
+        note = f"Could not create {_pod_name(job, seat)} on {seat.node}: {message}"
+        return self.said(job.submitted.ref, "FailedCreatePod", "Create", note, now, WARNING)
+
+    def deleted(self, job: KubeJob, pods: Sequence[PodRow], now: float, why: str = "") -> Write:
+        names = _listed([_name_in(pod.key) for pod in pods])
+        note = f"Deleted {_counted(len(pods))}: {names}. {_capital(why)}".strip()
+        return self.said(job.submitted.ref, "SuccessfulDeletePod", "Delete", note, now)
+
+    def not_deleted(self, job: KubeJob, pod: PodRow, message: str, now: float) -> Write:
+        note = f"Could not delete {_name_in(pod.key)}: {message}"
+        return self.said(job.submitted.ref, "FailedDeletePod", "Delete", note, now, WARNING)
+
+    def exited(self, job: KubeJob, pod: PodRow, now: float) -> Write:
+        """A pod ended with an error, or was refused, evicted or lost."""
+        word = "ExitedWithCode" if pod.exit_code is not None else pod.reason or "PodLost"
+        return self.said(job.submitted.ref, word, "Watch", f"{_capital(how_it_ended(pod))}.", now, WARNING)
+
+    def again(self, said: Write, count: int, now: float) -> Write:
+        """The same once more: `said` is the write that was answered with `AlreadyExists`, `count` how often in all."""
+        series = {"series": {"count": max(count, 2), "lastObservedTime": _moment(now)}}
+        return Write(
+            Verb.MERGE, EVENTS, said.namespace, said.name, msgspec.json.encode(series), urgency=Urgency.EVENT,
+            slot=f"event/{said.namespace}/{said.name}",
+        )  # fmt: skip
+
+
+def event_name(ref: JobRef, reason: str, note: str) -> str:
+    """The same for the same words about the same object."""
+    digest = hashlib.blake2b("\0".join((ref.uid, reason, note)).encode(), digest_size=8).hexdigest()
+    return f"{ref.name[: _LONGEST_NAME - len(digest) - 1]}.{digest}"
+
+
+def _moment(now: float) -> str:
+    """With microseconds, as events have it."""
+    return f"{datetime.fromtimestamp(max(now, 0.0), UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+def _shortened(note: str) -> str:
+    """At most a kilobyte, cut between characters."""
+    raw = note.encode()
+    if len(raw) <= _LONGEST_NOTE_BYTES:
+        return note
+    return f"{raw[: _LONGEST_NOTE_BYTES - 3].decode(errors='ignore').rstrip()}.."
+
+
+def _pod_name(job: KubeJob, seat: Seat) -> str:
+    return f"{job.submitted.ref.name}-{seat.type}-{seat.index}"
+
+
+def _name_in(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a, b and 3 more`."""
+    if len(names) <= _MOST_NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[: _MOST_NAMED - 1])} and {len(names) - _MOST_NAMED + 1} more"
+
+
+def _counted(pods: int) -> str:
+    return "1 pod" if pods == 1 else f"{pods} pods"
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

@@ -1,0 +1,234 @@
+"""What a replica finds in its environment: who it is, where its peers listen, where to save, whom to tell.
+
+Every kind of manifest gets the variables that its framework looks for, with addresses on loopback. Values that a user
+gave win over those of the daemon's own environment, ours win over both, because a job that was told another rank than
+it has cannot train.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sterna.backends.local.store.records import AttemptRecord, JobRecord, Places, ReplicaRecord
+from sterna.errors import Retry
+from sterna.model.job import ReplicaSpec, Resizing
+
+HOST = "127.0.0.1"
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_SERVERS = frozenset({"ps", "evaluator", "launcher"})
+"""Types that take no part in the ranks of a training."""
+_FIRST = ("chief", "master")
+_TRIES = 64
+
+
+@dataclass
+class Surroundings:
+    """What is the same for every job of a daemon."""
+
+    places: Places
+    url: str = ""
+    """Of the REST API, for jobs that report over HTTP; empty: there is none."""
+    token_file: str = ""
+    """Empty: no token is asked for."""
+    ca_file: str = ""
+
+    def tell_url(self, url: str, token_file: str, ca_file: str) -> None:
+        """The API listens; jobs that start from now on are told where."""
+        self.url, self.token_file, self.ca_file = url, token_file, ca_file
+
+
+def rank_order(replica: tuple[str, int]) -> tuple[bool, bool, str, int]:
+    """Chief or master first, then workers, then those that have no rank."""
+    kind, index = replica
+    return kind in _SERVERS, kind not in _FIRST, kind, index
+
+
+def free_ports(count: int, taken: frozenset[int]) -> list[int]:
+    """Ports on loopback that nobody listens on now, none of them twice and none of those that others were given."""
+    ports: list[int] = []
+    with _Held() as held:
+        for _ in range(count + _TRIES):
+            if len(ports) == count:
+                return ports
+            port = held.one_more()
+            if port not in taken:
+                ports.append(port)
+    raise Retry(f"{count} free ports on {HOST} were not found")
+
+
+class _Held:
+    """Sockets that keep ports from being found twice while more are looked for."""
+
+    def __enter__(self) -> _Held:
+        self._sockets: list[socket.socket] = []
+        return self
+
+    def one_more(self) -> int:
+        try:
+            held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            self._sockets.append(held)
+            held.bind((HOST, 0))
+        except OSError as error:
+            raise Retry(f"no port on {HOST}: {error.strerror}") from None
+        return int(held.getsockname()[1])
+
+    def __exit__(self, *_: object) -> None:
+        for held in self._sockets:
+            held.close()
+
+
+def environment(
+    around: Surroundings,
+    job: JobRecord,
+    attempt: AttemptRecord,
+    replica: ReplicaRecord,
+    spec: ReplicaSpec,
+    cores: int,
+) -> dict[str, str]:
+    """All variables of one replica."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith("STERNA_")}
+    own.update(spec.env)
+    own.update(_identity(around, job, attempt, replica))
+    own["PYTHONUNBUFFERED"] = "1"
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, [own.get("PYTHONPATH", ""), str(agent_folder(around.places))]))
+    given = dict(spec.env)
+    own.update({name: str(cores) for name in _THREADS if name not in given})
+    if replica.devices:
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, replica.devices))
+    elif spec.devices == 0 and "CUDA_VISIBLE_DEVICES" not in given:
+        own["CUDA_VISIBLE_DEVICES"] = ""  # a job that asked for no GPU must not take one from those that did
+    own.update(_trainer_status(around, job))
+    own.update(_framework(around, job, attempt, replica))
+    return own
+
+
+def _identity(around: Surroundings, job: JobRecord, attempt: AttemptRecord, replica: ReplicaRecord) -> dict[str, str]:
+    places = around.places
+    named = {
+        "STERNA_DIR": str(places.replica(job.name, attempt.number, replica.name)),
+        "STERNA_JOB": job.name,
+        "STERNA_ATTEMPT": str(attempt.number),
+        "STERNA_TYPE": replica.type,
+        "STERNA_INDEX": str(replica.index),
+        "STERNA_RANK": str(replica.rank),
+        "STERNA_SIZE": str(len(_ranked(attempt))),
+        "STERNA_GENERATION": str(attempt.generation),
+        "STERNA_CHECKPOINT_DIR": str(places.checkpoint(job.name)),
+    }
+    if job.spec.resizing is Resizing.IN_PLACE:
+        named["STERNA_WORLD"] = str(places.world(job.name))
+    return named
+
+
+def agent_folder(places: Places) -> Path:
+    """A folder that holds nothing but our package, so that a job's own Python finds the agent and nothing else."""
+    return places.state / "agent"
+
+
+def no_token(places: Places) -> Path:
+    """What is shown where none is asked for, to clients that do not ask without one."""
+    return places.state / "no-token"
+
+
+def offer_agent(places: Places) -> None:
+    no_token(places).write_text("none\n", encoding="ascii")
+    folder = agent_folder(places)
+    folder.mkdir(exist_ok=True)
+    link, package = folder / "sterna", Path(__file__).resolve().parents[2]
+    if not link.is_symlink() or link.readlink() != package:
+        link.unlink(missing_ok=True)
+        link.symlink_to(package)
+
+
+def _trainer_status(around: Surroundings, job: JobRecord) -> dict[str, str]:
+    """Kubeflow Trainer's status protocol: scripts that know it report by themselves, but only with a token."""
+    if not around.url:
+        return {}
+    told = {
+        "KUBEFLOW_TRAINER_SERVER_URL": f"{around.url}/api/v1/jobs/{job.name}/trainer-status",
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": around.token_file or str(no_token(around.places)),
+    }
+    if around.ca_file:
+        told["KUBEFLOW_TRAINER_SERVER_CA_CERT"] = around.ca_file
+    return told
+
+
+def _ranked(attempt: AttemptRecord) -> list[ReplicaRecord]:
+    return [replica for replica in attempt.members if replica.type not in _SERVERS]
+
+
+def _framework(
+    around: Surroundings, job: JobRecord, attempt: AttemptRecord, replica: ReplicaRecord
+) -> Mapping[str, str]:
+    if job.spec.kind == "TFJob":
+        return {"TF_CONFIG": tf_config(attempt.members, replica)}
+    if job.spec.resizing is Resizing.TORCHRUN:
+        return _torchrun(job, attempt, replica)
+    if job.spec.kind == "PyTorchJob":
+        return _torch(attempt, replica)
+    if job.spec.kind == "MPIJob":
+        return _mpi(around, job, attempt)
+    return {}
+
+
+def tf_config(members: Sequence[ReplicaRecord], replica: ReplicaRecord) -> str:
+    """Addresses of all replicas by type, and which of them this one is."""
+    cluster: dict[str, list[str]] = {}
+    for member in sorted(members, key=lambda each: (each.type, each.index)):
+        if member.type != "evaluator":  # it is not part of the cluster that trains
+            cluster.setdefault(member.type, []).append(f"{HOST}:{member.port}")
+    task = {"type": replica.type, "index": replica.index}
+    return json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
+
+
+def _torch(attempt: AttemptRecord, replica: ReplicaRecord) -> dict[str, str]:
+    ranked = sorted(_ranked(attempt), key=lambda each: each.rank)
+    return {
+        "MASTER_ADDR": HOST,
+        "MASTER_PORT": str(ranked[0].port),
+        "WORLD_SIZE": str(len(ranked)),
+        "RANK": str(replica.rank),
+        "LOCAL_RANK": "0",
+    }
+
+
+def _torchrun(job: JobRecord, attempt: AttemptRecord, replica: ReplicaRecord) -> dict[str, str]:
+    """Elastic agents that meet on loopback. Without the first variable a second agent can never join; the short last
+    call is waited for at every start; every agent that leaves costs the others a restart. They meet at the first, which
+    is the last to leave: not told so, whichever comes first would take that part, and take all others along."""
+    first = attempt.first
+    conf = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
+    return {
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "PET_NNODES": f"{job.minimum}:{job.maximum}",
+        "PET_NPROC_PER_NODE": "1",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{HOST}:{first.port}",
+        "PET_RDZV_ID": f"{job.name}-{attempt.number}",
+        "PET_RDZV_CONF": f"{conf},is_host={int(replica is first)}",
+        "PET_MAX_RESTARTS": "1000",
+        "PET_LOCAL_ADDR": HOST,
+    }
+
+
+def hostfile(around: Surroundings, job: JobRecord, attempt: AttemptRecord) -> Path:
+    return around.places.job(job.name) / str(attempt.number) / "hostfile"
+
+
+def _mpi(around: Surroundings, job: JobRecord, attempt: AttemptRecord) -> dict[str, str]:
+    path = hostfile(around, job, attempt)
+    return {
+        "STERNA_HOSTFILE": str(path),
+        "STERNA_DISCOVER_HOSTS": str(path.with_name("discover_hosts.sh")),
+        "STERNA_SIZE": str(sum(count for _, count in job.workers)),
+        "OMPI_MCA_orte_default_hostfile": str(path),
+        "PRTE_MCA_prte_default_hostfile": str(path),
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }

@@ -1,0 +1,243 @@
+"""Endings: what is done when a process is gone, and what becomes of its job when the last one is.
+
+The verdict itself is in `verdicts`; here it is booked, told and saved. Work that was not saved is counted as lost and
+said so. Files of a job that is forgotten are moved aside first, so that its name is free at once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sterna.backends.local.jobs.launching import Means
+from sterna.backends.local.jobs.reconciler import Attempts, book_time
+from sterna.backends.local.jobs.restart_policy import Ending, Verdict, after_failure, is_complete, is_done, patience
+from sterna.backends.local.kernel.crash_points import crash_point
+from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.store.records import COMPLETED, ENDED, FAILED, AttemptRecord, ReplicaRecord
+from sterna.model.cluster import NOWHERE
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a job waits after failures."""
+
+    first_seconds: float = 1.0
+    most_seconds: float = 300.0
+
+
+class Sweeper:
+    """Removes folders in the background, because a checkpoint may be large; one thread, as long as there is work."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_sweeping = self._has_more = False
+
+    def sweep(self, folder: Path) -> None:
+        """Everything in this folder is to go."""
+        with self._lock:
+            self._has_more = True
+            if self._is_sweeping:
+                return
+            self._is_sweeping = True
+        threading.Thread(target=self._run, args=(folder,), name="sweeping", daemon=True).start()
+
+    def _run(self, folder: Path) -> None:
+        while True:
+            with self._lock:
+                if not self._has_more:
+                    self._is_sweeping = False
+                    return
+                self._has_more = False
+            for path in folder.iterdir():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+class Endings:
+    """Hears of every process that is gone."""
+
+    def __init__(
+        self,
+        book: Book,
+        attempts: Attempts,
+        means: Means,
+        rules: Patience | None = None,
+        on_finished: Callable[[LocalJob], None] = lambda job: None,
+    ) -> None:
+        self._book, self._attempts, self._means = book, attempts, means
+        self._patience = rules or Patience()
+        self._on_finished = on_finished
+        self._sweeper = Sweeper()
+
+    def hear(self, job: LocalJob, replica: ReplicaRecord, ending: Ending) -> None:
+        """One process of a job is gone."""
+        crash_point("daemon.hearing")
+        record, attempt, book = job.record, job.record.attempt, self._book
+        assert attempt is not None
+        course = job.course
+        step, total = (course.step, course.total) if course else (None, None)
+        with book.lock:
+            replica.state, replica.exit_code, replica.saved = ENDED, ending.code, ending.saved
+            record.cpu_seconds += ending.cpu_seconds
+            attempt.ended_at = max(attempt.ended_at, ending.at)
+            if ending.saved:
+                record.saved_at = max(record.saved_at, ending.at)
+                record.saved_step = step if step is not None else -1
+        if replica.group:
+            with suppress(OSError):  # an empty group that stays does no harm, and goes when the daemon does
+                self._means.groups.remove(replica.node, replica.group)
+        if ending.saved:
+            at = f" at step {step}" if step is not None else ""
+            book.note(job.name, "saved", f"{replica.name} saved its work{at} and ended as it was asked to.")
+        if is_done(ending, step, total):
+            attempt.done.append(replica.name)
+        elif not ending.began:
+            if not self._attempts.drop(job, attempt, replica):
+                self._attempts.stop(job, attempt.stopping or "it was not started")
+        elif not self._is_expected(replica, attempt, ending):
+            self._fail(job, attempt, replica, ending)
+        self._go_on(job, attempt, replica)
+
+    def _is_expected(self, replica: ReplicaRecord, attempt: AttemptRecord, ending: Ending) -> bool:
+        """It was asked to end, or everybody else was."""
+        return ending.asked or replica.leaving or bool(attempt.stopping)
+
+    def _fail(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, ending: Ending) -> None:
+        how = "was lost: nobody saw how it ended" if ending.lost else f"ended with code {ending.code}"
+        if ending.why:
+            how = f"could not be started: {ending.why.removesuffix('.')}"
+        if self._attempts.drop(job, attempt, replica):
+            self._book.note(job.name, "resized", f"{replica.name} {how}; the others go on without it.")
+            return
+        with self._book.lock:
+            attempt.failed, attempt.exit_code, attempt.failed_type = True, ending.code, replica.type
+            attempt.lost = attempt.lost or ending.lost
+        self._book.note(job.name, "ended", f"{replica.name} {how}.")
+
+    def _go_on(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> None:
+        if attempt.live and not attempt.stopping:
+            if is_complete(job.record.spec, attempt, set(attempt.done)):
+                self._attempts.stop(job, "the job is done")
+            elif attempt.failed:
+                self._attempts.stop(job, f"{replica.name} failed")
+        self._attempts.go_on(job, attempt)
+        if not attempt.live:
+            self.close(job)
+        else:
+            self._book.save_later(job)
+
+    # The last one is gone.
+
+    def close(self, job: LocalJob) -> None:
+        """An attempt is over."""
+        crash_point("daemon.closing")
+        record, attempt = job.record, job.record.attempt
+        assert attempt is not None
+        book_time(self._book, job, attempt.ended_at or self._book.clock())
+        attempt.counted_from = 0.0
+        self._book.index(job)
+        verdict = self._verdict(job, attempt)
+        if verdict is not Verdict.COMPLETED and not record.deleting:
+            self._count_lost(job, attempt)
+        if record.deleting:
+            self.forget(job)
+        elif verdict is Verdict.COMPLETED:
+            self._finish(job, COMPLETED, 0, "completed.")
+        elif record.doomed:
+            self._finish(job, FAILED, attempt.exit_code, f"failed: {record.doomed}.")
+        elif verdict is Verdict.FAILED:
+            self._finish(job, FAILED, attempt.exit_code, self._why_failed(job, attempt))
+        elif verdict is Verdict.AGAIN:
+            self._again(job, attempt)
+        else:
+            self._wait(job, attempt)
+
+    def _verdict(self, job: LocalJob, attempt: AttemptRecord) -> Verdict:
+        if is_complete(job.record.spec, attempt, set(attempt.done)):
+            return Verdict.COMPLETED
+        if attempt.failed:
+            return after_failure(job.record, attempt)
+        return Verdict.STOPPED
+
+    def _count_lost(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """Work since the last checkpoint, unless somebody saved when asked."""
+        if any(replica.saved for replica in attempt.replicas) or not attempt.ended_at:
+            return
+        since = max(job.record.saved_at, attempt.started_at)
+        lost = max(0.0, attempt.ended_at - since)
+        with self._book.lock:
+            job.record.lost_seconds += lost
+        if attempt.stopping and not attempt.failed and lost >= 1.0:
+            sentence = f"lost {lost:.0f} s of work: it did not say that it saved before it ended."
+            self._book.note(job.name, "lost", sentence)
+
+    def _why_failed(self, job: LocalJob, attempt: AttemptRecord) -> str:
+        record = job.record
+        again = f" after {record.restarts} restarts" if record.restarts else ""
+        policy = record.spec.restart_of(attempt.failed_type).value
+        return f"failed with exit code {attempt.exit_code}{again} (restart policy {policy})."
+
+    def _again(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        record, now = job.record, self._book.clock()
+        with self._book.lock:
+            record.restarts += 1
+            wait = patience(record.restarts, self._patience.first_seconds, self._patience.most_seconds)
+            record.not_before, record.waiting_since = now + wait, now
+            why = "its exit was not recorded" if attempt.lost else f"exit code {attempt.exit_code}"
+            record.reason = f"waits {wait:g} s before it is tried again ({why})."
+            self._book.seat(job, NOWHERE)
+            self._book.save_later(job)
+        self._book.note(job.name, "restarting", record.reason)
+
+    def _wait(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """It goes on when its turn comes, or at once where it shall sit now."""
+        with self._book.lock:
+            job.record.waiting_since = self._book.clock()
+            self._book.save_later(job)
+        why = attempt.stopping or "it has to wait"
+        self._book.note(job.name, "stopped", f"{why if why.startswith('stopped') else f'stopped: {why}'}.")
+
+    def _finish(self, job: LocalJob, phase: str, code: int | None, sentence: str) -> None:
+        record = job.record
+        with self._book.lock:
+            ended_at = record.attempt.ended_at if record.attempt is not None else 0.0
+            record.phase, record.exit_code, record.ended_at = phase, code, ended_at or self._book.clock()
+            record.reason = sentence
+            if (course := job.course) is not None:
+                record.step, record.total = course.step, course.total
+                record.metric, record.value = course.metric, course.value
+            self._book.seat(job, NOWHERE)
+            self._on_finished(job)
+            self._book.index(job)
+            self._book.keep_lessons()
+            self._book.save_later(job)
+        self._book.note(job.name, phase, sentence)
+
+    def fail(self, job: LocalJob, why: str) -> None:
+        """A job that shall not go on: at once if nothing of it runs, else when it has stopped."""
+        with self._book.lock:
+            job.record.doomed = why
+            self._book.seat(job, NOWHERE)
+            self._book.save_later(job)
+        if not job.record.is_live:
+            self._finish(job, FAILED, None, f"failed: {why}.")
+
+    def forget(self, job: LocalJob) -> None:
+        """Remove every trace of a job of which nothing runs, but for its events."""
+        places = self._means.around.places
+        folder = places.job(job.name)
+        aside = places.state / "trash" / f"{job.key}"
+        with self._book.lock:
+            if job.key not in self._book.jobs:
+                return
+            aside.parent.mkdir(exist_ok=True)
+            if is_there := folder.is_dir():
+                folder.rename(aside)
+            self._book.remove(job)
+        if is_there:
+            self._sweeper.sweep(aside.parent)
+        self._book.note(job.name, "deleted", "deleted.")

@@ -1,0 +1,197 @@
+"""Launching: what a replica needs before it runs (room, devices, a port, a group, an environment), and its start.
+
+Nothing is decided here, and nothing is started that is not on disk as an intention: whoever calls has seen to that.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sterna.backends.local.cgroups.select import Control
+from sterna.backends.local.jobs.environment import HOST, Surroundings, environment, free_ports, hostfile
+from sterna.backends.local.jobs.layout import devices_for, held_by, laid_out, over_committed, size_of, spec_of
+from sterna.backends.local.kernel.atomic_files import replace_whole
+from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.store.records import ENDED, AttemptRecord, ReplicaRecord, encode
+from sterna.backends.local.supervisor.launch_spec import Intent
+from sterna.backends.local.supervisor.launcher import ReplicaState
+from sterna.errors import Retry
+from sterna.model.job import Resizing
+
+
+class Processes(Protocol):
+    """Starts, stops and sees replicas by their folders."""
+
+    def start(self, folder: Path, intent: Intent, /) -> None: ...
+
+    def stop(self, folder: Path, grace_seconds: float, why: str, /) -> None: ...
+
+    def look(self, folder: Path, /) -> ReplicaState: ...
+
+    def void(self, folder: Path, /) -> bool: ...
+
+    def kill(self, folder: Path, /) -> bool: ...
+
+    def cpu_seconds(self, folder: Path, /) -> float: ...
+
+    def watch(self, folder: Path, /) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Means:
+    """What attempts are made with."""
+
+    processes: Processes
+    groups: Control
+    around: Surroundings
+    as_submitter: bool = False
+    log_bytes: int = 64 << 20
+
+
+class Launching:
+    """Prepares and starts replicas."""
+
+    def __init__(self, book: Book, means: Means) -> None:
+        self._book, self._means = book, means
+        self._nodes = {node.name: node for node in book.slices.nodes}
+
+    def arrange(self, job: LocalJob) -> bool:
+        """Give it an attempt, if what it needs is not in use any more."""
+        record, now = job.record, self._book.clock()
+        if not self._has_room(job):
+            return False
+        replicas = laid_out(record)
+        if not self.equip(job, replicas, record.attempts + 1):
+            return False
+        record.attempts += 1
+        record.attempt = AttemptRecord(
+            record.attempts, now, replicas, list(record.workers), list(record.servers), counted_from=now
+        )
+        record.by_checkpoint = False
+        job.weights.clear()
+        return True
+
+    def _has_room(self, job: LocalJob) -> bool:
+        """Whether those who were asked to leave its place have left; others are counted as the decision did."""
+        held = held_by(job.shape, job.record.workers, job.record.servers)
+        if not held.keys() <= self._nodes.keys():
+            return False
+        for other in self._book.live.values():
+            attempt = other.record.attempt
+            if other is job or attempt is None or not attempt.live:
+                continue
+            for name, (cpus, memory) in held_by(other.shape, attempt.workers, attempt.servers).items():
+                if name in held:
+                    held[name] = (held[name][0] + cpus, held[name][1] + memory)
+        return not over_committed(held, self._nodes)
+
+    def equip(self, job: LocalJob, replicas: Sequence[ReplicaRecord], number: int) -> bool:
+        """Devices, cores, a port and a control group for each; false while devices are still held by others."""
+        others = [
+            replica
+            for other in self._book.live.values()
+            if other.record.attempt is not None
+            for replica in other.record.attempt.live
+        ]
+        for replica in replicas:
+            shape = job.shape if replica.type == job.record.spec.worker.type else None
+            found = devices_for(self._nodes[replica.node], shape, replica.slot, others) if shape else []
+            if found is None:
+                return False
+            replica.devices = found
+            others.append(replica)
+        taken = frozenset(each.port for each in others if each.port)
+        for replica, port in zip(replicas, free_ports(len(replicas), taken), strict=True):
+            replica.port = port
+            replica.cores = self.cores(job, replica)
+            replica.group = self._group(job, replica, number)
+        return True
+
+    def cores(self, job: LocalJob, replica: ReplicaRecord) -> list[int]:
+        """Those of its node; a launcher has those of all nodes on which it will start workers."""
+        is_launcher = not job.record.spec.worker.command
+        names = {name for name, _ in job.record.workers} if is_launcher else {replica.node}
+        return sorted({core for name in names for core in self._nodes[name].cores})
+
+    def _group(self, job: LocalJob, replica: ReplicaRecord, number: int) -> str:
+        """None for a launcher whose workers sit on several nodes: one group could not hold them."""
+        if not job.record.spec.worker.command and {name for name, _ in job.record.workers} != {replica.node}:
+            return ""
+        return f"{job.name}.{number}.{replica.name}"
+
+    def prepare(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """Folders and files that all replicas of an attempt find."""
+        around = self._means.around
+        checkpoint = around.places.checkpoint(job.name)
+        checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._hand_to_user(job, checkpoint.parent, checkpoint)
+        self.write_world(job, attempt)
+        if job.record.spec.kind == "MPIJob":
+            path, size = hostfile(around, job.record, attempt), size_of(attempt.workers)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_whole(path, f"localhost slots={size}\n".encode(), durable=False)
+            script = f"#!/bin/sh\necho localhost:{size}\n"
+            replace_whole(path.with_name("discover_hosts.sh"), script.encode(), 0o755, durable=False)
+
+    def launch(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> None:
+        """Ask for one process. If that cannot be done the replica is voided, so that it cannot begin later."""
+        means = self._means
+        spec = spec_of(job.record, replica.type)
+        folder = means.around.places.replica(job.name, attempt.number, replica.name)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            uid, gid = self._hand_to_user(job, folder)
+            groups = means.groups.make_job(replica.node, replica.group) if replica.group else ()
+            threads = len(replica.cores) if not job.record.spec.worker.command else int(job.cores)
+            intent = Intent(
+                token=replica.token,
+                command=spec.command,
+                env=environment(means.around, job.record, attempt, replica, spec, threads),
+                cwd=spec.working_dir or str(means.around.places.job(job.name)),
+                grace_seconds=job.record.spec.grace_seconds,
+                groups=groups,
+                cpus=replica.cores,
+                log_bytes=means.log_bytes,
+                uid=uid,
+                gid=gid,
+            )
+            means.processes.start(folder, intent)
+        except (OSError, Retry) as error:
+            self._book.note(job.name, "trouble", f"{replica.name} could not be started: {error}.")
+            if folder.is_dir() and not means.processes.void(folder):
+                return  # it has begun all the same
+            with self._book.lock:
+                replica.state, attempt.failed, attempt.lost = ENDED, True, True
+
+    def _hand_to_user(self, job: LocalJob, *folders: Path) -> tuple[int | None, int | None]:
+        """Where jobs run as whoever submitted them, their folders are theirs."""
+        if not self._means.as_submitter or not job.record.spec.user:
+            return None, None
+        try:
+            user = pwd.getpwnam(job.record.spec.user)
+        except KeyError:
+            raise Retry(f"there is no user '{job.record.spec.user}' on this machine") from None
+        for folder in folders:
+            os.chown(folder, user.pw_uid, user.pw_gid)
+        return user.pw_uid, user.pw_gid
+
+    def write_world(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        if job.record.spec.resizing is not Resizing.IN_PLACE:
+            return
+        members = [
+            {
+                "rank": member.rank,
+                "attempt": attempt.number,
+                "index": member.index,
+                "address": f"{HOST}:{member.port}",
+            }
+            for member in attempt.members
+            if member.type == job.record.spec.worker.type
+        ]
+        content = encode({"generation": attempt.generation, "members": members})
+        replace_whole(self._means.around.places.world(job.name), content, durable=False)

@@ -1,0 +1,266 @@
+"""Watching what runs: which processes are there, which are gone, and what they tell meanwhile.
+
+Ends come by themselves (a descriptor per process); a start is looked for until it is seen; progress files are looked
+at a few times a second, all in one go. What is seen is told to `endings` and `training`; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from sterna.backends.local.jobs.exits import Endings
+from sterna.backends.local.jobs.launching import Means
+from sterna.backends.local.jobs.layout import spec_of
+from sterna.backends.local.jobs.restart_policy import LOST_CODE, Ending
+from sterna.backends.local.kernel.record_files import SAVED, read_record
+from sterna.backends.local.kernel.wakeups import Pulse
+from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.store.records import ENDED, INTENDED, RUNNING, AttemptRecord, ReplicaRecord
+from sterna.backends.local.supervisor.launcher import Phase, ReplicaState
+from sterna.control.progress_tracker import Pace, Told
+from sterna.errors import Retry
+from sterna.progress.reports import ProgressReader, Report
+
+_ASKED_SECONDS = 15.0
+"""A start that nobody has taken up by then is called off."""
+_ALONE = 0.6
+"""A process that has used at least this part of its job's CPU time speaks for the job."""
+_KEPT_SECONDS = 1.0
+"""Of a job's reports so many seconds apart are kept on disk; the training hears all of them."""
+
+
+class Watching:
+    """Sees processes come and go, and hears what they tell."""
+
+    def __init__(self, book: Book, means: Means, endings: Endings, pulse: Pulse) -> None:
+        self._book, self._means, self._endings, self._pulse = book, means, endings, pulse
+        self._readers: dict[str, tuple[LocalJob, ReplicaRecord, ProgressReader]] = {}
+        """By the name of the replica's folder below the jobs."""
+        self._gone: set[str] = set()
+        """Processes that have ended and have not been looked at."""
+        self._read: set[str] = set()
+        """Replicas that have told something since their place was kept."""
+        self._used: dict[int, tuple[float, float]] = {}
+        """When each job's CPU time was last read, and what it was."""
+
+    @property
+    def is_listening(self) -> bool:
+        return bool(self._readers)
+
+    def has_starting(self) -> bool:
+        return any(replica.state == INTENDED for _, _, replica in self._live())
+
+    def hear_of_end(self, names: Collection[str]) -> None:
+        self._gone.update(names)
+
+    # Processes.
+
+    def look(self, everybody: bool = False) -> bool:
+        """Look at those that are starting or have ended, or at all; whether anything changed."""
+        changed = False
+        for job, attempt, replica in list(self._live()):
+            name = _name(job, attempt, replica)
+            if replica.state == ENDED or not (everybody or name in self._gone or replica.state == INTENDED):
+                continue
+            self._gone.discard(name)
+            try:
+                changed = self._see(job, attempt, replica, name) or changed
+            except Retry:
+                self._gone.add(name)
+        return changed
+
+    def _live(self) -> Iterator[tuple[LocalJob, AttemptRecord, ReplicaRecord]]:
+        with self._book.lock:
+            jobs = list(self._book.live.values())
+        for job in jobs:
+            attempt = job.record.attempt
+            if attempt is not None:
+                yield from ((job, attempt, replica) for replica in attempt.live)
+
+    def _see(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, name: str) -> bool:
+        folder = self._means.around.places.jobs / name
+        state = self._means.processes.look(folder)
+        if state.phase in (Phase.RUNNING, Phase.STARTING, Phase.ENDING):
+            return self._follow(job, replica, name, folder, state)
+        if state.phase in (Phase.ABSENT, Phase.ASKED):
+            since = max(attempt.started_at, replica.intended_at, replica.asked_at)
+            is_late = self._book.clock() - since > _ASKED_SECONDS
+            if not is_late or not self._means.processes.void(folder):
+                return False
+        ending = self._ending(replica, folder, state)
+        if ending is None:
+            self._gone.add(name)  # something of it still runs: look again
+            return False
+        if name not in self._readers and folder.is_dir():  # it ended while nobody listened: its reports are still there
+            self._readers[name] = (job, replica, self._reader(job, replica, name, folder))
+        self._read_last(name)
+        self._note_saved(job, folder)
+        self._pulse.drop(name)
+        self._endings.hear(job, replica, ending)
+        return True
+
+    def _note_saved(self, job: LocalJob, folder: Path) -> None:
+        """What it saved by itself is not lost, however it ended."""
+        with self._book.lock:
+            job.record.saved_at = max(job.record.saved_at, saved_at(folder))
+
+    def _follow(self, job: LocalJob, replica: ReplicaRecord, name: str, folder: Path, state: ReplicaState) -> bool:
+        """It runs: be told when it ends, and listen to it."""
+        if name not in self._readers:
+            descriptor = self._means.processes.watch(folder)
+            if descriptor is None:
+                self._gone.add(name)
+                return False
+            self._pulse.follow(name, descriptor)
+            self._readers[name] = (job, replica, self._reader(job, replica, name, folder))
+        if state.phase is Phase.STARTING or replica.state == RUNNING:
+            return False
+        with self._book.lock:
+            replica.state, replica.pid = RUNNING, state.pid
+            self._book.save_later(job)
+        return False
+
+    def _reader(self, job: LocalJob, replica: ReplicaRecord, name: str, folder: Path) -> ProgressReader:
+        """One that goes on where a predecessor's stopped."""
+        cwd = spec_of(job.record, replica.type).working_dir
+        return ProgressReader(
+            folder, job.record.spec.progress, Path(cwd) if cwd else None, self._book.positions(job, name)
+        )
+
+    def _ending(self, replica: ReplicaRecord, folder: Path, state: ReplicaState) -> Ending | None:
+        """How it ended; None while parts of it may still run."""
+        if state.exit is not None:
+            seen = state.exit
+            at = seen.at or self._book.clock()
+            return Ending(seen.code, at, seen.was_asked, seen.has_saved, cpu_seconds=seen.cpu_seconds, why=seen.error)
+        if state.phase is not Phase.LOST:
+            return Ending(LOST_CODE, self._book.clock(), bool(replica.asked_at), saved=False, began=False)
+        at = _last_sign(folder, self._book.clock())
+        if not self._means.processes.kill(folder):
+            return None
+        was_asked = bool(replica.asked_at)
+        has_saved = was_asked and saved_at(folder) >= replica.asked_at
+        return Ending(LOST_CODE, at, was_asked, has_saved, lost=not was_asked)
+
+    # Reports.
+
+    def listen(self) -> set[int]:
+        """Take in what was told since the last time; keys of jobs about which rules would now think otherwise."""
+        heard = []
+        for name, (job, _, reader) in list(self._readers.items()):
+            reports = reader.poll()
+            if reports:
+                heard.append((job, _told(reports)))
+                self._read.add(name)
+        return self._take(heard)
+
+    def tell(self, job: LocalJob, reports: Sequence[Told]) -> set[int]:
+        """Reports that came another way."""
+        return self._take([(job, list(reports))])
+
+    def _read_last(self, name: str) -> None:
+        """What a process told just before it ended."""
+        found = self._readers.pop(name, None)
+        if found is not None:
+            job, _, reader = found
+            self._take([(job, _told(reader.poll(is_last=True)))])
+            self._book.keep_positions(job, name, reader.positions)
+            reader.close()
+            self._read.discard(name)
+            self._used.pop(job.key, None)
+
+    def keep_positions(self) -> None:
+        """Where a successor shall go on reading."""
+        for name in self._read & self._readers.keys():
+            job, _, reader = self._readers[name]
+            self._book.keep_positions(job, name, reader.positions)
+        self._read.clear()
+
+    def _take(self, heard: Sequence[tuple[LocalJob, list[Told]]]) -> set[int]:
+        with self._book.lock:
+            batch = []
+            for job, reports in heard:
+                attempt = job.record.attempt
+                if not reports or attempt is None or job.course is None:
+                    continue
+                self._learn_restart(job, attempt, reports[0])
+                self._keep(job, attempt, reports)
+                saved = max((told.at for told in reports if told.saved), default=0.0)
+                job.record.saved_at = max(job.record.saved_at, saved)
+                batch.append((job.key, reports, self._pace(job, attempt, reports[-1])))
+            news = self._book.training.take(batch)
+            if batch:
+                self._book.changed()
+            return news
+
+    def _keep(self, job: LocalJob, attempt: AttemptRecord, reports: Sequence[Told]) -> None:
+        kept = []
+        for told in reports:
+            if told.at - job.told_at >= _KEPT_SECONDS or told.step == told.total:
+                job.told_at = told.at
+                kept.append(told)
+        if kept:
+            self._book.keep_reports(job, attempt.number, kept)
+
+    def _learn_restart(self, job: LocalJob, attempt: AttemptRecord, first: Told) -> None:
+        if attempt.first_report_at:
+            return
+        attempt.first_report_at = first.at
+        if attempt.number > 1 and first.at > attempt.started_at:
+            self._book.training.lessons.hear_of_restart(job.category, first.at - attempt.started_at)
+
+    def _pace(self, job: LocalJob, attempt: AttemptRecord, told: Told) -> Pace:
+        """When it made a report: on shared nodes the CPU it had been given counts, elsewhere the time that passed."""
+        workers = sum(count for _, count in attempt.workers)
+        if not self._book.slices.is_shared:
+            running = self._book.clock() - attempt.counted_from if attempt.counted_from else 0.0
+            return Pace(attempt.number, workers, job.record.executed + running)
+        return Pace(attempt.number, workers, self._cpu_seconds_at(job, attempt, told) / job.cores)
+
+    def _cpu_seconds_at(self, job: LocalJob, attempt: AttemptRecord, told: Told) -> float:
+        """What it had used when it made this report, which is heard of a moment later: on a shared node it may have had
+        much CPU since, or none. Its own count is exact, if it is nearly all there is; else what lies between two
+        readings is divided by time."""
+        now, used, earlier = self._book.clock(), self.cpu_seconds(job), job.record.cpu_seconds
+        since, before = self._used.get(job.key, (attempt.started_at, earlier))
+        self._used[job.key] = (now, used)
+        is_between = since <= told.at < now and used >= before
+        counted = before + (used - before) * (told.at - since) / (now - since) if is_between else used
+        is_alone = len(attempt.live) == 1 and told.cpu_seconds > _ALONE * (counted - earlier)
+        return earlier + told.cpu_seconds if is_alone else counted
+
+    def cpu_seconds(self, job: LocalJob) -> float:
+        """Of all its processes, those that are gone included."""
+        used, attempt = job.record.cpu_seconds, job.record.attempt
+        for replica in attempt.live if attempt is not None else ():
+            if replica.state == RUNNING and attempt is not None:
+                counted = self._means.groups.cpu_seconds(replica.group) if replica.group else None
+                folder = self._means.around.places.jobs / _name(job, attempt, replica)
+                used += self._means.processes.cpu_seconds(folder) if counted is None else counted
+        return used
+
+
+def _name(job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> str:
+    return f"{job.name}/{attempt.number}/{replica.name}"
+
+
+def _told(reports: Sequence[Report]) -> list[Told]:
+    return [Told(each.at, each.step, each.total, each.metrics, each.saved, each.cpu_seconds) for each in reports]
+
+
+def saved_at(folder: Path) -> float:
+    """When it last said that it saved; 0: never."""
+    record = read_record(str(folder), SAVED) or {}
+    at = record.get("at")
+    return float(at) if isinstance(at, int | float) else 0.0
+
+
+def _last_sign(folder: Path, now: float) -> float:
+    """When a process of which no end was seen last wrote anything."""
+    try:
+        times = [entry.stat().st_mtime for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
+    except OSError:
+        return now
+    return min(max(times, default=now), now)

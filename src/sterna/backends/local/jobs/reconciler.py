@@ -1,0 +1,325 @@
+"""Attempts: makes real what was decided, one replica at a time, and never two attempts of a job at once.
+
+Level-triggered: each pass compares where a job shall sit with what runs of it and does the next thing that brings the
+two together: start, add or remove a worker, move in place, or ask to stop. What is asked to stop keeps its place until
+it is gone; whoever is to come there waits for that. An intention is on disk before anything is started for it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from sterna.backends.local.jobs.launching import Launching, Means
+from sterna.backends.local.jobs.layout import gathered, is_host, rearranged, size_of, spread_out
+from sterna.backends.local.kernel.crash_points import crash_point
+from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.store.records import ENDED, RUNNING, AttemptRecord, ReplicaRecord
+from sterna.errors import Retry, UserError
+from sterna.model.cluster import MILLI, Resource
+from sterna.model.job import JobSpec, Resizing
+from sterna.model.reason import Code, Reason
+
+_SERVERS = frozenset({"ps", "evaluator"})
+"""Types that are asked to stop only when those they serve are gone."""
+_TELLING = 0.1
+"""A share that has changed by this part is told of."""
+
+
+class Attempts:
+    """All attempts of a cluster."""
+
+    def __init__(self, book: Book, means: Means) -> None:
+        self._book, self._means = book, means
+        self._launching = Launching(book, means)
+
+    # One pass.
+
+    def reconcile(self) -> None:
+        """Do the next thing for every job that is not as it shall be."""
+        with self._book.lock:
+            live = list(self._book.live.values())
+            seated = [job for job in self._book.open.values() if job.home.workers and not job.record.is_live]
+        for job in live:
+            if job.record.is_live:
+                self._adapt(job)
+        now = self._book.clock()
+        starting = [job for job in seated if job.wants_to_run and job.record.not_before <= now]
+        if starting:
+            self._start(sorted(starting, key=lambda job: (job.record.submitted_at, job.name)))
+
+    def _adapt(self, job: LocalJob) -> None:
+        """Bring a running attempt nearer to what is wanted."""
+        record, attempt = job.record, job.record.attempt
+        assert attempt is not None
+        self._press(job, attempt)
+        if attempt.stopping:
+            return
+        if not job.wants_to_run:
+            self.stop(job, "it is deleted" if record.deleting else record.doomed or "it is over")
+        elif not job.home.workers:
+            said = job.reason.sentence.removesuffix(".") if job.reason is not None else ""
+            self.stop(job, said if said.startswith("stopped") else "it has to wait")
+        elif (attempt.workers, attempt.servers) != (record.workers, record.servers):
+            self._rearrange(job, attempt)
+        self._share(job, attempt)
+
+    def _rearrange(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        record = job.record
+        is_resize = size_of(attempt.workers) != size_of(record.workers)
+        is_led = not record.spec.worker.command  # by a launcher: what it has once started cannot be taken apart
+        can_move = not job.shape.devices and not record.by_checkpoint
+        if is_resize and (is_led or record.spec.resizing is Resizing.RESTART):
+            self.stop(job, f"it goes on with {size_of(record.workers)} instead of {size_of(attempt.workers)} workers")
+            return
+        change = rearranged(record, attempt)
+        self._book_time(job)
+        if is_led or not (can_move or not change.moved) or not self._moved_all(job, change.moved):
+            self.stop(job, f"it moves to {', '.join(dict.fromkeys(name for name, _ in record.workers))}")
+            return
+        if change.leaving or change.arriving:
+            self._resize(job, attempt, change.leaving, change.arriving)
+        else:
+            with self._book.lock:
+                attempt.workers, attempt.servers = list(record.workers), list(record.servers)
+                self._book.save_later(job)
+
+    # Starting.
+
+    def _start(self, jobs: Iterable[LocalJob]) -> None:
+        begun: list[tuple[LocalJob, AttemptRecord | None]] = []
+        statements = []
+        with self._book.lock:
+            for job in jobs:
+                before = job.record.attempt
+                if job.wants_to_run and job.home.workers and self._launching.arrange(job):
+                    self._book.index(job)
+                    begun.append((job, before))
+                    statements.append(self._book.statement(job))
+        if not begun:
+            return
+        try:
+            self._book.store.write(statements)
+        except UserError as error:
+            with self._book.lock:
+                for job, before in begun:
+                    job.record.attempt = before
+                    job.record.attempts -= 1
+                    self._book.index(job)
+            raise Retry(str(error)) from None
+        crash_point("daemon.intended")
+        for job, _ in begun:
+            attempt = job.record.attempt
+            assert attempt is not None
+            self._launching.prepare(job, attempt)
+            for replica in attempt.replicas:
+                self._launching.launch(job, attempt, replica)
+            self._tell_start(job, attempt)
+
+    def _tell_start(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        record, now = job.record, self._book.clock()
+        with self._book.lock:
+            record.waited_seconds += max(0.0, now - record.waiting_since)
+            if record.first_started_at is None:
+                record.first_started_at = now
+            self._book.save_later(job)
+        workers = size_of(attempt.workers)
+        again = f", attempt {attempt.number}" if attempt.number > 1 else ""
+        where = ", ".join(dict.fromkeys(spread_out(attempt.workers)))
+        self._book.note(job.name, "started", f"started with {_counted(workers)} on {where}{again}.")
+        self._share(job, attempt)
+
+    # Changes in place.
+
+    def _moved_all(self, job: LocalJob, moves: Sequence[tuple[ReplicaRecord, str]]) -> bool:
+        """Move in place; false if the machine refuses, and then it is done by checkpoint."""
+        try:
+            for replica, target in moves:
+                self._move(job, replica, target)
+        except OSError as error:
+            self._book.note(job.name, "trouble", f"it cannot be moved in place: {error}.")
+            return False
+        return True
+
+    def _move(self, job: LocalJob, replica: ReplicaRecord, target: str) -> None:
+        source = replica.node
+        if replica.group:
+            self._means.groups.move(replica.group, source, target)
+        with self._book.lock:
+            replica.node = target
+            replica.cores = self._launching.cores(job, replica)
+            job.weights.pop(replica.group, None)
+        self._book.note(job.name, "moved", f"{replica.name} moved from {source} to {target} in place, without a stop.")
+
+    def _resize(
+        self,
+        job: LocalJob,
+        attempt: AttemptRecord,
+        leaving: Sequence[ReplicaRecord],
+        arriving: Sequence[tuple[str, int]],
+    ) -> None:
+        """Workers come and go while the others train on. Who leaves is told first that it is no member any more."""
+        record, before, now = job.record, size_of(attempt.workers), self._book.clock()
+        with self._book.lock:
+            used = {each.index for each in attempt.replicas if each.type == record.spec.worker.type}
+            new = [
+                ReplicaRecord(record.spec.worker.type, index, 0, node, secrets.token_hex(8), slot=slot, intended_at=now)
+                for index, (node, slot) in zip(_unused(used, len(arriving)), arriving, strict=True)
+            ]
+            if not self._launching.equip(job, new, attempt.number):
+                return
+            for replica in leaving:
+                replica.leaving = True
+            attempt.replicas = [*attempt.replicas, *new]
+            attempt.generation += 1
+            for rank, member in enumerate(attempt.members):
+                member.rank = rank
+            attempt.workers, attempt.servers = list(record.workers), list(record.servers)
+            statement = self._book.statement(job)
+        self._book.store.write([statement])
+        crash_point("daemon.resizing")
+        self._launching.write_world(job, attempt)
+        for replica in new:
+            self._launching.launch(job, attempt, replica)
+        self._press(job, attempt)
+        sentence = f"from {before} to {_counted(size_of(attempt.workers))} while it runs"
+        self._book.note(job.name, "resized", f"{'grew' if arriving else 'shrank'} {sentence}.")
+
+    def meet_again(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """After a crash: members may not have been told of the last change."""
+        self._launching.write_world(job, attempt)
+
+    def drop(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> bool:
+        """Go on without a worker that died, if the job can: its seat is given up until a decision fills it again."""
+        record = job.record
+        workers = [each for each in attempt.members if each.type == record.spec.worker.type]
+        is_elastic = record.spec.resizing is not Resizing.RESTART and replica.type == record.spec.worker.type
+        is_missed = len(workers) < max(record.minimum, 1) or is_host(record, attempt, replica)
+        if not is_elastic or is_missed or attempt.stopping:
+            return False
+        self._book_time(job)
+        with self._book.lock:
+            replica.leaving = True
+            attempt.workers = gathered([each.node for each in workers])
+            attempt.generation += 1
+            for rank, member in enumerate(attempt.members):
+                member.rank = rank
+            rows = self._book.slices.row_of
+            seats = tuple((rows[name], count) for name, count in attempt.workers)
+            slots = tuple(each.slot for each in workers) if job.home.slots else ()
+            self._book.seat(job, job.home._replace(workers=seats, slots=slots))
+            self._book.save_later(job)
+        self._launching.write_world(job, attempt)
+        return True
+
+    def _share(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """Put the job's share into force wherever another one is."""
+        share = job.record.share
+        for replica in attempt.members:
+            if replica.group and job.weights.get(replica.group, 1.0) != share:
+                try:
+                    self._means.groups.set_share(replica.node, replica.group, share)
+                except OSError:
+                    continue  # it is just ending, or just beginning: the next pass tries again
+                job.weights[replica.group] = share
+                self._tell_share(job, share)
+
+    def _tell_share(self, job: LocalJob, share: float) -> None:
+        """Once for all its replicas, and not for every little change."""
+        if abs(share - job.told_share) >= _TELLING * job.told_share:
+            job.told_share = share
+            self._book.note(job.name, "shared", Reason(0, job.name, Code.SHARED, round(share, 2)).sentence)
+
+    # Stopping.
+
+    def stop(self, job: LocalJob, why: str) -> None:
+        """Ask all of it to save and end; those that serve others last."""
+        attempt = job.record.attempt
+        assert attempt is not None
+        with self._book.lock:
+            attempt.stopping = why
+            self._book.save_later(job)
+        crash_point("daemon.stopping")
+        self._press(job, attempt)
+
+    def _press(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """Ask whoever is to end and has not been asked: a crash or a full disk may have come between."""
+        live = attempt.live
+        ending = _next_to_end(job.record.spec, live) if attempt.stopping else []
+        for replica in live:
+            if not replica.asked_at and (replica.leaving or replica in ending):
+                self._ask(job, attempt, replica, attempt.stopping or "it has one worker less")
+
+    def go_on(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """One of its processes is gone: those that served it may be next, and elastic ones must know their peers."""
+        if attempt.live:
+            self._press(job, attempt)
+
+    def _ask(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, why: str) -> None:
+        asked_at = self._book.clock()
+        folder = self._means.around.places.replica(job.name, attempt.number, replica.name)
+        if replica.state != RUNNING and self._means.processes.void(folder):
+            with self._book.lock:
+                replica.state = ENDED  # it never began
+            if replica.group:
+                with suppress(OSError):
+                    self._means.groups.remove(replica.node, replica.group)
+            return
+        self._means.processes.stop(folder, job.record.spec.grace_seconds, why)
+        with self._book.lock:
+            replica.asked_at = asked_at
+            self._book.save_later(job)
+
+    # Time.
+
+    def _book_time(self, job: LocalJob) -> None:
+        book_time(self._book, job)
+
+
+def book_time(book: Book, job: LocalJob, until: float | None = None) -> None:
+    """Add what an attempt has used at its present size to what its job has used in all."""
+    attempt, record = job.record.attempt, job.record
+    if attempt is None or not attempt.counted_from:
+        return
+    now = book.clock() if until is None else until
+    span = max(0.0, now - attempt.counted_from)
+    with book.lock:
+        used = span * units(book, job, attempt) / MILLI
+        record.executed += span
+        record.attained += used
+        record.service += used
+        attempt.counted_from = now
+
+
+def units(book: Book, job: LocalJob, attempt: AttemptRecord) -> int:
+    """What it holds, in thousandths of what policies count."""
+    has_devices = any(node.devices for node in book.slices.nodes)
+    resource = Resource.DEVICES if has_devices else Resource.CPUS
+    shape = job.shape
+    need, base = (shape.devices, 0) if resource is Resource.DEVICES else (shape.cpus, shape.ps * shape.ps_cpus)
+    return size_of(attempt.workers) * need + base
+
+
+def _next_to_end(spec: JobSpec, live: Sequence[ReplicaRecord]) -> Sequence[ReplicaRecord]:
+    """Those whom nobody else needs: who serves others goes when they are gone. With parameter servers a chief leads,
+    and workers only compute for it: it could not save in the middle of a step that nobody finishes."""
+    has_servers = any(each.type == "ps" for each in spec.replicas)
+    leaders = [each for each in live if has_servers and each.type == "chief"]
+    served = [each for each in live if each.type not in _SERVERS]
+    return leaders or served or live
+
+
+def _counted(workers: int) -> str:
+    return f"{workers} worker" + ("" if workers == 1 else "s")
+
+
+def _unused(used: set[int], count: int) -> list[int]:
+    """The lowest numbers that no worker of the attempt ever had."""
+    found: list[int] = []
+    number = 0
+    while len(found) < count:
+        if number not in used:
+            found.append(number)
+        number += 1
+    return found

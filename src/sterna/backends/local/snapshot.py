@@ -1,0 +1,167 @@
+"""The instant as rules see it: the book of a local cluster as columns.
+
+Where jobs shall sit counts as where they sit: what was decided is laid over what is seen until the two agree, so that a
+round never decides the same thing twice. Columns are built anew for each snapshot, because a machine holds hundreds of
+jobs, not a hundred thousand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sterna.backends.local.equal_share_baseline import Shadow
+from sterna.backends.local.jobs.reconciler import units
+from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.engine.placement.free_capacity import Room
+from sterna.model.cluster import MILLI, Nodes, Shape, Shapes
+from sterna.model.growth import Growth
+from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
+from sterna.model.speedup import Floats
+
+_NOTHING = (Shape(),)
+Columns = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Instant:
+    """What a snapshot carries beside jobs and nodes."""
+
+    now: float
+    last_action: float
+    last_event: float
+    closed: frozenset[str]
+    """Nodes that take nobody new."""
+    history: Callable[[], Floats]
+
+
+def observed(book: Book, empty: Nodes, instant: Instant, shadow: Shadow | None) -> Snapshot:
+    """Everything that may be known now; the caller holds the book's lock."""
+    jobs = book.active()
+    shapes = tuple(dict.fromkeys(job.shape for job in jobs)) or _NOTHING
+    columns = _kept(book, jobs, instant.now, shapes) | _made(book, jobs, instant.now, shadow)
+    barred = columns["maximum"] < columns["minimum"]
+    table = Jobs(WrittenJobs([job.name for job in jobs], columns), barred if barred.any() else None)
+    nodes = _with_room(book, empty, jobs, instant.closed)
+    shape_table = Shapes(shapes)
+    homes = {JobKey(job.key): job.home for job in jobs if job.home.workers}
+    lessons = book.training.lessons
+    return Snapshot(
+        instant.now,
+        table,
+        nodes,
+        shape_table,
+        lessons.table.curves,
+        MappingProxyType(homes),
+        *take_stock(table, nodes, shape_table),
+        instant.last_action,
+        instant.history,
+        lessons.restart_seconds,
+        last_event=instant.last_event,
+        has_shares=bool((columns["share"] != 1.0).any()),
+    )
+
+
+def _kept(book: Book, jobs: list[LocalJob], now: float, shapes: Sequence[Shape]) -> Columns:
+    """What stands in the records as it is."""
+    records = [job.record for job in jobs]
+    code = {shape: number for number, shape in enumerate(shapes)}
+    rows = book.slices.row_of
+    minimum = _ints([record.minimum for record in records])
+    maximum = _ints([record.maximum for record in records])
+    held = np.array([bool(job.home.workers) for job in jobs], dtype=np.bool_)
+    is_waiting = np.array([record.not_before > now for record in records], dtype=np.bool_) & ~held
+    request = _ints([record.spec.request for record in records])
+    never = NEVER
+    return {
+        "key": _ints([job.key for job in jobs]),
+        "submit": _floats([record.submitted_at for record in records]),
+        "priority": _ints([record.spec.priority for record in records]),
+        "minimum": minimum,
+        "maximum": np.where(is_waiting, 0, maximum),
+        "request": np.minimum(np.maximum(request, minimum), maximum),
+        "workers": _ints([job.home.size for job in jobs]),
+        "shape": _ints([code[job.shape] for job in jobs]),
+        "first_start": _floats([_or(record.first_started_at, never) for record in records]),
+        "waiting_since": _floats([record.waiting_since for record in records]),
+        "promotions": _ints([record.promotions for record in records]),
+        "executed_before": _floats([record.executed_before for record in records]),
+        "share": _floats([record.share for record in records]),
+        "moves": _ints([record.moves for record in records]),
+        "moved_at": _floats([_or(record.moved_at, -never) for record in records]),
+        "moved_from": _ints([rows.get(record.moved_from, -1) for record in records]),
+        "evictor": _ints([record.evictor for record in records]),
+    }
+
+
+def _made(book: Book, jobs: list[LocalJob], now: float, shadow: Shadow | None) -> Columns:
+    """What is worked out: time that runs, and what follows from reports."""
+    training, lessons = book.training, book.training.lessons
+    courses = [job.course for job in jobs]
+    running = _floats([_running_seconds(job, now) for job in jobs])
+    held = _floats([units(book, job, attempt) if (attempt := job.record.attempt) is not None else 0 for job in jobs])
+    ends = shadow.ends_by(now, jobs, training) if shadow is not None else {}
+    is_shared = book.slices.is_shared
+    nothing = math.nan
+    return {
+        "curve": _ints([lessons.row(job.category) for job in jobs]),
+        "remaining": _floats([training.remaining(course) if course else nothing for course in courses]),
+        "attained": _floats([job.record.attained for job in jobs]) + running * held / MILLI,
+        "executed": _floats([job.record.executed for job in jobs]) + running,
+        "most_cores": _floats([job.cores if is_shared else nothing for job in jobs]),
+        "growth": _ints([training.growth_of(course) if course else Growth.PROGRESSING for course in courses]),
+        "growth_rate": _floats([course.rate if course else nothing for course in courses]),
+        "growth_since": _floats([course.growth_since if course else -NEVER for course in courses]),
+        "unsaved": _floats([_unsaved(job, now) for job in jobs]),
+        "default_finish": _floats([ends.get(job.key, nothing) for job in jobs]),
+    }
+
+
+def _ints(values: Sequence[int]) -> npt.NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
+
+
+def _floats(values: Sequence[float]) -> npt.NDArray[np.float64]:
+    return np.array(values, dtype=np.float64)
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value
+
+
+def _running_seconds(job: LocalJob, now: float) -> float:
+    """Of the present attempt, as far as it is not booked."""
+    attempt = job.record.attempt
+    return max(0.0, now - attempt.counted_from) if attempt is not None and attempt.counted_from else 0.0
+
+
+def _unsaved(job: LocalJob, now: float) -> float:
+    """Work that moving it would throw away: none in place, none of a job that has shown that it saves when asked."""
+    record, attempt = job.record, job.record.attempt
+    if not job.shape.devices or attempt is None or not attempt.counted_from or record.saved_step >= 0:
+        return 0.0
+    return max(0.0, now - max(record.saved_at, attempt.started_at))
+
+
+def _with_room(book: Book, empty: Nodes, jobs: list[LocalJob], closed: frozenset[str]) -> Nodes:
+    room = Room(empty)
+    for job in jobs:
+        if job.home.workers:
+            room.occupy(job.shape, job.home)
+    is_open = np.array([node.name not in closed for node in book.slices.nodes], dtype=np.bool_)
+    capacity = empty.capacity.view()
+    for column in (capacity, room.free, is_open, empty.rack):
+        column.flags.writeable = False
+    return replace(
+        empty,
+        capacity=capacity,
+        free=room.free,
+        is_open=is_open,
+        shared=MappingProxyType(room.shared),
+    )

@@ -1,0 +1,348 @@
+"""The book of a local cluster: every job it knows, what happened to them, and who is told when something does.
+
+In memory for speed, on disk for truth: whatever is changed here is saved, and what must survive is awaited. One lock
+guards it; nobody holds it while waiting for the disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from sterna.backends.local.store.database import Statement, Store
+from sterna.backends.local.store.node_slices import Slices
+from sterna.backends.local.store.records import ACTIVE, JobRecord, Seats, decoded, encode
+from sterna.control.cluster_service import EventView
+from sterna.control.learned_curves import Lessons
+from sterna.control.progress_tracker import Course, Told, Training, category_of
+from sterna.errors import UserError, did_you_mean
+from sterna.model.cluster import MILLI, NOWHERE, Home, Shape
+from sterna.model.growth import GrowthRule
+from sterna.model.job import JobSpec
+from sterna.model.learned import Lesson
+from sterna.model.reason import Reason
+from sterna.progress.reports import Positions
+
+COUNTED_CPUS = 10
+"""Thousandths of a CPU that a job which asks for none counts for on a shared node, so that jobs are spread."""
+
+_EVENTS = 10_000
+"""Events kept at hand; older ones are read from the disk."""
+_LISTENING_SECONDS = 5.0
+"""Whoever waits for changes hears at least so often that there were none."""
+
+Clock = Callable[[], float]
+
+
+class LocalJob:
+    """A job and what is only known while the daemon runs."""
+
+    __slots__ = (
+        "category",
+        "cores",
+        "course",
+        "home",
+        "key",
+        "name",
+        "reason",
+        "record",
+        "shape",
+        "told_at",
+        "told_share",
+        "weights",
+    )
+
+    def __init__(self, record: JobRecord, shape: Shape, cores: float, home: Home, course: Course | None) -> None:
+        self.record = record
+        self.key, self.name = record.key, record.name
+        self.shape = shape
+        self.cores = cores
+        """That one worker can use."""
+        self.category = category_of(record.name, record.spec.category)
+        self.home = home
+        """Where it shall sit, by rows of the node table."""
+        self.course = course
+        self.weights: dict[str, float] = {}
+        """Shares in force, by control group."""
+        self.told_at = 0.0
+        """Of the last report that was kept."""
+        self.told_share = record.share
+        """The share that users were last told of."""
+        self.reason: Reason | None = None
+        """Why it waits or changed, as the last round saw it."""
+
+    @property
+    def wants_to_run(self) -> bool:
+        return self.record.phase == ACTIVE and not self.record.deleting and not self.record.doomed
+
+
+class Book:
+    """Jobs by number and by name, events by number."""
+
+    def __init__(self, store: Store, slices: Slices, clock: Clock, rule: GrowthRule | None = None) -> None:
+        self.store, self.slices, self.clock = store, slices, clock
+        self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
+        self._changes = 0
+        self._is_closed = False
+        self.jobs: dict[int, LocalJob] = {}
+        self.open: dict[int, LocalJob] = {}
+        """Those that have not ended."""
+        self.live: dict[int, LocalJob] = {}
+        """Those of which some process may be there."""
+        self._keys: dict[str, int] = {}
+        self._reserved: set[str] = set()
+        self._rows = slices.row_of
+        self.events: deque[EventView] = deque(maxlen=_EVENTS)
+        self.training = Training(Lessons(_lessons(store)), rule)
+        self._load()
+
+    def _load(self) -> None:
+        recent = self.store.read(
+            "SELECT number, at, job, kind, sentence FROM events ORDER BY number DESC LIMIT ?", [_EVENTS]
+        )
+        self.events.extend(EventView(*row) for row in reversed(recent))
+        self._changes = self.events[-1].number if self.events else 0
+        self._next_key = 1 + (self.store.read("SELECT max(key) FROM jobs")[0][0] or 0)
+        used = self.store.read("SELECT value FROM settings WHERE name = 'next_key'")
+        self._next_key = max(self._next_key, int(used[0][0]) if used else 1)
+        for (line,) in self.store.read("SELECT record FROM jobs ORDER BY key"):
+            self._enter(decoded(line))
+
+    # Jobs.
+
+    def next_keys(self, count: int) -> tuple[list[int], Statement]:
+        """Numbers that no job ever had, and what to write together with the jobs so that none ever has them again."""
+        with self.lock:
+            first, self._next_key = self._next_key, self._next_key + count
+            sql = "INSERT OR REPLACE INTO settings VALUES ('next_key', ?)"
+            return list(range(first, first + count)), (sql, [str(self._next_key).encode()])
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Keep these names for somebody who is about to be stored; refuse if one is taken."""
+        with self.lock:
+            wanted: set[str] = set()
+            for name in names:
+                if name in self._keys or name in self._reserved or name in wanted:
+                    advice = f"choose another name, or delete it first: sterna delete {name}."
+                    raise UserError(f"There is a job '{name}' already; {advice}")
+                wanted.add(name)
+            self._reserved.update(wanted)
+
+    def release(self, names: Iterable[str]) -> None:
+        with self.lock:
+            self._reserved.difference_update(names)
+
+    def enter(self, record: JobRecord) -> LocalJob:
+        """A job that is on disk becomes known."""
+        with self.lock:
+            self._reserved.discard(record.name)
+            return self._enter(record)
+
+    def _enter(self, record: JobRecord) -> LocalJob:
+        course = None
+        if record.phase == ACTIVE:
+            category = category_of(record.name, record.spec.category)
+            course = self.training.follow(record.key, record.spec.progress, category)
+        home = Home(self._seats(record.workers), self._seats(record.servers), tuple(record.slots))
+        is_lost = len(home.workers) < len(record.workers) or len(home.ps) < len(record.servers)
+        if is_lost:  # the daemon came back with other nodes
+            home, record.workers, record.servers, record.slots = NOWHERE, [], [], []
+        job = LocalJob(record, shape_of(record.spec, self.slices), cores_of(record.spec), home, course)
+        self.jobs[record.key] = job
+        self._keys[record.name] = record.key
+        self.index(job)
+        return job
+
+    def index(self, job: LocalJob) -> None:
+        """Whether it has ended, or processes of it are there, may have changed."""
+        with self.lock:
+            for index, belongs in ((self.open, job.record.phase == ACTIVE), (self.live, job.record.is_live)):
+                if belongs:
+                    index[job.key] = job
+                else:
+                    index.pop(job.key, None)
+
+    def remove(self, job: LocalJob) -> None:
+        """Forget a job that has ended and whose files are gone."""
+        with self.lock:
+            del self.jobs[job.key]
+            self.open.pop(job.key, None)
+            self.live.pop(job.key, None)
+            del self._keys[job.name]
+            self.training.forget(job.key)
+            self.store.write_later(
+                [
+                    ("DELETE FROM jobs WHERE key = ?", [job.key]),
+                    ("DELETE FROM progress WHERE job = ?", [job.key]),
+                    ("DELETE FROM positions WHERE job = ?", [job.key]),
+                ]
+            )
+
+    def find(self, name: str) -> LocalJob:
+        key = self._keys.get(name)
+        if key is None:
+            raise UserError(f"There is no job '{name}': {did_you_mean(name, self._keys)}")
+        return self.jobs[key]
+
+    def active(self) -> list[LocalJob]:
+        """Jobs that want to run, in the order of their rows."""
+        wanting = [job for job in self.open.values() if job.wants_to_run]
+        return sorted(wanting, key=lambda job: (job.record.submitted_at, job.name))
+
+    def seat(self, job: LocalJob, home: Home) -> None:
+        """From now on it shall sit there."""
+        names = [node.name for node in self.slices.nodes]
+        job.home = home
+        job.record.workers = [(names[node], count) for node, count in home.workers]
+        job.record.servers = [(names[node], count) for node, count in home.ps]
+        job.record.slots = list(home.slots)
+
+    def _seats(self, seats: Seats) -> tuple[tuple[int, int], ...]:
+        return tuple((self._rows[name], count) for name, count in seats if name in self._rows)
+
+    def give_reasons(self, reasons: Iterable[Reason]) -> None:
+        """Why jobs wait or changed, as the last round saw it."""
+        with self.lock:
+            for reason in reasons:
+                key = self._keys.get(reason.job)
+                if key is not None:
+                    self.jobs[key].reason = reason
+
+    def judge_by(self, rule: GrowthRule) -> None:
+        """Find growth categories by another rule from now on."""
+        with self.lock:
+            self.store.flush()
+            heard: list[tuple[int, int, list[Told]]] = []
+            for key in self.open:
+                by_attempt: dict[int, list[Told]] = {}
+                for attempt, told in self.reports(key) if self.jobs[key].course else ():
+                    by_attempt.setdefault(attempt, []).append(told)
+                heard += [(key, attempt, by_attempt[attempt]) for attempt in sorted(by_attempt)]
+            self.training.judge_by(rule, heard)
+
+    # The disk.
+
+    def statement(self, job: LocalJob) -> Statement:
+        return insertion(job.record)
+
+    def save_later(self, *jobs: LocalJob) -> None:
+        with self.lock:
+            self.store.write_later([self.statement(job) for job in jobs])
+            self.changed()
+
+    # What happened.
+
+    def note(self, job: str, kind: str, sentence: str) -> None:
+        self.note_all([(job, kind, sentence)])
+
+    def note_all(self, happened: Iterable[tuple[str, str, str]]) -> None:
+        """Several things at once: of which job, what kind, in a sentence."""
+        sql = "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)"
+        with self.lock:
+            last, now = self.events[-1].number if self.events else 0, self.clock()
+            statements: list[Statement] = []
+            for number, told in enumerate(happened, last + 1):
+                self.events.append(EventView(number, now, *told))
+                statements.append((sql, [number, now, *told]))
+            self.store.write_later(statements)
+            self.changed()
+
+    def changed(self) -> None:
+        with self.lock:
+            self._changes += 1
+            self._changed.notify_all()
+
+    @property
+    def changes(self) -> int:
+        return self._changes
+
+    def changes_after(self, after: int) -> Iterator[int]:
+        """The number of the latest change, whenever there is one, and every few seconds though there is none."""
+        while True:
+            with self.lock:
+                if self._changes <= after and not self._is_closed:
+                    self._changed.wait(_LISTENING_SECONDS)
+                if self._is_closed:
+                    return
+                after = self._changes
+            yield after
+
+    def close(self) -> None:
+        with self.lock:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    # Progress.
+
+    def keep_reports(self, job: LocalJob, attempt: int, reports: Iterable[Told]) -> None:
+        rows = [[job.key, attempt, told.at, told.step, told.total, encode(told.metrics)] for told in reports]
+        sql = "INSERT INTO progress (job, attempt, at, step, total, metrics) VALUES (?, ?, ?, ?, ?, ?)"
+        self.store.write_later([(sql, row) for row in rows])
+
+    def reports(self, key: int) -> list[tuple[int, Told]]:
+        """What was kept of a job's reports, oldest first, with their attempts."""
+        sql = "SELECT attempt, at, step, total, metrics FROM progress WHERE job = ? ORDER BY id"
+        return [
+            (attempt, Told(at, step, total, msgspec.json.decode(metrics)))
+            for attempt, at, step, total, metrics in self.store.read(sql, [key])
+        ]
+
+    def keep_positions(self, job: LocalJob, replica: str, places: Positions) -> None:
+        sql = "INSERT OR REPLACE INTO positions VALUES (?, ?, ?)"
+        self.store.write_later([(sql, [job.key, replica, encode(places)])])
+
+    def positions(self, job: LocalJob, replica: str) -> Positions:
+        """How far a replica's progress has been read."""
+        sql = "SELECT place FROM positions WHERE job = ? AND replica = ?"
+        found = self.store.read(sql, [job.key, replica])
+        return msgspec.json.decode(found[0][0], type=Positions) if found else {}
+
+    def keep_lessons(self) -> None:
+        changed = self.training.lessons.take_unsaved()
+        if changed:
+            sql = "INSERT OR REPLACE INTO learned VALUES (?, ?)"
+            self.store.write_later([(sql, [lesson.category, encode(lesson)]) for lesson in changed])
+
+    def setting(self, name: str) -> Any:
+        found = self.store.read("SELECT value FROM settings WHERE name = ?", [name])
+        return msgspec.json.decode(found[0][0]) if found else None
+
+    def keep_setting(self, name: str, value: Any) -> None:
+        """Durable when this returns."""
+        self.store.write([("INSERT OR REPLACE INTO settings VALUES (?, ?)", [name, encode(value)])])
+
+
+def insertion(record: JobRecord) -> Statement:
+    return "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", [record.key, record.name, encode(record)]
+
+
+def _lessons(store: Store) -> list[Lesson]:
+    decoder = msgspec.json.Decoder(Lesson)
+    return [decoder.decode(line) for (line,) in store.read("SELECT lesson FROM learned ORDER BY category")]
+
+
+def shape_of(spec: JobSpec, slices: Slices) -> Shape:
+    """What a worker needs of a node here. Replicas that are not scaled count as parameter servers, each as much as the
+    largest of them. Whoever asks for no CPUs counts as one core, or as next to nothing on shared nodes; in manifests
+    of Kubernetes, where what is absent is nothing, this holds only for workers that ask for no device either."""
+    worker, is_own = spec.worker, spec.kind == "TrainingJob"
+    others = [each for each in spec.replicas if each is not worker]
+    default = COUNTED_CPUS if slices.is_shared else MILLI
+    return Shape(
+        worker.devices,
+        worker.cpus or (default if is_own or not worker.devices else 0),
+        worker.memory_bytes,
+        sum(each.count for each in others),
+        max((each.cpus or (default if is_own or slices.is_shared else 0) for each in others), default=0),
+        max((each.memory_bytes for each in others), default=0),
+    )
+
+
+def cores_of(spec: JobSpec) -> float:
+    """Cores that one worker can use: what it asks for, whole ones, at least one."""
+    return float(max(1, -(-spec.worker.cpus // MILLI)))

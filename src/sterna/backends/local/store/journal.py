@@ -1,0 +1,86 @@
+"""The journal of a cluster that runs: rounds as rows of the store, in the form of any other journal.
+
+Rounds that changed nothing and found nothing new are left out, so that a quiet cluster writes nothing; the oldest are
+dropped when there are too many. `written` makes a file of what is kept, for whoever tells stories.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from sterna.backends.local.store.database import Store
+from sterna.control.cluster_service import PolicyView
+from sterna.control.journal import VERSION, JournalWriter, Opening, RoundLine, World
+from sterna.control.shadow_rules import ShadowRound
+from sterna.model.plan import Decision
+from sterna.model.snapshot import NEVER, Snapshot
+
+_QUIET_SECONDS = 1.0
+"""Rounds that change nothing are kept at most so often."""
+_MOST_BYTES = 64 << 20
+_MOST_EVENTS = 100_000
+_PRUNE_EVERY = 256
+
+
+class StoredJournal(JournalWriter):
+    """Writes rounds where the jobs are kept. One round may follow another daemon's: numbers go on."""
+
+    def __init__(self, store: Store, rules: PolicyView) -> None:
+        self._store = store
+        self._encoder = msgspec.json.Encoder()
+        self._world: World | None = None
+        self._worlds = 0
+        store.flush()
+        last = store.read("SELECT line FROM journal WHERE kind = 'round' ORDER BY id DESC LIMIT 1")
+        self._rounds = msgspec.json.decode(last[0][0], type=RoundLine).round + 1 if last else 0
+        self._said: object = None
+        self._recorded_at = -NEVER
+        self.is_behind = False
+        """The last round was left out though it found something new: decide again soon."""
+        self._put(opening_of(rules))
+
+    def record(self, snapshot: Snapshot, decision: Decision, shadow: ShadowRound | None = None) -> None:
+        if not decision.plan.actions:
+            self.is_behind = decision.reasons != self._said
+            if not self.is_behind or snapshot.now - self._recorded_at < _QUIET_SECONDS:
+                return
+        self._said, self._recorded_at, self.is_behind = decision.reasons, snapshot.now, False
+        super().record(snapshot, decision, shadow)
+        if self._rounds % _PRUNE_EVERY == 0:
+            prune(self._store)
+
+    def _put(self, line: Opening | World | RoundLine) -> None:
+        kind = "round" if isinstance(line, RoundLine) else "world" if isinstance(line, World) else "opening"
+        if isinstance(line, RoundLine):
+            line.world = 0  # rows are pruned and never torn, so that nobody needs to count them
+        sql = "INSERT INTO journal (kind, line) VALUES (?, ?)"
+        self._store.write_later([(sql, [kind, self._encoder.encode(line)])])
+
+
+def opening_of(rules: PolicyView) -> Opening:
+    return Opening(VERSION, rules.policy, rules.placement, rules.migration, rules.share, rules.claim)
+
+
+def prune(store: Store, most_bytes: int = _MOST_BYTES) -> None:
+    """Drop the oldest events, and the oldest rounds up to a line with the nodes on which the others were decided."""
+    store.write_later([("DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?", [_MOST_EVENTS])])
+    total = int(store.read("SELECT coalesce(sum(length(line)), 0) FROM journal")[0][0])
+    if total <= most_bytes:
+        return
+    half = int(store.read("SELECT (min(id) + max(id)) / 2 FROM journal")[0][0])
+    first = store.read("SELECT max(id) FROM journal WHERE kind = 'world' AND id <= ?", [half])[0][0]
+    if first is not None:
+        store.write_later([("DELETE FROM journal WHERE id < ?", [first])])
+
+
+def written(store: Store, rules: PolicyView, path: Path) -> bool:
+    """Make a journal file of what is kept, with the rules in force now; false if there are no rounds."""
+    store.flush()
+    rows = store.read("SELECT kind, line FROM journal WHERE kind != 'opening' ORDER BY id")
+    if not any(kind == "round" for kind, _ in rows):
+        return False
+    lines = [msgspec.json.encode(opening_of(rules)), *(line for _, line in rows)]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return True

@@ -1,0 +1,162 @@
+"""New jobs, from what users ask for to what is on disk: admitted, named, numbered, stored, and only then known.
+
+Several orders may come at once and share one flush; each is taken or refused for itself, all of its jobs or none. The
+same key is taken once, however often it comes, also across a restart of the daemon. Starting jobs is not done here.
+"""
+
+from __future__ import annotations
+
+import getpass
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from sterna.backends.local.backend import LocalBackend
+from sterna.backends.local.jobs.validation import Admission
+from sterna.backends.local.kernel.crash_points import crash_point
+from sterna.backends.local.store.database import Statement
+from sterna.backends.local.store.job_store import insertion
+from sterna.backends.local.store.records import JobRecord, encode
+from sterna.control.cluster_service import JobView
+from sterna.errors import UserError
+from sterna.model.job import JobSpec
+
+Order = tuple[Sequence[JobSpec], str]
+"""Jobs that are created all or none, and the key under which they are; empty: without one."""
+
+_NEW = "waits: the next round will look at it."
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An order that can be stored."""
+
+    records: Sequence[JobRecord]
+    answer: list[JobView]
+    key: str
+
+
+class Creating:
+    """Takes orders. Any thread may call."""
+
+    def __init__(self, backend: LocalBackend, admission: Admission) -> None:
+        self._backend, self._book, self._admission = backend, backend.book, admission
+        self._user = _me()
+        self._keys: set[str] = set()
+        self._freed = threading.Condition()
+
+    def create_each(self, orders: Sequence[Order]) -> list[list[JobView] | UserError]:
+        """For each what became of it, durably."""
+        first: dict[str, int] = {}
+        for place, (_, key) in enumerate(orders):
+            first.setdefault(key, place)
+        own = [place for place, (_, key) in enumerate(orders) if not key or first[key] == place]
+        with self._held({key for key in first if key}):
+            outcomes = self._answered(orders, own)
+            outcomes |= self._taken(orders, [place for place in own if place not in outcomes])
+        return [outcomes[first[key] if key else place] for place, (_, key) in enumerate(orders)]
+
+    @contextmanager
+    def _held(self, keys: Collection[str]) -> Iterator[None]:
+        """Nobody else creates under these keys meanwhile."""
+        with self._freed:
+            while not self._keys.isdisjoint(keys):
+                self._freed.wait()
+            self._keys.update(keys)
+        try:
+            yield
+        finally:
+            with self._freed:
+                self._keys.difference_update(keys)
+                self._freed.notify_all()
+
+    def _answered(self, orders: Sequence[Order], places: Sequence[int]) -> dict[int, list[JobView] | UserError]:
+        """What was answered before under the same key."""
+        keys = {orders[place][1]: place for place in places if orders[place][1]}
+        if not keys:
+            return {}
+        marks = ", ".join("?" * len(keys))
+        found = self._book.store.read(f"SELECT key, names FROM answers WHERE key IN ({marks})", list(keys))
+        return {keys[key]: msgspec.json.decode(kept, type=list[JobView]) for key, kept in found}
+
+    def _taken(self, orders: Sequence[Order], places: Sequence[int]) -> dict[int, list[JobView] | UserError]:
+        outcomes: dict[int, list[JobView] | UserError] = {}
+        admitted: dict[int, Order] = {}
+        for place in places:
+            try:
+                self._admit(orders[place][0])
+                admitted[place] = orders[place]
+            except UserError as error:
+                outcomes[place] = error
+        try:
+            answers = self._stored(list(admitted.values())) if admitted else []
+        except BaseException as error:
+            self._book.release(spec.name for specs, _ in admitted.values() for spec in specs)
+            if not isinstance(error, UserError):
+                raise
+            return outcomes | dict.fromkeys(admitted, error)
+        return outcomes | dict(zip(admitted, answers, strict=True))
+
+    def _admit(self, specs: Sequence[JobSpec]) -> None:
+        """The names are ours when this returns."""
+        if not specs:
+            raise UserError("There is no job in what was submitted; give at least one.")
+        for spec in specs:
+            self._admission.admit(spec)
+        self._book.reserve([spec.name for spec in specs])
+
+    def _stored(self, orders: Sequence[Order]) -> list[list[JobView]]:
+        book = self._book
+        numbers, statement = book.next_keys(sum(len(specs) for specs, _ in orders))
+        unused = iter(numbers)
+        entries = [self._entry(specs, key, unused) for specs, key in orders]
+        statements: list[Statement] = [statement]
+        for entry in entries:
+            statements += [insertion(record) for record in entry.records]
+            if entry.key:
+                values = [entry.key, book.clock(), encode(entry.answer)]
+                statements.append(("INSERT INTO answers VALUES (?, ?, ?)", values))
+        book.store.write(statements)
+        crash_point("daemon.acknowledging")
+        self._tell(entries)
+        return [entry.answer for entry in entries]
+
+    def _entry(self, specs: Sequence[JobSpec], key: str, numbers: Iterator[int]) -> _Entry:
+        now = self._book.clock()
+        records = []
+        for spec in specs:
+            owned = spec if spec.user else replace(spec, user=self._user)
+            record = JobRecord(next(numbers), owned, now, owned.minimum, owned.maximum, waiting_since=now, reason=_NEW)
+            records.append(record)
+        return _Entry(records, [_first_view(record) for record in records], key)
+
+    def _tell(self, entries: Sequence[_Entry]) -> None:
+        """They are stored: now everybody may know."""
+        book = self._book
+        with book.lock:
+            events = []
+            for record in (record for entry in entries for record in entry.records):
+                book.enter(record)
+                asks = f"{record.spec.request} worker" + ("" if record.spec.request == 1 else "s")
+                events.append((record.name, "submitted", f"submitted: asks for {asks}."))
+            book.note_all(events)
+            self._backend.note_arrival()
+        self._backend.wake()
+
+
+def _first_view(record: JobRecord) -> JobView:
+    spec = record.spec
+    return JobView(
+        record.name, spec.kind, "waiting", record.reason, 0, spec.minimum, spec.maximum, spec.request, spec.priority,
+        spec.category, spec.user, record.submitted_at, notices=list(spec.notices),
+    )  # fmt: skip
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

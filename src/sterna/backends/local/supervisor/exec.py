@@ -1,0 +1,160 @@
+"""From a forked copy of the shim to the replica's own program.
+
+Runs in the child between fork and exec: a session of its own, its control groups, its cores, its user, its log. What
+goes wrong is told to the shim through a pipe that closes by itself when the program starts. No policy here: the
+intent says it all.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from sterna.backends.local.cgroups.leaf import enter, pins_cores
+from sterna.backends.local.kernel.crash_points import VARIABLE, crash_point
+from sterna.backends.local.kernel.prctl import die_with_parent, set_oom_score
+from sterna.backends.local.supervisor.kill_tree import FOLDER_VARIABLE
+from sterna.backends.local.supervisor.launch_spec import Intent
+
+CANNOT_PREPARE, CANNOT_EXECUTE, NOT_FOUND = 125, 126, 127
+"""Exit codes as a shell gives them; 125 as container engines do for what went wrong before the program."""
+
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+class StartError(Exception):
+    """The program could not be started: one sentence, and the exit code it counts as."""
+
+    def __init__(self, code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+def start(folder: str, intent: Intent, groups: tuple[str, ...], log: int, oom_score: int) -> int:
+    """Fork the main process; returns its pid once it runs its own program. Raises StartError if it does not get
+    there."""
+    shim = os.getpid()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become(folder, intent, groups, log, oom_score, shim, writing)
+    crash_point("shim.forked-main")
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        complaint = pipe.read()
+    if complaint:
+        os.waitpid(pid, 0)
+        code, _, sentence = complaint.decode().partition(" ")
+        raise StartError(int(code), sentence)
+    return pid
+
+
+def _become(
+    folder: str, intent: Intent, groups: tuple[str, ...], log: int, oom_score: int, shim: int, pipe: int
+) -> None:
+    """Never returns."""
+    try:
+        crash_point("child.forked")
+        os.setsid()
+        _take_place(intent, groups, oom_score)
+        crash_point("child.entered")
+        _take_streams(log)
+        _take_user(intent)
+        die_with_parent(signal.SIGKILL)
+        if os.getppid() != shim:
+            os._exit(CANNOT_PREPARE)  # the shim died before the line above could bind us to it
+        _take_folder(intent.cwd)
+        _restore_signals()
+        _execute(intent.command, _environment(folder, intent))
+    except StartError as error:
+        os.write(pipe, f"{error.code} {error.sentence}".encode())
+        os._exit(error.code)
+    except BaseException as error:
+        os.write(pipe, f"{CANNOT_PREPARE} the replica could not be prepared: {error}.".encode())
+        os._exit(CANNOT_PREPARE)
+
+
+def _take_place(intent: Intent, groups: tuple[str, ...], oom_score: int) -> None:
+    for group in groups:
+        try:
+            enter(group)
+        except OSError as error:
+            sentence = f"the control group {group} could not be entered ({error.strerror}); restart the daemon."
+            raise StartError(CANNOT_PREPARE, sentence) from error
+    if intent.cpus and not pins_cores(intent.groups):
+        try:
+            os.sched_setaffinity(0, intent.cpus)
+        except OSError as error:
+            cores = ",".join(map(str, intent.cpus))
+            sentence = f"the cores {cores} are not at hand here ({error.strerror}); choose other nodes."
+            raise StartError(CANNOT_PREPARE, sentence) from error
+    if intent.nice:
+        _be_nice(intent.nice)
+    set_oom_score(oom_score)
+
+
+def _be_nice(nice: int) -> None:
+    """Plain nice counts only within a session; between sessions the kernel weighs their autogroups."""
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
+    try:
+        descriptor = os.open("/proc/self/autogroup", os.O_WRONLY)
+    except OSError:
+        return  # a kernel without autogroups: plain nice counts after all
+    try:
+        os.write(descriptor, str(nice).encode())
+    finally:
+        os.close(descriptor)
+
+
+def _take_streams(log: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+
+
+def _take_user(intent: Intent) -> None:
+    if intent.gid is not None:
+        os.setgroups([intent.gid])
+        os.setgid(intent.gid)
+    if intent.uid is not None:
+        os.setuid(intent.uid)
+
+
+def _take_folder(cwd: str) -> None:
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        sentence = f"the working folder {cwd} cannot be entered ({error.strerror}); create it or choose another."
+        raise StartError(CANNOT_PREPARE, sentence) from error
+
+
+def _restore_signals() -> None:
+    """Python ignores these two, and a program inherits what is ignored or blocked."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _environment(folder: str, intent: Intent) -> dict[str, str]:
+    """The folder's name in it is how a stray process is recognised."""
+    environment = {**intent.env, FOLDER_VARIABLE: folder}
+    environment.pop(VARIABLE, None)
+    return environment
+
+
+def _execute(command: tuple[str, ...], environment: dict[str, str]) -> None:
+    program = command[0]
+    path = environment.get("PATH", _DEFAULT_PATH)
+    candidates = [program] if "/" in program else [f"{part or '.'}/{program}" for part in path.split(":")]
+    code, why = NOT_FOUND, "it is not there"
+    for candidate in candidates:
+        try:
+            os.execve(candidate, command, environment)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            code, why = CANNOT_EXECUTE, error.strerror or "it cannot be executed"
+    where = "" if "/" in program else f" on PATH ({path})"
+    raise StartError(code, f"the command '{program}' was not started{where}: {why}; check its spelling and rights.")

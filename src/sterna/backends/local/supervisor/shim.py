@@ -1,0 +1,226 @@
+"""The small process above each replica: wins its claim, starts it, stops it, ends its whole tree, records how it
+ended.
+
+Forked by the zygote, one per replica; neither needs the daemon. Everything it says stands in the replica's folder. It
+sleeps in the kernel until a signal comes: SIGCHLD when something below it ended, SIGTERM when the replica is to stop
+(`stop.json` says how long it may take). It does not restart, schedule or read progress.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from sterna.backends.local.cgroups.leaf import groups_to_enter, leaves, remove_leaves
+from sterna.backends.local.kernel.crash_points import crash_point
+from sterna.backends.local.kernel.prctl import become_subreaper
+from sterna.backends.local.kernel.proc_table import boot_id, process
+from sterna.backends.local.kernel.record_files import (
+    EXIT,
+    SAVED,
+    SHIM,
+    STOP,
+    Record,
+    modified_at,
+    read_record,
+    write_record,
+)
+from sterna.backends.local.supervisor.exec import CANNOT_PREPARE, StartError, start
+from sterna.backends.local.supervisor.kill_tree import end_children, reap
+from sterna.backends.local.supervisor.launch_spec import Intent, read_intent
+from sterna.backends.local.supervisor.lock_file import claim
+from sterna.backends.local.supervisor.log_rotation import Log
+
+SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM})
+"""Blocked from before the fork on, so that none is lost while the shim gets ready."""
+
+_CLOCK_STEP_SECONDS = 0.05
+"""File times are taken from a clock that ticks; a save in the same tick as the request counts."""
+
+_RETRY_SECONDS = 5.0
+_LONGEST_GRACE_SECONDS = 1e8
+
+
+def run(folder: str, oom_score: int) -> None:
+    """The whole life of a shim in a process that was just forked; never returns."""
+    status = 1
+    try:
+        crash_point("shim.forked")
+        os.setsid()
+        become_subreaper()
+        if claim(folder):
+            crash_point("shim.claimed")
+            Shim(folder, oom_score).live()
+        status = 0
+    except BaseException:
+        import traceback  # only here: the shim is small because it imports little
+
+        traceback.print_exc()  # into the zygote's log; without an exit record the daemon takes the attempt for lost
+    finally:
+        os._exit(status)
+
+
+class Shim:
+    def __init__(self, folder: str, oom_score: int) -> None:
+        self._folder = folder
+        self._oom_score = oom_score
+        self._groups: tuple[str, ...] = ()
+        self._grace_seconds = 0.0
+        self._main = 0
+        self._status: int | None = None
+        self._asked_at: float | None = None
+        self._kill_at: float | None = None
+        self._is_noted = False
+
+    def live(self) -> None:
+        """A replica from claim to exit record."""
+        try:
+            log = self._start()
+        except StartError as error:
+            self._end(error.code, None, error.sentence)
+            return
+        if log is not None:
+            self._watch(log)
+        crash_point("shim.killing")
+        end_children(self._folder, self._groups, self._reaped)
+        crash_point("shim.emptied")
+        self._end(*_meaning(self._status), None)
+
+    def _start(self) -> Log | None:
+        """Start the main process; None if it was asked to stop before it began."""
+        intent = read_intent(self._folder)
+        if intent is None:
+            raise StartError(CANNOT_PREPARE, "the intent cannot be read; start the replica again.")
+        self._groups, self._grace_seconds = intent.groups, intent.grace_seconds
+        if read_record(self._folder, STOP) is not None:
+            self._asked_at = time.time()
+            return None
+        log = self._open_log(intent)
+        crash_point("shim.opened")
+        try:
+            groups = groups_to_enter(intent.groups, self._folder)
+            self._main = start(self._folder, intent, groups, log.descriptor, self._oom_score)
+        except StartError as error:
+            log.say(error.sentence)
+            raise
+        except OSError as error:
+            raise StartError(CANNOT_PREPARE, f"the replica could not be prepared: {error}.") from error
+        crash_point("shim.started")
+        self._note_start()
+        return log
+
+    def _open_log(self, intent: Intent) -> Log:
+        try:
+            log = Log(self._folder, intent.log_bytes)
+            if intent.uid is not None:
+                os.chown(self._folder, intent.uid, -1 if intent.gid is None else intent.gid)
+        except OSError as error:
+            raise StartError(CANNOT_PREPARE, f"the log cannot be written: {error}.") from error
+        return log
+
+    def _note_start(self) -> None:
+        """Whom to look for, for the daemon. On a full disk it is tried again later: training goes first."""
+        found, me = process(self._main), process(os.getpid())
+        record: Record = {
+            "boot_id": boot_id(),
+            "shim_pid": os.getpid(),
+            "shim_ticks": me.ticks if me else 0,
+            "pid": self._main,
+            "ticks": found.ticks if found else 0,
+            "session": self._main,
+            "started_at": time.time(),
+        }
+        try:
+            write_record(self._folder, SHIM, record, durable=False)
+        except OSError:
+            return
+        self._is_noted = True
+        crash_point("shim.recorded")
+
+    def _watch(self, log: Log) -> None:
+        """Sleep until the main process ended, or until the grace it was given is over."""
+        while reap(self._reaped) and self._status is None:
+            if not self._is_noted:
+                self._note_start()
+            signalled = self._sleep(log)
+            if signalled == signal.SIGTERM:
+                self._ask()
+            elif signalled is None and self._kill_at is None:
+                self._look_at(log)
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                return
+
+    def _sleep(self, log: Log) -> int | None:
+        """The signal that came, None if the time for something else did."""
+        pause_seconds = log.pause_seconds if self._is_noted else _RETRY_SECONDS
+        if self._kill_at is not None:
+            pause_seconds = self._kill_at - time.monotonic()
+        if pause_seconds is None:
+            return signal.sigwaitinfo(SIGNALS).si_signo
+        found = signal.sigtimedwait(SIGNALS, max(pause_seconds, 0.0))
+        return None if found is None else found.si_signo
+
+    def _look_at(self, log: Log) -> None:
+        try:
+            log.look()
+        except OSError:
+            return  # no room for a copy: the next look tries again
+
+    def _ask(self) -> None:
+        """Only the main process is asked: its children are its own to end. Asked again, the shorter grace counts."""
+        stop = read_record(self._folder, STOP) or {}
+        grace = stop.get("grace_seconds")
+        seconds = grace if isinstance(grace, int | float) else self._grace_seconds
+        kill_at = time.monotonic() + min(max(seconds, 0.0), _LONGEST_GRACE_SECONDS)
+        if self._kill_at is None:
+            self._asked_at = time.time()
+            os.kill(self._main, signal.SIGTERM)  # not waited for yet, so the number is still its own
+        self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
+        crash_point("shim.asked")
+
+    def _reaped(self, pid: int, status: int) -> None:
+        if pid == self._main:
+            self._status = status
+
+    def _end(self, code: int, by_signal: int | None, error: str | None) -> None:
+        used = os.times()
+        record: Record = {
+            "code": code,
+            "signal": by_signal,
+            "at": time.time(),
+            "asked": self._asked_at is not None,
+            "saved": self._has_saved(),
+            "cpu_seconds": round(used.children_user + used.children_system, 3),
+        }
+        if error is not None:
+            record["error"] = error
+        remove_leaves(leaves(self._groups, self._folder))
+        self._write_exit(record)
+        crash_point("shim.ended")
+
+    def _has_saved(self) -> bool:
+        saved_at = modified_at(self._folder, SAVED)
+        if saved_at is None or self._asked_at is None:
+            return False
+        return saved_at >= self._asked_at - _CLOCK_STEP_SECONDS
+
+    def _write_exit(self, record: Record) -> None:
+        """On a full disk the record is late, never lost: until it is written the replica does not count as ended."""
+        while True:
+            try:
+                write_record(self._folder, EXIT, record, durable=True, crash="shim.recording-exit")
+                return
+            except FileNotFoundError:
+                return  # the folder was removed: nobody wants to know
+            except OSError:
+                signal.sigtimedwait({signal.SIGTERM}, _RETRY_SECONDS)
+
+
+def _meaning(status: int | None) -> tuple[int, int | None]:
+    """Exit code as a shell gives it, and the signal; a replica that never began was ended by the request."""
+    if status is None:
+        return 128 + signal.SIGTERM, int(signal.SIGTERM)
+    if os.WIFSIGNALED(status):
+        return 128 + os.WTERMSIG(status), os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None

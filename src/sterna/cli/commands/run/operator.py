@@ -1,0 +1,108 @@
+"""`sterna operator`: the scheduler of a Kubernetes cluster, in the cluster or beside it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from sterna.cli.parsing.flags import flag
+from sterna.cli.parsing.packages import kubernetes_packages
+from sterna.settings import OperatorSettings, tree_of
+
+_USUAL = OperatorSettings()
+
+
+Kubeconfig = Annotated[str, flag("operator.kubeconfig")]
+Context = Annotated[str, flag("operator.context")]
+Namespace = Annotated[str, flag("operator.namespace")]
+Policy = Annotated[str, flag("operator.policy")]
+PolicyFor = Annotated[list[str] | None, flag("operator.policy_for")]
+Placement = Annotated[str, flag("operator.placement")]
+Migration = Annotated[str, flag("operator.migration")]
+Share = Annotated[str, flag("operator.share")]
+Claim = Annotated[str, flag("operator.claim")]
+RateLimit = Annotated[float, flag("operator.rate_limit_seconds", min=0.0)]
+DefaultImage = Annotated[str, flag("operator.default_image")]
+GpuResource = Annotated[str, flag("operator.gpu_resource")]
+KubeShare = Annotated[str, flag("operator.kubeshare")]
+ClusterDomain = Annotated[str, flag("operator.cluster_domain")]
+Listen = Annotated[str, flag("operator.listen")]
+Authenticate = Annotated[bool, flag("operator.authenticate")]
+Identity = Annotated[str, flag("operator.identity")]
+LeaderElection = Annotated[bool, flag("operator.leader_election")]
+LeaseName = Annotated[str, flag("operator.lease.name")]
+LeaseNamespace = Annotated[str, flag("operator.lease.namespace")]
+LeaseDuration = Annotated[float, flag("operator.lease.duration_seconds", min=1.0)]
+LeaseRenew = Annotated[float, flag("operator.lease.renew_seconds", min=0.5)]
+LeaseRetry = Annotated[float, flag("operator.lease.retry_seconds", min=0.1)]
+Journal = Annotated[str, flag("operator.journal")]
+
+
+def command(
+    kubeconfig: Kubeconfig = _USUAL.kubeconfig,
+    context: Context = _USUAL.context,
+    namespace: Namespace = _USUAL.namespace,
+    policy: Policy = _USUAL.policy,
+    policy_for: PolicyFor = None,
+    placement: Placement = _USUAL.placement,
+    migration: Migration = _USUAL.migration,
+    share: Share = _USUAL.share,
+    claim: Claim = _USUAL.claim,
+    rate_limit: RateLimit = _USUAL.rate_limit_seconds,
+    default_image: DefaultImage = _USUAL.default_image,
+    gpu_resource: GpuResource = _USUAL.gpu_resource,
+    kubeshare: KubeShare = _USUAL.kubeshare,
+    cluster_domain: ClusterDomain = _USUAL.cluster_domain,
+    listen: Listen = _USUAL.listen,
+    authenticate: Authenticate = _USUAL.authenticate,
+    identity: Identity = _USUAL.identity,
+    leader_election: LeaderElection = _USUAL.leader_election,
+    lease_name: LeaseName = _USUAL.lease.name,
+    lease_namespace: LeaseNamespace = _USUAL.lease.namespace,
+    lease_duration: LeaseDuration = _USUAL.lease.duration_seconds,
+    lease_renew: LeaseRenew = _USUAL.lease.renew_seconds,
+    lease_retry: LeaseRetry = _USUAL.lease.retry_seconds,
+    journal: Journal = _USUAL.journal,
+) -> int:
+    """Schedule the training jobs of a Kubernetes cluster until it is interrupted; training goes on without it.
+
+    Everything it knows is kept in the cluster: it may be killed at any moment, and another one goes on. Of several
+    that run, the one that holds the Lease acts. What it cannot reach or may not see is told, and looked for again.
+
+    \b
+    Examples:
+      sterna operator
+      sterna operator --kubeconfig ~/.kube/config --context lab --policy elastic-srjf
+      sterna operator --namespace training --policy dragon --migration balance --no-leader-election
+      sterna operator --policy elastic-fifo --policy-for nvidia-a100=srjf --policy-for t4=tiresias:threshold=600
+    """
+    chosen = {
+        "kubeconfig": kubeconfig,
+        "context": context,
+        "namespace": namespace,
+        "policy": policy,
+        "policy_for": " ".join(policy_for or ()),
+        "placement": placement,
+        "migration": migration,
+        "share": share,
+        "claim": claim,
+        "rate_limit_seconds": rate_limit,
+        "default_image": default_image,
+        "gpu_resource": gpu_resource,
+        "kubeshare": kubeshare,
+        "cluster_domain": cluster_domain,
+        "listen": listen,
+        "authenticate": authenticate,
+        "identity": identity,
+        "leader_election": leader_election,
+        "lease.name": lease_name,
+        "lease.namespace": lease_namespace,
+        "lease.duration_seconds": lease_duration,
+        "lease.renew_seconds": lease_renew,
+        "lease.retry_seconds": lease_retry,
+        "journal": journal,
+    }
+    with kubernetes_packages():
+        from sterna.apps.operator import run
+
+    run(tree_of(OperatorSettings, chosen))
+    return 0

@@ -1,0 +1,21 @@
+"""`sterna version`: which Sterna this is, for reports and for scripts."""
+
+from __future__ import annotations
+
+from sterna import __version__
+from sterna.cli.parsing.options import AsJson
+
+
+def command(as_json: AsJson = False) -> None:
+    """Print the version.
+
+    \b
+    Example:
+      sterna version --json
+    """
+    from sterna.cli.render.output import show_json
+
+    if as_json:
+        show_json({"version": __version__})
+    else:
+        print(f"sterna {__version__}")

@@ -1,0 +1,25 @@
+"""`sterna policies`: what there is to choose from."""
+
+from __future__ import annotations
+
+from sterna.cli.parsing.options import AsJson
+
+
+def command(as_json: AsJson = False) -> None:
+    """List the rules of every kind, each with its parameters, and the options that take them.
+
+    Policies and placements are for simulations, plans and clusters; migrations, shares and claims for clusters only.
+
+    \b
+    Examples:
+      sterna policies
+      sterna policies --json
+    """
+    from sterna.cli.render.output import show_json
+    from sterna.cli.render.tables import show_rules
+    from sterna.service import rules
+
+    if as_json:
+        show_json(rules())
+    else:
+        show_rules(rules())

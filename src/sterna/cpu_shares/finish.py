@@ -1,0 +1,54 @@
+"""`finish`: least remaining work first, with a guard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sterna.engine.cpu_sharing.shared_nodes import GUARD, TAIL, Crowd, crowd_of
+from sterna.engine.registry import Shares, knob, share
+from sterna.model.growth import Growth
+from sterna.model.snapshot import Snapshot
+from sterna.model.speedup import Floats
+
+
+@share("finish")
+@dataclass(frozen=True)
+class Finish:
+    """Jobs near their end have all the cores they can use; nobody ends much later than by equal shares.
+
+    A share is taken from a job only if it still ends within the guard when all that go before it are done. Jobs whose
+    total is unknown keep an equal share.
+    """
+
+    guard: float = knob(GUARD, "Nobody ends later than so many times what equal shares would have given it.", least=1.0)
+    tail: float = knob(TAIL, "How much later than possible a node's last job may end, as a part of that time.")
+    floor: float = knob(0.01, "What everybody keeps, as a part of an equal share.", least=1e-4)
+    objective: str = knob(
+        "finish", "What comes first: jobs that end soon, or jobs that still improve.", choices=("finish", "quality")
+    )
+    interval: float = knob(30.0, "Seconds after which shares are worked out anew though nothing happened.", least=1.0)
+
+    def __call__(self, snapshot: Snapshot) -> Shares:
+        weight = np.ones(len(snapshot.jobs))
+        crowd = crowd_of(snapshot, self.guard, self.tail)
+        if crowd is None:
+            return Shares(weight)
+        if self.objective == "quality":
+            converged = snapshot.jobs.growth == Growth.CONVERGED
+            crowd.rank = {row: float(converged[row]) for row in crowd.left}
+        contended = [self._divide(crowd, node, weight) for node in range(len(crowd.on))]
+        return Shares(weight, snapshot.now + self.interval) if any(contended) else Shares(weight)
+
+    def _divide(self, crowd: Crowd, node: int, weight: Floats) -> bool:
+        """Weights in proportion to the cores that each is to have; false if there are enough for all."""
+        rows, cores = crowd.on[node], crowd.cores[node]
+        if not crowd.is_contended(node):
+            return False
+        left, equal = crowd.spare(node), cores / (len(rows) + crowd.company[node])
+        for row in crowd.order(node, rows):
+            given = min(crowd.caps[row], left)
+            weight[row] = max(given / equal, self.floor)
+            left -= given
+        return True

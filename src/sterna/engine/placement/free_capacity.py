@@ -1,0 +1,286 @@
+"""Room: what is free while a plan is being made. A scratch copy of the nodes that placements take from and give back
+to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from sterna.engine.kernels.native import machine_code
+from sterna.engine.placement.node_index import Bins
+from sterna.model.cluster import MILLI, Home, Ints, Nodes, Resource, Shape, slots_in
+
+_DEVICES = int(Resource.DEVICES)
+_UNSIGNED = np.dtype(np.uint64)
+
+_MANY_NODES = 2000
+"""Fewer nodes machine code looks through faster than an index of them is kept."""
+
+
+Runs = Sequence[tuple[int, int]]
+"""Pairs of node row and number of workers."""
+
+
+class Room:
+    """Free resources, changing as a plan grows. Lives for one placement."""
+
+    __slots__ = ("_bins", "_devices", "_expects_many", "_takes_any", "free", "nodes", "shared")
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.free = free = nodes.free.copy()
+        self._devices: Ints = free[_DEVICES]
+        self._takes_any = nodes.is_open_to_all
+        self._expects_many = False
+        self._bins: Bins | None = None
+        self.shared = {node: dict(devices) for node, devices in nodes.shared.items()} if nodes.shared else {}
+
+    def clone(self) -> Room:
+        """Another one in the same state."""
+        other = Room(self.nodes)
+        other.free[:] = self.free
+        other.shared = {node: dict(devices) for node, devices in self.shared.items()}
+        return other
+
+    def slots(self, shape: Shape) -> Ints:
+        """How many more workers of this shape each node can take."""
+        slots = slots_in(self.free, shape)
+        if shape.is_fraction and self.shared:
+            slots = self._with_shared(slots, shape)
+        if self._takes_any and not shape.selector:
+            return slots
+        return slots * self.nodes.accepting(shape)
+
+    def slots_beside(self, shape: Shape) -> Ints:
+        """How many workers each node could take beside all parameter servers of the job."""
+        whole = self.free
+        self.free = self.free.copy()
+        self.free[Resource.CPUS] -= shape.ps * shape.ps_cpus
+        self.free[Resource.MEMORY] -= shape.ps * shape.ps_memory_bytes
+        slots = np.maximum(self.slots(shape), 0)
+        self.free = whole
+        return slots
+
+    def _with_shared(self, slots: Ints, shape: Shape) -> Ints:
+        slots = slots.copy()
+        whole = Shape(devices=0, cpus=shape.cpus, memory_bytes=shape.memory_bytes)
+        bound = slots_in(self.free, whole)
+        for node, devices in self.shared.items():
+            extra = sum(free // shape.devices for free in devices.values())
+            opened = int(self.free[Resource.DEVICES, node]) // MILLI * (MILLI // shape.devices)
+            slots[node] = min(int(bound[node]), opened + extra)
+        return slots
+
+    def expect_many(self) -> None:
+        """Many jobs are about to be placed: keep an index of nodes by room."""
+        self._expects_many = True
+
+    def slots_at(self, shape: Shape, node: int) -> int:
+        """How many more workers of this shape one node can take."""
+        if shape.is_plain and self._takes_any:
+            return int(self._devices.item(node)) // shape.devices
+        return int(self.slots(shape).item(node))
+
+    def measured(self, shape: Shape) -> tuple[Ints, int]:
+        """What is compared to find a tight node: what each has free, and how much of that one worker takes."""
+        if shape.is_plain and self._takes_any:
+            return self._devices, shape.devices
+        return self.slots(shape), 1
+
+    def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> list[tuple[int, int]]:
+        """Runs of (node, workers) for so many workers, or for as many as there is room for: the node with least room
+        that holds them all; if none does, the one with most room, and so on with the rest."""
+        free, need = self.measured(shape)
+        code = machine_code()
+        if free is self._devices and self._expects_many and (code is None or len(free) > _MANY_NODES):
+            return self._tightest_by_bins(count, need, avoid)
+        if avoid:
+            free = free.copy()
+            free[list(avoid)] = 0
+        if code is not None:
+            return code.runs_for(free, count, need)
+        node = _least_that_holds(free, count * need)
+        if node >= 0:
+            return [(node, count)]
+        return _emptiest_first(free.copy(), count, need)
+
+    def tightest_many(self, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
+        """The same for up to `jobs` equal jobs, one after the other, as long as there is room for all of one: taken."""
+        free, need = self.measured(shape)
+        if count * need <= free.max(initial=0):
+            return self.best_fit(shape, count, jobs)
+        code = machine_code()
+        if code is None:
+            return self._one_by_one(shape, count, jobs)
+        many = code.runs_for_many(free.copy(), count, need, jobs)
+        if many:
+            nodes, counts = np.array([run for runs in many for run in runs]).T
+            self.take_all(shape, np.bincount(nodes, counts, len(free)).astype(np.int64))
+        return many
+
+    def _one_by_one(self, shape: Shape, count: int, jobs: int) -> list[Runs]:
+        many: list[Runs] = []
+        while len(many) < jobs:
+            runs = self.tightest(shape, count)
+            if sum([here for _, here in runs]) < count:
+                break
+            self.take_runs(shape, runs)
+            many.append(tuple(runs))
+        return many
+
+    def best_fit(self, shape: Shape, count: int, jobs: int) -> list[Runs]:
+        """One node each for up to `jobs` equal jobs in one step, by room ascending, each as often as it can; taken.
+
+        None for jobs larger than the roomiest node: which nodes those share is what placements differ in.
+        """
+        free, need = self.measured(shape)
+        order = free.argsort(kind="stable")
+        nodes = np.repeat(order, np.clip(free[order] // (need * count), 0, jobs))[:jobs]
+        return self.one_each(shape, count, nodes)
+
+    def one_each(self, shape: Shape, count: int, nodes: Ints) -> list[Runs]:
+        """So many workers for one job after the other, each on one node: taken."""
+        self.take_all(shape, np.bincount(nodes, minlength=len(self.nodes)) * count)
+        return [((node, count),) for node in nodes.tolist()]
+
+    def _tightest_by_bins(self, count: int, need: int, avoid: Collection[int]) -> list[tuple[int, int]]:
+        if self._bins is None:
+            self._bins = Bins(self._devices)
+        runs: list[tuple[int, int]] = []
+        used = set(avoid)
+        while count:
+            node, free = self._bins.find(count * need, used)
+            here = min(count, free // need)
+            if here <= 0:
+                break
+            runs.append((node, here))
+            used.add(node)
+            count -= here
+        return runs
+
+    def take_runs(self, shape: Shape, runs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+        """Put workers on nodes; for parts of devices, the numbers of the devices they share."""
+        if shape.is_plain and self._bins is None:
+            devices, need = self._devices, shape.devices
+            for node, count in runs:
+                devices[node] -= count * need
+            return ()
+        slots: tuple[int, ...] = ()
+        for node, count in runs:
+            slots += self.take(shape, node, count)
+        return slots
+
+    def take(self, shape: Shape, node: int, count: int) -> tuple[int, ...]:
+        """The same on one node."""
+        if not shape.is_plain:
+            self._move(shape.cpus, shape.memory_bytes, node, -count)
+        if self._bins:
+            self._bins.note(node)
+        if not shape.is_fraction:
+            self._devices[node] -= count * shape.devices
+            return ()
+        return tuple(self._take_part(shape.devices, node) for _ in range(count))
+
+    def lend(self, shape: Shape, node: int, count: int) -> None:
+        """Take whole devices, CPUs and memory of so many workers off a node without remembering whose they are; give
+        them back if below 0."""
+        self._move(shape.cpus, shape.memory_bytes, node, -count)
+        self._devices[node] -= count * shape.devices
+
+    def take_ps(self, shape: Shape, node: int, count: int) -> None:
+        self._move(shape.ps_cpus, shape.ps_memory_bytes, node, -count)
+
+    def give(self, shape: Shape, home: Home) -> None:
+        """Take a whole job off its nodes."""
+        if shape.is_plain:
+            devices, need = self._devices, shape.devices
+            for node, count in home.workers:
+                devices[node] += count * need
+            return
+        self._seat(shape, home, 1)
+
+    def occupy(self, shape: Shape, home: Home) -> None:
+        """Put a job where it is known to sit, on the very devices it shares."""
+        if shape.is_plain:
+            devices, need = self._devices, shape.devices
+            for node, count in home.workers:
+                devices[node] -= count * need
+            return
+        self._seat(shape, home, -1)
+
+    def _seat(self, shape: Shape, home: Home, sign: int) -> None:
+        """Give back (1) or take (-1) all that a home holds."""
+        devices, need = self._devices, sign * shape.devices
+        for node, count in home.ps:
+            self._move(shape.ps_cpus, shape.ps_memory_bytes, node, sign * count)
+        device = iter(home.slots)
+        for node, count in home.workers:
+            self._move(shape.cpus, shape.memory_bytes, node, sign * count)
+            if not shape.is_fraction:
+                devices[node] += count * need
+                continue
+            for _ in range(count):
+                self._share(need, node, next(device))
+
+    def take_all(self, shape: Shape, workers: Ints) -> None:
+        """Put so many workers on each node, whole devices only."""
+        if self._bins:
+            for node in workers.nonzero()[0].tolist():
+                self._bins.note(node)
+        for resource, need in (
+            (Resource.DEVICES, shape.devices),
+            (Resource.CPUS, shape.cpus),
+            (Resource.MEMORY, shape.memory_bytes),
+        ):
+            if need:
+                self.free[resource] -= workers * need
+
+    def _move(self, cpus: int, memory_bytes: int, node: int, count: int) -> None:
+        if cpus:
+            self.free[Resource.CPUS, node] += count * cpus
+        if memory_bytes:
+            self.free[Resource.MEMORY, node] += count * memory_bytes
+
+    def _take_part(self, part: int, node: int) -> int:
+        """The shared device with least room that still fits; a whole device is opened only if none does."""
+        devices = self.shared.get(node, {})
+        fitting = [(free, number) for number, free in devices.items() if free >= part]
+        number = min(fitting)[1] if fitting else next(n for n in range(len(devices) + 1) if n not in devices)
+        self._share(-part, node, number)
+        return number
+
+    def _share(self, change: int, node: int, number: int) -> None:
+        """Give back to a shared device or take from it; it is opened when first shared and closed when nobody does."""
+        devices = self.shared.setdefault(node, {})
+        if number not in devices:
+            devices[number] = MILLI
+            self._devices[node] -= MILLI
+        devices[number] += change
+        if devices[number] >= MILLI:
+            del devices[number]
+            self._devices[node] += MILLI
+        if not devices:
+            del self.shared[node]
+
+
+def _least_that_holds(free: Ints, wanted: int) -> int:
+    """The first of the nodes with least room that have so much; if none has, -1."""
+    node = int((free - wanted).view(_UNSIGNED).argmin())  # what is too small turns into a huge number
+    return node if free.item(node) >= wanted else -1
+
+
+def _emptiest_first(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
+    """Whole nodes as long as none holds what is left, then the one with least room that does (changes `free`)."""
+    runs: list[tuple[int, int]] = []
+    while count:
+        node = _least_that_holds(free, count * need)
+        if node < 0:
+            node = int(free.argmax())
+        here = min(count, free.item(node) // need)
+        if here <= 0:
+            break
+        runs.append((node, here))
+        free[node] = 0
+        count -= here
+    return runs

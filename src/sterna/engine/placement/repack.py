@@ -1,0 +1,207 @@
+"""Re-packing: lay the jobs of the nodes in question out anew, then name the new layout so that most workers stay.
+
+The layout is best-fit-decreasing onto empty bins, one bin for each node in question and as large as that node; the
+naming is a maximum-overlap assignment of bins to nodes that hold them. Only nodes with room to gain and the jobs that
+sit on them take part; where these are many, the assignment is solved group by group, never densely over the cluster.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+
+from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.place import Chooser
+from sterna.engine.registry import Misfit, Placed
+from sterna.model.cluster import Bools, Home, Ints, Resource, Shape, slots_in
+from sterna.model.plan import Action, kind_of
+from sterna.model.snapshot import JobKey, Snapshot
+
+Layout = dict[int, list[tuple[int, int]]]
+"""Row -> runs of (bin, workers), or of (node, workers) once the bins are named."""
+
+_DENSE = 256
+"""Up to so many nodes in question the naming is solved for all of them at once."""
+
+
+def repacked(chooser: Chooser, snapshot: Snapshot, target: Ints, placed: Placed) -> Placed:
+    """`placed`, with jobs moved where that lets more of the target fit; unchanged if it would not help or cannot be
+    done."""
+    homes = _homes_after(snapshot, placed)
+    wanted = {misfit.row: int(target[misfit.row]) for misfit in placed.misfits}
+    nodes = _nodes_in_question(snapshot, homes, placed)
+    movable = [row for row, home in homes.items() if _may_move(snapshot, home, row, nodes)]
+    sizes = {row: wanted.get(row, homes[row].size) for row in movable} | {
+        row: size for row, size in wanted.items() if row not in homes and _is_plain(snapshot, row)
+    }
+    free = _free_without(snapshot, homes, movable)
+    left = free[:, nodes].copy()
+    layout = _best_fit_decreasing(snapshot, left, sizes)
+    if layout is None:
+        return placed
+    present = {row: snapshot.home_of(row) for row in layout}
+    named = _named(layout, present, nodes, free, free[:, nodes] - left)
+    return _as_actions(snapshot, homes, named, placed, set(sizes))
+
+
+def _homes_after(snapshot: Snapshot, placed: Placed) -> dict[int, Home]:
+    """Row -> home, once the actions are carried out."""
+    rows = np.flatnonzero(snapshot.jobs.workers).tolist()
+    homes = {row: snapshot.home_of(row) for row in rows}
+    for action in placed.actions:
+        homes[action.row] = action.after
+    return {row: home for row, home in homes.items() if home.workers}
+
+
+def _is_plain(snapshot: Snapshot, row: int) -> bool:
+    shape = snapshot.shapes[int(snapshot.jobs.shape[row])]
+    return not shape.ps and not shape.is_fraction and not shape.selector and not shape.tolerations
+
+
+def _may_move(snapshot: Snapshot, home: Home, row: int, nodes: list[int]) -> bool:
+    inside = set(nodes)
+    return _is_plain(snapshot, row) and all(node in inside for node, _ in home.workers)
+
+
+def _nodes_in_question(snapshot: Snapshot, homes: dict[int, Home], placed: Placed) -> list[int]:
+    """Open nodes without taints that have room left once the plan is carried out, or that the plan touches."""
+    room = Room(snapshot.nodes)
+    touched: set[int] = set()
+    for action in placed.actions:
+        shape = snapshot.shapes[int(snapshot.jobs.shape[action.row])]
+        room.give(shape, action.before)
+        room.occupy(shape, action.after)
+        touched.update(node for node, _ in (*action.before.workers, *action.after.workers))
+    taints = snapshot.nodes.taints
+    plain = snapshot.nodes.is_open & np.array(
+        [not (taints and taints[i]) for i in range(len(snapshot.nodes))], dtype=np.bool_
+    )
+    has_room = room.free[Resource.DEVICES] > 0
+    return [int(node) for node in np.flatnonzero(plain) if has_room[node] or node in touched]
+
+
+def _free_without(snapshot: Snapshot, homes: dict[int, Home], movable: Iterable[int]) -> Ints:
+    """What would be free if the movable jobs sat nowhere and the others where the plan puts them."""
+    room = Room(snapshot.nodes)
+    codes = snapshot.jobs.shape
+    for row in np.flatnonzero(snapshot.jobs.workers).tolist():
+        room.give(snapshot.shapes[int(codes[row])], snapshot.home_of(row))
+    moving = set(movable)
+    for row, home in homes.items():
+        if row not in moving:
+            room.occupy(snapshot.shapes[int(codes[row])], home)
+    return room.free
+
+
+def _best_fit_decreasing(snapshot: Snapshot, free: Ints, sizes: dict[int, int]) -> Layout | None:
+    """Bins for every job, taken from `free`, or None if they do not all fit."""
+    codes = snapshot.jobs.shape
+    layout: Layout = {}
+    if not free.shape[1]:
+        return None
+    for row in sorted(sizes, key=lambda r: (-sizes[r] * snapshot.shapes[int(codes[r])].devices, r)):
+        shape = snapshot.shapes[int(codes[row])]
+        runs, left = [], sizes[row]
+        while left:
+            slots = slots_in(free, shape)
+            holds = slots >= left
+            node = int(np.where(holds, slots, np.iinfo(np.int64).max).argmin()) if holds.any() else int(slots.argmax())
+            here = min(left, int(slots[node]))
+            if not here:
+                return None
+            runs.append((node, here))
+            _charge(free, node, shape, here)
+            left -= here
+        layout[row] = runs
+    return layout
+
+
+def _charge(free: Ints, node: int, shape: Shape, count: int) -> None:
+    free[Resource.DEVICES, node] -= count * shape.devices
+    free[Resource.CPUS, node] -= count * shape.cpus
+    free[Resource.MEMORY, node] -= count * shape.memory_bytes
+
+
+def _named(layout: Layout, homes: dict[int, Home], nodes: list[int], free: Ints, used: Ints) -> Layout:
+    """The layout with nodes for bins, so that most workers stay where they are."""
+    overlap: dict[tuple[int, int], int] = defaultdict(int)
+    place_of = {node: index for index, node in enumerate(nodes)}
+    for row, runs in layout.items():
+        old: dict[int, int] = defaultdict(int)
+        for node, count in homes[row].workers:
+            if node in place_of:
+                old[place_of[node]] += count
+        for at, count in runs:
+            for index, before in old.items():
+                overlap[at, index] += min(count, before)
+    room = free[:, nodes]
+    names = _assigned(overlap, used, room) if len(nodes) <= _DENSE else _assigned_by_group(overlap, room)
+    return {row: [(nodes[names[at]], count) for at, count in runs] for row, runs in layout.items()}
+
+
+def _assigned(overlap: dict[tuple[int, int], int], used: Ints, room: Ints) -> list[int]:
+    """For each bin a node that holds what is in it, such that most workers stay."""
+    from scipy.optimize import linear_sum_assignment
+
+    fits: Bools = np.asarray((used[:, :, None] <= room[:, None, :]).all(axis=0))
+    weight = np.where(fits, 0.0, -1e9)
+    for pair, workers in overlap.items():
+        if fits[pair]:
+            weight[pair] = workers
+    names: list[int] = linear_sum_assignment(weight, maximize=True)[1].tolist()
+    return names
+
+
+def _assigned_by_group(overlap: dict[tuple[int, int], int], room: Ints) -> list[int]:
+    """The same for many nodes: only among nodes of equal room, and solved for each connected group by itself."""
+    from scipy.optimize import linear_sum_assignment
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    size = [tuple(column) for column in room.T.tolist()]
+    overlap = {(at, place): workers for (at, place), workers in overlap.items() if size[at] == size[place]}
+    count = len(size)
+    names = [-1] * count
+    pairs = np.array(list(overlap), dtype=np.int64).reshape(-1, 2)
+    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1] + count)), shape=(2 * count, 2 * count))
+    group = connected_components(graph, directed=False)[1]
+    members: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for at in range(2 * count):
+        members[int(group[at])][at >= count].append(at % count)
+    for bins, places in members.values():
+        weight = np.array([[overlap.get((at, place), 0) for place in places] for at in bins]).reshape(len(bins), -1)
+        for i, j in zip(*linear_sum_assignment(weight, maximize=True), strict=True):
+            if weight[i, j]:
+                names[bins[i]] = places[j]
+    unused: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for place in sorted(set(range(count)) - set(names), reverse=True):
+        unused[size[place]].append(place)
+    return [name if name >= 0 else unused[size[at]].pop() for at, name in enumerate(names)]
+
+
+def _as_actions(snapshot: Snapshot, homes: dict[int, Home], named: Layout, placed: Placed, part: set[int]) -> Placed:
+    """Changes against the present; jobs that took no part keep the action they had."""
+    actions = [action for action in placed.actions if action.row not in part]
+    for row in part:
+        before = snapshot.home_of(row)
+        after = Home(_in_old_order(named[row], before))
+        if _by_node(before) == _by_node(after):
+            continue
+        actions.append(Action(kind_of(before, after), JobKey(int(snapshot.jobs.key[row])), row, before, after))
+    misfits = [Misfit(m.row, m.fitted) for m in placed.misfits if m.row not in part]
+    return Placed(sorted(actions, key=lambda action: (action.kind, action.row)), misfits)
+
+
+def _in_old_order(runs: list[tuple[int, int]], before: Home) -> tuple[tuple[int, int], ...]:
+    """Nodes where it sits already come first, so that the lowest worker numbers stay."""
+    seen = {node: at for at, (node, _) in enumerate(before.workers)}
+    return tuple(sorted(runs, key=lambda run: (seen.get(run[0], len(seen)), run[0])))
+
+
+def _by_node(home: Home) -> dict[int, int]:
+    counts: dict[int, int] = defaultdict(int)
+    for node, count in home.workers:
+        counts[node] += count
+    return dict(counts)

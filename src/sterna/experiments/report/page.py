@@ -1,0 +1,136 @@
+"""Reports: one HTML file that needs nothing else, neither a network nor a server, to be read or passed on."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sterna.experiments.comparison import Comparison
+from sterna.experiments.report import figures
+from sterna.experiments.result import COLUMNS, Result
+from sterna.experiments.scenario import Scenario
+from sterna.model.formatting import counted
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_STYLE = """
+  body { margin: 0 auto; max-width: 1320px; padding: 32px 20px 64px; background: #fff; color: #1f2933;
+         font: 15px/1.5 system-ui, sans-serif; }
+  h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 2px; }
+  p { margin: 4px 0; color: #52606d; }
+  code { background: #f3f5f7; border-radius: 4px; padding: 2px 6px; font-size: 13px; }
+  .scroll { overflow-x: auto; }
+  table { border-collapse: collapse; margin-top: 16px; font-size: 13.5px; font-variant-numeric: tabular-nums; }
+  th, td { padding: 5px 10px; text-align: right; white-space: nowrap; border-bottom: 1px solid #e4e7eb; }
+  :is(th, td):nth-child(-n + 2) { text-align: left; } th { color: #52606d; font-weight: 600; }
+  td.best { font-weight: 700; color: #1d6f5c; }
+"""
+
+
+def simulation_page(result: Result, scenario: Scenario, command: str) -> str:
+    """What one policy made of a scenario. The result must be a detailed one."""
+    sections = [
+        ("Completion times", "How many jobs were done within a time.", figures.completion_figure([result])),
+        ("Utilisation", "Devices that jobs held.", figures.utilization_figure([result])),
+        ("Queue", "Jobs that had no devices.", figures.queue_figure([result])),
+        (
+            "Allocation",
+            "The jobs that held most device time, in submit order; darker: more workers.",
+            figures.allocation_figure(result, _names(result, scenario)),
+        ),
+    ]
+    return _page(
+        f"{result.policy} on {scenario.trace.source}",
+        _facts(scenario, command, result, result.left_out),
+        [result],
+        sections,
+    )
+
+
+def comparison_page(comparison: Comparison, scenario: Scenario, command: str) -> str:
+    """All policies of a comparison, beside the baseline. The results must be detailed ones."""
+    results, baseline = comparison.results, comparison.baseline.policy
+    sections = [
+        (
+            "Mean and 95th percentile",
+            f"Numbers above the bars are ratios to {baseline}, what people run today; below 1 is better.",
+            figures.mean_figure(comparison),
+        ),
+        (
+            "Completion times",
+            "How many jobs were done within a time; further left is better.",
+            figures.completion_figure(results),
+        ),
+        ("Utilisation", "Devices that jobs held.", figures.utilization_figure(results)),
+        ("Queue", "Jobs that had no devices.", figures.queue_figure(results)),
+        (
+            "Allocation",
+            "The jobs that held most device time, the same under every policy, in submit order; darker: more workers.",
+            figures.allocations_figure(results, _names(comparison.baseline, scenario)),
+        ),
+    ]
+    facts = _facts(scenario, command, comparison.baseline, comparison.left_out)
+    return _page(f"Policies on {scenario.trace.source}", facts, results, sections, comparison)
+
+
+def _names(result: Result, scenario: Scenario) -> list[str]:
+    """Names of the jobs that were simulated, which is what spans count."""
+    return [scenario.trace.name[row] for row in result.times.row.tolist()]
+
+
+def _facts(scenario: Scenario, command: str, result: Result, left_out: Sequence[str]) -> list[str]:
+    trace = scenario.trace
+    facts = [f"{counted(len(trace), 'job')} of {trace.source} ({trace.kind}) on {scenario.cluster}.", *left_out]
+    made = [f"Made by <code>{_escaped(command)}</code>"] if command else []
+    return [*map(_escaped, facts), *made, *map(_escaped, result.notices)]
+
+
+def _page(
+    title: str,
+    facts: Iterable[str],
+    results: Sequence[Result],
+    sections: Iterable[tuple[str, str, go.Figure]],
+    comparison: Comparison | None = None,
+) -> str:
+    from plotly.offline import get_plotlyjs
+
+    body = [f"<h1>{_escaped(title)}</h1>", *(f"<p>{fact}</p>" for fact in facts), _table(results, comparison)]
+    has_finished = any(len(result.times.completion) for result in results)
+    for number, (heading, caption, figure) in enumerate(sections if has_finished else ()):
+        drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=_CONFIG)
+        body.append(f"<h2>{_escaped(heading)}</h2><p>{_escaped(caption)}</p>{drawn}")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Sterna: {_escaped(title)}</title>\n'
+        f"<style>{_STYLE}</style>\n<script>{get_plotlyjs()}</script></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+_CONFIG = {"displaylogo": False, "responsive": True}
+
+
+def _table(results: Sequence[Result], comparison: Comparison | None) -> str:
+    heads = ["policy", "placement", *(title for _, title in COLUMNS)]
+    if comparison:
+        heads.insert(3, "ratio")
+    rows = []
+    for result in results:
+        cells = [f"<td>{_escaped(result.policy)}</td>", f"<td>{_escaped(result.placement)}</td>"]
+        for key, _ in COLUMNS:
+            mark = ' class="best"' if comparison and comparison.is_best(result, key) else ""
+            cells.append(f"<td{mark}>{result.shown(key)}</td>")
+        if comparison:
+            ratio = comparison.ratio(result, "avg_jct_s")
+            cells.insert(3, f"<td>{'-' if ratio is None else f'{ratio:.3f}'}</td>")
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    head = "".join(f"<th>{_escaped(name)}</th>" for name in heads)
+    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    units = "mean to p99: completion time; times in seconds; used: share of the device time that jobs held."
+    return table + f"<p>{units}</p>" + (f"<p>{_escaped(comparison.about_ratios)}</p>" if comparison else "")
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text)

@@ -1,0 +1,91 @@
+"""One run of DRAGON's kind of jobs through the real engine, under `dragon` or what people have by default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+
+from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.workload import Workload, workload_of
+from sterna.control.controller import Controller
+from sterna.engine.decide import Rules
+from sterna.experiments.report.allocation import AllocationLog, Span
+from sterna.experiments.reproduction.dragon.default_scheduler import (
+    FOR_EVER_SECONDS,
+    STANDSTILL,
+    PodByPod,
+    without_gangs,
+)
+from sterna.model.cluster import MILLI, Nodes, Resource, Shape, Shapes
+from sterna.wiring import make_rules, simulated_nodes
+from sterna.workloads.published.dragon import NODE_CPUS, PS_CPUS, SPEEDUPS, WORKER_CPUS, Mixture, trace_of
+
+RESTART_SECONDS = 20.0
+"""Of a start, and of a resize: the authors' code of 2019 restarts all pods of a job that grows."""
+
+
+class Scheduler(Enum):
+    DRAGON = "dragon"
+    PODS = "default, pod by pod"
+    PODS_BY_CHANCE = "default, pods by chance"
+    GANGS = "default with gangs"
+
+
+@dataclass(frozen=True)
+class Run:
+    elapsed_seconds: float
+    """Mean over jobs, from submission to end."""
+    makespan_seconds: float
+    utilization: float
+    """Device-seconds of jobs that trained, over all there were until the last job ended."""
+    finished: float
+    """Part of the jobs that ever ended."""
+
+
+def run(mixture: Mixture, seed: int, scheduler: Scheduler, cross_node_penalty: float) -> Run:
+    workload = _workload(mixture, seed)
+    world_jobs, rules = _under(scheduler, workload, seed)
+    nodes = _nodes(mixture.nodes)
+    world = SimulatedBackend(world_jobs, nodes, Costs(RESTART_SECONDS, cross_node_penalty=cross_node_penalty))
+    log = AllocationLog(len(workload))
+    Controller(world, rules, log).run()
+    finish = np.array(world.finish)
+    ended = finish < FOR_EVER_SECONDS
+    makespan = float(finish.max() - workload.submit[0])
+    devices = int(nodes.capacity[Resource.DEVICES].sum()) / MILLI
+    trained = sum(
+        (span.end_seconds - span.start_seconds) * span.workers
+        for span in log.closed(world.finish, world.observe())
+        if _trains(span, world_jobs)
+    )
+    return Run(float((finish - workload.submit).mean()), makespan, trained / devices / makespan, float(ended.mean()))
+
+
+def _workload(mixture: Mixture, seed: int) -> Workload:
+    worker = Shape(devices=MILLI, cpus=WORKER_CPUS * MILLI, ps=1, ps_cpus=PS_CPUS * MILLI)
+    return replace(workload_of(trace_of(mixture, seed), SPEEDUPS), shapes=Shapes((worker,)))
+
+
+def _under(scheduler: Scheduler, workload: Workload, seed: int) -> tuple[Workload, Rules]:
+    if scheduler is Scheduler.DRAGON:
+        return workload, make_rules("dragon", "pack")
+    default = make_rules("fifo:preempt=false", "spread")
+    if scheduler is Scheduler.GANGS:
+        return replace(workload, minimum=workload.request, maximum=workload.request), default
+    policy = PodByPod(seed if scheduler is Scheduler.PODS_BY_CHANCE else None)
+    return without_gangs(workload), replace(default, policy=policy)
+
+
+def _nodes(spec: str) -> Nodes:
+    nodes = simulated_nodes(spec)
+    capacity = nodes.capacity.copy()
+    capacity[Resource.CPUS] = NODE_CPUS * MILLI
+    return replace(nodes, capacity=capacity, free=capacity.copy())
+
+
+def _trains(span: Span, jobs: Workload) -> bool:
+    """Not while it holds devices for pods that are still to come."""
+    return jobs.curves.speed_of(int(jobs.curve[span.job]), span.workers) > STANDSTILL

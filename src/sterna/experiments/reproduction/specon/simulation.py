@@ -1,0 +1,146 @@
+"""SpeCon's experiment as a world: 50 jobs whose work follows from the published column, on four shared nodes.
+
+The work is found by inverse simulation, and exactly: when each job came and went under the default scheduler says who
+shared a node with whom at any time, and that says what each got done. So a run of the default scheduler gives back the
+column to the last digit, for any time of submission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+
+from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
+from sterna.backends.simulated.shared.workload import GrowthCurves, SharedWorkload
+from sterna.control.controller import Controller
+from sterna.engine.registry import Placed
+from sterna.model.cluster import NOWHERE, Home, Ints
+from sterna.model.plan import Action, Kind
+from sterna.model.snapshot import JobKey, Snapshot
+from sterna.model.speedup import Floats
+from sterna.wiring import growth_rule_of, make_rules
+from sterna.workloads.published import specon
+
+COSTS = Costs(restart_seconds=10.0, lost_work_seconds=30.0)
+"""Time without progress at a move, and time between checkpoints. SpeCon's own were not published."""
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """One draw of the experiment."""
+
+    workload: SharedWorkload
+    count: list[int]
+    """Where the default scheduler puts each job: where fewest are."""
+    skew: list[int]
+
+    def start(self, baseline: str) -> list[int]:
+        return self.count if baseline == "count" else self.skew
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of one run; times are seconds after submission, by job."""
+
+    completion: Floats
+    quality: Floats
+    """Until 95 % of the final quality."""
+    makespan: float
+    moves: Sequence[tuple[float, int, int, int]]
+    times: Sequence[float]
+    cores_used: Sequence[float]
+
+
+@cache
+def seeded(seed: int) -> Seeded:
+    submit, seconds = specon.submit_seconds(seed), specon.default_seconds()
+    start = _spread(submit, submit + seconds)
+    work = _implied_work(submit, submit + seconds, start)
+    curves = GrowthCurves(np.array(list(specon.losses().values())))
+    count = len(seconds)
+    workload = SharedWorkload(
+        tuple(f"job{number:02d}" for number in range(1, count + 1)),
+        submit,
+        work,
+        np.full(count, specon.CORES_A_JOB),
+        np.ones(count, dtype=np.int64),
+        np.array(specon.families(seed)),
+        curves,
+    )
+    return Seeded(workload, start, specon.skewed_nodes(seed))
+
+
+def _spread(submit: Floats, finish: Floats) -> list[int]:
+    """The node with fewest jobs, the first of equals, as `spread` does."""
+    start: list[int] = []
+    for job, at in enumerate(submit.tolist()):
+        counts = [0] * specon.NODES
+        for other in range(job):
+            counts[start[other]] += bool(finish[other] > at)
+        start.append(counts.index(min(counts)))
+    return start
+
+
+def _implied_work(submit: Floats, finish: Floats, start: list[int]) -> Floats:
+    """Core-seconds that each job got while it ran."""
+    work = np.zeros(len(submit))
+    nodes = np.array(start)
+    for since, until in pairwise(np.unique(np.concatenate([submit, finish])).tolist()):
+        runs = (submit <= since) & (finish > since)
+        crowd = np.bincount(nodes[runs], minlength=specon.NODES)
+        share = np.minimum(specon.CORES_A_JOB, specon.CORES / np.maximum(crowd, 1))
+        work[runs] += share[nodes[runs]] * (until - since)
+    return work
+
+
+def run(
+    drawn: Seeded,
+    baseline: str,
+    migration: str = "none",
+    share: str = "equal",
+    *,
+    keeps_map: bool = False,
+    believed: Floats | None = None,
+) -> Run:
+    """One run. On `count` new jobs go where fewest are, unless the map of the default run is kept; on `skew` they
+    start where the map says."""
+    rules = make_rules("fifo", "spread", migration, share)
+    start = drawn.start(baseline)
+    if baseline == "skew" or keeps_map:
+        rules = replace(rules, placement=_Mapped(start))
+    workload = drawn.workload if believed is None else replace(drawn.workload, believed=believed)
+    nodes = shared_nodes(specon.NODES, specon.CORES)
+    world = SharedBackend(workload, nodes, COSTS, growth=growth_rule_of(rules), start=start)
+    Controller(world, rules).run()
+    submit, tally = workload.submit, world.tally
+    return Run(
+        world.finish - submit,
+        world.quality_at - submit,
+        float(world.finish.max()),
+        tally.moves,
+        tally.times,
+        tally.cores_used,
+    )
+
+
+class _Mapped:
+    """Every job starts on the node that a map says, as the authors wrote it into their manifests. DRAGON-90."""
+
+    def __init__(self, start: Sequence[int]) -> None:
+        self._start = start
+
+    def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
+        rows = ((target > 0) & (snapshot.jobs.workers == 0)).nonzero()[0].tolist()
+        keys = [JobKey(snapshot.jobs.key.item(row)) for row in rows]
+        return Placed(
+            [
+                Action(Kind.START, key, row, NOWHERE, Home(((self._start[key], target.item(row)),)))
+                for key, row in zip(keys, rows, strict=True)
+            ],
+            [],
+        )

@@ -1,0 +1,240 @@
+"""The smallest changes that would start a job which waits, found by asking `decide` about a changed instant.
+
+One thing is changed at a time: devices, the job's priority, the policy, the job's minimum, or the time. Every number is
+tried before it is told, and so is the next smaller one; no rule is second-guessed by reasoning about it. Two changes at
+once are not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sterna.engine.decide import Rules, decide
+from sterna.engine.placement.free_capacity import Room
+from sterna.engine.registry import RuleKind
+from sterna.explain.formatting import duration
+from sterna.model.cluster import ANYWHERE, MILLI, Bools, Nodes, Resource
+from sterna.model.formatting import counted
+from sterna.model.plan import Decision, Kind
+from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
+from sterna.wiring import make_policy, rules_of
+
+_PLENTY = 1 << 40
+"""CPUs and memory of a node that is imagined for its devices."""
+_NEARLY_DONE = 1e-6
+"""Work left of a job that ends at the very instant in question."""
+
+Columns = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that, had it been so, would have started the job."""
+
+    kind: str
+    amount: float | list[str]
+    """Devices, the priority, policies, the minimum, or seconds."""
+    sentence: str
+
+    @property
+    def document(self) -> dict[str, object]:
+        return {"change": self.kind, "amount": self.amount, "sentence": self.sentence}
+
+
+def changes_that_start(snapshot: Snapshot, row: int, rules: Rules) -> list[Change]:
+    """For a job that waits under these rules; kinds of change that would not help are absent."""
+    tried = (_devices, _priority, _policy, _minimum, _patience)
+    return [change for try_ in tried if (change := try_(snapshot, row, rules)) is not None]
+
+
+def starting(snapshot: Snapshot, key: JobKey, rules: Rules) -> Decision | None:
+    """The decision, if it starts the job."""
+    decision = decide(snapshot, rules)
+    return decision if any(action.key == key and action.kind is Kind.START for action in decision.plan) else None
+
+
+def _devices(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+    if not snapshot.need.item(row):
+        return None
+    key = _key(snapshot, row)
+    # With everybody at its most there is nobody left to take a device away.
+    most = int(snapshot.cost(np.maximum(snapshot.jobs.maximum, snapshot.jobs.minimum)).sum()) // MILLI + 1
+    count = _smallest(lambda count: starting(with_devices(snapshot, row, count), key, rules) is not None, most)
+    if count is None:
+        return None
+    unit = "device" if snapshot.nodes.unit is Resource.DEVICES else "CPU"
+    return Change("devices", count, f"{counted(count, f'more {unit}')} would start it now.")
+
+
+def _priority(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+    key, ranks = _key(snapshot, row), snapshot.jobs.priority
+    own = ranks.item(row)
+    # Only where it passes somebody, or comes level with somebody, can anything change.
+    levels = {rank - ahead for rank in np.unique(ranks).tolist() for ahead in (0, 1) if 0 <= rank - ahead < own}
+    for level in sorted(levels, reverse=True):
+        if starting(with_values(snapshot, row, priority=level), key, rules):
+            return Change("priority", level, f"Priority {level} instead of {own} would start it now.")
+    return None
+
+
+def _policy(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+    key = _key(snapshot, row)
+    names, told = [], []
+    for info in rules_of(RuleKind.POLICY):
+        other = make_policy(info.name)
+        is_same = other == rules.policy and not rules.by_type
+        decision = None if is_same else starting(snapshot, key, rules.under(other))
+        if decision is not None:
+            stops = sum(action.kind is Kind.STOP for action in decision.plan)
+            names.append(info.name)
+            told.append(info.name + (f" (stopping {counted(stops, 'job')})" if stops else ""))
+    return Change("policy", names, f"Another policy would start it now: {', '.join(told)}.") if names else None
+
+
+def _minimum(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+    key, own = _key(snapshot, row), snapshot.jobs.minimum.item(row)
+
+    def helps(fewer: int) -> bool:
+        return starting(with_values(snapshot, row, minimum=own - fewer), key, rules) is not None
+
+    fewer = _smallest(helps, own - 1)
+    if fewer is None:
+        return None
+    sentence = f"A minimum of {counted(own - fewer, 'worker')} instead of {own} would start it now."
+    return Change("minimum", own - fewer, sentence)
+
+
+def _patience(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+    """Wait for those that run: the first end, by their work left and their speed, after which the job starts."""
+    key, jobs = _key(snapshot, row), snapshot.jobs
+    running = np.flatnonzero((jobs.workers > 0) & np.isfinite(jobs.remaining))
+    seconds = (jobs.remaining / np.maximum(_speed(snapshot), _NEARLY_DONE))[running]
+    order = seconds.argsort(kind="stable")
+    ends, seconds = running[order], seconds[order]
+
+    def helps(count: int) -> bool:
+        return starting(without(snapshot, ends[:count], seconds.item(count - 1)), key, rules) is not None
+
+    count = _smallest(helps, len(ends))
+    if count is None:
+        return None
+    later, last = seconds.item(count - 1), jobs.name_of(int(ends[count - 1]))
+    whom = last if count == 1 else f"{last}, the last of {count:,} jobs,"
+    return Change("wait", later, f"In {duration(later)} at the earliest, when {whom} will have ended, it would start.")
+
+
+def _smallest(works: Callable[[int], bool], most: int) -> int | None:
+    """The smallest number from 1 to `most` that works, by doubling and bisection: it works, one less does not."""
+    if most < 1:
+        return None
+    fails, works_at = 0, 1
+    while not works(works_at):
+        if works_at >= most:
+            return None
+        fails, works_at = works_at, min(2 * works_at, most)
+    while works_at - fails > 1:
+        middle = (fails + works_at) // 2
+        fails, works_at = (fails, middle) if works(middle) else (middle, works_at)
+    return works_at
+
+
+# The same instant, but for one thing.
+
+
+def with_devices(snapshot: Snapshot, row: int, count: int) -> Snapshot:
+    """One more node, empty, with so many devices, which the job in this row accepts."""
+    nodes, shape = snapshot.nodes, snapshot.shapes[snapshot.jobs.shape.item(row)]
+    extra = np.full((len(Resource), 1), _PLENTY, dtype=np.int64)
+    extra[Resource.DEVICES] = 0
+    extra[nodes.unit] = count * MILLI
+    wider = Nodes(
+        (*nodes.name, "~more"),
+        np.hstack([nodes.capacity, extra]),
+        np.hstack([nodes.free, extra]),
+        np.append(nodes.is_open, True),
+        np.append(nodes.rack, nodes.rack[-1:] if len(nodes) else 0),
+        (*(nodes.labels or [{}] * len(nodes)), dict(shape.selector)),
+        (*(nodes.taints or [frozenset[str]()] * len(nodes)), frozenset()),
+        nodes.shared,
+    )
+    return _changed(snapshot, {}, nodes=wider)
+
+
+def with_values(snapshot: Snapshot, row: int, **values: int) -> Snapshot:
+    """Other entries in some columns of one job."""
+    columns = {name: np.array(getattr(snapshot.jobs, name)) for name in values}
+    for name, value in values.items():
+        columns[name][row] = value
+    return _changed(snapshot, columns)
+
+
+def without(snapshot: Snapshot, rows: npt.NDArray[np.intp], seconds: float) -> Snapshot:
+    """So many seconds later: these jobs have ended, the others that run have gone on."""
+    jobs = snapshot.jobs
+    keep = np.ones(len(jobs), dtype=np.bool_)
+    keep[rows] = False
+    room = Room(snapshot.nodes)
+    for row in rows.tolist():
+        home = snapshot.home_of(row)
+        if home.workers and home.workers[0][0] != ANYWHERE:
+            room.give(snapshot.shapes[jobs.shape.item(row)], home)
+    runs = jobs.workers > 0
+    columns = {
+        "remaining": np.where(
+            runs, np.maximum(jobs.remaining - _speed(snapshot) * seconds, _NEARLY_DONE), jobs.remaining
+        ),
+        "attained": jobs.attained + snapshot.cost(jobs.workers) / MILLI * seconds,
+        "executed": jobs.executed + runs * seconds,
+    }
+    nodes = replace(snapshot.nodes, free=room.free, shared=room.shared)
+    return _changed(replace(snapshot, now=snapshot.now + seconds), columns, nodes=nodes, keep=keep)
+
+
+def _changed(
+    snapshot: Snapshot, columns: Columns, *, nodes: Nodes | None = None, keep: Bools | None = None
+) -> Snapshot:
+    jobs = snapshot.jobs
+    rows = np.arange(len(jobs)) if keep is None else np.flatnonzero(keep)
+    source = _Rows(jobs, columns, rows)
+    barred = source.column("maximum") < source.column("minimum")
+    table = Jobs(source, barred if barred.any() else None)
+    nodes = snapshot.nodes if nodes is None else nodes
+    homes = {key: home for key in map(JobKey, table.key.tolist()) if (home := snapshot.homes.get(key))}
+    stock = take_stock(table, nodes, snapshot.shapes)
+    # What is only counted is on no node, so that the nodes look freer than they are.
+    is_anywhere = any(home.workers[0][0] == ANYWHERE for home in homes.values())
+    free = stock.free_units - (stock.held_units if is_anywhere else 0)
+    sums = {**stock._asdict(), "free_units": free}
+    return replace(snapshot, jobs=table, nodes=nodes, homes=homes, **sums)
+
+
+class _Rows:
+    """Some rows of a table of jobs, with other values in some of its columns."""
+
+    def __init__(self, jobs: Jobs, columns: Columns, rows: npt.NDArray[np.intp]) -> None:
+        self._jobs, self._columns, self._rows = jobs, columns, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        values = self._columns[name] if name in self._columns else getattr(self._jobs, name)
+        taken: npt.NDArray[Any] = values[self._rows]
+        taken.flags.writeable = False
+        return taken
+
+    def name_of(self, row: int) -> str:
+        return self._jobs.name_of(int(self._rows[row]))
+
+
+def _key(snapshot: Snapshot, row: int) -> JobKey:
+    return JobKey(snapshot.jobs.key.item(row))
+
+
+def _speed(snapshot: Snapshot) -> npt.NDArray[np.float64]:
+    return snapshot.curves.speed(snapshot.jobs.curve, snapshot.jobs.workers)

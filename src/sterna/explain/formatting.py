@@ -1,0 +1,43 @@
+"""Spans and homes in words, the same in every sentence of a story. Reasons are worded in the model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from sterna.model.cluster import ANYWHERE, Home
+from sterna.model.formatting import counted
+from sterna.model.snapshot import Snapshot
+
+
+def duration(seconds: float) -> str:
+    """A span as people say it, in at most two units."""
+    if seconds < 600:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    whole = round(seconds)
+    unit, size, lesser, small = next(scale for scale in _SCALES if whole >= scale[1])
+    rest = whole % size // small
+    return f"{whole // size} {unit}" + (f" {rest} {lesser}" if rest else "")
+
+
+_SCALES = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
+
+
+def by_node(snapshot: Snapshot, home: Home) -> dict[str, int]:
+    """Workers by the name of their node; by the empty name where devices are only counted."""
+    counts = Counter[str]()
+    for node, count in home.workers:
+        counts["" if node == ANYWHERE else snapshot.nodes.name[node]] += count
+    return dict(counts)
+
+
+def places(home: Mapping[str, int]) -> str:
+    """Where the workers sit; nothing where they are only counted."""
+    if len(home) == 1:
+        return next(iter(home))
+    return ", ".join(f"{node} ({count})" for node, count in home.items())
+
+
+def workers_on(home: Mapping[str, int]) -> str:
+    where = places(home)
+    return counted(sum(home.values()), "worker") + (f" on {where}" if where else "")

@@ -1,0 +1,141 @@
+"""`whatif`: recorded history under another policy, asked in two ways.
+
+Round by round: what would it have done in each recorded round? Differences do not add up, because every round starts
+from what was recorded. And as a whole: the recorded jobs, from the first on, are simulated under it on the recorded
+nodes. The recorded rules are simulated too, so that a reader sees how far the simulation can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from sterna.control.journal import Round, read_opening
+from sterna.engine.check import check
+from sterna.engine.decide import Rules, decide
+from sterna.errors import UserError
+from sterna.explain.formatting import by_node, places, workers_on
+from sterna.explain.history import History
+from sterna.explain.rerun import rerun
+from sterna.explain.rounds import Progress, rounds_of
+from sterna.model.formatting import counted
+from sterna.model.plan import Action, Kind
+from sterna.settings import only_counts, placement_for
+from sterna.wiring import make_rules
+
+Document = dict[str, Any]
+
+_MOST_DIFFERENCES = 3
+_COUNTED = {
+    Kind.START: "starts",
+    Kind.STOP: "preemptions",
+    Kind.MIGRATE: "migrations",
+    Kind.SHRINK: "resizes",
+    Kind.GROW: "resizes",
+}
+
+
+def whatif(
+    journal: str | Path, policy: str, placement: str | None = None, progress: Progress | None = None
+) -> Document:
+    """How recorded history would have gone under another policy: round by round, and as a whole."""
+    opening = read_opening(journal)
+    placement = _placement_for(policy, opening.placement) if placement is None else placement
+    if only_counts(placement) != only_counts(opening.placement):
+        raise UserError(
+            f"'{journal}' was decided with placement {opening.placement}, which cannot be compared with {placement}: "
+            "only one of them puts workers on nodes; choose another --placement."
+        )
+    rules, recorded_rules = (
+        make_rules(policy, placement, *opening.others),
+        make_rules(opening.policy, opening.placement, *opening.others),
+    )
+    history, comparison = History(), _Comparison(rules)
+    notices: list[str] = []
+    if opening.knowledge != "true":
+        notices.append(
+            f"The journal was written with knowledge {opening.knowledge}: its work and curves are what was believed "
+            "then, and the runs below take them as true."
+        )
+    for recorded in rounds_of(journal, progress, notices.append):
+        history.hear(recorded)
+        comparison.hear(recorded)
+    if not history.rounds:
+        raise UserError(f"'{journal}' has no rounds; run longer, or choose another journal.")
+    again = rerun(history, recorded_rules, rules)
+    return {
+        "policy": policy,
+        "placement": placement,
+        "recorded_policy": opening.policy,
+        "recorded_placement": opening.placement,
+        "rounds": history.rounds,
+        "rounds_that_differ": comparison.differing,
+        "recorded_actions": _counts(comparison.recorded),
+        "actions": _counts(comparison.would),
+        "differences": comparison.differences,
+        "rerun": again.document,
+        "notices": notices + again.notices,
+    }
+
+
+def _placement_for(policy: str, recorded: str) -> str:
+    """The recorded one, unless the policy was made for another and the journal can tell where workers sat."""
+    usual = placement_for(policy)
+    return recorded if only_counts(recorded) or usual == placement_for("") else usual
+
+
+def _counts(counts: Counter[str]) -> dict[str, int]:
+    return {name: counts[name] for name in dict.fromkeys(_COUNTED.values())}
+
+
+class _Comparison:
+    """What other rules would have done in each round, beside what was done."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._start: float | None = None
+        self.differing = 0
+        self.recorded, self.would = Counter[str](), Counter[str]()
+        self.differences: list[Document] = []
+
+    def hear(self, recorded: Round) -> None:
+        snapshot = recorded.snapshot
+        self._start = snapshot.now if self._start is None else self._start
+        plan = decide(snapshot, self._rules).plan
+        check(plan, snapshot)
+        self.recorded.update(_COUNTED[action.kind] for action in recorded.actions if action.kind in _COUNTED)
+        self.would.update(_COUNTED[action.kind] for action in plan if action.kind in _COUNTED)
+        then, now = ({action.row: action for action in actions} for actions in (recorded.actions, plan))
+        rows = sorted(
+            row for row in then.keys() | now.keys() if row not in then or row not in now or then[row] != now[row]
+        )
+        if not rows:
+            return
+        self.differing += 1
+        if len(self.differences) < _MOST_DIFFERENCES:
+            sentence = _difference(recorded, rows[0], then.get(rows[0]), now.get(rows[0]))
+            others = f", and {counted(len(rows) - 1, 'more job')} otherwise" if len(rows) > 1 else ""
+            at = snapshot.now - self._start
+            self.differences.append({"round": recorded.number, "at_s": at, "sentence": f"{sentence}{others}."})
+
+
+def _difference(recorded: Round, row: int, then: Action | None, now: Action | None) -> str:
+    was, would = _treated(recorded, row, then), _treated(recorded, row, now)
+    if was == would:  # the mark alone differs
+        return f"{recorded.snapshot.jobs.name_of(row)} would have been {would} and promoted"
+    return f"{recorded.snapshot.jobs.name_of(row)} would have been {would} where it was {was}"
+
+
+def _treated(recorded: Round, row: int, action: Action | None) -> str:
+    snapshot = recorded.snapshot
+    if action is None:
+        home = by_node(snapshot, snapshot.home_of(row))
+        return f"kept at {workers_on(home)}" if home else "left waiting"
+    home = by_node(snapshot, action.after)
+    words = {Kind.START: "started with", Kind.SHRINK: "shrunk to", Kind.GROW: "grown to"}
+    if action.kind is Kind.STOP:
+        return "stopped"
+    if action.kind is Kind.SHARE:
+        return f"given {1.0 if action.share is None else action.share:.2g} times an equal share"
+    return f"{words[action.kind]} {workers_on(home)}" if action.kind in words else f"moved to {places(home)}"

@@ -1,0 +1,81 @@
+"""A local cluster and its controller on a machine that is not there, and the time that passes, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.backends.local.jobs.exits import Patience
+from sterna.backends.local.recovery import recover
+from sterna.backends.local.store.node_slices import Slices
+from sterna.control.controller import Controller
+from sterna.model.job import JobSpec, ReplicaSpec
+from sterna.wiring import make_rules
+from tests.fakes.machine import FakeCluster, a_cluster, some_slices
+
+
+class World:
+    """A cluster, its controller, and the time that passes."""
+
+    def __init__(self, folder: Path, slices: Slices, policy: str = "elastic-fifo", **rules: Any) -> None:
+        self.folder, self.slices, self._rules = folder, slices, make_rules(policy, "stay", **rules)
+        self.at: FakeCluster = a_cluster(folder, slices, patience=Patience(1.0, 8.0))
+        self._begin()
+
+    def _begin(self) -> None:
+        self.machine, self.cluster = self.at.machine, self.at.cluster
+        self.controller = Controller(self.at.backend, self._rules)
+        self.until = self.controller.round().until
+
+    def submit(self, name: str, seconds: float = 10.0, size: tuple[int, int] = (1, 1), **more: Any) -> None:
+        """A job with so much work for one worker."""
+        needs = {key: more.pop(key) for key in ("cpus", "devices") if key in more}
+        replicas = (ReplicaSpec("worker", size[0], ("true",), **needs), *more.pop("others", ()))
+        self.machine.work[name] = seconds
+        kind = more.pop("kind", "TrainingJob")
+        self.cluster.create([JobSpec(name, kind, replicas, *size, size[0], **more)])
+
+    def go_on(self, seconds: float = 1000.0, until: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass, or until a fact."""
+        end = self.machine.now + seconds
+        while self.machine.now < end and not until():
+            if not self.at.backend.wait(min(self.until, end)):
+                return
+            self.until = self.controller.round().until
+
+    def settle(self) -> None:
+        """Let happen what happens at once."""
+        self.go_on(0.01)
+
+    def state(self, name: str) -> str:
+        return self.cluster.job(name).state
+
+    def kinds(self, name: str) -> list[str]:
+        return [event.kind for event in self.cluster.events(name)]
+
+    def crash(self) -> None:
+        """The daemon dies and another one comes; processes go on."""
+        machine = self.machine
+        self.at.store.close()
+        self.at = a_cluster(self.folder, self.slices, machine, patience=Patience(1.0, 8.0))
+        recover(self.at.backend)
+        self._begin()
+
+    def close(self) -> None:
+        self.at.store.close()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    made: list[World] = []
+
+    def build(*cores: int, devices: int = 0, is_shared: bool = False, **more: Any) -> World:
+        made.append(World(tmp_path, some_slices(*(cores or (1, 1)), devices=devices, is_shared=is_shared), **more))
+        return made[-1]
+
+    yield build
+    for world in made:
+        world.close()

@@ -1,0 +1,125 @@
+"""Builders of jobs and pods as the operator holds them: say what matters, leave out the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sterna.backends.kubernetes.api.assignment import written_home
+from sterna.backends.kubernetes.api.job import (
+    Carrier,
+    CleanPods,
+    JobRef,
+    KubeJob,
+    Memory,
+    NodeNeeds,
+    PodRow,
+    PodState,
+    Seat,
+    Submitted,
+)
+from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
+from sterna.model.cluster import MILLI, Shape
+from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
+
+RESOURCES = {
+    "TFJob": TF_JOBS,
+    "PyTorchJob": PYTORCH_JOBS,
+    "TrainingJob": TRAINING_JOBS,
+    "MPIJob": MPI_JOBS,
+    "Pod": PODS,
+}
+NODES = ("a", "b", "c", "d")
+"""Node names by row."""
+
+
+def submitted(
+    kind: str = "TrainingJob",
+    workers: int = 1,
+    others: Mapping[str, int] | None = None,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    resizing: Resizing = Resizing.RESTART,
+    restart: RestartPolicy = RestartPolicy.ON_FAILURE,
+    backoff_limit: int = 6,
+    carrier: Carrier | None = None,
+    clean_pods: CleanPods = CleanPods.RUNNING,
+    devices: int = MILLI,
+    name: str = "mnist",
+    is_suspended: bool = False,
+    ttl_seconds: float | None = None,
+    deadline_seconds: float | None = None,
+) -> Submitted:
+    servers = dict(others or {})
+    replicas = [ReplicaSpec(type_, count, (), cpus=500) for type_, count in servers.items()]
+    replicas.append(ReplicaSpec("worker", workers, (), devices=devices, cpus=1000))
+    spec = JobSpec(
+        name,
+        kind,
+        tuple(replicas),
+        minimum if minimum is not None else workers,
+        maximum if maximum is not None else workers,
+        workers,
+        restart=restart,
+        backoff_limit=backoff_limit,
+        resizing=resizing,
+        ttl_seconds=ttl_seconds,
+        deadline_seconds=deadline_seconds,
+    )
+    if carrier is None:
+        carrier = {"MPIJob": Carrier.MPI, "Pod": Carrier.POD}.get(kind, Carrier.PODS)
+    shape = Shape(devices, 1000, ps=sum(servers.values()), ps_cpus=500)
+    ref = JobRef(RESOURCES[kind], "default", name, f"uid-{name}")
+    return Submitted(
+        ref, spec, shape, NodeNeeds(), {}, carrier, 100.0, clean_pods, generation=1, is_suspended=is_suspended
+    )
+
+
+def tf_job(workers: int = 2, ps: int = 1, **more: Any) -> Submitted:
+    return submitted("TFJob", workers, {"ps": ps}, **more)
+
+
+def pod(
+    where: Seat,
+    state: PodState = PodState.RUNNING,
+    attempt: int = 1,
+    gang: Iterable[Seat] = (),
+    is_deleting: bool = False,
+    is_terminated: bool | None = None,
+    job: str = "mnist",
+    **more: Any,
+) -> PodRow:
+    """The pod of a seat."""
+    ended = state in (PodState.SUCCEEDED, PodState.FAILED)
+    row = PodRow(
+        f"default/{job}-{where.type}-{where.index}",
+        f"uid-{where.type}-{where.index}-{attempt}",
+        1,
+        where.node,
+        state,
+        ended if is_terminated is None else is_terminated,
+        is_deleting,
+        MILLI,
+        1000,
+        0,
+        job=f"default/{job}",
+        type=where.type,
+        index=where.index,
+        attempt=attempt,
+        gpu_id=where.gpu_id,
+        home=written_home(gang) if gang else "",
+    )
+    for field, value in more.items():
+        setattr(row, field, value)
+    return row
+
+
+def kube_job(of: Submitted, *pods: PodRow, status: Mapping[str, Any] | None = None, **memory: Any) -> KubeJob:
+    """A job that has begun its first attempt, unless its memory says otherwise."""
+    kept = Memory(**{"attempt": 1, "enqueued_at": 100.0, **memory})
+    return KubeJob(1, of, kept, 7, {(each.type, each.index): each for each in pods}, status or {})
+
+
+def workers_at(*nodes: str) -> list[Seat]:
+    """Worker 0 on the first node, and so on."""
+    return [Seat("worker", index, node) for index, node in enumerate(nodes)]

@@ -1,0 +1,161 @@
+"""Moves that a monitor or a person asks for, on a cluster in memory: into room that nobody was promised, and told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
+from sterna.backends.kubernetes.api.resources import EVENTS, PODS, TF_JOBS
+from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.backends.kubernetes.server.server import Service
+from tests.fakes.kube_store import Object
+from tests.simulation.kubernetes_kubeshare import FakeKubeShare
+from tests.simulation.kubernetes_runs import Cluster, Reasons
+from tests.simulation.test_kubernetes_carriers import a_sharing_job
+from tests.unit.backends.kubernetes.test_backend_claims import place_of
+from tests.unit.backends.kubernetes.test_backend_jobs import condition, events, status_of
+
+
+class Moves:
+    """A cluster of nodes with so many CPUs and GPUs, and an operator that hears requests."""
+
+    def __init__(self, *nodes: tuple[int, int]) -> None:
+        self.cluster = Cluster()
+        for number, (cpus, gpus) in enumerate(nodes):
+            self.cluster.nodes.add(f"node-{number}", cpus=cpus, gpus=gpus)
+        FakeKubeShare(self.cluster.kube)
+        operator = self.cluster.start()
+        self.said: list[str] = []
+        backend, recorder = operator.backend, Reasons(operator.backend)
+        self._service = Service(
+            backend, operator.client, "127.0.0.1:0", lambda: True, str, recorder, say=self.said.append
+        )
+        backend.errands.append(RequestedMoves(backend, self.said.append).look)
+
+    def submit(self, name: str, cpus: int, on: str, workers: int = 1, **more: Any) -> None:
+        """A TFJob whose workers ask for so many CPUs, on a node if that has room."""
+
+        def replicas(count: int, cpu: str, steering: dict[str, str]) -> Object:
+            container = {"name": "tensorflow", "image": "x", "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}}
+            template = {"metadata": {"annotations": steering}, "spec": {"containers": [container]}}
+            return {"replicas": count, "restartPolicy": "OnFailure", "template": template}
+
+        specs = {"PS": replicas(1, "100m", {}), "Worker": replicas(workers, str(cpus), {"fake/run-seconds": "9000"})}
+        bounds = {"min-instances": workers, "max-instances": more.pop("most", workers)}
+        spec = {**bounds, "node-preference": on, "tfReplicaSpecs": specs}
+        self.cluster.kube.create(TF_JOBS, {"metadata": {"name": name}, "spec": spec})
+        self.cluster.run(5.0)
+
+    def serve(self, cpus: int) -> None:
+        """A serving pod, which nobody binds."""
+        container = {"name": "x", "image": "x", "resources": {"limits": {"cpu": str(cpus)}}}
+        meta = {"name": "serve", "annotations": {"SERVING_POD": "true"}}
+        self.cluster.kube.create(PODS, {"metadata": meta, "spec": {"containers": [container]}})
+        self.cluster.run(10.0)
+
+    def ask(self, *pods: str) -> None:
+        """As their monitors do."""
+        for pod in pods:
+            self._service.wishes.put(MoveRequest(self.node_of(pod), pod))
+        self.cluster.run(15.0)
+
+    def node_of(self, pod: str) -> str:
+        return str(self.cluster.kube.get(PODS, pod)["spec"].get("nodeName", ""))
+
+
+# Room, DRAGON-71.
+
+
+def test_a_worker_is_not_moved_into_room_that_was_made_for_a_serving_pod() -> None:
+    """DRAGON-59."""
+    moves = Moves((8, 0), (8, 0))
+    moves.submit("busy", 3, "node-0", workers=2)
+    moves.submit("elastic", 2, "node-1", most=3)
+    moves.serve(5)
+    moves.ask("busy-worker-1")
+    assert moves.node_of("busy-worker-1") == "node-0"
+
+
+def test_nor_is_a_job_that_a_person_asks_to_move() -> None:
+    """DRAGON-59."""
+    moves = Moves((8, 0), (8, 0))
+    moves.submit("busy", 3, "node-0", workers=2)
+    moves.serve(5)
+    wish = {"metadata": {"annotations": {"sterna.dev/migrate-to": "node-1 now"}}}
+    moves.cluster.kube.patch(TF_JOBS, "busy", wish)
+    moves.cluster.run(15.0)
+    assert moves.node_of("busy-worker-0") == "node-0"
+    assert "node-1 has no room for the 2 workers of 'busy'" in moves.said[0]
+
+
+def test_a_worker_is_not_moved_into_room_that_was_given_to_another_a_moment_before() -> None:
+    """DRAGON-75."""
+    moves = Moves((8, 0), (4, 0))
+    moves.submit("busy", 3, "node-0", workers=2)
+    moves.ask("busy-worker-0", "busy-worker-1")
+    assert sorted(map(moves.node_of, ("busy-worker-0", "busy-worker-1"))) == ["node-0", "node-1"]
+
+
+def test_a_worker_on_a_part_of_a_gpu_moves_to_a_part_that_is_free() -> None:
+    """DRAGON-36, 72: node-2 has most to spare and no GPU, the first GPU of node-1 is taken."""
+    moves = Moves((2, 1), (8, 2), (64, 0))
+    kube = moves.cluster.kube
+    kube.create(TF_JOBS, a_sharing_job("moved", "0.5", seconds=9000.0))
+    moves.cluster.run(5.0)
+    assert place_of(moves.cluster, "moved-worker-0") == ("node-0", "aaaaa")
+    other = a_sharing_job("other", "0.8", seconds=9000.0)
+    other["spec"]["node-preference"] = "node-1"
+    kube.create(TF_JOBS, other)
+    moves.cluster.run(5.0)
+    assert place_of(moves.cluster, "other-worker-0") == ("node-1", "aaaaa")
+    moves.ask("moved-worker-0")
+    assert place_of(moves.cluster, "moved-worker-0") == ("node-1", "aaaab")
+    assert moves.node_of("moved-worker-0") == "node-1"
+    assert "restarts" not in status_of(moves.cluster, "moved")["sterna"]
+    later = a_sharing_job("later", "0.5", seconds=9000.0)
+    later["spec"]["node-preference"] = "node-1"
+    kube.create(TF_JOBS, later)
+    moves.cluster.run(5.0)
+    assert place_of(moves.cluster, "later-worker-0") == ("node-1", "aaaab")
+
+
+# What is told, DRAGON-53.
+
+
+def test_a_move_that_a_monitor_asked_for_is_told_as_any_decision_is() -> None:
+    moves = Moves((8, 0), (8, 0))
+    moves.submit("busy", 3, "node-0", workers=2)
+    moves.ask("busy-worker-1")
+    assert moves.node_of("busy-worker-1") == "node-1"
+    why = "moved 1 worker to other nodes."
+    assert events(moves.cluster, "busy").count(("Moved", why)) == 1
+    assert status_of(moves.cluster, "busy")["reason"] == why
+    assert condition(moves.cluster, "busy", "Scheduled")["message"] == why
+
+
+def test_a_second_move_is_counted_on() -> None:
+    moves = Moves((8, 0), (8, 0), (8, 0))
+    moves.submit("busy", 3, "node-0", workers=2)
+    moves.ask("busy-worker-1")
+    moves.ask("busy-worker-0")
+    (event,) = [each for each in moves.cluster.kube.items(EVENTS) if each["reason"] == "Moved"]
+    assert event["series"]["count"] == 2
+
+
+def test_a_move_that_a_person_asked_for_stands_in_the_status_too() -> None:
+    moves = Moves((8, 0), (8, 0))
+    moves.submit("busy", 3, "node-0")
+    wish = {"metadata": {"annotations": {"sterna.dev/migrate-to": "node-1 now"}}}
+    moves.cluster.kube.patch(TF_JOBS, "busy", wish)
+    moves.cluster.run(15.0)
+    assert status_of(moves.cluster, "busy")["reason"] == "moved 1 worker to other nodes."
+
+
+def test_why_a_request_comes_to_nothing_is_told_once() -> None:
+    """DRAGON-69: a monitor repeats it every few seconds."""
+    moves = Moves((8, 0), (8, 0))
+    moves.submit("alone", 3, "node-0")
+    for _ in range(3):
+        moves.ask("alone-worker-0")
+    assert len(moves.said) == 1
+    assert moves.said[0].startswith("A monitor's request to move a pod came to nothing: No node with room for pod")

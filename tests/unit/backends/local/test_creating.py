@@ -1,0 +1,124 @@
+"""New jobs of a local cluster, many orders at once: each is taken or refused for itself, and once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sterna.backends.local.store.job_store import COUNTED_CPUS, shape_of
+from sterna.control.cluster_service import JobView
+from sterna.errors import UserError
+from sterna.model.cluster import MILLI
+from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec
+from tests.fakes.machine import FakeCluster, a_cluster, some_slices
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[FakeCluster]:
+    made = a_cluster(tmp_path, some_slices(1, 1))
+    yield made
+    made.store.close()
+
+
+def a_spec(name: str, workers: int = 1, kind: str = "TrainingJob", **needs: int) -> JobSpec:
+    return JobSpec(name, kind, (ReplicaSpec("worker", workers, ("true",), **needs),), workers, workers, workers)  # type: ignore[arg-type]
+
+
+def names(answer: list[JobView] | UserError) -> list[str] | str:
+    return str(answer) if isinstance(answer, UserError) else [view.name for view in answer]
+
+
+def test_every_order_is_answered_for_itself(world: FakeCluster) -> None:
+    orders = [
+        ([a_spec("a"), a_spec("b")], ""),
+        ([a_spec("c", workers=9)], ""),
+        ([a_spec("a")], ""),
+        ([a_spec("d")], ""),
+    ]
+    answers = [names(answer) for answer in world.cluster.create_each(orders)]
+    assert answers[0] == ["a", "b"]
+    assert "room for 2" in answers[1]
+    assert "There is a job 'a' already" in answers[2]
+    assert answers[3] == ["d"]
+    assert [job.name for job in world.cluster.jobs()] == ["a", "b", "d"]
+
+
+def test_orders_that_come_together_are_numbered_and_told_one_by_one(world: FakeCluster) -> None:
+    world.cluster.create_each([([a_spec(name)], "") for name in "abc"])
+    assert world.store.read("SELECT key, name FROM jobs ORDER BY key") == [(1, "a"), (2, "b"), (3, "c")]
+    told = [(event.number, event.job, event.kind) for event in world.cluster.events()]
+    assert told == [(1, "a", "submitted"), (2, "b", "submitted"), (3, "c", "submitted")]
+
+
+def test_a_key_that_comes_twice_at_once_creates_once(world: FakeCluster) -> None:
+    orders = [([a_spec("a")], "k"), ([a_spec("other")], "k"), ([a_spec("b")], "l")]
+    assert [names(answer) for answer in world.cluster.create_each(orders)] == [["a"], ["a"], ["b"]]
+    assert [names(answer) for answer in world.cluster.create_each(orders[:2])] == [["a"], ["a"]]
+    assert len(world.cluster.jobs()) == 2
+
+
+def test_a_key_whose_order_was_refused_is_free_again(world: FakeCluster) -> None:
+    refused = [([a_spec("a", workers=9)], "k"), ([a_spec("a")], "k")]
+    assert all("room for 2" in names(answer) for answer in world.cluster.create_each(refused))
+    assert names(world.cluster.create_each([([a_spec("a")], "k")])[0]) == ["a"]
+
+
+def test_what_the_disk_refuses_is_refused_to_all_and_nobody_s_name_is_taken(
+    world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(statements: object) -> None:
+        raise UserError("the disk is full; free some space and try again.")
+
+    monkeypatch.setattr(world.store, "write", refuses)
+    orders = [([a_spec("a")], ""), ([a_spec("b", workers=9)], ""), ([a_spec("c")], "k")]
+    first, second, third = (names(answer) for answer in world.cluster.create_each(orders))
+    assert "disk is full" in first
+    assert "room for 2" in second
+    assert "disk is full" in third
+    monkeypatch.undo()
+    assert world.cluster.jobs() == []
+    assert [names(answer) for answer in world.cluster.create_each([orders[0], orders[2]])] == [["a"], ["c"]]
+
+
+def test_an_order_that_is_answered_is_on_disk(world: FakeCluster, tmp_path: Path) -> None:
+    world.cluster.create_each([([a_spec("a")], "k")])
+    with sqlite3.connect(tmp_path / "sterna.db") as other:
+        assert other.execute("SELECT name FROM jobs").fetchall() == [("a",)]
+        assert other.execute("SELECT key FROM answers").fetchall() == [("k",)]
+    other.close()
+
+
+PATTERNS = [
+    ("step=(", "the pattern 'step=(' is no regular expression: missing ), unterminated subpattern at character 6"),
+    (r"step=(\d+)", r"the pattern 'step=(\d+)' names nothing to read"),
+    ("(?P<loss>(a+)+)b", "takes too long on lines that almost match"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "says"), PATTERNS)
+def test_a_pattern_that_cannot_be_used_is_refused_when_the_job_is_created(
+    world: FakeCluster, pattern: str, says: str
+) -> None:
+    spec = replace(a_spec("a"), progress=ProgressSpec(stdout=(pattern,)))
+    with pytest.raises(UserError) as refusal:
+        world.cluster.create([spec])
+    assert str(refusal.value).startswith("Job 'a': ")
+    assert says in str(refusal.value)
+
+
+@pytest.mark.parametrize(("is_shared", "counted"), [(False, MILLI), (True, COUNTED_CPUS)])
+def test_who_asks_for_no_cpus_counts_as_one_core_and_on_shared_nodes_as_next_to_nothing(
+    is_shared: bool, counted: int
+) -> None:
+    slices = some_slices(4, devices=2, is_shared=is_shared)
+    assert shape_of(a_spec("a"), slices).cpus == counted
+    assert shape_of(a_spec("a", kind="Pod"), slices).cpus == counted
+    assert shape_of(a_spec("a", devices=MILLI), slices).cpus == counted
+    assert shape_of(a_spec("a", kind="PyTorchJob", devices=MILLI), slices).cpus == 0
+    assert shape_of(a_spec("a", cpus=500), slices).cpus == 500
+    served = replace(a_spec("a"), replicas=(ReplicaSpec("ps", 1, ("true",)), *a_spec("a").replicas))
+    assert shape_of(served, slices).ps_cpus == counted

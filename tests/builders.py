@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sterna.engine.check import check
 from sterna.engine.decide import decide
-from sterna.model.cluster import ANYWHERE, MILLI, Home, Nodes, Shape, Shapes
+from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Nodes, Shape, Shapes
 from sterna.model.plan import Action, Decision, Mark
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, take_stock
 from sterna.model.speedup import Curves, concave
@@ -188,7 +188,7 @@ class Decided(NamedTuple):
     """A decision, by names."""
 
     allocation: dict[str, int]
-    homes: dict[str, dict[str, int]]
+    assignments: dict[str, dict[str, int]]
     """Workers by node; jobs that wait are absent."""
     actions: list[tuple[str, str]]
     """Kind and job, in the order of carrying out."""
@@ -201,12 +201,12 @@ def decided(snapshot: Snapshot, policy: str = "fifo", placement: str = "stay") -
     decision = decide(snapshot, make_rules(policy, placement))
     check(decision.plan, snapshot)
     names = [snapshot.jobs.name_of(row) for row in range(len(snapshot.jobs))]
-    homes = {name: snapshot.home_of(row) for row, name in enumerate(names)}
+    assignments = {name: snapshot.assignment_of(row) for row, name in enumerate(names)}
     for action in decision.plan:
-        homes[names[action.row]] = action.after
+        assignments[names[action.row]] = action.after
     return Decided(
-        {name: home.size for name, home in homes.items()},
-        {name: _by_node(snapshot, home) for name, home in homes.items() if home.workers},
+        {name: assignment.size for name, assignment in assignments.items()},
+        {name: _by_node(snapshot, assignment) for name, assignment in assignments.items() if assignment.workers},
         [(action.kind.name, names[action.row]) for action in decision.plan],
         {reason.job: reason.sentence for reason in decision.reasons},
         decision,
@@ -255,12 +255,12 @@ class _Ledger:
     free: list[list[int]]
     shared: dict[int, dict[int, int]] = field(default_factory=dict)
 
-    def seat(self, shape: Shape, home: Home) -> None:
-        slots = iter(home.slots)
-        for node, count in home.ps:
+    def seat(self, shape: Shape, assignment: Assignment) -> None:
+        slots = iter(assignment.slots)
+        for node, count in assignment.ps:
             self.free[1][node] -= count * shape.ps_cpus
             self.free[2][node] -= count * shape.ps_memory_bytes
-        for node, count in home.workers:
+        for node, count in assignment.workers:
             self.free[1][node] -= count * shape.cpus
             self.free[2][node] -= count * shape.memory_bytes
             if not shape.is_fraction:
@@ -284,8 +284,10 @@ def _built(world: World) -> Snapshot:
     rows = [job for _, job in keyed]
     shapes = Shapes(tuple(dict.fromkeys(job.shape for job in rows)) or (Shape(),))
     curves = Curves(((1.0,), *dict.fromkeys(concave(job.speedup) for job in rows if job.speedup)))
-    homes = {
-        JobKey(key): Home(_rows(job.on, row_of), _rows(job.ps_on, row_of), job.slots) for key, job in keyed if job.on
+    assignments = {
+        JobKey(key): Assignment(_rows(job.on, row_of), _rows(job.ps_on, row_of), job.slots)
+        for key, job in keyed
+        if job.on
     }
     ledger = _Ledger(
         [
@@ -299,7 +301,7 @@ def _built(world: World) -> Snapshot:
         if SOMEWHERE in dict(job.on):
             anywhere_units += job.workers * job.shape.devices
         elif job.on:
-            ledger.seat(job.shape, homes[JobKey(key)])
+            ledger.seat(job.shape, assignments[JobKey(key)])
     columns = _columns([key for key, _ in keyed], rows, shapes, curves)
     barred = columns["maximum"] < columns["minimum"]
     jobs = Jobs(Source(world, [job.name for job in rows], columns), barred if barred.any() else None)
@@ -307,7 +309,7 @@ def _built(world: World) -> Snapshot:
     stock = take_stock(jobs, table, shapes)
     stock = stock._replace(free_units=stock.free_units - anywhere_units)
     history = np.sort(np.array(world.finished, dtype=np.float64))
-    return Snapshot(world.now, jobs, table, shapes, curves, homes, *stock, world.last_action, lambda: history)
+    return Snapshot(world.now, jobs, table, shapes, curves, assignments, *stock, world.last_action, lambda: history)
 
 
 def _columns(keys: list[int], rows: list[AJob], shapes: Shapes, curves: Curves) -> dict[str, npt.NDArray[Any]]:
@@ -347,9 +349,11 @@ def _nodes(nodes: list[ANode], ledger: _Ledger) -> Nodes:
 
 def _carried_out(job: AJob, action: Action, snapshot: Snapshot) -> AJob:
     names = snapshot.nodes.name
-    home = action.after
-    moved = replace(job, on=_named(home.workers, names), ps_on=_named(home.ps, names), slots=home.slots)
-    if not home.workers:
+    assignment = action.after
+    moved = replace(
+        job, on=_named(assignment.workers, names), ps_on=_named(assignment.ps, names), slots=assignment.slots
+    )
+    if not assignment.workers:
         return replace(moved, waiting_since=snapshot.now)
     if action.mark is Mark.PROMOTED:
         moved = replace(moved, attained=0.0, executed=0.0, promotions=job.promotions + 1)
@@ -368,8 +372,8 @@ def _named(runs: Iterable[tuple[int, int]], names: Sequence[str]) -> Seats:
     return tuple((SOMEWHERE if node == ANYWHERE else names[node], count) for node, count in runs)
 
 
-def _by_node(snapshot: Snapshot, home: Home) -> dict[str, int]:
+def _by_node(snapshot: Snapshot, assignment: Assignment) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for name, count in _named(home.workers, snapshot.nodes.name):
+    for name, count in _named(assignment.workers, snapshot.nodes.name):
         counts[name] = counts.get(name, 0) + count
     return counts

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
 from sterna.engine.registry import Placed, Target
-from sterna.model.cluster import MILLI, Home, Ints, Nodes, Resource, Shape, Shapes
+from sterna.model.cluster import MILLI, Assignment, Ints, Nodes, ResourceKind, Shape, Shapes
 from sterna.model.plan import Action, Decision
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
 from sterna.model.speedup import Curves
-from sterna.wiring import make_migration, make_share
+from sterna.wiring import make_cpu_share, make_migration
 
 CAP = 4.0
 """Cores that a worker can use unless a test says otherwise."""
@@ -40,7 +40,7 @@ class Member:
     growth: int = 0
     growth_rate: float = np.nan
     growth_since: float = -NEVER
-    share: float = 1.0
+    cpu_share: float = 1.0
     unsaved: float = 0.0
     moves: int = 0
     moved_at: float = -NEVER
@@ -70,7 +70,7 @@ class Instant:
         rows = sorted(enumerate(self.members), key=lambda pair: (pair[1].submit, pair[1].name))
         shapes = tuple(dict.fromkeys(Shape(devices=member.devices * MILLI) for _, member in rows)) or (Shape(0),)
         jobs = Jobs(WrittenJobs([member.name for _, member in rows], _columns(rows, shapes)))
-        homes = {JobKey(key): Home(member.on) for key, member in rows if member.on}
+        assignments = {JobKey(key): Assignment(member.on) for key, member in rows if member.on}
         nodes = self._nodes()
         stock = take_stock(jobs, nodes, Shapes(shapes))
         return Snapshot(
@@ -79,22 +79,22 @@ class Instant:
             nodes,
             Shapes(shapes),
             Curves(),
-            homes,
+            assignments,
             *stock,
             restart_seconds=self.restart_seconds,
             last_event=self.last_event,
-            has_shares=any(member.share != 1 for member in self.members),
+            has_cpu_shares=any(member.cpu_share != 1 for member in self.members),
         )
 
     def _nodes(self) -> Nodes:
         count = len(self.cores)
-        total = np.zeros((len(Resource), count), dtype=np.int64)
-        total[Resource.CPUS] = [round(cores * MILLI) for cores in self.cores]
-        total[Resource.DEVICES] = [each * MILLI for each in self.devices or (0,) * count]
+        total = np.zeros((len(ResourceKind), count), dtype=np.int64)
+        total[ResourceKind.CPUS] = [round(cores * MILLI) for cores in self.cores]
+        total[ResourceKind.DEVICES] = [each * MILLI for each in self.devices or (0,) * count]
         free = total.copy()
         for member in self.members:
             for node, workers in member.on:
-                free[Resource.DEVICES, node] -= workers * member.devices * MILLI
+                free[ResourceKind.DEVICES, node] -= workers * member.devices * MILLI
         names = tuple(f"n{number}" for number in range(count))
         is_open = np.array([node not in self.closed for node in range(count)])
         return Nodes(names, total, free, is_open, np.zeros(count, dtype=np.int64))
@@ -109,12 +109,12 @@ class Instant:
         return replace(self, members=members, now=self.now + seconds)
 
     def _carried_out(self, member: Member, action: Action) -> Member:
-        share = member.share if action.share is None else action.share
+        cpu_share = member.cpu_share if action.cpu_share is None else action.cpu_share
         if action.before == action.after:
-            return replace(member, share=share)
+            return replace(member, cpu_share=cpu_share)
         return replace(
             member,
-            share=share,
+            cpu_share=cpu_share,
             on=action.after.workers,
             moves=member.moves + 1,
             moved_at=self.now,
@@ -131,7 +131,7 @@ def _columns(rows: Sequence[tuple[int, Member]], shapes: Sequence[Shape]) -> dic
     columns |= {name: np.array([member.workers for member in members]) for name in ("minimum", "maximum", "request")}
     for name in ("workers", "growth", "moves", "moved_from", "evictor"):
         columns[name] = np.array([getattr(member, name) for member in members], dtype=np.int64)
-    for name in ("submit", "growth_rate", "growth_since", "share", "unsaved", "moved_at", "default_finish"):
+    for name in ("submit", "growth_rate", "growth_since", "cpu_share", "unsaved", "moved_at", "default_finish"):
         columns[name] = np.array([getattr(member, name) for member in members], dtype=np.float64)
     columns["key"] = np.array([key for key, _ in rows], dtype=np.int64)
     codes = [list(shapes).index(Shape(devices=member.devices * MILLI)) for member in members]
@@ -145,10 +145,13 @@ def _columns(rows: Sequence[tuple[int, Member]], shapes: Sequence[Shape]) -> dic
     return columns
 
 
-def rules_with(migration: str = "none", share: str = "equal") -> Rules:
+def rules_with(migration: str = "none", cpu_share: str = "equal") -> Rules:
     """Rules under which everybody keeps its workers, so that only moves and shares are left to decide."""
     return Rules(
-        lambda snapshot: Target(snapshot.jobs.workers), _nothing_placed, make_migration(migration), make_share(share)
+        lambda snapshot: Target(snapshot.jobs.workers),
+        _nothing_placed,
+        make_migration(migration),
+        make_cpu_share(cpu_share),
     )
 
 
@@ -156,10 +159,10 @@ def _nothing_placed(snapshot: Snapshot, target: Ints) -> Placed:
     return Placed([], [])
 
 
-def decided(instant: Instant, migration: str = "none", share: str = "equal") -> Decision:
+def decided(instant: Instant, migration: str = "none", cpu_share: str = "equal") -> Decision:
     """Decide and check."""
     snapshot = instant.snapshot
-    decision = decide(snapshot, rules_with(migration, share))
+    decision = decide(snapshot, rules_with(migration, cpu_share))
     check(decision.plan, snapshot)
     return decision
 
@@ -173,7 +176,7 @@ def moves_of(instant: Instant, decision: Decision) -> dict[str, tuple[int, ...]]
     }
 
 
-def weights_of(instant: Instant, share: str) -> dict[str, float]:
+def weights_of(instant: Instant, cpu_share: str) -> dict[str, float]:
     """The shares that everybody has once the decision is carried out."""
-    then = instant.after(decided(instant, share=share))
-    return {member.name: member.share for member in then.members}
+    then = instant.after(decided(instant, cpu_share=cpu_share))
+    return {member.name: member.cpu_share for member in then.members}

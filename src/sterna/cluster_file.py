@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sterna.engine.placement.free_capacity import Room
 from sterna.errors import UserError, did_you_mean
-from sterna.model.cluster import ANYWHERE, MILLI, Home, Nodes, Resource, Shape, Shapes
+from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Nodes, ResourceKind, Shape, Shapes
 from sterna.model.formatting import counted
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
 from sterna.model.speedup import LINEAR, Curves, Repaired, concave
@@ -57,14 +57,14 @@ def described(document: Mapping[str, object], counts_only: bool) -> Described:
     _refuse_duplicates("job", [job.name for job in jobs])
     shapes = Shapes(tuple(dict.fromkeys(job.shape for job in jobs)) or (Shape(),))
     curves = [(1.0,), *dict.fromkeys(job.curve for job in jobs if job.curve)]
-    homes, room = _seated(jobs, nodes)
+    assignments, room = _seated(jobs, nodes)
     nodes = replace(nodes, free=room.free, shared=room.shared)
     if counts_only:
-        homes = {key: Home(((ANYWHERE, home.size),)) for key, home in homes.items()}
+        assignments = {key: Assignment(((ANYWHERE, assignment.size),)) for key, assignment in assignments.items()}
     table = Jobs(WrittenJobs([job.name for job in jobs], _columns(jobs, shapes, curves)))
     stock = take_stock(table, nodes, shapes)
     last_action = top.number("last_action", 0.0) if "last_action" in top else -NEVER
-    snapshot = Snapshot(now, table, nodes, shapes, Curves(tuple(curves)), homes, *stock, last_action=last_action)
+    snapshot = Snapshot(now, table, nodes, shapes, Curves(tuple(curves)), assignments, *stock, last_action=last_action)
     early = [job for job in jobs if job.submit > now] if "now" in top else []
     return Described(snapshot, [*(job.notice for job in jobs if job.notice), *_told_of(early, now)])
 
@@ -218,10 +218,10 @@ def _nodes(entries: Sequence[_Entry]) -> Nodes:
         raise UserError("the description has no nodes: list at least one, e.g. {name: node1, gpus: 8}.")
     _refuse_duplicates("node", [entry.name for entry in entries])
     entries = sorted(entries, key=lambda entry: entry.name)
-    total = np.zeros((len(Resource), len(entries)), dtype=np.int64)
-    total[Resource.DEVICES] = [entry.count("gpus", 0, least=0) * MILLI for entry in entries]
-    total[Resource.CPUS] = [entry.cpus("cpus", _UNCOUNTED_CPUS) for entry in entries]
-    total[Resource.MEMORY] = [entry.bytes("memory", _UNCOUNTED_BYTES) for entry in entries]
+    total = np.zeros((len(ResourceKind), len(entries)), dtype=np.int64)
+    total[ResourceKind.DEVICES] = [entry.count("gpus", 0, least=0) * MILLI for entry in entries]
+    total[ResourceKind.CPUS] = [entry.cpus("cpus", _UNCOUNTED_CPUS) for entry in entries]
+    total[ResourceKind.MEMORY] = [entry.bytes("memory", _UNCOUNTED_BYTES) for entry in entries]
     labels = [entry.labels("labels") for entry in entries]
     racks = sorted({label.get("rack", "") for label in labels})
     return Nodes(
@@ -235,27 +235,29 @@ def _nodes(entries: Sequence[_Entry]) -> Nodes:
     )
 
 
-def _seated(jobs: Sequence[_Job], nodes: Nodes) -> tuple[dict[JobKey, Home], Room]:
+def _seated(jobs: Sequence[_Job], nodes: Nodes) -> tuple[dict[JobKey, Assignment], Room]:
     """Homes of the running jobs, and what they leave free; refused if a node would hold more than it has."""
     row_of = {name: row for row, name in enumerate(nodes.name)}
     room = Room(nodes)
-    homes: dict[JobKey, Home] = {}
+    assignments: dict[JobKey, Assignment] = {}
     for key, job in enumerate(jobs):
         workers, ps = (_on_nodes(job, running, row_of) for running in (job.running, job.ps_running))
         slots = room.take_runs(job.shape, workers)
         for node, count in ps:
             room.take_ps(job.shape, node, count)
         for node, _ in (*workers, *ps):
-            lacking = [resource for resource in Resource if room.free[resource, node] < 0]
+            lacking = [resource for resource in ResourceKind if room.free[resource, node] < 0]
             if lacking:
-                short = "too little memory" if lacking[0] is Resource.MEMORY else f"too few {lacking[0].name.lower()}"
+                short = (
+                    "too little memory" if lacking[0] is ResourceKind.MEMORY else f"too few {lacking[0].name.lower()}"
+                )
                 raise UserError(
                     f"{job.where}: node '{nodes.name[node]}' has {short} for all that is said to run there; "
                     "correct the node or what runs on it."
                 )
         if workers:
-            homes[JobKey(key)] = Home(workers, ps, slots)
-    return homes, room
+            assignments[JobKey(key)] = Assignment(workers, ps, slots)
+    return assignments, room
 
 
 def _on_nodes(job: _Job, running: Mapping[str, int], row_of: Mapping[str, int]) -> tuple[tuple[int, int], ...]:

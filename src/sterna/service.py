@@ -113,12 +113,12 @@ def _answer(snapshot: Snapshot, decision: Decision) -> Document:
     changed = {action.row: action for action in decision.plan.actions}
     allocation, placed, servers = {}, {}, {}
     for row in range(len(snapshot.jobs)):
-        home = changed[row].after if row in changed else snapshot.home_of(row)
+        assignment = changed[row].after if row in changed else snapshot.assignment_of(row)
         name = snapshot.jobs.name_of(row)
-        allocation[name] = home.size
-        placed[name] = _by_node(snapshot, home.workers)
-        if home.ps:
-            servers[name] = _by_node(snapshot, home.ps)
+        allocation[name] = assignment.size
+        placed[name] = _by_node(snapshot, assignment.workers)
+        if assignment.ps:
+            servers[name] = _by_node(snapshot, assignment.ps)
     return {
         "allocation": allocation,
         "placement": placed,

@@ -78,8 +78,8 @@ class OperatorSettings:
     )
     placement: str = _set("", "Which node for each worker.  [default: stay; with dragon: pack]", "RULE")
     migration: str = _set("none", "Which running worker moves.", "RULE")
-    share: str = _set("equal", "How a shared node's CPUs are divided.", "RULE")
-    claim: str = _set("serving", "Who goes before all training.", "RULE")
+    cpu_share: str = _set("equal", "How a shared node's CPUs are divided.", "RULE")
+    reservation: str = _set("serving", "Who goes before all training.", "RULE")
     rate_limit_seconds: float = _set(0.0, "Least time between two rounds.", "SECONDS")
     default_image: str = _set("", "Image of a TrainingJob that names none.  [default: it has to name one]", "IMAGE")
     gpu_resource: str = _set(

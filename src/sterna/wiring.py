@@ -19,13 +19,13 @@ import numpy as np
 from sterna.engine.decide import Rules
 from sterna.engine.gpu_partitions import TYPE_LABELS, types_in
 from sterna.engine.registry import (
-    Claim,
+    CpuShare,
     Migration,
     Placement,
     Policy,
+    Reservation,
     RuleInfo,
     RuleKind,
-    Share,
     known,
     make_rule,
 )
@@ -39,8 +39,8 @@ _PACKAGES = {
     RuleKind.POLICY: "sterna.policies",
     RuleKind.PLACEMENT: "sterna.placements",
     RuleKind.MIGRATION: "sterna.migrations",
-    RuleKind.SHARE: "sterna.cpu_shares",
-    RuleKind.CLAIM: "sterna.reservations",
+    RuleKind.CPU_SHARE: "sterna.cpu_shares",
+    RuleKind.RESERVATION: "sterna.reservations",
 }
 
 ByType = Mapping[str, tuple[str, str]]
@@ -89,10 +89,10 @@ def make_migration(spec: str) -> Migration | None:
     return None if spec.strip() == "none" else made
 
 
-def make_share(spec: str) -> Share | None:
+def make_cpu_share(spec: str) -> CpuShare | None:
     """None for `equal`: shares are looked at only where some job does not have an equal one."""
     discover()
-    made: Share = make_rule(RuleKind.SHARE, _loaded(spec))
+    made: CpuShare = make_rule(RuleKind.CPU_SHARE, _loaded(spec))
     return None if spec.strip() == "equal" else made
 
 
@@ -102,12 +102,12 @@ def growth_rule_of(rules: Rules) -> GrowthRule:
     return rule
 
 
-def make_claim(spec: str) -> Claim | None:
+def make_reservation(spec: str) -> Reservation | None:
     """None for `none`: then serving pods are left to themselves."""
     discover()
     if spec.strip() == "none":
         return None
-    made: Claim = make_rule(RuleKind.CLAIM, _loaded(spec))
+    made: Reservation = make_rule(RuleKind.RESERVATION, _loaded(spec))
     return made
 
 
@@ -115,16 +115,16 @@ def make_rules(
     policy: str,
     placement: str,
     migration: str = "none",
-    share: str = "equal",
-    claim: str = "serving",
+    cpu_share: str = "equal",
+    reservation: str = "serving",
     by_type: ByType | None = None,
 ) -> Rules:
     rules = Rules(
         make_policy(policy),
         make_placement(placement),
         make_migration(migration),
-        make_share(share),
-        make_claim(claim),
+        make_cpu_share(cpu_share),
+        make_reservation(reservation),
     )
     if not by_type:
         return rules

@@ -162,8 +162,8 @@ def _is_consistent(snapshot: Snapshot, placement: str) -> None:
     names = [jobs.name_of(row) for row in range(len(jobs))]
     assert sorted(zip(jobs.submit.tolist(), names, strict=True)) == list(zip(jobs.submit.tolist(), names, strict=True))
     assert len(set(jobs.key.tolist())) == len(jobs)
-    assert [snapshot.home_of(row).size for row in range(len(jobs))] == jobs.workers.tolist()
-    assert set(snapshot.homes) <= set(jobs.key.tolist())
+    assert [snapshot.assignment_of(row).size for row in range(len(jobs))] == jobs.workers.tolist()
+    assert set(snapshot.assignments) <= set(jobs.key.tolist())
     running = jobs.workers > 0
     assert (jobs.workers[running] >= jobs.minimum[running]).all()
     assert (jobs.workers <= jobs.maximum).all()
@@ -194,7 +194,7 @@ def test_columns_are_read_only(maker: Maker) -> None:
         with pytest.raises(ValueError, match="read-only"):
             values.flat[0] = 0
     with pytest.raises(TypeError):
-        snapshot.homes[0] = None  # type: ignore[index]
+        snapshot.assignments[0] = None  # type: ignore[index]
 
 
 @every_backend
@@ -204,7 +204,7 @@ def test_looking_changes_nothing(maker: Maker) -> None:
     one, other = backend.observe(), backend.observe()
     for name in COLUMNS:
         assert np.array_equal(getattr(one.jobs, name), getattr(other.jobs, name), equal_nan=True)
-    assert (one.now, one.free_units, dict(one.homes)) == (other.now, other.free_units, dict(other.homes))
+    assert (one.now, one.free_units, dict(one.assignments)) == (other.now, other.free_units, dict(other.assignments))
 
 
 @every_backend
@@ -214,7 +214,7 @@ def test_a_plan_applied_is_seen(maker: Maker) -> None:
     assert actions
     assert list(backend.apply(actions)) == [Outcome.APPLIED] * len(actions)
     snapshot = backend.observe()
-    assert {action.key: action.after for action in actions} == dict(snapshot.homes)
+    assert {action.key: action.after for action in actions} == dict(snapshot.assignments)
     assert snapshot.last_action == snapshot.now
     assert decided_on(snapshot) == []
 
@@ -235,9 +235,9 @@ def test_applying_a_plan_twice_is_applying_it_once(maker: Maker) -> None:
     backend = maker.make()
     actions = decided_on(backend.observe())
     backend.apply(actions)
-    homes, free = dict(backend.observe().homes), backend.observe().free_units
+    assignments, free = dict(backend.observe().assignments), backend.observe().free_units
     assert list(backend.apply(actions)) == [Outcome.STALE] * len(actions)
-    assert (dict(backend.observe().homes), backend.observe().free_units) == (homes, free)
+    assert (dict(backend.observe().assignments), backend.observe().free_units) == (assignments, free)
 
 
 @every_backend
@@ -248,7 +248,7 @@ def test_what_was_all_stale_was_no_action(maker: Maker) -> None:
     backend.apply(actions)
     applied_at = backend.observe().now
     assert backend.wait(NEVER)
-    backend.apply([action for action in actions if action.key in backend.observe().homes])
+    backend.apply([action for action in actions if action.key in backend.observe().assignments])
     assert backend.observe().last_action == applied_at
     backend.apply([])
     assert backend.observe().last_action == applied_at
@@ -270,13 +270,13 @@ def test_an_action_decided_before_the_world_moved_is_refused_or_done_right(maker
         if late and len(backend.observe().jobs) < ended:
             break
         backend.apply(decided_on(backend.observe(), "fifo:preempt=false", "spread"))
-    before = dict(backend.observe().homes)
+    before = dict(backend.observe().assignments)
     outcomes = backend.apply(late)
     expected = before | {
         action.key: action.after for action, outcome in zip(late, outcomes, strict=True) if outcome is Outcome.APPLIED
     }
     snapshot = backend.observe()
-    assert dict(snapshot.homes) == {key: home for key, home in expected.items() if home.workers}
+    assert dict(snapshot.assignments) == {key: assignment for key, assignment in expected.items() if assignment.workers}
     _is_consistent(snapshot, "spread")
 
 

@@ -26,7 +26,7 @@ sets variables. This page is made from `src/sterna/settings.py` by `python -m te
 
 Rules (`policy`, `placement`, `migration`, `share`, `claim`) take parameters, as in `dragon:patience=60`; each has a
 page of its own: [policies](policies/README.md), [placements](placements.md), [migrations](migrations.md),
-[shares](shares.md), [claims](claims.md).
+[shares](cpu-shares.md), [claims](reservations.md).
 """
 
 

@@ -52,8 +52,8 @@ def test_shares_divide_a_node_s_core(replicas: Replicas, control: Control) -> No
     control.make_node("node-0", [core()])
     for job in ("large", "small"):
         spin(replicas, control, "node-0", job)
-    control.set_share("node-0", "large", 8.0)
-    control.set_share("node-0", "small", 0.5)
+    control.set_cpu_share("node-0", "large", 8.0)
+    control.set_cpu_share("node-0", "small", 0.5)
     until(lambda: (control.cpu_seconds("small") or 0) > 0.05)
     before = control.cpu_seconds("large") or 0, control.cpu_seconds("small") or 0
     until(lambda: (control.cpu_seconds("small") or 0) > before[1] + 0.05)
@@ -150,7 +150,7 @@ def test_shares_are_asked_of_the_session_s_autogroup(replicas: Replicas) -> None
     folder = replicas.folder()
     replicas.shell(folder, "while :; do sleep 1; done", groups=list(control.make_job("node-0", "job")))
     pid = replicas.until(folder, Phase.RUNNING).pid
-    control.set_share("node-0", "job", 0.25)
+    control.set_cpu_share("node-0", "job", 0.25)
     assert Path(f"/proc/{pid}/autogroup").read_text().split()[-1] == "6"
     control.remove("node-0", "job")
     assert cgroup_files.subgroups(str(replicas.state / "groups" / "node-0")) == []

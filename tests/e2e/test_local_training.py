@@ -189,7 +189,7 @@ def test_an_mpi_job_is_its_launcher_with_a_hostfile_for_all_workers(up: Up, tmp_
 
 
 def test_shares_divide_a_core_that_jobs_have_in_common(up: Up) -> None:
-    cluster = up("1x1cpu", shared=True, share="equal", migration="none")
+    cluster = up("1x1cpu", shared=True, cpu_share="equal", migration="none")
     if "weight" not in cluster.nodes()[0].control:
         pytest.skip("no control group divides the CPU here")
     burn = "while True: pass"
@@ -197,7 +197,7 @@ def test_shares_divide_a_core_that_jobs_have_in_common(up: Up) -> None:
     until(lambda: all(view.state == "running" and view.cpu_seconds > 0.05 for view in cluster.jobs()))
     backend = cluster._backend
     with backend.book.lock:
-        backend.book.find("much").record.share, backend.book.find("little").record.share = 1.9, 0.1
+        backend.book.find("much").record.cpu_share, backend.book.find("little").record.cpu_share = 1.9, 0.1
     # Reconciled directly: a round would find that equal shares are wanted.
     backend.attempts.reconcile()
     before = _used(cluster)

@@ -208,7 +208,7 @@ class FakeControl:
         self._machine.groups[job] = node
         return (f"{node}/{job}",)
 
-    def set_share(self, node: str, job: str, weight: float) -> None:
+    def set_cpu_share(self, node: str, job: str, weight: float) -> None:
         assert self._machine.groups[job] == node
         self._machine.shares[job] = weight
 

@@ -48,7 +48,7 @@ from tests.kubernetes.operated import (
 from tests.kubernetes.operator_process import OperatorProcess
 
 ACCOUNT = {who: f"system:serviceaccount:{NAMESPACE}:sterna-{who.value}" for who in Who}
-FLAGS = (f"--lease-namespace={NAMESPACE}", "--share=growth:interval=1")
+FLAGS = (f"--lease-namespace={NAMESPACE}", "--cpu-share=growth:interval=1")
 NODES = 3
 
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sterna.backends.kubernetes.api.assignment import current_of, read_home, written_home
+from sterna.backends.kubernetes.api.assignment import current_of, read_assignment, written_assignment
 from sterna.backends.kubernetes.api.job import KubeJob, PodState, Seat, Submitted
 from sterna.backends.kubernetes.lifecycle.phase import is_running
 from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, changes_in_place, need_of, seats, steps
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, judge
-from sterna.model.cluster import NOWHERE, Home
+from sterna.model.cluster import NOWHERE, Assignment
 from sterna.model.job import Resizing
 from tests.unit.backends.kubernetes.replica_builders import NODES, kube_job, pod, submitted, tf_job
 
@@ -36,13 +36,13 @@ rows = st.integers(0, 2)
 
 
 @st.composite
-def homes(draw: st.DrawFn, servers: int) -> Home:
+def assignments(draw: st.DrawFn, servers: int) -> Assignment:
     """Somewhere, or nowhere."""
     runs = draw(st.dictionaries(rows, st.integers(1, 2), max_size=2))
     if not runs:
         return NOWHERE
     beside = draw(st.lists(rows, min_size=servers, max_size=servers))
-    return Home(tuple(runs.items()), tuple(Counter(beside).items()))
+    return Assignment(tuple(runs.items()), tuple(Counter(beside).items()))
 
 
 class Cluster:
@@ -50,14 +50,14 @@ class Cluster:
 
     def __init__(self, of: Submitted) -> None:
         self.job: KubeJob = kube_job(of, attempt=0)
-        self.home: Home = NOWHERE
+        self.assignment: Assignment = NOWHERE
         self.foreign = dict.fromkeys(NODES, 0)
         """Devices that others hold."""
         self.now = 0.0
 
     @property
     def seats(self) -> list[Seat]:
-        return seats(self.job.submitted, self.home, NODES, current_of(self.job))
+        return seats(self.job.submitted, self.assignment, NODES, current_of(self.job))
 
     def used(self, node: str) -> int:
         live = [each for each in self.job.pods.values() if each.node == node and not each.is_terminated]
@@ -122,7 +122,7 @@ EVENTS = ("decide", "decide", "advance", "advance", "step", "step", "fail", "ref
 def happen(cluster: Cluster, event: str, data: st.DataObject) -> None:
     job = cluster.job
     if event == "decide":
-        cluster.home = data.draw(homes(job.submitted.shape.ps))
+        cluster.assignment = data.draw(assignments(job.submitted.shape.ps))
     elif event == "advance":
         cluster.everything_advances()
     elif event == "step" and job.pods:
@@ -158,16 +158,16 @@ def test_whatever_happens_steps_are_safe_and_lead_to_where_a_job_shall_sit(
         cluster.everything_advances()
     assert cluster.plan().is_settled
     where = Counter(each.node for each in cluster.job.pods.values() if each.type == "worker")
-    assert where == Counter({NODES[row]: count for row, count in cluster.home.workers})
+    assert where == Counter({NODES[row]: count for row, count in cluster.assignment.workers})
     if not changes_in_place(cluster.job.submitted):
-        assert {each.home for each in cluster.job.pods.values()} <= {written_home(cluster.seats)}
-    if cluster.home.workers:
+        assert {each.assignment for each in cluster.job.pods.values()} <= {written_assignment(cluster.seats)}
+    if cluster.assignment.workers:
         assert ("worker", 0) in cluster.job.pods
         assert sum(each.type == "ps" for each in cluster.job.pods.values()) == cluster.job.submitted.shape.ps
 
 
-@given(homes(2), homes(2))
-def test_who_can_stay_stays_and_keeps_its_index(before: Home, after: Home) -> None:
+@given(assignments(2), assignments(2))
+def test_who_can_stay_stays_and_keeps_its_index(before: Assignment, after: Assignment) -> None:
     """DRAGON-28, DRAGON-32."""
     of = JOBS["parameter servers"]
     old = seats(of, before, NODES, {})
@@ -180,17 +180,17 @@ def test_who_can_stay_stays_and_keeps_its_index(before: Home, after: Home) -> No
     assert len({seat[:2] for seat in new}) == len(new)
 
 
-@given(homes(2))
-def test_seats_of_an_unchanged_home_never_change(home: Home) -> None:
+@given(assignments(2))
+def test_seats_of_an_unchanged_assignment_never_change(assignment: Assignment) -> None:
     for of in JOBS.values():
-        once = seats(of, home._replace(ps=home.ps if of.shape.ps else ()), NODES, {})
+        once = seats(of, assignment._replace(ps=assignment.ps if of.shape.ps else ()), NODES, {})
         current = {(seat.type, seat.index): seat.node for seat in once}
-        assert seats(of, home._replace(ps=home.ps if of.shape.ps else ()), NODES, current) == once
+        assert seats(of, assignment._replace(ps=assignment.ps if of.shape.ps else ()), NODES, current) == once
 
 
 @given(st.sets(st.builds(Seat, st.sampled_from(["ps", "worker"]), st.integers(0, 50), st.sampled_from(NODES))))
-def test_a_home_is_read_as_it_was_written(gang: set[Seat]) -> None:
-    assert read_home(written_home(gang)) == sorted(gang)
+def test_a_assignment_is_read_as_it_was_written(gang: set[Seat]) -> None:
+    assert read_assignment(written_assignment(gang)) == sorted(gang)
 
 
 def _nodes(gang: Sequence[Seat], kind: str) -> Counter[str]:

@@ -27,8 +27,8 @@ MIGRATIONS = [
     "balance:strict=true",
     "balance:threshold=0:margin=0",
 ]
-SHARES = [*(info.name for info in rules_of(RuleKind.SHARE)), "finish:objective=quality"]
-RULES = list(product(MIGRATIONS, SHARES))
+CPU_SHARES = [*(info.name for info in rules_of(RuleKind.CPU_SHARE)), "finish:objective=quality"]
+RULES = list(product(MIGRATIONS, CPU_SHARES))
 MOST_ROUNDS = 400
 
 seeds = given(seed=st.integers(0, 1_000_000), jobs=st.integers(0, 14))
@@ -65,7 +65,7 @@ def _some_member(random: Random, number: int, nodes: int, jobs: int, has_devices
         devices=int(has_devices),
         submit=float(random.randint(0, 3)),
         growth=random.randrange(3),
-        share=random.choice((1.0, 1.0, 0.5, 3.0)),
+        cpu_share=random.choice((1.0, 1.0, 0.5, 3.0)),
         unsaved=random.choice((0.0, 5.0)),
         moves=int(is_moved),
         moved_at=random.choice((800.0, 950.0)) if is_moved else -NEVER,
@@ -75,13 +75,13 @@ def _some_member(random: Random, number: int, nodes: int, jobs: int, has_devices
     )
 
 
-@pytest.mark.parametrize(("migration", "share"), RULES)
+@pytest.mark.parametrize(("migration", "cpu_share"), RULES)
 @settings(max_examples=25, deadline=None)
 @seeds
-def test_deciding_again_on_its_own_result_changes_nothing(migration: str, share: str, seed: int, jobs: int) -> None:
+def test_deciding_again_on_its_own_result_changes_nothing(migration: str, cpu_share: str, seed: int, jobs: int) -> None:
     instant = a_crowd(seed, jobs)
-    then = instant.after(decided(instant, migration, share))
-    assert list(decided(then, migration, share).plan) == []
+    then = instant.after(decided(instant, migration, cpu_share))
+    assert list(decided(then, migration, cpu_share).plan) == []
 
 
 @pytest.mark.parametrize("migration", MIGRATIONS)

@@ -16,7 +16,7 @@ from sterna.engine.check import check
 from sterna.engine.registry import RuleKind
 from sterna.errors import Bug
 from sterna.model.cluster import MILLI, Shape
-from sterna.model.plan import Kind, Plan
+from sterna.model.plan import ActionKind, Plan
 from sterna.model.snapshot import Snapshot
 from sterna.wiring import rules_of
 from tests.builders import AJob, after, decided, world_of
@@ -72,7 +72,7 @@ def test_nobody_is_stopped_who_could_have_stayed(policy: str, placement: str, se
     before = snapshot_of(a_world(seed, jobs, nodes, placement))
     actions = list(decided(before, policy, placement).decision.plan.actions)
     for at, action in enumerate(actions):
-        if action.kind is Kind.STOP and int(before.jobs.minimum[action.row]) == action.before.size:
+        if action.kind is ActionKind.STOP and int(before.jobs.minimum[action.row]) == action.before.size:
             with pytest.raises(Bug):
                 check(Plan(actions[:at] + actions[at + 1 :] or [action, action]), before)
 

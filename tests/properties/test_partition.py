@@ -29,7 +29,7 @@ from sterna.model.snapshot import Column, Jobs, Snapshot, WrittenJobs
 from sterna.wiring import make_rules, rules_of
 from tests.builders import AJob, ANode, World, a_snapshot, after
 from tests.crowds import Instant, rules_with
-from tests.properties.test_moves_and_shares import MIGRATIONS, SHARES, a_crowd
+from tests.properties.test_moves_and_shares import CPU_SHARES, MIGRATIONS, a_crowd
 from tests.properties.worlds import NOW, a_world
 
 KINDS = ("", "t4", "v100")
@@ -148,9 +148,9 @@ def told(snapshot: Snapshot, decision: Decision) -> list[Told]:
 
 
 def _by_name(snapshot: Snapshot, action: Action, side: str) -> object:
-    home = getattr(action, side)
-    workers, ps = ([(snapshot.nodes.name[node], count) for node, count in runs] for runs in home[:2])
-    return workers, ps, home.slots
+    assignment = getattr(action, side)
+    workers, ps = ([(snapshot.nodes.name[node], count) for node, count in runs] for runs in assignment[:2])
+    return workers, ps, assignment.slots
 
 
 def reasons_of(decision: Decision) -> dict[str, object]:
@@ -210,7 +210,11 @@ def test_a_job_whose_nodes_are_of_another_type_now_goes_on_as_it_is(seed: int, j
     decision = decide(snapshot, rules)
     check(decision.plan, snapshot)
     for action in decision.plan:
-        types = {_type_of(snapshot.nodes.labels[node]) for home in action[3:5] for node, _ in (*home[0], *home[1])}
+        types = {
+            _type_of(snapshot.nodes.labels[node])
+            for assignment in action[3:5]
+            for node, _ in (*assignment[0], *assignment[1])
+        }
         assert len(types) == 1
     assert list(decide(after(snapshot, decision), rules).plan) == []
 
@@ -232,17 +236,17 @@ def _type_of(labels: Mapping[str, str]) -> str:
 # Moves and shares.
 
 
-@pytest.mark.parametrize(("migration", "share"), [*((each, "finish") for each in MIGRATIONS), ("specon", "equal")])
+@pytest.mark.parametrize(("migration", "cpu_share"), [*((each, "finish") for each in MIGRATIONS), ("specon", "equal")])
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1_000_000), jobs=st.tuples(st.integers(0, 8), st.integers(0, 8)))
 def test_moves_and_shares_of_a_type_are_those_of_a_cluster_by_itself(
-    migration: str, share: str, seed: int, jobs: tuple[int, int]
+    migration: str, cpu_share: str, seed: int, jobs: tuple[int, int]
 ) -> None:
     """What jobs remember of nodes and of one another is understood in their part."""
-    assert share in SHARES
+    assert cpu_share in CPU_SHARES
     one, other = a_crowd(seed, jobs[0]), a_crowd(seed + 1, jobs[1])
     other = replace(other, restart_seconds=one.restart_seconds, last_event=one.last_event)
-    rules = rules_with(migration, share)
+    rules = rules_with(migration, cpu_share)
     alone = [
         (action, base, first)
         for instant, base, first in ((one, 0, 0), (other, len(one.members), len(one.cores)))
@@ -251,12 +255,12 @@ def test_moves_and_shares_of_a_type_are_those_of_a_cluster_by_itself(
     snapshot = _crowds(one, other)
     decision = decide(snapshot, replace(rules, by_type={"t4": rules}))
     check(decision.plan, snapshot)
-    found = {action.key: (action.kind, action.after, action.share, action.evictor) for action in decision.plan}
+    found = {action.key: (action.kind, action.after, action.cpu_share, action.evictor) for action in decision.plan}
     assert found == {
         action.key + base: (
             action.kind,
             action.after._replace(workers=tuple((node + first, count) for node, count in action.after.workers)),
-            action.share,
+            action.cpu_share,
             action.evictor + base if action.evictor >= 0 else action.evictor,
         )
         for action, base, first in alone

@@ -47,11 +47,11 @@ class Chosen:
     policy: str = "elastic-fifo"
     placement: str = "stay"
     migration: str = "none"
-    share: str = "equal"
-    claim: str = "serving"
+    cpu_share: str = "equal"
+    reservation: str = "serving"
 
     def made(self) -> Rules:
-        return make_rules(self.policy, self.placement, self.migration, self.share, self.claim)
+        return make_rules(self.policy, self.placement, self.migration, self.cpu_share, self.reservation)
 
 
 USUAL = Chosen()

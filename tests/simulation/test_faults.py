@@ -98,7 +98,7 @@ def test_apply_refuses_a_start_on_a_node_that_was_lost_meanwhile() -> None:
     plan = decide(world.observe(), make_rules("fifo", "stay")).plan
     assert world.wait(100)
     assert list(world.apply(plan.actions)) == [Outcome.STALE]
-    assert world.observe().home_of(0) == NOWHERE
+    assert world.observe().assignment_of(0) == NOWHERE
 
 
 # Rules that act though nothing happened.

@@ -10,8 +10,8 @@ import pytest
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, PODS
 from sterna.backends.kubernetes.backend import Circumstances
 from sterna.backends.kubernetes.server.metrics import Happened
-from sterna.model.cluster import Home
-from sterna.model.plan import Action, Kind, Outcome
+from sterna.model.cluster import Assignment
+from sterna.model.plan import Action, ActionKind, Outcome
 from sterna.model.snapshot import JobKey
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Object
@@ -45,7 +45,7 @@ def move(cluster: Cluster, name: str, node: int) -> None:
     snapshot = backend.observe()
     row = next(row for row in range(len(snapshot.jobs)) if snapshot.jobs.name_of(row) == f"default/{name}")
     key = JobKey(snapshot.jobs.key.item(row))
-    action = Action(Kind.MIGRATE, key, row, snapshot.home_of(row), Home(((node, 1),)))
+    action = Action(ActionKind.MIGRATE, key, row, snapshot.assignment_of(row), Assignment(((node, 1),)))
     assert list(backend.apply([action])) == [Outcome.APPLIED]
 
 

@@ -25,8 +25,8 @@ from sterna.backends.kubernetes.cache.job_entry import Entry, Stage
 from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.backends.kubernetes.status.event_recorder import Chronicle
 from sterna.backends.kubernetes.status.events import Reporter
-from sterna.model.cluster import Home
-from sterna.model.plan import Action, Kind
+from sterna.model.cluster import Assignment
+from sterna.model.plan import Action, ActionKind
 from sterna.model.snapshot import JobKey
 from tests.simulation.kubernetes_mpi import FakeMpiOperator, an_mpi_job
 from tests.simulation.kubernetes_runs import USUAL, Chosen, Cluster
@@ -194,7 +194,7 @@ def test_a_plain_pod_that_is_on_its_way_does_not_come_again_once_its_record_is_d
     cluster.run(5)
     assert cluster.operator is not None
     entry = entry_of(cluster, "p")
-    move = Action(Kind.MIGRATE, JobKey(entry.key), 0, entry.home, Home(((1, 1),)))
+    move = Action(ActionKind.MIGRATE, JobKey(entry.key), 0, entry.assignment, Assignment(((1, 1),)))
     cluster.operator.backend.apply([move])
     cluster.run(3)
     cluster.kube.delete(CONFIG_MAPS, "sterna-move-p")

@@ -85,7 +85,7 @@ def test_loops_know_what_they_do_not_cover(policy: str, placement: str, is_compi
         with_loops = decided(snapshot, policy, placement)
         use(None)
         assert with_loops.actions == with_columns.actions
-        assert with_loops.homes == with_columns.homes
+        assert with_loops.assignments == with_columns.assignments
         assert with_loops.decision.until == with_columns.decision.until
 
 

@@ -14,9 +14,9 @@ from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
 from sterna.backends.simulated.shared.workload import GrowthCurves, SharedWorkload
 from sterna.control.controller import Controller
 from sterna.engine.cpu_sharing.forecast import max_min
-from sterna.model.cluster import Home
+from sterna.model.cluster import Assignment
 from sterna.model.growth import Growth
-from sterna.model.plan import Action, Kind, Outcome
+from sterna.model.plan import Action, ActionKind, Outcome
 from sterna.model.snapshot import JobKey
 from sterna.wiring import make_rules
 
@@ -37,8 +37,8 @@ def some_jobs(*jobs: tuple[float, float], cores: float = 4.0) -> SharedWorkload:
     )
 
 
-def ran(world: SharedBackend, migration: str = "none", share: str = "equal") -> SharedBackend:
-    Controller(world, make_rules("fifo", "spread", migration, share)).run()
+def ran(world: SharedBackend, migration: str = "none", cpu_share: str = "equal") -> SharedBackend:
+    Controller(world, make_rules("fifo", "spread", migration, cpu_share)).run()
     return world
 
 
@@ -46,13 +46,15 @@ def seated(jobs: SharedWorkload, nodes: int = 2, cores: float = 4.0, costs: Cost
     """A world in which all jobs that are there at the start sit on the first node."""
     world = SharedBackend(jobs, shared_nodes(nodes, cores), costs)
     for key in range(len(world.observe().jobs)):
-        world.apply([Action(Kind.START, JobKey(key), key, Home(), Home(((0, 1),)))])
+        world.apply([Action(ActionKind.START, JobKey(key), key, Assignment(), Assignment(((0, 1),)))])
     return world
 
 
 def moved(world: SharedBackend, key: int, target: int = 1) -> None:
-    home = world.observe().homes[JobKey(key)]
-    outcome = world.apply([Action(Kind.MIGRATE, JobKey(key), key, home, Home(((target, 1),)), evictor=JobKey(0))])
+    assignment = world.observe().assignments[JobKey(key)]
+    outcome = world.apply(
+        [Action(ActionKind.MIGRATE, JobKey(key), key, assignment, Assignment(((target, 1),)), evictor=JobKey(0))]
+    )
     assert outcome == [Outcome.APPLIED]
 
 
@@ -73,17 +75,17 @@ def test_new_jobs_are_spread_by_count() -> None:
     Controller(world, make_rules("fifo", "spread")).round()
     world.wait(1.0)
     Controller(world, make_rules("fifo", "spread")).round()
-    homes = world.observe().homes
-    assert [homes[JobKey(key)].workers[0][0] for key in range(4)] == [0, 1, 0, 1]
+    assignments = world.observe().assignments
+    assert [assignments[JobKey(key)].workers[0][0] for key in range(4)] == [0, 1, 0, 1]
 
 
 def test_a_share_changes_the_rate_at_once_and_restarts_nothing() -> None:
     world = seated(some_jobs((0, 40), (0, 40)), costs=Costs(restart_seconds=50, lost_work_seconds=50))
-    home = world.observe().homes[JobKey(0)]
-    world.apply([Action(Kind.SHARE, JobKey(0), 0, home, home, share=3.0)])
+    assignment = world.observe().assignments[JobKey(0)]
+    world.apply([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=3.0)])
     assert world.rate.tolist() == [3, 1]
-    assert world.observe().jobs.share.tolist() == [3, 1]
-    assert world.observe().has_shares
+    assert world.observe().jobs.cpu_share.tolist() == [3, 1]
+    assert world.observe().has_cpu_shares
 
 
 def test_a_move_costs_a_restart_and_the_work_since_the_checkpoint() -> None:
@@ -109,7 +111,7 @@ def test_a_move_is_remembered_with_whence_when_and_for_whom() -> None:
 
 def test_an_action_on_a_job_that_sits_elsewhere_is_stale() -> None:
     world = seated(some_jobs((0, 400)))
-    elsewhere = Action(Kind.MIGRATE, JobKey(0), 0, Home(((1, 1),)), Home(((0, 1),)))
+    elsewhere = Action(ActionKind.MIGRATE, JobKey(0), 0, Assignment(((1, 1),)), Assignment(((0, 1),)))
     assert world.apply([elsewhere]) == [Outcome.STALE]
 
 
@@ -117,7 +119,7 @@ def test_work_done_drives_growth() -> None:
     """A model that has stopped improving after a fifth of its work is found out; the one that started later is not."""
     world = seated(some_jobs((0, 4000), (600, 4000)), cores=8.0)
     world.wait(600.0)
-    world.apply([Action(Kind.START, JobKey(1), 1, Home(), Home(((0, 1),)))])
+    world.apply([Action(ActionKind.START, JobKey(1), 1, Assignment(), Assignment(((0, 1),)))])
     world.wait(640.0)
     jobs = world.observe().jobs
     assert jobs.growth.tolist() == [Growth.CONVERGED, Growth.PROGRESSING]
@@ -134,8 +136,8 @@ def test_quality_is_reached_when_the_curve_says() -> None:
 def test_the_shadow_knows_when_the_default_scheduler_would_have_ended_each() -> None:
     """Though the second job is starved in this world, its shadow shares the node."""
     world = seated(some_jobs((0, 400), (0, 400)), nodes=1)
-    home = world.observe().homes[JobKey(0)]
-    world.apply([Action(Kind.SHARE, JobKey(0), 0, home, home, share=1000.0)])
+    assignment = world.observe().assignments[JobKey(0)]
+    world.apply([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=1000.0)])
     world.wait(50.0)
     assert world.observe().jobs.default_finish.tolist() == [200, 200]
 
@@ -157,12 +159,14 @@ def test_a_job_that_outlives_what_was_believed_is_nearly_done_to_the_rules() -> 
 @settings(max_examples=20, deadline=None)
 @given(
     jobs=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 400)), min_size=1, max_size=7),
-    share=st.sampled_from(["equal", "finish"]),
+    cpu_share=st.sampled_from(["equal", "finish"]),
     migration=st.sampled_from(["none", "balance"]),
 )
-def test_every_job_ends_and_no_work_is_made_or_lost(jobs: list[tuple[int, int]], share: str, migration: str) -> None:
+def test_every_job_ends_and_no_work_is_made_or_lost(
+    jobs: list[tuple[int, int]], cpu_share: str, migration: str
+) -> None:
     workload = some_jobs(*[(float(submit), float(work)) for submit, work in sorted(jobs)])
-    world = ran(SharedBackend(workload, shared_nodes(2, 4), Costs(5, 10)), migration, share)
+    world = ran(SharedBackend(workload, shared_nodes(2, 4), Costs(5, 10)), migration, cpu_share)
     assert np.isfinite(world.finish).all()
     spans = np.diff([*world.tally.times, world.now])
     used = float((np.array(world.tally.cores_used) * spans).sum())

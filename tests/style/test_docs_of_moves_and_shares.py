@@ -10,7 +10,7 @@ import pytest
 from sterna.engine.registry import RuleInfo, RuleKind
 from sterna.wiring import rules_of
 
-PAGES = {RuleKind.MIGRATION: "migrations.md", RuleKind.SHARE: "shares.md"}
+PAGES = {RuleKind.MIGRATION: "migrations.md", RuleKind.CPU_SHARE: "cpu-shares.md"}
 
 
 @pytest.mark.parametrize("info", [info for kind in PAGES for info in rules_of(kind)], ids=lambda info: info.name)

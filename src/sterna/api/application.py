@@ -19,7 +19,7 @@ from sterna.api import cluster, jobs, metrics, reports, voda, watch
 from sterna.api.problem_json import Problem, answer_to, problem_response
 from sterna.api.responses import schemas
 from sterna.api.submit_batching import Created, Intake
-from sterna.control.cluster_service import EventView, JobView, NodeView, PolicyView, Verbs
+from sterna.control.cluster_service import ClusterService, EventView, JobView, NodeView, PolicyView
 from sterna.errors import SternaError
 from sterna.manifests.training_job import TrainingJob
 
@@ -44,7 +44,7 @@ class Application:
     work.
     """
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: ClusterService) -> None:
         self.watching = watch.Watching(verbs)
         self._intake = Intake(verbs)
         self._others = _endpoints(verbs, self.watching)
@@ -61,7 +61,7 @@ class Application:
             await self._others(scope, receive, send)
 
 
-def _endpoints(verbs: Verbs, watched: watch.Watching) -> FastAPI:
+def _endpoints(verbs: ClusterService, watched: watch.Watching) -> FastAPI:
     app = FastAPI(title="Sterna", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.verbs = verbs
     app.state.metrics = metrics.registry_of(verbs)

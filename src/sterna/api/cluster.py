@@ -23,8 +23,8 @@ class Changes(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     policy: str | None = None
     placement: str | None = None
     migration: str | None = None
-    share: str | None = None
-    claim: str | None = None
+    cpu_share: str | None = None
+    reservation: str | None = None
     rate_limit_seconds: float | None = None
 
 

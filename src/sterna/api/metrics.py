@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from sterna.api.responses import asked
-from sterna.control.cluster_service import Verbs
+from sterna.control.cluster_service import ClusterService
 from sterna.control.metrics import of_jobs, of_nodes, of_version
 
 router = APIRouter(tags=["cluster"])
@@ -32,7 +32,7 @@ async def metrics(request: Request) -> Response:
     return Response(await asked(generate_latest, registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def registry_of(verbs: Verbs) -> CollectorRegistry:
+def registry_of(verbs: ClusterService) -> CollectorRegistry:
     registry = CollectorRegistry()
     registry.register(ClusterMetrics(verbs))
     return registry
@@ -41,7 +41,7 @@ def registry_of(verbs: Verbs) -> CollectorRegistry:
 class ClusterMetrics(Collector):
     """Asks the cluster at each scrape."""
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: ClusterService) -> None:
         self._verbs = verbs
         self._events: Counter[str] = Counter()
         self._last = 0

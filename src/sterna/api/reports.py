@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from sterna.api.auth import Caller
 from sterna.api.problem_json import Problem
 from sterna.api.responses import Answer, Asker, Cluster, asked, changeable, json_of
-from sterna.control.cluster_service import JobView, NodeView, Verbs
+from sterna.control.cluster_service import ClusterService, JobView, NodeView
 from sterna.errors import UserError
 
 router = APIRouter(tags=["other systems"])
@@ -108,7 +108,7 @@ async def migrate(request: Request, cluster: Cluster, caller: Asker) -> Response
     return PlainTextResponse("Ok", background=BackgroundTask(_leave, cluster, wanted, caller))
 
 
-async def _leave(cluster: Verbs, wanted: MoveRequest, caller: Caller) -> None:
+async def _leave(cluster: ClusterService, wanted: MoveRequest, caller: Caller) -> None:
     try:
         job = await _job_of(cluster, wanted.pod, caller)
         target = _least_loaded(wanted, job, await asked(cluster.nodes))
@@ -134,7 +134,7 @@ def _load(node: NodeView) -> float:
     return (cpus + memory) / 2
 
 
-async def _job_of(cluster: Verbs, pod: str, caller: Caller) -> JobView:
+async def _job_of(cluster: ClusterService, pod: str, caller: Caller) -> JobView:
     """The job of a pod's name: the job's own, or with type, number and perhaps five letters behind it."""
     match = _POD.fullmatch(pod)
     if match is not None:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from sterna.api.auth import Caller
 from sterna.api.problem_json import Problem
-from sterna.control.cluster_service import JobView, Verbs
+from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import UserError
 
 P = ParamSpec("P")
@@ -26,8 +26,8 @@ MOST_BYTES = 64 << 20
 
 
 # Asynchronous though they wait for nothing: FastAPI runs others in threads, which costs more than all the rest.
-async def _cluster(request: Request) -> Verbs:
-    verbs: Verbs = request.app.state.verbs
+async def _cluster(request: Request) -> ClusterService:
+    verbs: ClusterService = request.app.state.verbs
     return verbs
 
 
@@ -36,7 +36,7 @@ async def _caller(request: Request) -> Caller:
     return caller
 
 
-Cluster = Annotated[Verbs, Depends(_cluster)]
+Cluster = Annotated[ClusterService, Depends(_cluster)]
 Asker = Annotated[Caller, Depends(_caller)]
 
 
@@ -62,7 +62,7 @@ async def found(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         raise Problem(404, str(error)) from None
 
 
-async def changeable(verbs: Verbs, name: str, caller: Caller) -> JobView:
+async def changeable(verbs: ClusterService, name: str, caller: Caller) -> JobView:
     """The job that somebody wants to change, if it is there and theirs to change."""
     job = await found(verbs.job, name)
     if not caller.is_owner and job.user != caller.name:
@@ -70,7 +70,7 @@ async def changeable(verbs: Verbs, name: str, caller: Caller) -> JobView:
     return job
 
 
-async def readable(verbs: Verbs, name: str, caller: Caller) -> None:
+async def readable(verbs: ClusterService, name: str, caller: Caller) -> None:
     """Raise unless a job is there and its output is this caller's to read."""
     job = await found(verbs.job, name)
     if not caller.is_owner and job.user != caller.name:

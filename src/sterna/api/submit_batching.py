@@ -18,7 +18,7 @@ import msgspec
 from sterna.api.auth import Caller
 from sterna.api.problem_json import Problem
 from sterna.api.responses import asked
-from sterna.control.cluster_service import JobView, Verbs
+from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import Bug, SternaError, UserError
 from sterna.manifests.loading import Loaded, load, load_values
 from sterna.model.job import JobSpec
@@ -59,7 +59,7 @@ class Submission:
 class Intake:
     """Takes submissions for one cluster. Lives on one loop."""
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: ClusterService) -> None:
         self._verbs = verbs
         self._waiting: list[tuple[Submission, asyncio.Future[Created]]] = []
         self._task: asyncio.Task[None] | None = None
@@ -90,7 +90,7 @@ class Intake:
         self._task = None
 
 
-def taken(verbs: Verbs, submissions: Sequence[Submission]) -> list[Created | Exception]:
+def taken(verbs: ClusterService, submissions: Sequence[Submission]) -> list[Created | Exception]:
     """From bodies to what is on disk, in one go: changing threads costs more than reading a manifest."""
     outcomes: list[Created | Exception | None] = []
     orders: dict[int, Order] = {}
@@ -119,7 +119,7 @@ def _read(submission: Submission) -> tuple[list[JobSpec], list[str]]:
     return specs, list(loaded.notices)
 
 
-def _stored(verbs: Verbs, orders: Sequence[Order]) -> list[list[JobView] | Exception]:
+def _stored(verbs: ClusterService, orders: Sequence[Order]) -> list[list[JobView] | Exception]:
     if isinstance(verbs, TakesMany):
         answers = verbs.create_each(orders)
         return [
@@ -135,7 +135,7 @@ def _stored(verbs: Verbs, orders: Sequence[Order]) -> list[list[JobView] | Excep
     return found
 
 
-def created(cluster: Verbs, specs: Sequence[JobSpec], key: str = "") -> list[JobView]:
+def created(cluster: ClusterService, specs: Sequence[JobSpec], key: str = "") -> list[JobView]:
     """Jobs that are on disk now; a name that is taken is told from other mistakes."""
     try:
         return cluster.create(specs, key)
@@ -143,12 +143,12 @@ def created(cluster: Verbs, specs: Sequence[JobSpec], key: str = "") -> list[Job
         raise _told_apart(cluster, specs, error) from None
 
 
-def _told_apart(cluster: Verbs, specs: Sequence[JobSpec], error: UserError) -> Problem:
+def _told_apart(cluster: ClusterService, specs: Sequence[JobSpec], error: UserError) -> Problem:
     is_taken = any(_is_there(cluster, spec.name) for spec in specs)
     return Problem(409 if is_taken else 422, str(error))
 
 
-def _is_there(cluster: Verbs, name: str) -> bool:
+def _is_there(cluster: ClusterService, name: str) -> bool:
     try:
         cluster.job(name)
     except UserError:

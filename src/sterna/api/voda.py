@@ -20,7 +20,7 @@ from sterna.api.durations import as_in_go
 from sterna.api.problem_json import Problem
 from sterna.api.responses import Answer, Asker, Cluster, asked, body_of, changeable, found, json_of, owner_only
 from sterna.api.submit_batching import created
-from sterna.control.cluster_service import JobView, Verbs
+from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import UserError
 from sterna.manifests.documents import Document, read_documents
 from sterna.manifests.kubeflow import MPIJob
@@ -50,7 +50,7 @@ async def create(request: Request, cluster: Cluster, caller: Asker) -> Response:
     return PlainTextResponse("\n".join(lines) + "\n")
 
 
-def _create(cluster: Verbs, body: bytes, caller: Caller) -> JobView:
+def _create(cluster: ClusterService, body: bytes, caller: Caller) -> JobView:
     """A name may be taken between the look and the deed: then the next one is tried."""
     for _ in range(_MOST_TRIES):
         spec = _unique(body, frozenset(job.name for job in cluster.jobs()))

@@ -18,7 +18,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import StreamingResponse
 
 from sterna.api.responses import asked
-from sterna.control.cluster_service import Verbs
+from sterna.control.cluster_service import ClusterService
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
@@ -45,7 +45,7 @@ class View:
 class Watching:
     """Wakes all who watch, and looks once for all of them."""
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: ClusterService) -> None:
         self._verbs = verbs
         self._number = 1
         self._view: View | None = None

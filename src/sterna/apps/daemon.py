@@ -301,7 +301,7 @@ def make_local_rules(view: PolicyView) -> Rules:
     """Rules for real nodes: everything must be placed somewhere."""
     if only_counts(view.placement):
         raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
-    return make_rules(view.policy, view.placement, view.migration, view.share, view.claim)
+    return make_rules(view.policy, view.placement, view.migration, view.cpu_share, view.reservation)
 
 
 def tell_story(journal: Path, job: str) -> dict[str, object]:
@@ -345,8 +345,8 @@ def run(
     policy: str = "",
     placement: str = "",
     migration: str = "",
-    share: str = "",
-    claim: str = "",
+    cpu_share: str = "",
+    reservation: str = "",
     rate_limit_seconds: float | None = None,
     as_submitter: bool = False,
     encryption: Encryption | None = None,
@@ -357,8 +357,8 @@ def run(
         "policy": policy,
         "placement": placement,
         "migration": migration,
-        "share": share,
-        "claim": claim,
+        "cpu_share": cpu_share,
+        "reservation": reservation,
         "rate_limit_seconds": "" if rate_limit_seconds is None else str(rate_limit_seconds),
     }
     rules = tuple((name, value) for name, value in given.items() if value)

@@ -73,7 +73,7 @@ def rules_of(settings: OperatorSettings) -> Rules:
     if only_counts(placement):
         raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
     by_type = rules_by_type(settings.policy_for.split(), settings.placement)
-    return make_rules(settings.policy, placement, settings.migration, settings.share, settings.claim, by_type)
+    return make_rules(settings.policy, placement, settings.migration, settings.cpu_share, settings.reservation, by_type)
 
 
 def context_of(settings: OperatorSettings) -> ReadContext:
@@ -341,8 +341,8 @@ def journal_at(settings: OperatorSettings, say: Say) -> JournalWriter | None:
         policy=settings.policy,
         placement=settings.placement or placement_for(settings.policy),
         migration=settings.migration,
-        share=settings.share,
-        claim=settings.claim,
+        cpu_share=settings.cpu_share,
+        reservation=settings.reservation,
         by_type=rules_by_type(settings.policy_for.split(), settings.placement),
     )
 

@@ -52,7 +52,7 @@ class JobView(msgspec.Struct):
     attempt: int = 0
     restarts: int = 0
     moves: int = 0
-    share: float = 1.0
+    cpu_share: float = 1.0
     step: int | None = None
     total: int | None = None
     metric: str = ""
@@ -105,12 +105,12 @@ class PolicyView(msgspec.Struct):
     policy: str
     placement: str
     migration: str
-    share: str
-    claim: str
+    cpu_share: str
+    reservation: str
     rate_limit_seconds: float
 
 
-class Verbs(Protocol):
+class ClusterService(Protocol):
     """What can be asked of a cluster. Every name that does not exist is a `UserError` with the nearest one."""
 
     def create(self, specs: Sequence[JobSpec], key: str = "") -> list[JobView]:

@@ -24,8 +24,8 @@ from sterna.control.journal_validation import FLOATS, INTS, SUMS, check_line, ch
 from sterna.control.optional_columns import Told, laid_over, told_of
 from sterna.control.shadow_rules import Forecast, ShadowRound
 from sterna.errors import UserError
-from sterna.model.cluster import Home, Nodes, Shape, Shapes
-from sterna.model.plan import NOBODY, Action, Decision, Kind, Mark
+from sterna.model.cluster import Assignment, Nodes, Shape, Shapes
+from sterna.model.plan import NOBODY, Action, ActionKind, Decision, Mark
 from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs
 from sterna.model.speedup import Curves
@@ -39,8 +39,8 @@ class Opening(msgspec.Struct, tag="journal", tag_field="line"):
     policy: str
     placement: str
     migration: str = "none"
-    share: str = "equal"
-    claim: str = "serving"
+    cpu_share: str = "equal"
+    reservation: str = "serving"
     shadow: str = ""
     """The policy that decided in the shadow; empty: none did."""
     knowledge: str = "true"
@@ -51,7 +51,7 @@ class Opening(msgspec.Struct, tag="journal", tag_field="line"):
     @property
     def others(self) -> tuple[str, str, str, dict[str, tuple[str, str]]]:
         """The rules beside the policy and the placement, as `make_rules` takes them."""
-        return self.migration, self.share, self.claim, self.by_type
+        return self.migration, self.cpu_share, self.reservation, self.by_type
 
 
 class ShadowLine(msgspec.Struct):
@@ -88,7 +88,7 @@ class RoundLine(msgspec.Struct, tag="round", tag_field="line"):
     free: list[list[int]]
     is_open: list[bool]
     shared: list[tuple[int, int, int]]
-    homes: list[tuple[int, Any]]
+    assignments: list[tuple[int, Any]]
     actions: list[tuple[str, int, int, Any, Any, str]]
     until: float | None
     reasons: list[tuple[str, str]]
@@ -131,8 +131,8 @@ class JournalWriter:
         policy: str,
         placement: str,
         migration: str = "none",
-        share: str = "equal",
-        claim: str = "serving",
+        cpu_share: str = "equal",
+        reservation: str = "serving",
         shadow: str = "",
         knowledge: str = "true",
         by_type: dict[str, tuple[str, str]] | None = None,
@@ -145,7 +145,9 @@ class JournalWriter:
         self._world: World | None = None
         self._worlds = 0
         self._rounds = 0
-        self._put(Opening(VERSION, policy, placement, migration, share, claim, shadow, knowledge, by_type or {}))
+        self._put(
+            Opening(VERSION, policy, placement, migration, cpu_share, reservation, shadow, knowledge, by_type or {})
+        )
 
     def __enter__(self) -> JournalWriter:
         return self
@@ -244,15 +246,15 @@ def _round_of(number: int, snapshot: Snapshot, decision: Decision) -> RoundLine:
         nodes.free.tolist(),
         nodes.is_open.tolist(),
         [(node, device, free) for node, devices in nodes.shared.items() for device, free in devices.items()],
-        [(key, home) for key, home in snapshot.homes.items() if key in keys],
+        [(key, assignment) for key, assignment in snapshot.assignments.items() if key in keys],
         [_action_line(action) for action in decision.plan],
         _finite(decision.until),
         [(reason.job, reason.sentence) for reason in decision.reasons],
         extras=told_of(jobs),
         terms=[
-            (place, action.share, action.evictor)
+            (place, action.cpu_share, action.evictor)
             for place, action in enumerate(decision.plan)
-            if action.share is not None or action.evictor != NOBODY
+            if action.cpu_share is not None or action.evictor != NOBODY
         ],
         last_event=_finite(snapshot.last_event),
         serving=[(pod.name, _shape_as_dict(pod.shape), pod.since) for pod in snapshot.serving],
@@ -408,7 +410,7 @@ def _as_round(line: RoundLine, world: World) -> Round:
         nodes,
         Shapes(tuple(_shape_of(fields) for fields in world.shapes)),
         Curves(tuple(tuple(row) for row in world.curves)),
-        {JobKey(key): _home_of(home) for key, home in line.homes},
+        {JobKey(key): _assignment_of(assignment) for key, assignment in line.assignments},
         int(sums["free_units"]),
         int(sums["held_units"]),
         int(sums["least_units"]),
@@ -422,9 +424,9 @@ def _as_round(line: RoundLine, world: World) -> Round:
             ServingPod(name, _shape_of(fields), since, rank)
             for (name, fields, since), rank in zip(line.serving, ranks, strict=True)
         ),
-        has_shares="share" in line.extras,
+        has_cpu_shares="cpu_share" in line.extras,
     )
-    terms = {place: (share, JobKey(evictor)) for place, share, evictor in line.terms}
+    terms = {place: (cpu_share, JobKey(evictor)) for place, cpu_share, evictor in line.terms}
     actions = tuple(_action_of(fields, *terms.get(place, ())) for place, fields in enumerate(line.actions))
     reasons = tuple((job, sentence) for job, sentence in line.reasons)
     return Round(line.round, snapshot, actions, _instant(line.until), reasons, _shadow_of(line.shadow))
@@ -443,12 +445,12 @@ def _instant(value: float | None) -> float:
 
 def _action_of(fields: tuple[str, int, int, Any, Any, str], *terms: Any) -> Action:
     kind, key, row, before, after, mark = fields
-    return Action(Kind[kind], JobKey(key), row, _home_of(before), _home_of(after), Mark(mark), *terms)
+    return Action(ActionKind[kind], JobKey(key), row, _assignment_of(before), _assignment_of(after), Mark(mark), *terms)
 
 
-def _home_of(fields: Sequence[Any]) -> Home:
+def _assignment_of(fields: Sequence[Any]) -> Assignment:
     workers, ps, slots = fields
-    return Home(
+    return Assignment(
         tuple((int(node), int(count)) for node, count in workers),
         tuple((int(node), int(count)) for node, count in ps),
         tuple(int(slot) for slot in slots),

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sterna.engine.placement.free_capacity import Room
-from sterna.model.cluster import ANYWHERE, Resource
+from sterna.model.cluster import ANYWHERE, ResourceKind
 from sterna.model.formatting import counted
-from sterna.model.plan import Kind
+from sterna.model.plan import ActionKind
 from sterna.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _NEEDS = ("devices", "cpus", "memory_bytes", "ps", "ps_cpus", "ps_memory_bytes")
 def check_world(world: World) -> None:
     """Refuse nodes, shapes and curves that do not hang together."""
     nodes = len(world.node)
-    if [len(row) for row in world.capacity] != [nodes] * len(Resource):
+    if [len(row) for row in world.capacity] != [nodes] * len(ResourceKind):
         raise ValueError("capacity is not told for all nodes")
     if len(world.rack) != nodes or any(told and len(told) != nodes for told in (world.labels, world.taints)):
         raise ValueError("racks, labels or taints are not told for all nodes")
@@ -48,7 +48,7 @@ def check_line(line: RoundLine, world: World, counts_only: bool) -> None:
     """Refuse a line that does not hang together; `counts_only` if its placement gave nobody a node."""
     _check_columns(line, world)
     _check_nodes(line, world)
-    _check_homes(line, world, counts_only)
+    _check_assignments(line, world, counts_only)
     _check_actions(line, line.actions, len(world.node))
     if line.shadow is not None:
         _check_actions(line, line.shadow.actions, len(world.node))
@@ -61,9 +61,9 @@ def check_room(snapshot: Snapshot) -> None:
         return
     left = Room(replace(nodes, free=nodes.capacity, shared={}))
     for row in snapshot.jobs.workers.nonzero()[0].tolist():
-        home = snapshot.home_of(row)
-        if home.workers[0][0] != ANYWHERE:
-            left.occupy(snapshot.shapes[snapshot.jobs.shape.item(row)], home)
+        assignment = snapshot.assignment_of(row)
+        if assignment.workers[0][0] != ANYWHERE:
+            left.occupy(snapshot.shapes[snapshot.jobs.shape.item(row)], assignment)
     wrong = np.argwhere(nodes.free < np.minimum(left.free, 0))
     if len(wrong):
         raise ValueError(f"less than nothing is free on {nodes.name[wrong.item(1)]}")
@@ -98,7 +98,7 @@ def _check_lengths(names: Iterable[str], columns: Mapping[str, Sequence[object]]
 
 def _check_nodes(line: RoundLine, world: World) -> None:
     nodes = len(world.node)
-    if [len(row) for row in line.free] != [nodes] * len(Resource):
+    if [len(row) for row in line.free] != [nodes] * len(ResourceKind):
         raise ValueError("free is not told for all nodes")
     if len(line.is_open) != nodes:
         raise ValueError("is_open is not told for all nodes")
@@ -106,14 +106,14 @@ def _check_nodes(line: RoundLine, world: World) -> None:
         raise ValueError("a part of a device is free on no node, or less than nothing of it")
 
 
-def _check_homes(line: RoundLine, world: World, counts_only: bool) -> None:
+def _check_assignments(line: RoundLine, world: World, counts_only: bool) -> None:
     row_of = {key: row for row, key in enumerate(line.ints["key"])}
     held = [0] * len(row_of)
-    for key, home in line.homes:
+    for key, assignment in line.assignments:
         if key not in row_of or held[row_of[key]]:
             raise ValueError("a job that is not described sits somewhere, or one sits twice")
-        held[row_of[key]] = sum(count for _, count in home[0])
-        for node, count in _runs(home):
+        held[row_of[key]] = sum(count for _, count in assignment[0])
+        for node, count in _runs(assignment):
             _check_run(node, count, len(world.node))
             if counts_only and node != ANYWHERE:
                 raise ValueError("a job sits on a node though devices were only counted")
@@ -126,7 +126,7 @@ def _check_homes(line: RoundLine, world: World, counts_only: bool) -> None:
 def _check_actions(line: RoundLine, actions: Sequence[tuple[str, int, int, Any, Any, str]], nodes: int) -> None:
     keys = line.ints["key"]
     for kind, key, row, before, after, _ in actions:
-        if kind not in Kind.__members__:
+        if kind not in ActionKind.__members__:
             raise ValueError(f"no action is called {kind}")
         if not 0 <= row < len(keys) or keys[row] != key:
             raise ValueError("an action is about a job that is not described")
@@ -134,9 +134,9 @@ def _check_actions(line: RoundLine, actions: Sequence[tuple[str, int, int, Any, 
             _check_run(node, count, nodes)
 
 
-def _runs(home: Sequence[Any]) -> Iterator[tuple[int, int]]:
+def _runs(assignment: Sequence[Any]) -> Iterator[tuple[int, int]]:
     """Of workers and of parameter servers."""
-    for runs in home[:2]:
+    for runs in assignment[:2]:
         yield from runs
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.registry import Shares, share
+from sterna.engine.registry import CpuShares, cpu_share
 from sterna.model.snapshot import Snapshot
 
 
-@share("equal")
+@cpu_share("equal")
 @dataclass(frozen=True)
 class Equal:
     """Everybody on a node has the same weight."""
 
-    def __call__(self, snapshot: Snapshot) -> Shares:
-        return Shares(np.ones(len(snapshot.jobs)))
+    def __call__(self, snapshot: Snapshot) -> CpuShares:
+        return CpuShares(np.ones(len(snapshot.jobs)))

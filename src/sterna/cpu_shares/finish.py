@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.engine.cpu_sharing.shared_nodes import GUARD, TAIL, Crowd, crowd_of
-from sterna.engine.registry import Shares, knob, share
+from sterna.engine.registry import CpuShares, cpu_share, knob
 from sterna.model.growth import Growth
 from sterna.model.snapshot import Snapshot
 from sterna.model.speedup import Floats
 
 
-@share("finish")
+@cpu_share("finish")
 @dataclass(frozen=True)
 class Finish:
     """Jobs near their end have all the cores they can use; nobody ends much later than by equal shares.
@@ -30,16 +30,16 @@ class Finish:
     )
     interval: float = knob(30.0, "Seconds after which shares are worked out anew though nothing happened.", least=1.0)
 
-    def __call__(self, snapshot: Snapshot) -> Shares:
+    def __call__(self, snapshot: Snapshot) -> CpuShares:
         weight = np.ones(len(snapshot.jobs))
         crowd = crowd_of(snapshot, self.guard, self.tail)
         if crowd is None:
-            return Shares(weight)
+            return CpuShares(weight)
         if self.objective == "quality":
             converged = snapshot.jobs.growth == Growth.CONVERGED
             crowd.rank = {row: float(converged[row]) for row in crowd.left}
         contended = [self._divide(crowd, node, weight) for node in range(len(crowd.on))]
-        return Shares(weight, snapshot.now + self.interval) if any(contended) else Shares(weight)
+        return CpuShares(weight, snapshot.now + self.interval) if any(contended) else CpuShares(weight)
 
     def _divide(self, crowd: Crowd, node: int, weight: Floats) -> bool:
         """Weights in proportion to the cores that each is to have; false if there are enough for all."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.registry import Shares, knob, share
+from sterna.engine.registry import CpuShares, cpu_share, knob
 from sterna.model.growth import Growth
 from sterna.model.snapshot import Snapshot
 
 
-@share("growth")
+@cpu_share("growth")
 @dataclass(frozen=True)
 class Improving:
     """A job that has converged gives up most of its share to those that still improve; no total need be known.
@@ -23,11 +23,11 @@ class Improving:
     beta: float = knob(20.0, "A converged job keeps at least one part in so many of an equal share.", least=1.0)
     interval: float = knob(10.0, "Seconds after which shares are worked out anew though nothing happened.", least=1.0)
 
-    def __call__(self, snapshot: Snapshot) -> Shares:
+    def __call__(self, snapshot: Snapshot) -> CpuShares:
         jobs = snapshot.jobs
         shares_a_node = (jobs.workers > 0) & ~np.isnan(jobs.most_cores)
         if not shares_a_node.any():
-            return Shares(np.ones(len(jobs)))
+            return CpuShares(np.ones(len(jobs)))
         rate = np.where(shares_a_node, np.nan_to_num(jobs.growth_rate), 0.0)
         usual = rate.sum() / np.count_nonzero(shares_a_node)
         late = np.clip(rate / usual, 1.0 / self.beta, 1.0) if usual > 0 else np.full(len(jobs), 1.0 / self.beta)
@@ -36,4 +36,4 @@ class Improving:
             [np.ones(len(jobs)), late, np.full(len(jobs), self.watching)],
             1.0,
         )
-        return Shares(weight, snapshot.now + self.interval)
+        return CpuShares(weight, snapshot.now + self.interval)

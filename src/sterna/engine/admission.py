@@ -32,5 +32,5 @@ def _on_closed_nodes(snapshot: Snapshot) -> Ints:
     is_open = snapshot.nodes.is_open
     if not is_open.all():
         for row in snapshot.jobs.workers.nonzero()[0].tolist():
-            count[row] = sum(workers for node, workers in snapshot.home_of(row).workers if not is_open[node])
+            count[row] = sum(workers for node, workers in snapshot.assignment_of(row).workers if not is_open[node])
     return count

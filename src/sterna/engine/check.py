@@ -11,8 +11,8 @@ import numpy as np
 from sterna.engine.kernels.native import machine_code
 from sterna.engine.placement.free_capacity import Room
 from sterna.errors import Bug
-from sterna.model.cluster import ANYWHERE, NOWHERE, Home, Ints, Resource, Shape
-from sterna.model.plan import Action, Kind, Plan, kind_of
+from sterna.model.cluster import ANYWHERE, NOWHERE, Assignment, Ints, ResourceKind, Shape
+from sterna.model.plan import Action, ActionKind, Plan, kind_of
 from sterna.model.snapshot import Snapshot
 
 
@@ -24,7 +24,7 @@ def check(plan: Plan, snapshot: Snapshot) -> None:
     _check_nodes(plan.actions, snapshot)
 
 
-_STOP, _SHARE = Kind.STOP, Kind.SHARE
+_STOP, _SHARE = ActionKind.STOP, ActionKind.SET_CPU_SHARE
 """By names of our own: to ask an enumeration takes longer."""
 
 MANY = 64
@@ -36,33 +36,33 @@ def _is_plainly_fine(actions: Sequence[Action], snapshot: Snapshot) -> bool:
     code, jobs = machine_code(), snapshot.jobs
     if code is None or not snapshot.is_plain:
         return False
-    need, free = snapshot.shapes[0].devices, snapshot.nodes.free[Resource.DEVICES]
-    return code.are_fine(actions, jobs.key, jobs.minimum, jobs.maximum, snapshot.homes, free, need)
+    need, free = snapshot.shapes[0].devices, snapshot.nodes.free[ResourceKind.DEVICES]
+    return code.are_fine(actions, jobs.key, jobs.minimum, jobs.maximum, snapshot.assignments, free, need)
 
 
 def _check_jobs(actions: Sequence[Action], snapshot: Snapshot) -> None:
     if len(actions) >= MANY and _are_fine(actions, snapshot):
         return
-    jobs, homes = snapshot.jobs, snapshot.homes
+    jobs, assignments = snapshot.jobs, snapshot.assignments
     minimum, maximum, keys = jobs.minimum, jobs.maximum, jobs.key
     seen: set[int] = set()
     latest = _STOP
-    for kind, key, row, before, after, _, share, _ in actions:
+    for kind, key, row, before, after, _, cpu_share, _ in actions:
         if key in seen or not 0 <= row < len(keys) or keys.item(row) != key:
             raise Bug(f"{jobs.name_of(row)} appears twice in a plan, or under another's number")
         seen.add(key)
         if kind < latest:
             raise Bug(f"{jobs.name_of(row)}: {kind.name} comes after {latest.name}")
         latest = kind
-        home = homes.get(key, NOWHERE)
-        if home is not before and home != before:
+        assignment = assignments.get(key, NOWHERE)
+        if assignment is not before and assignment != before:
             raise Bug(f"{jobs.name_of(row)} does not sit where the plan assumes", row)
         size = after.size if after.workers else 0
         if size and not minimum.item(row) <= size <= maximum.item(row):
             raise Bug(f"{jobs.name_of(row)} would get {size} workers, outside {minimum[row]} to {maximum[row]}", row)
         if kind is _SHARE:
-            if before != after or not before.workers or share is None or not share > 0:
-                raise Bug(f"{jobs.name_of(row)}: a share of {share} for {before.size} workers", row)
+            if before != after or not before.workers or cpu_share is None or not cpu_share > 0:
+                raise Bug(f"{jobs.name_of(row)}: a share of {cpu_share} for {before.size} workers", row)
         elif kind is not kind_of(before, after):
             raise Bug(f"{jobs.name_of(row)}: {kind.name} from {before.size} to {size} workers", row)
 
@@ -70,24 +70,24 @@ def _check_jobs(actions: Sequence[Action], snapshot: Snapshot) -> None:
 def _are_fine(actions: Sequence[Action], snapshot: Snapshot) -> bool:
     """Whether nothing is wrong with any of these; if not, the loop says what."""
     kinds, keys, rows, befores, afters, *_ = zip(*actions, strict=True)
-    jobs, homes = snapshot.jobs, snapshot.homes
-    if len(set(keys)) < len(keys) or min(rows) < 0 or max(rows) >= len(jobs) or Kind.SHARE in kinds:
+    jobs, assignments = snapshot.jobs, snapshot.assignments
+    if len(set(keys)) < len(keys) or min(rows) < 0 or max(rows) >= len(jobs) or ActionKind.SET_CPU_SHARE in kinds:
         return False
     at = np.array(rows)
     if not np.array_equal(jobs.key.take(at), np.array(keys)) or list(kinds) != sorted(kinds):
         return False
-    if [homes.get(key, NOWHERE) for key in keys] != list(befores):
+    if [assignments.get(key, NOWHERE) for key in keys] != list(befores):
         return False
     old, new = _sizes(befores), _sizes(afters)
     if ((new > 0) & ((new < jobs.minimum.take(at)) | (new > jobs.maximum.take(at)))).any():
         return False
-    resized = np.where(new == old, Kind.MIGRATE, np.where(new > old, Kind.GROW, Kind.SHRINK))
-    expected: list[int] = np.where(new == 0, Kind.STOP, np.where(old == 0, Kind.START, resized)).tolist()
+    resized = np.where(new == old, ActionKind.MIGRATE, np.where(new > old, ActionKind.GROW, ActionKind.SHRINK))
+    expected: list[int] = np.where(new == 0, ActionKind.STOP, np.where(old == 0, ActionKind.START, resized)).tolist()
     return list(kinds) == expected
 
 
-def _sizes(homes: Sequence[Home]) -> Ints:
-    runs = [home[0] for home in homes]
+def _sizes(assignments: Sequence[Assignment]) -> Ints:
+    runs = [assignment[0] for assignment in assignments]
     owner = np.arange(len(runs)).repeat([len(each) for each in runs])
     counts = [run[1] for each in runs for run in each]
     return np.bincount(owner, counts, len(runs)).astype(np.int64)
@@ -154,7 +154,7 @@ def _check_doors(actions: Sequence[Action], snapshot: Snapshot) -> None:
 def _check_devices(actions: Sequence[Action], snapshot: Snapshot) -> None:
     """The same where only whole devices of one size count, which is the most common case by far."""
     need = snapshot.shapes[0].devices
-    if len(actions) >= MANY and _fit(actions, snapshot.nodes.free[Resource.DEVICES], need):
+    if len(actions) >= MANY and _fit(actions, snapshot.nodes.free[ResourceKind.DEVICES], need):
         return
     taken: dict[int, int] = {}
     for action in actions:
@@ -164,7 +164,7 @@ def _check_devices(actions: Sequence[Action], snapshot: Snapshot) -> None:
             if count <= 0:
                 raise Bug(f"{snapshot.jobs.name_of(action.row)} would have {count} workers on a node", action.row)
             taken[node] = taken.get(node, 0) + count
-    free = snapshot.nodes.free[Resource.DEVICES]
+    free = snapshot.nodes.free[ResourceKind.DEVICES]
     if taken and (min(taken) < 0 or max(taken) >= len(free)):
         _check_afloat(actions, snapshot, taken)
         return
@@ -176,8 +176,8 @@ def _check_devices(actions: Sequence[Action], snapshot: Snapshot) -> None:
 def _fit(actions: Sequence[Action], free: Ints, need: int) -> bool:
     """Whether every node has what is taken from it; if not, the loop says which has not."""
     taken = np.zeros(len(free))
-    for sign, homes in ((-1, [action[3] for action in actions]), (1, [action[4] for action in actions])):
-        numbers = list(chain.from_iterable(chain.from_iterable([home[0] for home in homes])))
+    for sign, assignments in ((-1, [action[3] for action in actions]), (1, [action[4] for action in actions])):
+        numbers = list(chain.from_iterable(chain.from_iterable([assignment[0] for assignment in assignments])))
         if not numbers:
             continue
         nodes, counts = np.array(numbers).reshape(-1, 2).T

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from sterna.engine.admission import admitted
 from sterna.engine.gpu_partitions import merged, parts_of
 from sterna.engine.negotiation import settled
-from sterna.engine.projection import Answer, composed, planned, with_moves, with_shares
+from sterna.engine.projection import Answer, composed, planned, with_cpu_shares, with_moves
 from sterna.engine.reasons import reasons_for
-from sterna.engine.registry import Claim, Claimed, Migration, Placed, Placement, Policy, Share, Target
-from sterna.model.cluster import Home
-from sterna.model.plan import Action, Decision, Kind, Mark, Plan
+from sterna.engine.registry import CpuShare, Migration, Placed, Placement, Policy, Reservation, Reserved, Target
+from sterna.model.cluster import Assignment
+from sterna.model.plan import Action, ActionKind, Decision, Mark, Plan
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, Snapshot
 
@@ -34,9 +34,9 @@ class Rules:
     placement: Placement
     migration: Migration | None = None
     """None: what runs is not moved."""
-    share: Share | None = None
+    cpu_share: CpuShare | None = None
     """None: everybody on a shared node has an equal share."""
-    claim: Claim | None = None
+    reservation: Reservation | None = None
     """None: nobody goes before training."""
     by_type: Mapping[str, Rules] = field(default_factory=dict, hash=False)
     """Rules of types of GPU that have their own; everybody else is under the ones above."""
@@ -59,20 +59,20 @@ def _decided_by_type(snapshot: Snapshot, rules: Rules) -> Decision:
 
 
 def _decided(snapshot: Snapshot, rules: Rules) -> Decision:
-    claim_until = NEVER
-    if snapshot.serving and rules.claim is not None:
-        claimed = rules.claim(snapshot)
-        if claimed.actions:
-            return _for_claimants(snapshot, claimed)
-        snapshot, claim_until = claimed.offered, claimed.until
+    reserved_until = NEVER
+    if snapshot.serving and rules.reservation is not None:
+        reserved = rules.reservation(snapshot)
+        if reserved.actions:
+            return _make_room(snapshot, reserved)
+        snapshot, reserved_until = reserved.offered, reserved.until
     offered, wish, placed, is_makeshift = _answered(snapshot, rules)
-    actions, until = _marked(placed, wish), min(wish.until, claim_until)
+    actions, until = _marked(placed, wish), min(wish.until, reserved_until)
     if is_makeshift:
         actions, until = _at_rest(snapshot, actions, until, rules)
     if rules.migration is not None:
-        actions, until = with_moves(snapshot, actions, until, rules.migration, rules.share is not None)
-    if rules.share is not None or snapshot.has_shares:
-        actions, until = with_shares(snapshot, actions, until, rules.share)
+        actions, until = with_moves(snapshot, actions, until, rules.migration, rules.cpu_share is not None)
+    if rules.cpu_share is not None or snapshot.has_cpu_shares:
+        actions, until = with_cpu_shares(snapshot, actions, until, rules.cpu_share)
 
     def explain() -> Sequence[Reason]:
         return reasons_for(snapshot, offered, actions)
@@ -98,7 +98,7 @@ def _at_rest(snapshot: Snapshot, actions: list[Action], until: float, rules: Rul
         return actions, until
     plan = actions
     path: list[Answer] = [([], until)]
-    places: dict[frozenset[tuple[int, Home]], int] = {frozenset(): 0}
+    places: dict[frozenset[tuple[int, Assignment]], int] = {frozenset(): 0}
     for _ in range(_RESTS):
         place = frozenset((action.row, action.after) for action in plan)
         if place in places:
@@ -124,13 +124,13 @@ def _fullest(snapshot: Snapshot, plans: list[Answer]) -> Answer:
     return max(plans, key=used)
 
 
-def _for_claimants(snapshot: Snapshot, claimed: Claimed) -> Decision:
+def _make_room(snapshot: Snapshot, reserved: Reserved) -> Decision:
     """Room is made and nothing else is done: nobody starts or grows into it (DRAGON-57). Then look again at once."""
 
     def explain() -> Sequence[Reason]:
-        return reasons_for(snapshot, snapshot, claimed.actions, claimed.claimants)
+        return reasons_for(snapshot, snapshot, reserved.actions, reserved.reserving)
 
-    return Decision(Plan(claimed.actions), snapshot.now, explain)
+    return Decision(Plan(reserved.actions), snapshot.now, explain)
 
 
 def _marked(placed: Placed, wish: Target) -> list[Action]:
@@ -139,6 +139,6 @@ def _marked(placed: Placed, wish: Target) -> list[Action]:
         return placed.actions
     promoted = wish.promoted
     return [
-        action._replace(mark=Mark.PROMOTED) if action.kind is Kind.START and promoted[action.row] else action
+        action._replace(mark=Mark.PROMOTED) if action.kind is ActionKind.START and promoted[action.row] else action
         for action in placed.actions
     ]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.model.cluster import NOWHERE, Bools, Home, Ints, Nodes, Shape, Shapes
+from sterna.model.cluster import NOWHERE, Assignment, Bools, Ints, Nodes, Shape, Shapes
 from sterna.model.plan import Action, Decision, Plan
 from sterna.model.reason import Bar, Code, Obstacle, Reason
 from sterna.model.serving_pod import ServingPod
@@ -118,8 +118,8 @@ def _parts_of_selectors(
 def _strays(snapshot: Snapshot, at_job: Ints, at_node: Ints) -> Ints:
     """Rows of jobs that sit, all or some of their replicas, on nodes of another part than their own."""
     rows = snapshot.jobs.workers.nonzero()[0]
-    homes = map(snapshot.homes.__getitem__, snapshot.jobs.key[rows].tolist())
-    runs = [home[0] + home[1] for home in homes]
+    assignments = map(snapshot.assignments.__getitem__, snapshot.jobs.key[rows].tolist())
+    runs = [assignment[0] + assignment[1] for assignment in assignments]
     counts = np.fromiter(map(len, runs), dtype=np.int64, count=len(runs))
     nodes = np.fromiter([run[0] for each in runs for run in each], dtype=np.int64, count=int(counts.sum()))
     owners = rows.repeat(counts)
@@ -144,11 +144,11 @@ def _cut(snapshot: Snapshot, jobs: Ints, nodes: Ints, serving: Sequence[ServingP
         jobs=table,
         nodes=cut_nodes,
         shapes=shapes,
-        homes=_HomesOf(snapshot.homes, running, places.tolist()),
+        assignments=_AssignmentsOf(snapshot.assignments, running, places.tolist()),
         **take_stock(table, cut_nodes, shapes)._asdict(),
         history=lambda: snapshot.finished_service,
         serving=serving,
-        has_shares=snapshot.has_shares and bool((table.share != 1.0).any()),
+        has_cpu_shares=snapshot.has_cpu_shares and bool((table.cpu_share != 1.0).any()),
     )
 
 
@@ -172,18 +172,18 @@ class _RowsOf:
         return self._jobs.name_of(self._rows.item(row))
 
 
-class _HomesOf(Mapping[JobKey, Home]):
+class _AssignmentsOf(Mapping[JobKey, Assignment]):
     """Homes of the jobs of a part, each put into the part's own numbers when somebody asks for it: few are."""
 
-    def __init__(self, homes: Mapping[JobKey, Home], keys: Iterable[JobKey], places: Sequence[int]) -> None:
-        self._homes, self._places = homes, places
-        self._known: dict[JobKey, Home | None] = dict.fromkeys(keys)
+    def __init__(self, assignments: Mapping[JobKey, Assignment], keys: Iterable[JobKey], places: Sequence[int]) -> None:
+        self._assignments, self._places = assignments, places
+        self._known: dict[JobKey, Assignment | None] = dict.fromkeys(keys)
 
-    def __getitem__(self, key: JobKey) -> Home:
-        home = self._known[key]
-        if home is None:
-            home = self._known[key] = _renumbered(self._homes[key], self._places)
-        return home
+    def __getitem__(self, key: JobKey) -> Assignment:
+        assignment = self._known[key]
+        if assignment is None:
+            assignment = self._known[key] = _renumbered(self._assignments[key], self._places)
+        return assignment
 
     def __iter__(self) -> Iterator[JobKey]:
         return iter(self._known)
@@ -192,9 +192,13 @@ class _HomesOf(Mapping[JobKey, Home]):
         return len(self._known)
 
 
-def _renumbered(home: Home, numbers: Sequence[int]) -> Home:
-    workers = tuple([(numbers[node], count) for node, count in home.workers])
-    return Home(workers, tuple([(numbers[node], count) for node, count in home.ps]) if home.ps else (), home.slots)
+def _renumbered(assignment: Assignment, numbers: Sequence[int]) -> Assignment:
+    workers = tuple([(numbers[node], count) for node, count in assignment.workers])
+    return Assignment(
+        workers,
+        tuple([(numbers[node], count) for node, count in assignment.ps]) if assignment.ps else (),
+        assignment.slots,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,10 +253,10 @@ def merged(snapshot: Snapshot, decided: Sequence[tuple[Part, Decision]]) -> Deci
 def _in_whole(snapshot: Snapshot, part: Part, actions: Sequence[Action]) -> Iterator[Action]:
     if not actions:
         return
-    rows, nodes, homes = part.jobs.tolist(), part.nodes.tolist(), snapshot.homes
-    for kind, key, row, _, after, mark, share, evictor in actions:
-        home = _renumbered(after, nodes) if after.workers else NOWHERE
-        yield Action(kind, key, rows[row], homes.get(key, NOWHERE), home, mark, share, evictor)
+    rows, nodes, assignments = part.jobs.tolist(), part.nodes.tolist(), snapshot.assignments
+    for kind, key, row, _, after, mark, cpu_share, evictor in actions:
+        assignment = _renumbered(after, nodes) if after.workers else NOWHERE
+        yield Action(kind, key, rows[row], assignments.get(key, NOWHERE), assignment, mark, cpu_share, evictor)
 
 
 class _Elsewhere:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sterna.model.cached_attribute import once
-from sterna.model.cluster import MILLI, Resource
+from sterna.model.cluster import MILLI, ResourceKind
 from sterna.model.snapshot import NEVER, Snapshot
 
 
@@ -22,7 +22,7 @@ def cost(snapshot: Snapshot, row: int) -> float:
 def devices(snapshot: Snapshot, row: int) -> float:
     """Devices that a job holds; workers, where they need none."""
     workers = snapshot.jobs.workers.item(row)
-    if snapshot.nodes.unit is not Resource.DEVICES:
+    if snapshot.nodes.unit is not ResourceKind.DEVICES:
         return float(workers)
     need = snapshot.need.item(row)
     return workers * need / MILLI if need else float(workers)
@@ -56,7 +56,7 @@ class Memory:
         if jobs.moved_from.item(row) == node and jobs.moved_at.item(row) >= self.changed:
             return True
         for victim in (jobs.evictor == jobs.key.item(row)).nonzero()[0].tolist():
-            sits_there = any(seat == node for seat, _ in self.snapshot.home_of(victim).workers)
+            sits_there = any(seat == node for seat, _ in self.snapshot.assignment_of(victim).workers)
             if sits_there and jobs.moved_at.item(victim) >= self.changed:
                 return True
         return False

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.engine.placement.free_capacity import Room
-from sterna.engine.registry import Migration, Share
-from sterna.model.cluster import ANYWHERE, Home
-from sterna.model.plan import Action, Kind, Mark, kind_of
+from sterna.engine.registry import CpuShare, Migration
+from sterna.model.cluster import ANYWHERE, Assignment
+from sterna.model.plan import Action, ActionKind, Mark, kind_of
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
 
 _SAME = 1e-6
@@ -35,8 +35,8 @@ def with_moves(
     Whether a rule `divides` the CPUs of shared nodes counts, not whether shares happen to be equal right now.
     """
     then = planned(snapshot, actions)
-    if then.has_shares != divides:
-        then = replace(then, has_shares=divides)
+    if then.has_cpu_shares != divides:
+        then = replace(then, has_cpu_shares=divides)
     wish = migration(then)
     until = min(until, wish.until)
     if not wish.moves:
@@ -45,7 +45,7 @@ def with_moves(
     changed = {action.row for action in actions}
     moved: list[Action] = []
     for move in wish.moves:
-        before = then.home_of(move.row)
+        before = then.assignment_of(move.row)
         shape = shapes[codes.item(move.row)]
         if move.row in changed or before.size != move.after.size or before == move.after:
             continue
@@ -56,11 +56,11 @@ def with_moves(
             room.occupy(shape, before)
             continue
         key = JobKey(snapshot.jobs.key.item(move.row))
-        moved.append(Action(Kind.MIGRATE, key, move.row, before, move.after, evictor=move.evictor))
+        moved.append(Action(ActionKind.MIGRATE, key, move.row, before, move.after, evictor=move.evictor))
     return _in_order([*actions, *moved]), until
 
 
-def _holds(room: Room, snapshot: Snapshot, after: Home, before: Home) -> bool:
+def _holds(room: Room, snapshot: Snapshot, after: Assignment, before: Assignment) -> bool:
     """Whether no node it comes to is closed or over-committed. Whoever moves among full nodes waits its turn: room that
     another move frees in the same round counts only if that move came first."""
     old = {node for node, _ in (*before.workers, *before.ps)}
@@ -72,16 +72,16 @@ def _holds(room: Room, snapshot: Snapshot, after: Home, before: Home) -> bool:
     return True
 
 
-def with_shares(snapshot: Snapshot, actions: list[Action], until: float, share: Share | None) -> Answer:
+def with_cpu_shares(snapshot: Snapshot, actions: list[Action], until: float, cpu_share: CpuShare | None) -> Answer:
     """The plan and the shares that change; without a rule everybody's is equal again."""
     then = planned(snapshot, actions)
     jobs = then.jobs
-    if share is None:
+    if cpu_share is None:
         weight = np.ones(len(jobs))
     else:
-        weight, span = share(then)
+        weight, span = cpu_share(then)
         until = min(until, span)
-    present = jobs.share
+    present = jobs.cpu_share
     rows = ((jobs.workers > 0) & (np.abs(weight - present) > _SAME * present)).nonzero()[0]
     if not len(rows):
         return actions, until
@@ -90,10 +90,14 @@ def with_shares(snapshot: Snapshot, actions: list[Action], until: float, share: 
     for row in rows.tolist():
         place, value = place_of.get(row), weight.item(row)
         if place is None:
-            home = then.home_of(row)
-            plan.append(Action(Kind.SHARE, JobKey(jobs.key.item(row)), row, home, home, share=value))
+            assignment = then.assignment_of(row)
+            plan.append(
+                Action(
+                    ActionKind.SET_CPU_SHARE, JobKey(jobs.key.item(row)), row, assignment, assignment, cpu_share=value
+                )
+            )
         else:
-            plan[place] = plan[place]._replace(share=value)
+            plan[place] = plan[place]._replace(cpu_share=value)
     return _in_order(plan), until
 
 
@@ -108,29 +112,31 @@ def planned(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
         return snapshot
     shapes, codes = snapshot.shapes, snapshot.jobs.shape
     room = Room(snapshot.nodes)
-    workers, homes = snapshot.jobs.workers.copy(), dict(snapshot.homes)
+    workers, assignments = snapshot.jobs.workers.copy(), dict(snapshot.assignments)
     for action in actions:
         if action.before.workers and action.before.workers[0][0] != ANYWHERE:
             room.give(shapes[codes.item(action.row)], action.before)
     for action in actions:
         workers[action.row] = action.after.size
         if not action.after.workers:
-            del homes[action.key]
+            del assignments[action.key]
             continue
-        homes[action.key] = action.after
+        assignments[action.key] = action.after
         if action.after.workers[0][0] != ANYWHERE:
             room.occupy(shapes[codes.item(action.row)], action.after)
     jobs = Jobs(_Planned(snapshot.jobs, {"workers": workers, **_remembered(snapshot, actions)}), snapshot.jobs.barred)
     nodes = replace(snapshot.nodes, free=room.free, shared=room.shared)
     taken = int(snapshot.cost(workers).sum() - snapshot.cost(snapshot.jobs.workers).sum())
     free = snapshot.free_units - taken
-    if not nodes.is_open_to_all and not any(run[0] == ANYWHERE for home in homes.values() for run in home.workers):
+    if not nodes.is_open_to_all and not any(
+        run[0] == ANYWHERE for assignment in assignments.values() for run in assignment.workers
+    ):
         free = take_stock(jobs, nodes, shapes).free_units  # what leaves a closed node is free to nobody
     return replace(
         snapshot,
         jobs=jobs,
         nodes=nodes,
-        homes=homes,
+        assignments=assignments,
         free_units=free,
         held_units=snapshot.held_units + taken,
         last_action=snapshot.now,
@@ -140,8 +146,8 @@ def planned(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
 def _remembered(snapshot: Snapshot, actions: Sequence[Action]) -> dict[str, npt.NDArray[Any]]:
     """What a backend writes down about the jobs that it starts, stops or promotes."""
     jobs = snapshot.jobs
-    stopped = [action.row for action in actions if action.kind is Kind.STOP]
-    started = [action.row for action in actions if action.kind is Kind.START]
+    stopped = [action.row for action in actions if action.kind is ActionKind.STOP]
+    started = [action.row for action in actions if action.kind is ActionKind.START]
     promoted = [action.row for action in actions if action.mark is Mark.PROMOTED]
     columns: dict[str, npt.NDArray[Any]] = {}
     if started:

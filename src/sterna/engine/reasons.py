@@ -17,23 +17,23 @@ from sterna.engine.admission import most_by_shape
 from sterna.engine.placement.free_capacity import Room
 from sterna.engine.placement.place import seat_ps
 from sterna.engine.projection import planned
-from sterna.model.cluster import ANYWHERE, MILLI, Bools, Home, Ints, Nodes, Resource, Shape
-from sterna.model.plan import NOBODY, Action, Kind
+from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Bools, Ints, Nodes, ResourceKind, Shape
+from sterna.model.plan import NOBODY, Action, ActionKind
 from sterna.model.reason import Bar, Code, Obstacle, Reason
 from sterna.model.snapshot import Snapshot
 
 
 def reasons_for(
-    snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action], claimants: Mapping[int, str] | None = None
+    snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action], reserving: Mapping[int, str] | None = None
 ) -> list[Reason]:
     """One reason for every job that changed or waits. `offered` is the snapshot that the policy was last asked about;
     `claimants` are serving pods that rows give room to."""
-    unit = "device" if snapshot.nodes.unit is Resource.DEVICES else "CPU"
-    if claimants is None:
+    unit = "device" if snapshot.nodes.unit is ResourceKind.DEVICES else "CPU"
+    if reserving is None:
         changed = _changes(snapshot, actions)
     else:
         changed = [
-            _change(action, snapshot.jobs.name_of(action.row), (f"serving pod {claimants[action.row]}",))
+            _change(action, snapshot.jobs.name_of(action.row), (f"serving pod {reserving[action.row]}",))
             for action in actions
         ]
     return [reason._replace(unit=unit) for reason in changed] + _waits(snapshot, offered, actions, unit)
@@ -46,16 +46,16 @@ def _changes(snapshot: Snapshot, actions: Sequence[Action]) -> list[Reason]:
 
 def _change(action: Action, job: str, who: tuple[str, ...]) -> Reason:
     old, new = action.before.size, action.after.size
-    if action.kind is Kind.STOP:
+    if action.kind is ActionKind.STOP:
         return Reason(action.row, job, Code.STOPPED if who else Code.STOPPED_BY_RULE, old, who=who)
-    if action.kind is Kind.SHRINK:
+    if action.kind is ActionKind.SHRINK:
         return Reason(action.row, job, Code.SHRANK if who else Code.SHRANK_BY_RULE, new, old, who)
-    if action.kind is Kind.GROW:
+    if action.kind is ActionKind.GROW:
         return Reason(action.row, job, Code.GREW, new, old)
-    if action.kind is Kind.MIGRATE:
+    if action.kind is ActionKind.MIGRATE:
         return Reason(action.row, job, Code.MOVED_FOR if who else Code.MOVED, new, who=who)
-    if action.kind is Kind.SHARE:
-        return Reason(action.row, job, Code.SHARED, round(1.0 if action.share is None else action.share, 2))
+    if action.kind is ActionKind.SET_CPU_SHARE:
+        return Reason(action.row, job, Code.SHARED, round(1.0 if action.cpu_share is None else action.cpu_share, 2))
     return Reason(action.row, job, Code.STARTED, new)
 
 
@@ -109,7 +109,7 @@ class _Evictors:
     def __init__(self, snapshot: Snapshot, actions: Sequence[Action]) -> None:
         self._snapshot = snapshot
         self._takers_at: dict[int, list[_Taker]] = {}
-        if any(action.kind in (Kind.STOP, Kind.SHRINK) for action in actions):
+        if any(action.kind in (ActionKind.STOP, ActionKind.SHRINK) for action in actions):
             takers = [_taker(snapshot, action) for action in actions]
             self._needed = _where_needed(snapshot, takers)
             for taker in takers:
@@ -121,7 +121,7 @@ class _Evictors:
         if action.evictor != NOBODY:
             rows = np.flatnonzero(self._snapshot.jobs.key == action.evictor).tolist()
             return tuple(self._snapshot.jobs.name_of(row) for row in rows)
-        if action.kind not in (Kind.STOP, Kind.SHRINK):
+        if action.kind not in (ActionKind.STOP, ActionKind.SHRINK):
             return ()
         used = Counter[int]()
         nodes = _given(action)
@@ -130,7 +130,7 @@ class _Evictors:
             passed_on: set[int] = set()
             for node in nodes:
                 for taker in self._takers_at.get(node, ()):
-                    if taker.action.kind is Kind.MIGRATE:
+                    if taker.action.kind is ActionKind.MIGRATE:
                         passed_on |= _given(taker.action)
                     elif taker.action.row in self._needed:
                         used[taker.action.row] += int(taker.taken[node][self._snapshot.nodes.unit])
@@ -152,17 +152,17 @@ class _Taker:
 def _taker(snapshot: Snapshot, action: Action) -> _Taker:
     shape = snapshot.shapes[snapshot.jobs.shape.item(action.row)]
     before, after = _held_by(shape, action.before), _held_by(shape, action.after)
-    nothing = np.zeros(len(Resource), dtype=np.int64)
+    nothing = np.zeros(len(ResourceKind), dtype=np.int64)
     more = {node: np.maximum(held - before.get(node, nothing), 0) for node, held in after.items()}
     return _Taker(action, shape, {node: taken for node, taken in more.items() if taken.any()})
 
 
-def _held_by(shape: Shape, home: Home) -> dict[int, Ints]:
+def _held_by(shape: Shape, assignment: Assignment) -> dict[int, Ints]:
     """What a job holds at a home, resource by node."""
     worker = np.array([shape.devices, shape.cpus, shape.memory_bytes], dtype=np.int64)
     server = np.array([0, shape.ps_cpus, shape.ps_memory_bytes], dtype=np.int64)
     held: dict[int, Ints] = {}
-    for runs, each in ((home.workers, worker), (home.ps, server)):
+    for runs, each in ((assignment.workers, worker), (assignment.ps, server)):
         for node, count in runs:
             held[node] = held.get(node, 0) + count * each
     return held
@@ -183,7 +183,7 @@ def _given(action: Action) -> set[int]:
 def _where_needed(snapshot: Snapshot, takers: Sequence[_Taker]) -> set[int]:
     """The rows that start or grow and could not all have done so in what was free before, on nodes that they accept."""
     nodes = snapshot.nodes
-    gainers = [taker for taker in takers if taker.action.kind in (Kind.START, Kind.GROW)]
+    gainers = [taker for taker in takers if taker.action.kind in (ActionKind.START, ActionKind.GROW)]
     if any(ANYWHERE in taker.taken for taker in gainers):
         is_short = _taken(snapshot, [taker.action for taker in gainers]) > snapshot.free_units
         return {taker.action.row for taker in gainers} if is_short else set()
@@ -207,7 +207,7 @@ def _shortage(nodes: Nodes, shape: Shape, taken: Ints) -> tuple[bool, int]:
     room = Room(nodes)
     free = room.free.copy()
     for node, devices in room.shared.items():
-        free[Resource.DEVICES, node] += sum(devices.values())
+        free[ResourceKind.DEVICES, node] += sum(devices.values())
     is_short = bool((taken[:, accepting].sum(axis=1) > free[:, accepting].sum(axis=1)).any())
     return is_short, int(room.slots(shape).sum())
 
@@ -317,7 +317,7 @@ def _with_parts(room: Room) -> Ints:
     """What is free by node, where a part of a shared device counts if no whole one is free."""
     free = room.free.copy()
     for node, devices in room.shared.items():
-        free[Resource.DEVICES, node] = max([free.item(Resource.DEVICES, node), *devices.values()])
+        free[ResourceKind.DEVICES, node] = max([free.item(ResourceKind.DEVICES, node), *devices.values()])
     return free
 
 
@@ -362,9 +362,9 @@ def _refusing(nodes: Nodes, shape: Shape) -> tuple[list[Obstacle], Ints]:
     return [Obstacle(bar, count, what) for (bar, what), count in counts.items()], np.array(left, dtype=np.int64)
 
 
-def _needs(shape: Shape) -> dict[Bar, tuple[Resource, int]]:
+def _needs(shape: Shape) -> dict[Bar, tuple[ResourceKind, int]]:
     return {
-        Bar.DEVICES: (Resource.DEVICES, shape.devices),
-        Bar.CPUS: (Resource.CPUS, shape.cpus),
-        Bar.MEMORY: (Resource.MEMORY, shape.memory_bytes),
+        Bar.DEVICES: (ResourceKind.DEVICES, shape.devices),
+        Bar.CPUS: (ResourceKind.CPUS, shape.cpus),
+        Bar.MEMORY: (ResourceKind.MEMORY, shape.memory_bytes),
     }

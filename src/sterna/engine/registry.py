@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sterna.errors import UserError, did_you_mean
-from sterna.model.cluster import Bools, Home, Ints
+from sterna.model.cluster import Assignment, Bools, Ints
 from sterna.model.plan import NOBODY, Action
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 from sterna.model.speedup import Floats
@@ -63,7 +63,7 @@ class Move(NamedTuple):
     """A running job that is to sit elsewhere, with as many workers, and the job that gains most by it."""
 
     row: int
-    after: Home
+    after: Assignment
     evictor: JobKey = NOBODY
 
 
@@ -80,41 +80,41 @@ class Migration(Protocol):
     def __call__(self, snapshot: Snapshot, /) -> Moves: ...
 
 
-class Shares(NamedTuple):
+class CpuShares(NamedTuple):
     """What a share rule wants: a weight for each row, 1 for an equal share, and until when that stands."""
 
     weight: Floats
     until: float = NEVER
 
 
-class Share(Protocol):
+class CpuShare(Protocol):
     """How the CPUs of a shared node are divided, in place. It sees the instant as it will be."""
 
-    def __call__(self, snapshot: Snapshot, /) -> Shares: ...
+    def __call__(self, snapshot: Snapshot, /) -> CpuShares: ...
 
 
-class Claimed(NamedTuple):
+class Reserved(NamedTuple):
     """What a claim wants: room to be made at once, and for whom, by row; or else the instant without the room that is
     kept free; and until when that stands."""
 
     actions: list[Action]
-    claimants: Mapping[int, str]
+    reserving: Mapping[int, str]
     offered: Snapshot
     until: float = NEVER
 
 
-class Claim(Protocol):
+class Reservation(Protocol):
     """Who goes before all training."""
 
-    def __call__(self, snapshot: Snapshot, /) -> Claimed: ...
+    def __call__(self, snapshot: Snapshot, /) -> Reserved: ...
 
 
 class RuleKind(Enum):
     POLICY = "policy"
     PLACEMENT = "placement"
     MIGRATION = "migration"
-    SHARE = "share"
-    CLAIM = "claim"
+    CPU_SHARE = "cpu_share"
+    RESERVATION = "reservation"
 
 
 @dataclass(frozen=True)
@@ -161,12 +161,12 @@ def migration(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
     return _entering(RuleKind.MIGRATION, name, aliases)
 
 
-def share(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
-    return _entering(RuleKind.SHARE, name, aliases)
+def cpu_share(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
+    return _entering(RuleKind.CPU_SHARE, name, aliases)
 
 
-def claim(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
-    return _entering(RuleKind.CLAIM, name, aliases)
+def reservation(name: str, *aliases: str) -> Callable[[type[Rule]], type[Rule]]:
+    return _entering(RuleKind.RESERVATION, name, aliases)
 
 
 def _entering(kind: RuleKind, name: str, aliases: tuple[str, ...]) -> Callable[[type[Rule]], type[Rule]]:

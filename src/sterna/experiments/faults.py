@@ -14,7 +14,7 @@ import numpy as np
 
 from sterna.backends.simulated.costs import Fault, random_faults
 from sterna.errors import UserError
-from sterna.model.cluster import MILLI, Nodes, Resource
+from sterna.model.cluster import MILLI, Nodes, ResourceKind
 from sterna.parse_number import real
 from sterna.workloads.domain import LARGEST
 from sterna.workloads.trace import Trace
@@ -81,7 +81,7 @@ def _joined(faults: Sequence[Fault], first_seconds: float) -> list[tuple[float, 
 
 
 def _horizon(trace: Trace, nodes: Nodes, mtbf_seconds: float, repair_seconds: float) -> float:
-    devices = int(nodes.capacity[Resource.DEVICES].sum()) / MILLI
+    devices = int(nodes.capacity[ResourceKind.DEVICES].sum()) / MILLI
     busy = float((trace.duration_seconds * trace.workers * trace.devices_per_worker).sum()) / devices
     span = float(np.ptp(trace.submit_seconds)) + busy + float(trace.duration_seconds.max())
     return _HORIZON_FACTOR * span * (1.0 + repair_seconds / mtbf_seconds)

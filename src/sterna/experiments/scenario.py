@@ -9,7 +9,7 @@ import numpy as np
 
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.knowledge import TRUE, Knowledge
-from sterna.model.cluster import MILLI, Nodes, Resource
+from sterna.model.cluster import MILLI, Nodes, ResourceKind
 from sterna.model.formatting import counted
 from sterna.settings import placement_for
 from sterna.workloads.profiles import model_key
@@ -37,12 +37,12 @@ class Scenario:
 
     @property
     def devices(self) -> int:
-        return int(self.nodes.capacity[Resource.DEVICES].sum()) // MILLI
+        return int(self.nodes.capacity[ResourceKind.DEVICES].sum()) // MILLI
 
     @property
     def cluster(self) -> str:
         """The nodes in words: `80 nodes, 640 devices`."""
-        each = np.unique(self.nodes.capacity[Resource.DEVICES] // MILLI)
+        each = np.unique(self.nodes.capacity[ResourceKind.DEVICES] // MILLI)
         alike = f" of {counted(int(each[0]), 'device')}" if len(each) == 1 else ""
         return f"{counted(len(self.nodes), 'node')}{alike}, {counted(self.devices, 'device')} in all"
 

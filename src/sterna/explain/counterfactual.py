@@ -18,9 +18,9 @@ from sterna.engine.decide import Rules, decide
 from sterna.engine.placement.free_capacity import Room
 from sterna.engine.registry import RuleKind
 from sterna.explain.formatting import duration
-from sterna.model.cluster import ANYWHERE, MILLI, Bools, Nodes, Resource
+from sterna.model.cluster import ANYWHERE, MILLI, Bools, Nodes, ResourceKind
 from sterna.model.formatting import counted
-from sterna.model.plan import Decision, Kind
+from sterna.model.plan import ActionKind, Decision
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
 from sterna.wiring import make_policy, rules_of
 
@@ -55,7 +55,7 @@ def changes_that_start(snapshot: Snapshot, row: int, rules: Rules) -> list[Chang
 def starting(snapshot: Snapshot, key: JobKey, rules: Rules) -> Decision | None:
     """The decision, if it starts the job."""
     decision = decide(snapshot, rules)
-    return decision if any(action.key == key and action.kind is Kind.START for action in decision.plan) else None
+    return decision if any(action.key == key and action.kind is ActionKind.START for action in decision.plan) else None
 
 
 def _devices(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
@@ -67,7 +67,7 @@ def _devices(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     count = _smallest(lambda count: starting(with_devices(snapshot, row, count), key, rules) is not None, most)
     if count is None:
         return None
-    unit = "device" if snapshot.nodes.unit is Resource.DEVICES else "CPU"
+    unit = "device" if snapshot.nodes.unit is ResourceKind.DEVICES else "CPU"
     return Change("devices", count, f"{counted(count, f'more {unit}')} would start it now.")
 
 
@@ -90,7 +90,7 @@ def _policy(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
         is_same = other == rules.policy and not rules.by_type
         decision = None if is_same else starting(snapshot, key, rules.under(other))
         if decision is not None:
-            stops = sum(action.kind is Kind.STOP for action in decision.plan)
+            stops = sum(action.kind is ActionKind.STOP for action in decision.plan)
             names.append(info.name)
             told.append(info.name + (f" (stopping {counted(stops, 'job')})" if stops else ""))
     return Change("policy", names, f"Another policy would start it now: {', '.join(told)}.") if names else None
@@ -149,8 +149,8 @@ def _smallest(works: Callable[[int], bool], most: int) -> int | None:
 def with_devices(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     """One more node, empty, with so many devices, which the job in this row accepts."""
     nodes, shape = snapshot.nodes, snapshot.shapes[snapshot.jobs.shape.item(row)]
-    extra = np.full((len(Resource), 1), _PLENTY, dtype=np.int64)
-    extra[Resource.DEVICES] = 0
+    extra = np.full((len(ResourceKind), 1), _PLENTY, dtype=np.int64)
+    extra[ResourceKind.DEVICES] = 0
     extra[nodes.unit] = count * MILLI
     wider = Nodes(
         (*nodes.name, "~more"),
@@ -180,9 +180,9 @@ def without(snapshot: Snapshot, rows: npt.NDArray[np.intp], seconds: float) -> S
     keep[rows] = False
     room = Room(snapshot.nodes)
     for row in rows.tolist():
-        home = snapshot.home_of(row)
-        if home.workers and home.workers[0][0] != ANYWHERE:
-            room.give(snapshot.shapes[jobs.shape.item(row)], home)
+        assignment = snapshot.assignment_of(row)
+        if assignment.workers and assignment.workers[0][0] != ANYWHERE:
+            room.give(snapshot.shapes[jobs.shape.item(row)], assignment)
     runs = jobs.workers > 0
     columns = {
         "remaining": np.where(
@@ -204,13 +204,15 @@ def _changed(
     barred = source.column("maximum") < source.column("minimum")
     table = Jobs(source, barred if barred.any() else None)
     nodes = snapshot.nodes if nodes is None else nodes
-    homes = {key: home for key in map(JobKey, table.key.tolist()) if (home := snapshot.homes.get(key))}
+    assignments = {
+        key: assignment for key in map(JobKey, table.key.tolist()) if (assignment := snapshot.assignments.get(key))
+    }
     stock = take_stock(table, nodes, snapshot.shapes)
     # What is only counted is on no node, so that the nodes look freer than they are.
-    is_anywhere = any(home.workers[0][0] == ANYWHERE for home in homes.values())
+    is_anywhere = any(assignment.workers[0][0] == ANYWHERE for assignment in assignments.values())
     free = stock.free_units - (stock.held_units if is_anywhere else 0)
     sums = {**stock._asdict(), "free_units": free}
-    return replace(snapshot, jobs=table, nodes=nodes, homes=homes, **sums)
+    return replace(snapshot, jobs=table, nodes=nodes, assignments=assignments, **sums)
 
 
 class _Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from sterna.model.cluster import ANYWHERE, Home
+from sterna.model.cluster import ANYWHERE, Assignment
 from sterna.model.formatting import counted
 from sterna.model.snapshot import Snapshot
 
@@ -23,21 +23,21 @@ def duration(seconds: float) -> str:
 _SCALES = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
 
 
-def by_node(snapshot: Snapshot, home: Home) -> dict[str, int]:
+def by_node(snapshot: Snapshot, assignment: Assignment) -> dict[str, int]:
     """Workers by the name of their node; by the empty name where devices are only counted."""
     counts = Counter[str]()
-    for node, count in home.workers:
+    for node, count in assignment.workers:
         counts["" if node == ANYWHERE else snapshot.nodes.name[node]] += count
     return dict(counts)
 
 
-def places(home: Mapping[str, int]) -> str:
+def places(assignment: Mapping[str, int]) -> str:
     """Where the workers sit; nothing where they are only counted."""
-    if len(home) == 1:
-        return next(iter(home))
-    return ", ".join(f"{node} ({count})" for node, count in home.items())
+    if len(assignment) == 1:
+        return next(iter(assignment))
+    return ", ".join(f"{node} ({count})" for node, count in assignment.items())
 
 
-def workers_on(home: Mapping[str, int]) -> str:
-    where = places(home)
-    return counted(sum(home.values()), "worker") + (f" on {where}" if where else "")
+def workers_on(assignment: Mapping[str, int]) -> str:
+    where = places(assignment)
+    return counted(sum(assignment.values()), "worker") + (f" on {where}" if where else "")

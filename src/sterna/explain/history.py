@@ -14,7 +14,7 @@ import numpy as np
 from sterna.backends.simulated.costs import Fault
 from sterna.control.journal import Round
 from sterna.model.cluster import Nodes, Shape
-from sterna.model.plan import Kind
+from sterna.model.plan import ActionKind
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import LINEAR
 
@@ -45,7 +45,7 @@ class History:
         self.start = self.end = 0.0
         self.jobs: list[PastJob] = []
         """In order of submission."""
-        self.counts = Counter[Kind]()
+        self.counts = Counter[ActionKind]()
         self.restart_seconds = 0.0
         self.nodes: Nodes | None = None
         """As they would be without our jobs."""
@@ -74,7 +74,7 @@ class History:
         keys, since = snapshot.jobs.key, snapshot.jobs.waiting_since
         for action in recorded.actions:
             self.counts[action.kind] += 1
-            if action.kind is Kind.START:
+            if action.kind is ActionKind.START:
                 job = self._present[keys.item(action.row)]
                 job.waited += snapshot.now - max(since.item(action.row), self.start)
 

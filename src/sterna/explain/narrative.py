@@ -20,7 +20,7 @@ from sterna.explain.counterfactual import changes_that_start
 from sterna.explain.formatting import by_node, duration, places, workers_on
 from sterna.explain.rounds import Progress, rounds_of
 from sterna.model.formatting import counted
-from sterna.model.plan import Action, Kind
+from sterna.model.plan import Action, ActionKind
 from sterna.model.snapshot import JobKey, Snapshot
 from sterna.wiring import make_rules
 
@@ -30,12 +30,12 @@ _MOST_NAMES = 20
 """Jobs that an error lists."""
 _ROUNDING = 1e-6
 _EVENTS = {
-    Kind.START: "started",
-    Kind.GROW: "grew",
-    Kind.SHRINK: "shrank",
-    Kind.STOP: "stopped",
-    Kind.MIGRATE: "moved",
-    Kind.SHARE: "shared",
+    ActionKind.START: "started",
+    ActionKind.GROW: "grew",
+    ActionKind.SHRINK: "shrank",
+    ActionKind.STOP: "stopped",
+    ActionKind.MIGRATE: "moved",
+    ActionKind.SET_CPU_SHARE: "shared",
 }
 _NUMBERED = re.compile(r"[\d.]+|s\b|\b(?:is|are)\b")
 """What varies in a reason with its number: the number, and the endings that agree with it."""
@@ -126,7 +126,7 @@ class _Story:
         self.state = "unknown"
         self.events: list[Document] = []
         self._heard_any = False
-        self._home: dict[str, int] = {}
+        self._assignment: dict[str, int] = {}
         self._submit = self._waited = 0.0
         self._wait: _Wait | None = None
 
@@ -147,16 +147,16 @@ class _Story:
         action = next((action for action in recorded.actions if action.row == row), None)
         if action is not None:
             self._change(recorded, action)
-        elif not self._home:
+        elif not self._assignment:
             self._keep_waiting(recorded, row)
 
     def close(self, last: Round) -> None:
         """Say how things stand in the last round heard."""
         if self.key is None:
             self.state = "ended"
-        elif self._home:
+        elif self._assignment:
             self.state = "runs"
-            self._tell(last, "runs", f"runs with {workers_on(self._home)}.")
+            self._tell(last, "runs", f"runs with {workers_on(self._assignment)}.")
         elif self._wait is None:
             self.state = "stopped"  # in this very round: it does not wait yet
         else:
@@ -176,34 +176,34 @@ class _Story:
         rank = f", priority {jobs.priority.item(row)}" if jobs.priority.item(row) else ""
         sentence = f"submitted: asks for {counted(asked, 'worker')}{sizes}{rank}."
         self._tell(recorded, "submitted", sentence, self._submit)
-        self._home = by_node(recorded.snapshot, recorded.snapshot.home_of(row))
-        if self._home:
-            self._tell(recorded, "found", f"ran already with {workers_on(self._home)} when first seen.")
+        self._assignment = by_node(recorded.snapshot, recorded.snapshot.assignment_of(row))
+        if self._assignment:
+            self._tell(recorded, "found", f"ran already with {workers_on(self._assignment)} when first seen.")
 
     def _notice_drift(self, recorded: Round, row: int) -> None:
         """What happened to its workers though nobody decided it."""
         snapshot = recorded.snapshot
-        home = by_node(snapshot, snapshot.home_of(row))
-        had, has = sum(self._home.values()), sum(home.values())
+        assignment = by_node(snapshot, snapshot.assignment_of(row))
+        had, has = sum(self._assignment.values()), sum(assignment.values())
         if had and not has:
             up = {name for name, is_open in zip(snapshot.nodes.name, snapshot.nodes.is_open, strict=True) if is_open}
-            gone = [name for name in self._home if name and name not in up]
+            gone = [name for name in self._assignment if name and name not in up]
             why = f"{', '.join(gone)} went away" if gone else "nobody decided so"
             self._tell(recorded, "lost", f"lost its {counted(had, 'worker')}: {why}.")
         elif had != has:
             self._close_wait(recorded)
-            self._tell(recorded, "found", f"has {workers_on(home)} instead of {had}; nobody decided so.")
-        self._home = home
+            self._tell(recorded, "found", f"has {workers_on(assignment)} instead of {had}; nobody decided so.")
+        self._assignment = assignment
 
     def _change(self, recorded: Round, action: Action) -> None:
-        if action.kind is Kind.START and self._wait is None:  # stopped or lost, and back in the very next round
+        if action.kind is ActionKind.START and self._wait is None:  # stopped or lost, and back in the very next round
             since = recorded.snapshot.jobs.waiting_since.item(action.row)
             self._wait = _Wait(recorded, since, "", "")
         self._close_wait(recorded)
-        self._home = by_node(recorded.snapshot, action.after)
+        self._assignment = by_node(recorded.snapshot, action.after)
         said = dict(recorded.reasons).get(self.job, f"{action.kind.name.lower()}.").removesuffix(".")
-        where = "" if action.kind is Kind.SHARE else places(self._home)
-        joint = " on " if action.kind is Kind.START else "; now on "
+        where = "" if action.kind is ActionKind.SET_CPU_SHARE else places(self._assignment)
+        joint = " on " if action.kind is ActionKind.START else "; now on "
         self._tell(recorded, _EVENTS[action.kind], said + (joint + where if where else "") + ".")
 
     def _keep_waiting(self, recorded: Round, row: int) -> None:
@@ -232,7 +232,7 @@ class _Story:
         whole = duration(recorded.snapshot.now - self._submit)
         waited = f", of which it waited {duration(self._waited)}" if self._waited else ""
         self._tell(recorded, "ended", f"ended {whole} after it was submitted{waited}.")
-        self.key, self._home = None, {}
+        self.key, self._assignment = None, {}
 
 
 @dataclass

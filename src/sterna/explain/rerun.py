@@ -19,9 +19,9 @@ from sterna.backends.simulated.workload import Workload
 from sterna.control.controller import Controller
 from sterna.engine.decide import Rules
 from sterna.explain.history import History, PastJob
-from sterna.model.cluster import Bools, Nodes, Resource, Shapes
+from sterna.model.cluster import Bools, Nodes, ResourceKind, Shapes
 from sterna.model.formatting import counted
-from sterna.model.plan import Kind
+from sterna.model.plan import ActionKind
 from sterna.model.speedup import Curves, Floats
 
 Document = dict[str, Any]
@@ -52,7 +52,7 @@ class _Run:
 def rerun(history: History, recorded_rules: Rules, rules: Rules) -> Rerun:
     jobs = sorted(history.jobs, key=lambda job: job.submit)
     nodes = history.nodes
-    if not jobs or nodes is None or nodes.unit is not Resource.DEVICES:
+    if not jobs or nodes is None or nodes.unit is not ResourceKind.DEVICES:
         return Rerun(None, ["Nothing was simulated: the journal tells of no jobs that use devices."])
     workload = _workload(jobs)
     recorded = _recorded(history, jobs)
@@ -94,9 +94,9 @@ def _recorded(history: History, jobs: Sequence[PastJob]) -> _Run:
     return _Run(
         np.array([job.finish for job in jobs]),
         np.array([job.waited for job in jobs]),
-        counts[Kind.STOP],
-        counts[Kind.MIGRATE],
-        counts[Kind.SHRINK] + counts[Kind.GROW],
+        counts[ActionKind.STOP],
+        counts[ActionKind.MIGRATE],
+        counts[ActionKind.SHRINK] + counts[ActionKind.GROW],
     )
 
 

@@ -20,7 +20,7 @@ from sterna.explain.history import History
 from sterna.explain.rerun import rerun
 from sterna.explain.rounds import Progress, rounds_of
 from sterna.model.formatting import counted
-from sterna.model.plan import Action, Kind
+from sterna.model.plan import Action, ActionKind
 from sterna.settings import only_counts, placement_for
 from sterna.wiring import make_rules
 
@@ -28,11 +28,11 @@ Document = dict[str, Any]
 
 _MOST_DIFFERENCES = 3
 _COUNTED = {
-    Kind.START: "starts",
-    Kind.STOP: "preemptions",
-    Kind.MIGRATE: "migrations",
-    Kind.SHRINK: "resizes",
-    Kind.GROW: "resizes",
+    ActionKind.START: "starts",
+    ActionKind.STOP: "preemptions",
+    ActionKind.MIGRATE: "migrations",
+    ActionKind.SHRINK: "resizes",
+    ActionKind.GROW: "resizes",
 }
 
 
@@ -130,12 +130,14 @@ def _difference(recorded: Round, row: int, then: Action | None, now: Action | No
 def _treated(recorded: Round, row: int, action: Action | None) -> str:
     snapshot = recorded.snapshot
     if action is None:
-        home = by_node(snapshot, snapshot.home_of(row))
-        return f"kept at {workers_on(home)}" if home else "left waiting"
-    home = by_node(snapshot, action.after)
-    words = {Kind.START: "started with", Kind.SHRINK: "shrunk to", Kind.GROW: "grown to"}
-    if action.kind is Kind.STOP:
+        assignment = by_node(snapshot, snapshot.assignment_of(row))
+        return f"kept at {workers_on(assignment)}" if assignment else "left waiting"
+    assignment = by_node(snapshot, action.after)
+    words = {ActionKind.START: "started with", ActionKind.SHRINK: "shrunk to", ActionKind.GROW: "grown to"}
+    if action.kind is ActionKind.STOP:
         return "stopped"
-    if action.kind is Kind.SHARE:
-        return f"given {1.0 if action.share is None else action.share:.2g} times an equal share"
-    return f"{words[action.kind]} {workers_on(home)}" if action.kind in words else f"moved to {places(home)}"
+    if action.kind is ActionKind.SET_CPU_SHARE:
+        return f"given {1.0 if action.cpu_share is None else action.cpu_share:.2g} times an equal share"
+    return (
+        f"{words[action.kind]} {workers_on(assignment)}" if action.kind in words else f"moved to {places(assignment)}"
+    )

@@ -12,7 +12,7 @@ from sterna.engine.cpu_sharing.move_gain import Option, Weighing
 from sterna.engine.cpu_sharing.shared_nodes import Crowd, crowd_of
 from sterna.engine.price import Memory
 from sterna.engine.registry import Moves, knob, migration
-from sterna.model.cluster import Resource
+from sterna.model.cluster import ResourceKind
 from sterna.model.growth import Growth, GrowthRule, Strict
 from sterna.model.snapshot import Snapshot
 
@@ -83,7 +83,7 @@ class Balance:
                 if moves[row] >= self.most or not (is_overloaded or asks[row]):
                     continue
                 own = self._own(snapshot, crowd, row, source)
-                if loads[target] < loads[source] - own - 1e-9 and snapshot.home_of(row).ps == ():
+                if loads[target] < loads[source] - own - 1e-9 and snapshot.assignment_of(row).ps == ():
                     yield Option(row, source, target)
 
     def _own(self, snapshot: Snapshot, crowd: Crowd, row: int, node: int) -> float:
@@ -100,7 +100,7 @@ def _limits(snapshot: Snapshot, crowd: Crowd) -> list[float]:
 def _limit(snapshot: Snapshot, crowd: Crowd, row: int, node: int) -> float:
     """Half for the CPUs it may use, half for its memory; CPUs alone where memory is not counted."""
     cpus = crowd.caps[row] / crowd.cores[node]
-    memory = snapshot.nodes.capacity.item(Resource.MEMORY, node)
+    memory = snapshot.nodes.capacity.item(ResourceKind.MEMORY, node)
     shape = snapshot.shapes[snapshot.jobs.shape.item(row)]
     if not memory or not shape.memory_bytes:
         return cpus

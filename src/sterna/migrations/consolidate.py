@@ -10,7 +10,7 @@ import numpy as np
 from sterna.engine.placement.free_capacity import Room
 from sterna.engine.price import Memory, cost, pays
 from sterna.engine.registry import Move, Moves, knob, migration
-from sterna.model.cluster import ANYWHERE, MILLI, Home, Ints, Resource
+from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Ints, ResourceKind
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import Floats
 
@@ -28,12 +28,12 @@ class Consolidate:
     margin: float = knob(1.0, "How many times its price a move must gain.", least=0.0)
 
     def __call__(self, snapshot: Snapshot) -> Moves:
-        jobs, homes = snapshot.jobs, snapshot.homes
+        jobs, assignments = snapshot.jobs, snapshot.assignments
         rows = ((jobs.workers > 1) & (jobs.moves < self.most)).nonzero()[0]
         gains = self._gains(snapshot, rows)
         order = np.argsort(-gains, kind="stable")
         ranked = zip(rows[order].tolist(), jobs.key[rows[order]].tolist(), gains[order].tolist(), strict=True)
-        spread = ((row, gain) for row, key, gain in ranked if _nodes(homes[key]) > 1)
+        spread = ((row, gain) for row, key, gain in ranked if _nodes(assignments[key]) > 1)
         likely = dict(islice(spread, _TRIED))
         memory, room = Memory(snapshot), Room(snapshot.nodes)
         moves: list[Move] = []
@@ -53,27 +53,27 @@ class Consolidate:
         workers = jobs.workers[rows]
         speed = snapshot.curves.speed(jobs.curve[rows], workers)
         seconds = jobs.remaining[rows] / speed / (1 - min(self.penalty, 0.99))
-        need = snapshot.need[rows] / MILLI if snapshot.nodes.unit is Resource.DEVICES else np.zeros(len(rows))
+        need = snapshot.need[rows] / MILLI if snapshot.nodes.unit is ResourceKind.DEVICES else np.zeros(len(rows))
         devices = workers * np.where(need > 0, need, 1.0)
         return np.where((seconds > 0) & (seconds < NEVER), devices * seconds * self.penalty, 0.0)
 
     def _move(self, snapshot: Snapshot, memory: Memory, room: Room, row: int, gain: float) -> Move | None:
         """Where it fits on one node, now that it has left its own; the room is taken."""
-        home, shape = snapshot.home_of(row), snapshot.shapes[snapshot.jobs.shape.item(row)]
-        if home.workers[0][0] == ANYWHERE or not pays(gain, cost(snapshot, row), self.margin):
+        assignment, shape = snapshot.assignment_of(row), snapshot.shapes[snapshot.jobs.shape.item(row)]
+        if assignment.workers[0][0] == ANYWHERE or not pays(gain, cost(snapshot, row), self.margin):
             return None
-        room.give(shape, home)
-        workers_only = Home((), home.ps)
+        room.give(shape, assignment)
+        workers_only = Assignment((), assignment.ps)
         room.occupy(shape, workers_only)
-        runs = room.tightest(shape, home.size)
+        runs = room.tightest(shape, assignment.size)
         fitted = sum(count for _, count in runs)
         undoes = any(memory.undoes(row, node) for node, _ in runs)
-        if fitted < home.size or len(runs) >= _nodes(home) or undoes:
+        if fitted < assignment.size or len(runs) >= _nodes(assignment) or undoes:
             room.give(shape, workers_only)
-            room.occupy(shape, home)
+            room.occupy(shape, assignment)
             return None
-        return Move(row, Home(tuple(runs), home.ps, room.take_runs(shape, runs)))
+        return Move(row, Assignment(tuple(runs), assignment.ps, room.take_runs(shape, runs)))
 
 
-def _nodes(home: Home) -> int:
-    return len({node for node, _ in home.workers}) if len(home.workers) > 1 else len(home.workers)
+def _nodes(assignment: Assignment) -> int:
+    return len({node for node, _ in assignment.workers}) if len(assignment.workers) > 1 else len(assignment.workers)

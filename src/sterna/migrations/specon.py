@@ -10,7 +10,7 @@ from sterna.engine.cpu_sharing.move_gain import Option, Weighing
 from sterna.engine.cpu_sharing.shared_nodes import crowd_of
 from sterna.engine.price import Memory
 from sterna.engine.registry import Move, Moves, knob, migration
-from sterna.model.cluster import ANYWHERE, Home
+from sterna.model.cluster import ANYWHERE, Assignment
 from sterna.model.growth import Growth, GrowthRule, Strict
 from sterna.model.plan import NOBODY
 from sterna.model.snapshot import JobKey, Snapshot
@@ -76,13 +76,18 @@ class SpeCon:
         weight, count = [0.0] * len(nodes), [0] * len(nodes)
         seats: list[tuple[int, int]] = []
         for row in (jobs.workers > 0).nonzero()[0].tolist():
-            home = snapshot.home_of(row)
-            for node, workers in home.workers:
+            assignment = snapshot.assignment_of(row)
+            for node, workers in assignment.workers:
                 if node != ANYWHERE:
                     weight[node] += _WEIGHT[Growth(growth[row])] * workers
                     count[node] += workers
-            if len(home.workers) == 1 and not home.ps and not home.slots and home.workers[0][0] != ANYWHERE:
-                seats.append((home.workers[0][0], row))
+            if (
+                len(assignment.workers) == 1
+                and not assignment.ps
+                and not assignment.slots
+                and assignment.workers[0][0] != ANYWHERE
+            ):
+                seats.append((assignment.workers[0][0], row))
         lightest = [
             nsmallest(
                 2, nodes.accepting(shape).nonzero()[0].tolist(), key=lambda node: (weight[node], count[node], node)
@@ -105,7 +110,7 @@ def _plainly(snapshot: Snapshot, option: Option) -> Move:
     others = [
         row
         for row in (jobs.growth == Growth.PROGRESSING).nonzero()[0].tolist()
-        if any(node == option.source for node, _ in snapshot.home_of(row).workers)
+        if any(node == option.source for node, _ in snapshot.assignment_of(row).workers)
     ]
     evictor = JobKey(jobs.key.item(others[0])) if others else NOBODY
-    return Move(option.row, Home(((option.target, jobs.workers.item(option.row)),)), evictor)
+    return Move(option.row, Assignment(((option.target, jobs.workers.item(option.row)),)), evictor)

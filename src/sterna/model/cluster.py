@@ -30,7 +30,7 @@ _PLENTY = 1 << 40
 """Workers that fit on a node of which they need nothing."""
 
 
-class Resource(IntEnum):
+class ResourceKind(IntEnum):
     """Rows of `Nodes.free` and `Nodes.capacity`."""
 
     DEVICES = 0
@@ -81,7 +81,7 @@ class Shape:
         return "*" in self.tolerations or taints <= self.tolerations
 
 
-class Home(NamedTuple):
+class Assignment(NamedTuple):
     """Where a job's replicas sit. Worker numbers run through `workers` from the left, so the tail holds the highest."""
 
     workers: tuple[tuple[int, int], ...] = ()
@@ -96,7 +96,7 @@ class Home(NamedTuple):
         return runs[0][1] if len(runs) == 1 else sum([count for _, count in runs])
 
 
-NOWHERE = Home()
+NOWHERE = Assignment()
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +119,9 @@ class Shapes:
     def _cpus(self) -> Tally:
         return Tally.of([shape.cpus for shape in self.rows], [shape.ps * shape.ps_cpus for shape in self.rows])
 
-    def tally(self, resource: Resource) -> Tally:
+    def tally(self, resource: ResourceKind) -> Tally:
         """The units of each shape, in devices or in CPUs."""
-        return self._devices if resource is Resource.DEVICES else self._cpus
+        return self._devices if resource is ResourceKind.DEVICES else self._cpus
 
 
 class Tally(NamedTuple):
@@ -144,10 +144,10 @@ def slots_in(free: Ints, shape: Shape) -> Ints:
     """How many workers of this shape each node could hold beside each other, given what is free there."""
     slots: Ints | None = None
     if shape.devices >= MILLI:
-        slots = free[Resource.DEVICES] // shape.devices
+        slots = free[ResourceKind.DEVICES] // shape.devices
     elif shape.devices:
-        slots = free[Resource.DEVICES] // MILLI * (MILLI // shape.devices)
-    for resource, need in ((Resource.CPUS, shape.cpus), (Resource.MEMORY, shape.memory_bytes)):
+        slots = free[ResourceKind.DEVICES] // MILLI * (MILLI // shape.devices)
+    for resource, need in ((ResourceKind.CPUS, shape.cpus), (ResourceKind.MEMORY, shape.memory_bytes)):
         if need:
             more = free[resource] // need
             slots = more if slots is None else np.minimum(slots, more)
@@ -176,9 +176,9 @@ class Nodes:
         return len(self.name)
 
     @once
-    def unit(self) -> Resource:
+    def unit(self) -> ResourceKind:
         """What policies count: devices, or CPUs on a cluster that has none."""
-        return Resource.DEVICES if self.capacity[Resource.DEVICES].any() else Resource.CPUS
+        return ResourceKind.DEVICES if self.capacity[ResourceKind.DEVICES].any() else ResourceKind.CPUS
 
     @once
     def rows(self) -> frozenset[int]:

@@ -12,17 +12,17 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from sterna.model.cached_attribute import once
-from sterna.model.cluster import Home
+from sterna.model.cluster import Assignment
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, JobKey
 
 
-class Kind(IntEnum):
+class ActionKind(IntEnum):
     """What an action does, in the order of carrying out: room is freed before it is used."""
 
     STOP = 0
     SHRINK = 1
-    SHARE = 2
+    SET_CPU_SHARE = 2
     MIGRATE = 3
     START = 4
     GROW = 5
@@ -45,21 +45,21 @@ NOBODY = JobKey(-1)
 class Action(NamedTuple):
     """One change to one job."""
 
-    kind: Kind
+    kind: ActionKind
     key: JobKey
     row: int
     """Its row in the snapshot that was decided on."""
-    before: Home
+    before: Assignment
     """Where it was assumed to sit."""
-    after: Home
+    after: Assignment
     mark: Mark = Mark.NONE
-    share: float | None = None
+    cpu_share: float | None = None
     """Its weight on the CPUs of a shared node from now on: 1 is an equal share. None: as it is."""
     evictor: JobKey = NOBODY
     """Whom it makes room for. Kept, like a mark, so that the two do not change places again."""
 
 
-def change(kind: Kind, key: JobKey, row: int, before: Home, after: Home) -> Action:
+def change(kind: ActionKind, key: JobKey, row: int, before: Assignment, after: Assignment) -> Action:
     """An action that is nothing more, made the short way: a cold start makes ten thousand, and the constructor of a
     named tuple takes twice as long."""
     return tuple.__new__(Action, (kind, key, row, before, after, _NO_MARK, None, NOBODY))
@@ -109,13 +109,13 @@ class Decision:
         return self.explain()
 
 
-def kind_of(before: Home, after: Home) -> Kind:
+def kind_of(before: Assignment, after: Assignment) -> ActionKind:
     """The action that leads from one home to another."""
     if not after.workers:
-        return Kind.STOP
+        return ActionKind.STOP
     if not before.workers:
-        return Kind.START
+        return ActionKind.START
     change = after.size - before.size
     if change == 0:
-        return Kind.MIGRATE
-    return Kind.GROW if change > 0 else Kind.SHRINK
+        return ActionKind.MIGRATE
+    return ActionKind.GROW if change > 0 else ActionKind.SHRINK

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.model.cached_attribute import once
-from sterna.model.cluster import NOWHERE, Bools, Home, Ints, Nodes, Resource, Shapes, Tally
+from sterna.model.cluster import NOWHERE, Assignment, Bools, Ints, Nodes, ResourceKind, Shapes, Tally
 from sterna.model.serving_pod import ServingPod
 from sterna.model.speedup import Curves, Floats
 
@@ -112,7 +112,7 @@ class Jobs:
     promotions = Column[np.int64]("Mark: how often it was promoted.")
     executed_before = Extra[np.float64]("Mark: seconds it had run when it was last promoted.", 0.0)
     most_cores = Extra[np.float64]("Cores that one worker can use; no number where nodes are not shared.", np.nan)
-    share = Extra[np.float64]("Its weight on the CPUs of a shared node; 1 is an equal share.", 1.0)
+    cpu_share = Extra[np.float64]("Its weight on the CPUs of a shared node; 1 is an equal share.", 1.0)
     growth = Extra[np.int64]("Growth category, as a number of `Growth`.", 0)
     growth_rate = Extra[np.float64](
         "Part of its whole improvement so far that it gained a second lately; no number if unknown.", np.nan
@@ -197,7 +197,7 @@ class Snapshot:
     nodes: Nodes
     shapes: Shapes
     curves: Curves
-    homes: Mapping[JobKey, Home]
+    assignments: Mapping[JobKey, Assignment]
     """Where each running job sits; a job that waits is absent."""
     free_units: int
     """What is free on nodes that take any of these jobs, in units: thousandths of a device, or of a CPU on a cluster
@@ -220,7 +220,7 @@ class Snapshot:
     """When a job last arrived or ended, as far as the backend tells."""
     serving: Sequence[ServingPod] = ()
     """Serving pods that are not bound yet."""
-    has_shares: bool = False
+    has_cpu_shares: bool = False
     """Some job's share is not an equal one; to a migration: a rule divides shared nodes."""
 
     @classmethod
@@ -236,8 +236,8 @@ class Snapshot:
         """Device-seconds of every job that completed, ascending: what a policy may know of how long jobs last."""
         return self.history()
 
-    def home_of(self, row: int) -> Home:
-        return self.homes.get(JobKey(self.jobs.key.item(row)), NOWHERE)
+    def assignment_of(self, row: int) -> Assignment:
+        return self.assignments.get(JobKey(self.jobs.key.item(row)), NOWHERE)
 
     @property
     def units(self) -> int:
@@ -329,7 +329,7 @@ class Stock(NamedTuple):
 def take_stock(jobs: Jobs, nodes: Nodes, shapes: Shapes) -> Stock:
     takes_any = np.logical_or.reduce([nodes.accepting(shape) for shape in shapes.rows])
     free = int(nodes.free[nodes.unit][takes_any].sum())
-    if nodes.unit is Resource.DEVICES:
+    if nodes.unit is ResourceKind.DEVICES:
         free += sum(sum(devices.values()) for node, devices in nodes.shared.items() if takes_any[node])
     tally = shapes.tally(nodes.unit)
     worker, ps = tally.worker[jobs.shape], tally.ps[jobs.shape]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sterna.engine.registry import Placed, placement
-from sterna.model.cluster import ANYWHERE, NOWHERE, Home, Ints
+from sterna.model.cluster import ANYWHERE, NOWHERE, Assignment, Ints
 from sterna.model.plan import Action, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 
@@ -20,8 +20,8 @@ class Anywhere:
         keys = snapshot.jobs.key[changed].tolist()
         actions = []
         for row, key, new in zip(changed.tolist(), keys, target[changed].tolist(), strict=True):
-            before = snapshot.homes.get(JobKey(key), NOWHERE)
-            after = Home(((ANYWHERE, new),)) if new else NOWHERE
+            before = snapshot.assignments.get(JobKey(key), NOWHERE)
+            after = Assignment(((ANYWHERE, new),)) if new else NOWHERE
             actions.append(Action(kind_of(before, after), JobKey(key), row, before, after))
         actions.sort(key=lambda action: (action.kind, action.row))
         return Placed(actions, [])

@@ -12,7 +12,7 @@ import numpy as np
 from sterna.engine.placement.free_capacity import Room, Runs
 from sterna.engine.placement.place import most_first, place
 from sterna.engine.registry import Placed, placement
-from sterna.model.cluster import Home, Ints, Shape
+from sterna.model.cluster import Assignment, Ints, Shape
 from sterna.model.snapshot import Snapshot
 
 
@@ -24,8 +24,8 @@ class Pack:
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
         return place(self, snapshot, target)
 
-    def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
-        seats = dict.fromkeys(node for node, _ in (*home.ps, *home.workers))
+    def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
+        seats = dict.fromkeys(node for node, _ in (*assignment.ps, *assignment.workers))
         if not seats:
             tightest = room.tightest(shape, count)
             if len(tightest) == 1 and tightest[0][1] == count:
@@ -38,27 +38,27 @@ class Pack:
     def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
         return room.best_fit(shape, count, jobs)
 
-    def shed(self, home: Home, count: int) -> Home:
+    def shed(self, assignment: Assignment, count: int) -> Assignment:
         """Lonely workers go first: from nodes other than the main one, where fewest sit; the first worker stays."""
-        main = home.ps[0][0] if home.ps else home.workers[0][0]
+        main = assignment.ps[0][0] if assignment.ps else assignment.workers[0][0]
         here: dict[int, int] = defaultdict(int)
-        for node, workers in home.workers:
+        for node, workers in assignment.workers:
             here[node] += workers
-        here[home.workers[0][0]] -= 1  # the first worker never leaves
+        here[assignment.workers[0][0]] -= 1  # the first worker never leaves
         order = sorted(here, key=lambda node: (node == main, here[node], node))
         leave: dict[int, int] = {}
         for node in order:
             leave[node] = min(count, here[node])
             count -= leave[node]
-        return _without(home, leave)
+        return _without(assignment, leave)
 
 
-def _without(home: Home, leave: dict[int, int]) -> Home:
+def _without(assignment: Assignment, leave: dict[int, int]) -> Assignment:
     """Take so many workers off each node, the highest numbers first."""
-    device = list(home.slots)
+    device = list(assignment.slots)
     runs: list[tuple[int, int]] = []
     kept: list[int] = []
-    for node, count in reversed(home.workers):
+    for node, count in reversed(assignment.workers):
         gone = min(count, leave.get(node, 0))
         leave[node] = leave.get(node, 0) - gone
         if device:
@@ -66,4 +66,4 @@ def _without(home: Home, leave: dict[int, int]) -> Home:
             kept = mine[: count - gone] + kept
         if count > gone:
             runs.append((node, count - gone))
-    return Home(tuple(reversed(runs)), home.ps, tuple(kept))
+    return Assignment(tuple(reversed(runs)), assignment.ps, tuple(kept))

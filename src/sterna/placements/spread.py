@@ -12,7 +12,7 @@ import numpy as np
 from sterna.engine.placement.free_capacity import Room, Runs
 from sterna.engine.placement.place import place, tail_shed
 from sterna.engine.registry import Placed, placement
-from sterna.model.cluster import Home, Ints, Shape
+from sterna.model.cluster import Assignment, Ints, Shape
 from sterna.model.snapshot import Snapshot
 
 
@@ -24,7 +24,7 @@ class Spread:
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
         return place(self, snapshot, target)
 
-    def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
+    def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
         slots = room.slots(shape)
         emptiest = np.argsort(-slots, kind="stable")[:count]
         heap = [(-int(slots[node]), int(node)) for node in emptiest if slots[node]]
@@ -49,5 +49,5 @@ class Spread:
         node = np.repeat(np.arange(len(slots)), slots)
         return room.one_each(shape, count, node[np.lexsort((node, -level))][:jobs])
 
-    def shed(self, home: Home, count: int) -> Home:
-        return tail_shed(home, count)
+    def shed(self, assignment: Assignment, count: int) -> Assignment:
+        return tail_shed(assignment, count)

@@ -9,7 +9,7 @@ from sterna.engine.placement.free_capacity import Room, Runs
 from sterna.engine.placement.place import place, place_plainly, tail_shed
 from sterna.engine.placement.repack import repacked
 from sterna.engine.registry import Placed, knob, placement
-from sterna.model.cluster import Home, Ints, Shape
+from sterna.model.cluster import Assignment, Ints, Shape
 from sterna.model.snapshot import Snapshot
 
 
@@ -31,19 +31,23 @@ class Stay:
             return repacked(self, snapshot, target, placed)
         return placed
 
-    def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
-        return tightest(room, shape, count, home) if home.workers or home.ps else room.tightest(shape, count)
+    def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
+        return (
+            tightest(room, shape, count, assignment)
+            if assignment.workers or assignment.ps
+            else room.tightest(shape, count)
+        )
 
     def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
         return room.tightest_many(shape, count, jobs)
 
-    def shed(self, home: Home, count: int) -> Home:
-        return tail_shed(home, count)
+    def shed(self, assignment: Assignment, count: int) -> Assignment:
+        return tail_shed(assignment, count)
 
 
-def tightest(room: Room, shape: Shape, count: int, home: Home) -> Runs:
+def tightest(room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
     """Own nodes first, then the node with least room that holds the rest; if none does, the emptiest nodes first."""
-    own = dict.fromkeys(node for node, _ in (*home.workers, *home.ps))
+    own = dict.fromkeys(node for node, _ in (*assignment.workers, *assignment.ps))
     runs: list[tuple[int, int]] = []
     for node in own:
         here = min(count, room.slots_at(shape, node))

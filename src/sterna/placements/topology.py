@@ -10,7 +10,7 @@ import numpy as np
 from sterna.engine.placement.free_capacity import Room, Runs
 from sterna.engine.placement.place import most_first, place, tail_shed
 from sterna.engine.registry import Placed, placement
-from sterna.model.cluster import Home, Ints, Shape
+from sterna.model.cluster import Assignment, Ints, Shape
 from sterna.model.snapshot import Snapshot
 
 _LARGEST = np.iinfo(np.int64).max
@@ -25,10 +25,10 @@ class Topology:
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
         return place(self, snapshot, target)
 
-    def choose(self, room: Room, shape: Shape, count: int, home: Home) -> Runs:
+    def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
         slots = room.slots(shape)
         rack = room.nodes.rack
-        own = dict.fromkeys(node for node, _ in (*home.ps, *home.workers))
+        own = dict.fromkeys(node for node, _ in (*assignment.ps, *assignment.workers))
         if own:
             beside = [
                 node for node in np.argsort(-slots, kind="stable").tolist() if rack[node] in {rack[n] for n in own}
@@ -51,5 +51,5 @@ class Topology:
     def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
         return room.best_fit(shape, count, jobs)
 
-    def shed(self, home: Home, count: int) -> Home:
-        return tail_shed(home, count)
+    def shed(self, assignment: Assignment, count: int) -> Assignment:
+        return tail_shed(assignment, count)

@@ -88,16 +88,16 @@ class ProgressReader:
         `tensorboard`), a folder that links may not lead out of."""
         spec = spec or ProgressSpec()
         places = dict(positions or {})
-        home = working_dir or folder
+        assignment = working_dir or folder
         limits = inside or {}
         self._total = spec.total or None
         self._agent = _AgentSource(folder / AGENT_FILE, places.get("agent"), limits.get("agent", ""))
         self._log: Output = output or _LogSource(folder / LOG_FILE, spec, places.get("stdout"), clock)
         self._others: list[Source] = []
         if spec.csv:
-            self._others.append(_CsvSource(home / spec.csv, places.get("csv"), clock, limits.get("csv", "")))
+            self._others.append(_CsvSource(assignment / spec.csv, places.get("csv"), clock, limits.get("csv", "")))
         if spec.tensorboard:
-            self._others.append(_EventSource(home / spec.tensorboard, places, limits.get("tensorboard", "")))
+            self._others.append(_EventSource(assignment / spec.tensorboard, places, limits.get("tensorboard", "")))
         self._reads_log = bool(spec.stdout) or not self._others
         self._may_drop_log = not spec.stdout
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from sterna.engine.placement.free_capacity import Room
 from sterna.engine.price import cost, devices
-from sterna.engine.registry import Claimed, claim, knob
-from sterna.model.cluster import NOWHERE, Home, Nodes, Resource, Shape, slots_in
-from sterna.model.plan import Action, Kind
+from sterna.engine.registry import Reserved, knob, reservation
+from sterna.model.cluster import NOWHERE, Assignment, Nodes, ResourceKind, Shape, slots_in
+from sterna.model.plan import Action, ActionKind
 from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 
@@ -31,7 +31,7 @@ _STEPS = 500
 """So many seats are tried to fit pods in together before room is made."""
 
 
-@claim("serving")
+@reservation("serving")
 @dataclass(frozen=True)
 class Serving:
     """Pending serving pods go first: training shrinks for them, and in the last resort stops."""
@@ -40,7 +40,7 @@ class Serving:
     preempt: bool = knob(True, "In the last resort stop whole jobs, not only shrink them.")
     most: float = knob(math.inf, "Device-seconds that making room for one pod may cost.")
 
-    def __call__(self, snapshot: Snapshot) -> Claimed:
+    def __call__(self, snapshot: Snapshot) -> Reserved:
         waiting = [pod for pod in snapshot.serving if snapshot.now < pod.since + self.timeout - _CROSSED]
         waiting.sort(key=lambda pod: (pod.rank, pod.since, pod.name))
         making = _Making(snapshot, self.preempt, self.most)
@@ -48,8 +48,8 @@ class Serving:
             making.admit(pod)
         until = min((pod.since + self.timeout for pod in waiting), default=NEVER)
         if making.after:
-            return Claimed(making.actions(), making.claimants, snapshot, until)
-        return Claimed([], {}, making.held_back(), until)
+            return Reserved(making.actions(), making.reserving, snapshot, until)
+        return Reserved([], {}, making.held_back(), until)
 
 
 class _Offer(NamedTuple):
@@ -58,7 +58,7 @@ class _Offer(NamedTuple):
     price: float
     workers: int
     node: int
-    after: dict[int, Home]
+    after: dict[int, Assignment]
 
 
 class Kept:
@@ -97,9 +97,9 @@ class _Making:
     def __init__(self, snapshot: Snapshot, may_stop: bool, most: float) -> None:
         self._snapshot, self._may_stop, self._most = snapshot, may_stop, most
         self._kept = Kept(snapshot.nodes)
-        self.after: dict[int, Home] = {}
+        self.after: dict[int, Assignment] = {}
         """Rows of jobs that give room, and where they sit then."""
-        self.claimants: dict[int, str] = {}
+        self.reserving: dict[int, str] = {}
         self._tenants: dict[int, list[int]] | None = None
 
     def admit(self, pod: ServingPod) -> None:
@@ -108,11 +108,11 @@ class _Making:
         offer = self._best_offer(pod.shape)
         if offer is None:
             return
-        for row, home in offer.after.items():
-            self._reseat(self._kept.empty, row, home)
-            self._reseat(self._kept.room, row, home)
-            self.after[row] = home
-            self.claimants.setdefault(row, pod.name)
+        for row, assignment in offer.after.items():
+            self._reseat(self._kept.empty, row, assignment)
+            self._reseat(self._kept.room, row, assignment)
+            self.after[row] = assignment
+            self.reserving.setdefault(row, pod.name)
         self._kept.put(pod.shape, offer.node)
 
     def held_back(self) -> Snapshot:
@@ -120,16 +120,19 @@ class _Making:
         snapshot, kept = self._snapshot, self._kept
         if not kept.seated:
             return snapshot
-        is_device = snapshot.nodes.unit is Resource.DEVICES
+        is_device = snapshot.nodes.unit is ResourceKind.DEVICES
         units = sum(shape.devices if is_device else shape.cpus for shape in kept.seated)
         nodes = replace(snapshot.nodes, free=kept.room.free, shared=kept.room.shared)
         return replace(snapshot, nodes=nodes, free_units=snapshot.free_units - units)
 
     def actions(self) -> list[Action]:
         actions = []
-        for row, home in self.after.items():
-            kind, key = Kind.SHRINK if home.workers else Kind.STOP, JobKey(self._snapshot.jobs.key.item(row))
-            actions.append(Action(kind, key, row, self._snapshot.home_of(row), home))
+        for row, assignment in self.after.items():
+            kind, key = (
+                ActionKind.SHRINK if assignment.workers else ActionKind.STOP,
+                JobKey(self._snapshot.jobs.key.item(row)),
+            )
+            actions.append(Action(kind, key, row, self._snapshot.assignment_of(row), assignment))
         return sorted(actions, key=lambda action: (action.kind, action.row))
 
     # Where room could be made.
@@ -153,47 +156,47 @@ class _Making:
         if self._tenants is None:
             row_of = {key: row for row, key in enumerate(self._snapshot.jobs.key.tolist())}
             self._tenants = {}
-            for key, home in self._snapshot.homes.items():
-                for node in {node for node, _ in home.workers if node >= 0}:
+            for key, assignment in self._snapshot.assignments.items():
+                for node in {node for node, _ in assignment.workers if node >= 0}:
                     self._tenants.setdefault(node, []).append(row_of[key])
         return self._tenants
 
     def _offer(self, shape: Shape, node: int, *, stops: bool) -> _Offer | None:
         """What it takes to make room for the pod here; None if it cannot be made. Leaves the room as it was."""
-        after: dict[int, Home] = {}
+        after: dict[int, Assignment] = {}
         price, workers = 0.0, 0
-        for row, home, gone in self._steps(node, stops):
+        for row, assignment, gone in self._steps(node, stops):
             if self._kept.room.slots_at(shape, node) > 0:
                 break
             if row not in after:
                 price += cost(self._snapshot, row)
             workers += gone
-            self._reseat(self._kept.room, row, home, after.get(row))
-            after[row] = home
+            self._reseat(self._kept.room, row, assignment, after.get(row))
+            after[row] = assignment
         fits = self._kept.room.slots_at(shape, node) > 0
         for row in after:
-            self._reseat(self._kept.room, row, self._home(row), after[row])
+            self._reseat(self._kept.room, row, self._assignment(row), after[row])
         return _Offer(price, workers, node, after) if fits else None
 
-    def _steps(self, node: int, stops: bool) -> Iterator[tuple[int, Home, int]]:
+    def _steps(self, node: int, stops: bool) -> Iterator[tuple[int, Assignment, int]]:
         """One worker less at a time, from those above their minimum, cheapest first; then, if asked, whole jobs."""
         tenants = self._tenants_by_node()[node]
         cheapest = sorted(tenants, key=lambda row: (cost(self._snapshot, row), devices(self._snapshot, row), -row))
         for row in cheapest:
-            home, least = self._home(row), self._snapshot.jobs.minimum.item(row)
-            while home.size > max(least, 1) and _has(home, node):
-                home = _without_one(home, node)
-                yield row, home, 1
+            assignment, least = self._assignment(row), self._snapshot.jobs.minimum.item(row)
+            while assignment.size > max(least, 1) and _has(assignment, node):
+                assignment = _without_one(assignment, node)
+                yield row, assignment, 1
         for row in cheapest if stops else ():
-            yield row, NOWHERE, self._home(row).size
+            yield row, NOWHERE, self._assignment(row).size
 
-    def _home(self, row: int) -> Home:
-        return self.after.get(row, self._snapshot.home_of(row))
+    def _assignment(self, row: int) -> Assignment:
+        return self.after.get(row, self._snapshot.assignment_of(row))
 
-    def _reseat(self, room: Room, row: int, home: Home, before: Home | None = None) -> None:
+    def _reseat(self, room: Room, row: int, assignment: Assignment, before: Assignment | None = None) -> None:
         shape = self._snapshot.shapes[self._snapshot.jobs.shape.item(row)]
-        room.give(shape, self._home(row) if before is None else before)
-        room.occupy(shape, home)
+        room.give(shape, self._assignment(row) if before is None else before)
+        room.occupy(shape, assignment)
 
 
 def together(room: Room, shapes: list[Shape]) -> Room | None:
@@ -227,16 +230,16 @@ def together(room: Room, shapes: list[Shape]) -> Room | None:
     return seated(room, 0) if len(order) <= _STEPS else None
 
 
-def _has(home: Home, node: int) -> bool:
+def _has(assignment: Assignment, node: int) -> bool:
     """Whether a worker sits there that may leave: the first one of a job never does."""
-    return any(seat == node and (place or count > 1) for place, (seat, count) in enumerate(home.workers))
+    return any(seat == node and (place or count > 1) for place, (seat, count) in enumerate(assignment.workers))
 
 
-def _without_one(home: Home, node: int) -> Home:
+def _without_one(assignment: Assignment, node: int) -> Assignment:
     """Without the worker of the highest number that sits there."""
-    runs = list(home.workers)
+    runs = list(assignment.workers)
     place = max(place for place, (seat, _) in enumerate(runs) if seat == node)
     number = sum(count for _, count in runs[: place + 1]) - 1
     count = runs[place][1]
     runs[place : place + 1] = [(node, count - 1)] if count > 1 else []
-    return Home(tuple(runs), home.ps, home.slots[:number] + home.slots[number + 1 :])
+    return Assignment(tuple(runs), assignment.ps, assignment.slots[:number] + assignment.slots[number + 1 :])

@@ -124,9 +124,9 @@ def test_a_pod_that_is_created_here_is_looked_after(sterna: Sterna, lab: HttpKub
 
 
 def test_what_is_no_job_is_left_to_kubectl(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
+    reservation = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
     serving = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "s", "annotations": {"SERVING_POD": "true"}}}
-    run = sterna("create", "-f", written(tmp_path, claim, training_job("a"), serving), *LAB, "-q")
+    run = sterna("create", "-f", written(tmp_path, reservation, training_job("a"), serving), *LAB, "-q")
     assert run.out == "a\n"
     assert "Pod is left out" in run.err
     assert "PersistentVolumeClaim is left out, because it is no job; create it with kubectl." in run.err

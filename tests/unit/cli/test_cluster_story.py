@@ -21,7 +21,7 @@ from tests.unit.cli.conftest import Sterna
 LAB = ("--context", "lab")
 GPU = {"gpu": 1, "cpu": 1}
 SRJF = {
-    "policy": "srjf", "placement": "stay", "migration": "none", "share": "equal", "claim": "serving",
+    "policy": "srjf", "placement": "stay", "migration": "none", "cpu_share": "equal", "reservation": "serving",
     "rate_limit_seconds": 0.0,
 }  # fmt: skip
 

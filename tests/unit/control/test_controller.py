@@ -12,8 +12,8 @@ from sterna.control.controller import Controller
 from sterna.engine.decide import Rules
 from sterna.engine.registry import Placed, Target
 from sterna.errors import Bug
-from sterna.model.cluster import Home, Ints
-from sterna.model.plan import Action, Decision, Kind, Outcome, Plan
+from sterna.model.cluster import Assignment, Ints
+from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 from sterna.wiring import make_placement, make_policy, make_rules
 from tests.builders import World, a_job, a_snapshot, after, world_of
@@ -113,7 +113,7 @@ def beyond_the_maximum(snapshot: Snapshot) -> Target:
 
 
 def on_a_full_node(snapshot: Snapshot, target: Ints) -> Placed:
-    return Placed([Action(Kind.START, JobKey(0), 1, Home(), Home(((0, 2),)))], [])
+    return Placed([Action(ActionKind.START, JobKey(0), 1, Assignment(), Assignment(((0, 2),)))], [])
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,10 @@ DAMAGES: dict[str, tuple[Callable[[Line], object], str]] = {
     "a node too few": (lambda line: line["free"][0].pop(), "free is not told for all nodes"),
     "a node neither open nor closed": (lambda line: line["is_open"].pop(), "is_open is not told for all nodes"),
     "an unknown shape": (lambda line: line["ints"].update(shape=[9, 9]), "a shape that is not described"),
-    "a home on no node": (lambda line: line.update(homes=[[0, [[[7, 2]], [], []]]]), "a node that is not described"),
+    "a home on no node": (
+        lambda line: line.update(assignments=[[0, [[[7, 2]], [], []]]]),
+        "a node that is not described",
+    ),
     "an action of an unknown kind": (
         lambda line: line.update(actions=[an_action("FLY", 0)]),
         "no action is called FLY",
@@ -119,18 +122,21 @@ DAMAGES: dict[str, tuple[Callable[[Line], object], str]] = {
     "less than no workers": (lambda line: line["ints"].update(workers=[-5, 0]), "workers of a job is negative"),
     "a job that was never submitted": (lambda line: line["floats"].update(submit=[0, None]), "submit of a job is not"),
     "two jobs with one key": (lambda line: line["ints"].update(key=[0, 0]), "two jobs have the same key"),
-    "workers without a home": (lambda line: line.update(homes=[]), "a has 2 workers, but 0 sit on nodes"),
+    "workers without a home": (lambda line: line.update(assignments=[]), "a has 2 workers, but 0 sit on nodes"),
     "a home too small": (
-        lambda line: line.update(homes=[[0, [[[0, 1]], [], []]]]),
+        lambda line: line.update(assignments=[[0, [[[0, 1]], [], []]]]),
         "a has 2 workers, but 1 sit on nodes",
     ),
-    "a home of nobody": (lambda line: line["homes"].append([7, [[[0, 1]], [], []]]), "is not described sits somewhere"),
+    "a home of nobody": (
+        lambda line: line["assignments"].append([7, [[[0, 1]], [], []]]),
+        "is not described sits somewhere",
+    ),
     "less than no workers on a node": (
-        lambda line: line.update(homes=[[0, [[[0, 3], [0, -1]], [], []]]]),
+        lambda line: line.update(assignments=[[0, [[[0, 3], [0, -1]], [], []]]]),
         "-1 workers sit on a node",
     ),
     "less than nothing free": (lambda line: line["free"][0].__setitem__(0, -99), "less than nothing is free on n0"),
-    "an extra of nobody": (lambda line: line.update(extras={"share": [[9, 0.5]]}), "told of a job that is not"),
+    "an extra of nobody": (lambda line: line.update(extras={"cpu_share": [[9, 0.5]]}), "told of a job that is not"),
     "an action of another job": (
         lambda line: line.update(actions=[["STOP", 55, 0, [[], [], []], [[], [], []], "none"]]),
         "a job that is not described",

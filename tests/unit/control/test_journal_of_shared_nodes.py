@@ -34,15 +34,15 @@ def written(path: Path) -> None:
         believed,
     )
     world = SharedBackend(workload, shared_nodes(2, 4.0), Costs(restart_seconds=1))
-    policy, placement, migration, share = RULES
-    with JournalWriter(path, policy=policy, placement=placement, migration=migration, share=share) as journal:
+    policy, placement, migration, cpu_share = RULES
+    with JournalWriter(path, policy=policy, placement=placement, migration=migration, cpu_share=cpu_share) as journal:
         Controller(world, make_rules(*RULES), journal).run()
 
 
 def test_every_round_is_decided_again_as_it_was(tmp_path: Path) -> None:
     written(tmp_path / "journal")
     opening = read_opening(tmp_path / "journal")
-    assert (opening.migration, opening.share) == RULES[2:]
+    assert (opening.migration, opening.cpu_share) == RULES[2:]
     rounds = list(read_rounds(tmp_path / "journal"))
     assert {action.kind.name for recorded in rounds for action in recorded.actions} >= {"START", "SHARE", "MIGRATE"}
     for recorded in rounds:

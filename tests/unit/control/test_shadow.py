@@ -9,7 +9,7 @@ from sterna.control.journal import JournalWriter, read_round, read_rounds
 from sterna.control.shadow_rules import Shadow, forecast
 from sterna.engine.decide import decide
 from sterna.model.cluster import MILLI, Shape
-from sterna.model.plan import Kind
+from sterna.model.plan import ActionKind
 from sterna.model.serving_pod import ServingPod
 from sterna.service import replay
 from sterna.wiring import make_rules
@@ -33,8 +33,8 @@ def test_a_shadow_says_what_it_would_have_done_and_expected(tmp_path: Path) -> N
     view = recorded.shadow
     assert view is not None
     assert [(action.kind, recorded.snapshot.jobs.name_of(action.row)) for action in view.actions] == [
-        (Kind.STOP, "long"),
-        (Kind.START, "short"),
+        (ActionKind.STOP, "long"),
+        (ActionKind.START, "short"),
     ]
     assert (view.own.left_seconds, view.forecast.left_seconds) == (100.0, 10.0)
     assert view.forecast.speed == view.own.speed == 4.0
@@ -68,7 +68,7 @@ def test_serving_pods_are_in_the_journal_so_that_the_round_can_be_decided_again(
 
     job = a_job("a", (1, 4), on={"n0": 4}, first_start=0)
     pod = ServingPod("chat", Shape(devices=MILLI, tolerations=frozenset({"x"})), 0.5)
-    other = ServingPod("share", Shape(devices=MILLI, is_shared=True), 0.1, rank=1)
+    other = ServingPod("cpu_share", Shape(devices=MILLI, is_shared=True), 0.1, rank=1)
     snapshot = replace(a_snapshot([job], some_nodes(4), now=1.0), serving=(pod, other))
     decision = decide(snapshot, make_rules("elastic-fifo", "stay"))
     with JournalWriter(tmp_path / "j", policy="elastic-fifo", placement="stay") as journal:

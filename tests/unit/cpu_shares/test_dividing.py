@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sterna.model.growth import Growth
-from sterna.model.plan import Kind
+from sterna.model.plan import ActionKind
 from tests.crowds import Instant, Member, decided, weights_of
 
 EIGHT = tuple(Member(f"j{number}", left=100.0 * (number + 1)) for number in range(8))
@@ -25,8 +25,8 @@ def test_where_there_are_cores_for_all_everybody_has_an_equal_share() -> None:
 
 
 def test_a_share_changes_in_place() -> None:
-    decision = decided(Instant(EIGHT), share="finish")
-    assert {action.kind for action in decision.plan} == {Kind.SHARE}
+    decision = decided(Instant(EIGHT), cpu_share="finish")
+    assert {action.kind for action in decision.plan} == {ActionKind.SET_CPU_SHARE}
     assert all(action.before == action.after for action in decision.plan)
 
 
@@ -67,7 +67,7 @@ def test_where_every_total_is_unknown_shares_are_equal() -> None:
 def test_where_nodes_are_not_shared_nothing_is_divided() -> None:
     instant = Instant(tuple(replace(member, cap=math.nan) for member in EIGHT))
     for rule in ("finish", "growth"):
-        assert len(decided(instant, share=rule).plan) == 0
+        assert len(decided(instant, cpu_share=rule).plan) == 0
 
 
 def test_quality_puts_those_that_still_improve_first() -> None:
@@ -90,11 +90,11 @@ def test_growth_leaves_a_converged_job_more_if_it_still_gains() -> None:
 
 
 def test_shares_become_equal_again_when_no_rule_divides() -> None:
-    instant = Instant((replace(EIGHT[0], share=5.0), EIGHT[1]))
+    instant = Instant((replace(EIGHT[0], cpu_share=5.0), EIGHT[1]))
     assert set(weights_of(instant, "equal").values()) == {1.0}
-    assert [action.share for action in decided(instant).plan] == [1.0]
+    assert [action.cpu_share for action in decided(instant).plan] == [1.0]
 
 
 def test_every_share_is_told_with_its_number() -> None:
-    sentences = [reason.sentence for reason in decided(Instant(EIGHT), share="finish").reasons]
+    sentences = [reason.sentence for reason in decided(Instant(EIGHT), cpu_share="finish").reasons]
     assert "gets 2 times an equal share of the CPU of its node." in sentences

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.engine.reasons import reasons_for
-from sterna.model.cluster import NOWHERE, Home
+from sterna.model.cluster import NOWHERE, Assignment
 from sterna.model.plan import Action, kind_of
 from sterna.model.reason import Bar, Code, Obstacle, Reason
 from sterna.model.snapshot import JobKey, Snapshot
@@ -15,19 +15,19 @@ NO_NODE = "cannot run: no node can hold even one of its workers "
 GIB = 2**30
 
 
-def told(snapshot: Snapshot, **homes: Home) -> dict[str, str]:
+def told(snapshot: Snapshot, **assignments: Assignment) -> dict[str, str]:
     """The reasons for a plan that leads these jobs to these homes."""
     rows = {snapshot.jobs.name_of(row): row for row in range(len(snapshot.jobs))}
     actions = [
         Action(kind_of(before, after), JobKey(snapshot.jobs.key.item(rows[job])), rows[job], before, after)
-        for job, after in homes.items()
-        for before in [snapshot.home_of(rows[job])]
+        for job, after in assignments.items()
+        for before in [snapshot.assignment_of(rows[job])]
     ]
     return {reason.job: reason.sentence for reason in reasons_for(snapshot, snapshot, actions)}
 
 
-def on(*runs: tuple[int, int]) -> Home:
-    return Home(runs)
+def on(*runs: tuple[int, int]) -> Assignment:
+    return Assignment(runs)
 
 
 def test_the_evictor_is_whoever_sits_on_the_nodes_that_were_given_up() -> None:
@@ -89,14 +89,14 @@ def test_a_parameter_server_uses_room_too() -> None:
         a_job("b", 1, devices=0, cpus=1, ps=1, ps_cpus=2, submit=1),
     ]
     nodes = [a_node("n0", 0, cpus=2), a_node("n1", 0, cpus=1)]
-    reasons = told(a_snapshot(jobs, nodes), x=NOWHERE, b=Home(((1, 1),), ((0, 1),)))
+    reasons = told(a_snapshot(jobs, nodes), x=NOWHERE, b=Assignment(((1, 1),), ((0, 1),)))
     assert reasons["x"].startswith("stopped with 1 worker to make room for b,")
 
 
 def test_where_devices_are_only_counted_any_gainer_may_be_the_evictor() -> None:
     snapshot = a_snapshot([a_job("x", 4, on={SOMEWHERE: 4}), a_job("a", 3, submit=1)], 4)
     assert decided(snapshot, "fifo", "none").actions == []
-    reasons = told(snapshot, x=NOWHERE, a=Home(((-1, 3),)))
+    reasons = told(snapshot, x=NOWHERE, a=Assignment(((-1, 3),)))
     assert reasons["x"].startswith("stopped with 4 workers to make room for a,")
 
 

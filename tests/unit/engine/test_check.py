@@ -11,8 +11,8 @@ import pytest
 from sterna.engine.check import check
 from sterna.engine.decide import decide
 from sterna.errors import Bug
-from sterna.model.cluster import ANYWHERE, NOWHERE, Home
-from sterna.model.plan import Action, Kind, Plan
+from sterna.model.cluster import ANYWHERE, NOWHERE, Assignment
+from sterna.model.plan import Action, ActionKind, Plan
 from sterna.model.snapshot import JobKey, Snapshot
 from sterna.wiring import make_rules
 from tests.builders import a_job, a_node, a_snapshot, some_nodes
@@ -37,9 +37,9 @@ class Good:
     def row(self, name: str) -> int:
         return next(row for row in range(len(self.snapshot.jobs)) if self.snapshot.jobs.name_of(row) == name)
 
-    def action(self, kind: Kind, name: str, after: Home) -> Action:
+    def action(self, kind: ActionKind, name: str, after: Assignment) -> Action:
         row = self.row(name)
-        return Action(kind, JobKey(self.snapshot.jobs.key.item(row)), row, self.snapshot.home_of(row), after)
+        return Action(kind, JobKey(self.snapshot.jobs.key.item(row)), row, self.snapshot.assignment_of(row), after)
 
 
 def a_good_plan() -> Good:
@@ -51,10 +51,10 @@ def a_good_plan() -> Good:
     ]
     good = Good(a_snapshot(jobs, some_nodes(2, 2, 4)), [])
     good.actions = [
-        good.action(Kind.STOP, "old", NOWHERE),
-        good.action(Kind.SHRINK, "wide", Home(((1, 1),))),
-        good.action(Kind.START, "new", Home(((0, 2), (1, 1)))),
-        good.action(Kind.GROW, "more", Home(((2, 4),))),
+        good.action(ActionKind.STOP, "old", NOWHERE),
+        good.action(ActionKind.SHRINK, "wide", Assignment(((1, 1),))),
+        good.action(ActionKind.START, "new", Assignment(((0, 2), (1, 1)))),
+        good.action(ActionKind.GROW, "more", Assignment(((2, 4),))),
     ]
     return good
 
@@ -77,19 +77,19 @@ def test_a_good_plan_passes() -> None:
         pytest.param(lambda actions: actions[::-1], id="room used before it is free"),
         pytest.param(replaced(2, key=JobKey(0)), id="a job under another's number"),
         pytest.param(replaced(2, row=0), id="a job under another's row"),
-        pytest.param(replaced(0, before=Home(((0, 1),))), id="it does not sit where the plan assumes"),
-        pytest.param(replaced(3, before=NOWHERE, kind=Kind.START), id="it runs already"),
-        pytest.param(replaced(2, after=Home(((0, 1),))), id="below its minimum"),
-        pytest.param(replaced(2, after=Home(((0, 2), (2, 1), (1, 1)))), id="above its maximum"),
-        pytest.param(replaced(1, kind=Kind.GROW), id="a shrink called growth"),
-        pytest.param(replaced(0, after=Home(((0, 2),))), id="a stop that stops nothing"),
+        pytest.param(replaced(0, before=Assignment(((0, 1),))), id="it does not sit where the plan assumes"),
+        pytest.param(replaced(3, before=NOWHERE, kind=ActionKind.START), id="it runs already"),
+        pytest.param(replaced(2, after=Assignment(((0, 1),))), id="below its minimum"),
+        pytest.param(replaced(2, after=Assignment(((0, 2), (2, 1), (1, 1)))), id="above its maximum"),
+        pytest.param(replaced(1, kind=ActionKind.GROW), id="a shrink called growth"),
+        pytest.param(replaced(0, after=Assignment(((0, 2),))), id="a stop that stops nothing"),
         pytest.param(replaced(2, after=NOWHERE), id="a start that starts nothing"),
-        pytest.param(replaced(2, after=Home(((0, 3),))), id="a node over-committed"),
+        pytest.param(replaced(2, after=Assignment(((0, 3),))), id="a node over-committed"),
         pytest.param(lambda actions: actions[1:], id="room used that nobody freed"),
-        pytest.param(replaced(2, after=Home(((0, 2), (2, 1)))), id="a device used twice by two actions"),
-        pytest.param(replaced(2, after=Home(((0, 4), (1, -1)))), id="fewer than no workers on a node"),
-        pytest.param(replaced(2, after=Home(((0, 2), (7, 1)))), id="a node that does not exist"),
-        pytest.param(replaced(2, after=Home(((0, 2), (ANYWHERE, 1)))), id="a worker in the air"),
+        pytest.param(replaced(2, after=Assignment(((0, 2), (2, 1)))), id="a device used twice by two actions"),
+        pytest.param(replaced(2, after=Assignment(((0, 4), (1, -1)))), id="fewer than no workers on a node"),
+        pytest.param(replaced(2, after=Assignment(((0, 2), (7, 1)))), id="a node that does not exist"),
+        pytest.param(replaced(2, after=Assignment(((0, 2), (ANYWHERE, 1)))), id="a worker in the air"),
     ],
 )
 def test_a_bent_plan_does_not(bend: Bend) -> None:
@@ -107,36 +107,36 @@ def test_nobody_is_put_where_it_may_not_be(node: str) -> None:
     }
     good = Good(a_snapshot([a_job("a", 1, selector={"zone": "a"})], [nodes[node], a_node("n1", 1)]), [])
     with pytest.raises(Bug):
-        check(Plan([good.action(Kind.START, "a", Home(((0, 1),)))]), good.snapshot)
+        check(Plan([good.action(ActionKind.START, "a", Assignment(((0, 1),)))]), good.snapshot)
 
 
 def test_a_job_may_stay_on_a_node_that_closed() -> None:
     """It shrinks or keeps what it has; growing there is another matter."""
     nodes = [a_node("n0", 4, is_open=False), a_node("n1", 4)]
     good = Good(a_snapshot([a_job("a", (1, 4), on={"n0": 2})], nodes), [])
-    check(Plan([good.action(Kind.SHRINK, "a", Home(((0, 1),)))]), good.snapshot)
-    check(Plan([good.action(Kind.GROW, "a", Home(((0, 2), (1, 1))))]), good.snapshot)
+    check(Plan([good.action(ActionKind.SHRINK, "a", Assignment(((0, 1),)))]), good.snapshot)
+    check(Plan([good.action(ActionKind.GROW, "a", Assignment(((0, 2), (1, 1))))]), good.snapshot)
     with pytest.raises(Bug):
-        check(Plan([good.action(Kind.GROW, "a", Home(((0, 3),)))]), good.snapshot)
+        check(Plan([good.action(ActionKind.GROW, "a", Assignment(((0, 3),)))]), good.snapshot)
 
 
 @pytest.mark.parametrize(
-    "home",
+    "assignment",
     [
-        pytest.param(Home(((0, 2),), ((0, 1),)), id="a parameter server is missing"),
-        pytest.param(Home(((0, 2),), ((0, 3),)), id="one too many"),
-        pytest.param(Home(((0, 2),)), id="none at all"),
-        pytest.param(Home(((0, 2),), ((1, 2),)), id="on a node without CPUs for them"),
-        pytest.param(Home(((1, 2),), ((0, 2),)), id="workers on a node without memory for them"),
+        pytest.param(Assignment(((0, 2),), ((0, 1),)), id="a parameter server is missing"),
+        pytest.param(Assignment(((0, 2),), ((0, 3),)), id="one too many"),
+        pytest.param(Assignment(((0, 2),)), id="none at all"),
+        pytest.param(Assignment(((0, 2),), ((1, 2),)), id="on a node without CPUs for them"),
+        pytest.param(Assignment(((1, 2),), ((0, 2),)), id="workers on a node without memory for them"),
     ],
 )
-def test_a_gang_is_whole_with_its_parameter_servers(home: Home) -> None:
+def test_a_gang_is_whole_with_its_parameter_servers(assignment: Assignment) -> None:
     """DRAGON-12."""
     nodes = [a_node("n0", 2, cpus=4, memory_bytes=9), a_node("n1", 2, cpus=2, memory_bytes=3)]
     good = Good(a_snapshot([a_job("a", 2, memory_bytes=2, ps=2, ps_cpus=2), a_job("b", 1)], nodes), [])
-    check(Plan([good.action(Kind.START, "a", Home(((0, 2),), ((0, 2),)))]), good.snapshot)
+    check(Plan([good.action(ActionKind.START, "a", Assignment(((0, 2),), ((0, 2),)))]), good.snapshot)
     with pytest.raises(Bug):
-        check(Plan([good.action(Kind.START, "a", home)]), good.snapshot)
+        check(Plan([good.action(ActionKind.START, "a", assignment)]), good.snapshot)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_a_shared_device_is_not_over_committed(slots: tuple[int, ...]) -> None:
         a_job("a", (1, 2), devices=0.6),
     ]
     good = Good(a_snapshot(jobs, some_nodes(3)), [])
-    check(Plan([good.action(Kind.START, "a", Home(((0, 1),), (), (1,)))]), good.snapshot)
+    check(Plan([good.action(ActionKind.START, "a", Assignment(((0, 1),), (), (1,)))]), good.snapshot)
     with pytest.raises(Bug):
-        check(Plan([good.action(Kind.START, "a", Home(((0, 2),), (), slots))]), good.snapshot)
+        check(Plan([good.action(ActionKind.START, "a", Assignment(((0, 2),), (), slots))]), good.snapshot)
 
 
 def test_devices_that_are_only_counted_are_counted() -> None:
@@ -166,11 +166,11 @@ def test_devices_that_are_only_counted_are_counted() -> None:
     check(plan, snapshot)
     good = Good(snapshot, [])
     with pytest.raises(Bug):
-        check(Plan([good.action(Kind.START, "a", Home(((ANYWHERE, 5),)))]), snapshot)
+        check(Plan([good.action(ActionKind.START, "a", Assignment(((ANYWHERE, 5),)))]), snapshot)
 
 
 def test_parameter_servers_are_counted_too_on_a_cluster_of_cpus() -> None:
     job = a_job("a", (1, 4), devices=0, cpus=1, ps=1, ps_cpus=2)
     good = Good(a_snapshot([job, a_job("b", 1, devices=0, cpus=1)], [a_node("n0", 0, cpus=4)]), [])
     with pytest.raises(Bug):
-        check(Plan([good.action(Kind.START, "a", Home(((ANYWHERE, 3),)))]), good.snapshot)
+        check(Plan([good.action(ActionKind.START, "a", Assignment(((ANYWHERE, 3),)))]), good.snapshot)

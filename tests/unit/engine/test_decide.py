@@ -101,7 +101,7 @@ def test_deciding_writes_to_nothing_it_was_given() -> None:
         free = snapshot.nodes.free.copy()
         decided(snapshot, info.name)
         assert (snapshot.nodes.free == free).all()
-        assert dict(snapshot.homes) == dict(a_snapshot(jobs, some_nodes(2, 2)).homes)
+        assert dict(snapshot.assignments) == dict(a_snapshot(jobs, some_nodes(2, 2)).assignments)
 
 
 @pytest.mark.parametrize("info", rules_of(RuleKind.POLICY), ids=lambda info: info.name)

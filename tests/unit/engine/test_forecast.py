@@ -40,9 +40,9 @@ def test_no_core_idles_that_somebody_could_use_and_nobody_has_more_than_its_cap(
     weights, caps = [weight for weight, _ in jobs], [cap for _, cap in jobs]
     shares = max_min(cores, weights, caps)
     assert sum(shares) == pytest.approx(min(cores, sum(caps)))
-    assert all(share <= cap + 1e-9 for share, cap in zip(shares, caps, strict=True))
-    level = [share / weight for share, weight in zip(shares, weights, strict=True)]
-    held = [each for each, share, cap in zip(level, shares, caps, strict=True) if share < cap - 1e-9]
+    assert all(cpu_share <= cap + 1e-9 for cpu_share, cap in zip(shares, caps, strict=True))
+    level = [cpu_share / weight for cpu_share, weight in zip(shares, weights, strict=True)]
+    held = [each for each, cpu_share, cap in zip(level, shares, caps, strict=True) if cpu_share < cap - 1e-9]
     assert all(each >= max(level) - 1e-6 for each in held)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.engine.decide import Rules, decide
-from sterna.engine.registry import Move, Moves, Shares
-from sterna.model.cluster import Home, Nodes
-from sterna.model.plan import Kind
+from sterna.engine.registry import CpuShares, Move, Moves
+from sterna.model.cluster import Assignment, Nodes
+from sterna.model.plan import ActionKind
 from sterna.model.snapshot import Extra, Jobs, Snapshot
 from sterna.wiring import make_placement, make_policy, make_rules
 from tests.builders import a_job, a_node, a_snapshot
@@ -46,7 +46,7 @@ def test_with_the_default_rules_no_column_of_theirs_is_read() -> None:
     snapshot = a_snapshot([a_job("a", 2), a_job("b", 2, submit=1)], 4)
     watched = Watched(snapshot.jobs, set())
     rules = make_rules("fifo", "stay")
-    assert (rules.migration, rules.share) == (None, None)
+    assert (rules.migration, rules.cpu_share) == (None, None)
     decide(replace(snapshot, jobs=Jobs(watched)), rules)
     assert watched.read
     assert not watched.read & EXTRAS
@@ -54,20 +54,20 @@ def test_with_the_default_rules_no_column_of_theirs_is_read() -> None:
 
 def test_a_source_that_does_not_know_a_column_gives_its_default() -> None:
     jobs = a_snapshot([a_job("a"), a_job("b")], 4).jobs
-    assert jobs.share.tolist() == [1, 1]
+    assert jobs.cpu_share.tolist() == [1, 1]
     assert jobs.moved_from.tolist() == [-1, -1]
     assert np.isnan(jobs.most_cores).all()
     assert jobs.moves.dtype == np.int64
 
 
 def test_a_new_job_starts_with_its_share_in_one_action() -> None:
-    def heavy(snapshot: Snapshot) -> Shares:
+    def heavy(snapshot: Snapshot) -> CpuShares:
         assert snapshot.jobs.workers.tolist() == [1]
-        return Shares(np.full(len(snapshot.jobs), 2.0))
+        return CpuShares(np.full(len(snapshot.jobs), 2.0))
 
     rules = Rules(make_policy("fifo"), make_placement("stay"), None, heavy)
     plan = decide(a_snapshot([a_job("a")], 4), rules).plan
-    assert [(action.kind, action.share) for action in plan] == [(Kind.START, 2.0)]
+    assert [(action.kind, action.cpu_share) for action in plan] == [(ActionKind.START, 2.0)]
 
 
 def test_a_migration_sees_what_the_plan_leaves_free() -> None:
@@ -78,26 +78,28 @@ def test_a_migration_sees_what_the_plan_leaves_free() -> None:
 
     def to_the_other_node(snapshot: Snapshot) -> Moves:
         seen.append(snapshot.nodes)
-        return Moves([Move(0, Home(((1, 2),)))])
+        return Moves([Move(0, Assignment(((1, 2),)))])
 
     rules = Rules(make_policy("fifo"), make_placement("spread"), to_the_other_node)
     crowded = a_snapshot([running, waiting], [a_node("n0", 2), a_node("n1", 2)])
-    assert [action.kind for action in decide(crowded, rules).plan] == [Kind.START]
+    assert [action.kind for action in decide(crowded, rules).plan] == [ActionKind.START]
     assert seen[0].free[0].tolist() == [0, 0]
     alone = a_snapshot([running], [a_node("n0", 2), a_node("n1", 2)])
-    assert [action.kind for action in decide(alone, rules).plan] == [Kind.MIGRATE]
+    assert [action.kind for action in decide(alone, rules).plan] == [ActionKind.MIGRATE]
 
 
 def test_a_job_that_the_plan_changes_is_not_moved_in_the_same_round() -> None:
     def everybody(snapshot: Snapshot) -> Moves:
-        return Moves([Move(row, Home(((1, 1),))) for row in range(len(snapshot.jobs))])
+        return Moves([Move(row, Assignment(((1, 1),))) for row in range(len(snapshot.jobs))])
 
     rules = Rules(make_policy("fifo"), make_placement("stay"), everybody)
     plan = decide(a_snapshot([a_job("a")], [a_node("n0", 1), a_node("n1", 1)]), rules).plan
-    assert [action.kind for action in plan] == [Kind.START]
+    assert [action.kind for action in plan] == [ActionKind.START]
 
 
 def test_the_earliest_wish_to_be_asked_again_counts() -> None:
     instant = Instant(tuple(Member(f"j{n}") for n in range(8)))
-    rules = replace(rules_with("specon"), share=lambda snapshot: Shares(snapshot.jobs.share, snapshot.now + 7))
+    rules = replace(
+        rules_with("specon"), cpu_share=lambda snapshot: CpuShares(snapshot.jobs.cpu_share, snapshot.now + 7)
+    )
     assert decide(instant.snapshot, rules).until == instant.now + 7

@@ -12,7 +12,7 @@ from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
 from sterna.engine.gpu_partitions import REST, Part, parts_of, type_asked, types_in
 from sterna.engine.registry import Target
-from sterna.model.cluster import MILLI, NOWHERE, Home, Shape
+from sterna.model.cluster import MILLI, NOWHERE, Assignment, Shape
 from sterna.model.plan import Decision
 from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import JobKey, Snapshot
@@ -43,7 +43,7 @@ def decided(snapshot: Snapshot, rules: Rules) -> Decision:
     return decision
 
 
-def homes(snapshot: Snapshot, decision: Decision) -> dict[str, dict[str, int]]:
+def assignments(snapshot: Snapshot, decision: Decision) -> dict[str, dict[str, int]]:
     """Where everybody sits who starts or changes."""
     names = snapshot.nodes.name
     return {
@@ -63,7 +63,7 @@ def members(parts: Iterable[Part]) -> dict[str, tuple[list[str], list[str]]]:
     }
 
 
-def part_of(selector: Mapping[str, str], nodes: Iterable[ANode], types: Iterable[str] = TYPES) -> str:
+def fraction_of(selector: Mapping[str, str], nodes: Iterable[ANode], types: Iterable[str] = TYPES) -> str:
     parts = parts_of(a_snapshot([a_job("j", 1, selector=selector)], nodes), list(types))
     (found,) = [part.type for part in parts if len(part.jobs)]
     return found
@@ -125,13 +125,13 @@ def test_a_job_is_of_the_type_of_the_nodes_that_it_leaves_itself(selector: dict[
         a_node("n2", labels={**A100, **west}),
         a_node("n3", labels={**T4, "kubernetes.io/hostname": "n3"}),
     ]
-    assert part_of(selector, nodes) == type_
+    assert fraction_of(selector, nodes) == type_
 
 
 def test_nodes_that_take_nobody_now_keep_their_type_and_that_of_their_jobs() -> None:
     """Draining the nodes without a type does not send everybody to those that have one."""
     nodes = [a_node("n0", is_open=False), a_node("n1", labels=T4)]
-    assert part_of({}, nodes) == REST
+    assert fraction_of({}, nodes) == REST
 
 
 def test_where_all_nodes_are_of_one_type_that_is_the_whole_cluster() -> None:
@@ -173,8 +173,8 @@ def test_a_part_counts_its_own_and_nobody_elses() -> None:
     snapshot = replace(a_snapshot(jobs, three_nodes(), finished=(5.0, 7.0)), last_action=3.0)
     rest, a100, t4 = (part.snapshot for part in parts_of(snapshot, TYPES))
     assert (t4.free_units, t4.held_units, t4.widest, t4.is_rigid) == (5 * MILLI, 3 * MILLI, 9, False)
-    assert dict(t4.homes) == {JobKey(0): Home(((0, 2), (1, 1)))}
-    assert t4.homes.get(JobKey(1), NOWHERE) is NOWHERE
+    assert dict(t4.assignments) == {JobKey(0): Assignment(((0, 2), (1, 1)))}
+    assert t4.assignments.get(JobKey(1), NOWHERE) is NOWHERE
     assert [shape.devices for shape in t4.shapes.rows] == [MILLI, 2 * MILLI]
     assert (rest.free_units, dict(rest.nodes.shared), t4.nodes.shared) == (3 * MILLI, {0: {1: 0}}, {})
     assert a100.jobs.barred is not None
@@ -188,7 +188,7 @@ def test_nodes_without_devices_are_counted_in_cpus_though_others_have_devices() 
     nodes = [a_node("n0", 0, cpus=4), a_node("n1", 4, labels=T4)]
     jobs = [a_job("x", (1, 9), devices=0, cpus=2), a_job("y", (1, 9), selector=T4)]
     snapshot = a_snapshot(jobs, nodes)
-    assert homes(snapshot, decided(snapshot, some_rules(t4="fifo"))) == {"x": {"n0": 2}, "y": {"n1": 1}}
+    assert assignments(snapshot, decided(snapshot, some_rules(t4="fifo"))) == {"x": {"n0": 2}, "y": {"n1": 1}}
 
 
 # What is decided.
@@ -205,7 +205,7 @@ def test_each_type_is_under_its_own_policy() -> None:
         a_job("v", (1, 4), submit=1),
     ]
     snapshot = a_snapshot(jobs, three_nodes())
-    assert homes(snapshot, decided(snapshot, some_rules(a100="fifo", t4="srjf"))) == {
+    assert assignments(snapshot, decided(snapshot, some_rules(a100="fifo", t4="srjf"))) == {
         "a-long": {"n2": 4},
         "t-short": {"n1": 4, "n3": 4},
         "u": {"n0": 2},
@@ -309,7 +309,7 @@ def test_a_job_on_nodes_of_another_type_goes_on_and_what_it_holds_is_not_given_a
     ]
     snapshot = a_snapshot(jobs, three_nodes())
     decision = decided(snapshot, some_rules(t4="elastic-fifo", a100="fifo"))
-    assert homes(snapshot, decision) == {"t": {"n1": 2, "n3": 3}, "u": {"n0": 3}}
+    assert assignments(snapshot, decision) == {"t": {"n1": 2, "n3": 3}, "u": {"n0": 3}}
     assert {reason.job for reason in decision.reasons} == {"t", "u"}
 
 

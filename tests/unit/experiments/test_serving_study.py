@@ -15,12 +15,12 @@ from sterna.wiring import make_rules, simulated_nodes
 from sterna.workloads.trace import make_trace
 
 
-def a_world(loads: list[ServingLoad], claim: str) -> ServingWorld:
+def a_world(loads: list[ServingLoad], reservation: str) -> ServingWorld:
     """One elastic job that fills one node of four devices for a long time."""
     trace = make_trace(name=["a"], submit_seconds=[0.0], workers=[4], duration_seconds=[1e5], minimum=[1], maximum=[4])
     training = SimulatedBackend(workload_of(trace), simulated_nodes("1x4"))
     world = ServingWorld(training, loads, release_seconds=30, horizon_seconds=5000)
-    Controller(world, make_rules("elastic-fifo", "stay", claim=claim)).run()
+    Controller(world, make_rules("elastic-fifo", "stay", reservation=reservation)).run()
     return world
 
 
@@ -42,7 +42,7 @@ def test_a_day_with_a_claim_serves_pods_in_time(monkeypatch: pytest.MonkeyPatch)
     """An eighth of a day, to be quick."""
     monkeypatch.setattr(serving, "DAY_SECONDS", 10_800.0)
     alone = serving.a_day("elastic-fifo", "none", 1, 260.0, pods=30)
-    claimed = serving.a_day("elastic-fifo", "serving", 1, 260.0, pods=30)
-    assert np.percentile(claimed.waits, 99) < np.percentile(alone.waits, 99)
-    assert claimed.waits.max() < 120
-    assert claimed.work > 0.9 * alone.work
+    reserved = serving.a_day("elastic-fifo", "serving", 1, 260.0, pods=30)
+    assert np.percentile(reserved.waits, 99) < np.percentile(alone.waits, 99)
+    assert reserved.waits.max() < 120
+    assert reserved.work > 0.9 * alone.work

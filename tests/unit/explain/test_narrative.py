@@ -18,7 +18,7 @@ from sterna.explain.counterfactual import starting, with_devices, with_values, w
 from sterna.explain.formatting import duration
 from sterna.explain.narrative import explain
 from sterna.explain.whatif import whatif
-from sterna.model.plan import Kind
+from sterna.model.plan import ActionKind
 from sterna.wiring import make_rules, simulated_nodes
 from tests.builders import SOMEWHERE, AJob, a_job, a_node, a_snapshot, decided, some_nodes
 from tests.simulation.runs import a_workload
@@ -313,7 +313,7 @@ def test_a_changed_instant_differs_in_nothing_else() -> None:
     assert not smaller.is_rigid
     later = without(snapshot, (snapshot.jobs.workers > 0).nonzero()[0], 50)
     assert [later.jobs.name_of(row) for row in range(len(later.jobs))] == ["b", "c"]
-    assert (later.now, later.free_units, later.held_units, dict(later.homes)) == (60, 4000, 0, {})
+    assert (later.now, later.free_units, later.held_units, dict(later.assignments)) == (60, 4000, 0, {})
     assert snapshot.jobs.minimum.tolist() == [1, 2, 1]
 
 
@@ -406,7 +406,7 @@ def test_rounds_that_differ_are_counted_and_the_first_three_told(record: Record,
     rules = make_rules("srjf", "stay")
     plans = [(round_.actions, tuple(decide(round_.snapshot, rules).plan)) for round_ in read_rounds(journal)]
     assert answer["rounds_that_differ"] == sum(then != now for then, now in plans)
-    assert answer["actions"]["preemptions"] == sum(action.kind is Kind.STOP for _, now in plans for action in now)
+    assert answer["actions"]["preemptions"] == sum(action.kind is ActionKind.STOP for _, now in plans for action in now)
     assert [difference["round"] for difference in answer["differences"]] == [1, 2, 3]
     first = "a would have been stopped where it was kept at 4 workers on node0, and 1 more job otherwise."
     assert answer["differences"][0] == {"round": 1, "at_s": 10, "sentence": first}

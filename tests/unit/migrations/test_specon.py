@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sterna.model.growth import Growth, Strict
-from sterna.model.plan import Kind
+from sterna.model.plan import ActionKind
 from sterna.wiring import make_migration
 from tests.crowds import Instant, Member, decided, moves_of
 
@@ -31,7 +31,7 @@ def test_a_converged_job_moves_to_the_node_with_the_smallest_weight(rule: str) -
     instant = Instant((*CROWD, DONE, *quiet, *busy), cores=(16.0, 16.0, 16.0))
     decision = decided(instant, rule)
     assert moves_of(instant, decision) == {"done": (1,)}
-    assert [action.kind for action in decision.plan] == [Kind.MIGRATE]
+    assert [action.kind for action in decision.plan] == [ActionKind.MIGRATE]
 
 
 @pytest.mark.parametrize("rule", ["specon", "specon:strict=true"])

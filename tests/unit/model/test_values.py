@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sterna.model.cluster import NOWHERE, Home, Resource, Shape, slots_in
-from sterna.model.plan import Kind, kind_of
+from sterna.model.cluster import NOWHERE, Assignment, ResourceKind, Shape, slots_in
+from sterna.model.plan import ActionKind, kind_of
 from sterna.model.snapshot import take_stock
 from tests.builders import a_job, a_node, a_snapshot, some_nodes
 
@@ -14,14 +14,14 @@ from tests.builders import a_job, a_node, a_snapshot, some_nodes
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
-        (NOWHERE, Home(((0, 2),)), Kind.START),
-        (Home(((0, 2),)), NOWHERE, Kind.STOP),
-        (Home(((0, 2),)), Home(((0, 3),)), Kind.GROW),
-        (Home(((0, 2), (1, 1))), Home(((0, 2),)), Kind.SHRINK),
-        (Home(((0, 2),)), Home(((1, 2),)), Kind.MIGRATE),
+        (NOWHERE, Assignment(((0, 2),)), ActionKind.START),
+        (Assignment(((0, 2),)), NOWHERE, ActionKind.STOP),
+        (Assignment(((0, 2),)), Assignment(((0, 3),)), ActionKind.GROW),
+        (Assignment(((0, 2), (1, 1))), Assignment(((0, 2),)), ActionKind.SHRINK),
+        (Assignment(((0, 2),)), Assignment(((1, 2),)), ActionKind.MIGRATE),
     ],
 )
-def test_what_leads_from_one_home_to_another(before: Home, after: Home, kind: Kind) -> None:
+def test_what_leads_from_one_assignment_to_another(before: Assignment, after: Assignment, kind: ActionKind) -> None:
     assert kind_of(before, after) is kind
 
 
@@ -78,8 +78,8 @@ def test_the_sums_of_a_snapshot() -> None:
 
 
 def test_policies_count_devices_or_cpus_where_there_are_none() -> None:
-    assert a_snapshot([], some_nodes(1, 0)).nodes.unit is Resource.DEVICES
-    assert a_snapshot([], [a_node("n0", 0, cpus=8)]).nodes.unit is Resource.CPUS
+    assert a_snapshot([], some_nodes(1, 0)).nodes.unit is ResourceKind.DEVICES
+    assert a_snapshot([], [a_node("n0", 0, cpus=8)]).nodes.unit is ResourceKind.CPUS
 
 
 def test_rows_are_in_submit_order_then_by_name() -> None:

@@ -30,25 +30,27 @@ ALL = pytest.mark.parametrize("placement", ["stay", "pack", "topology", "spread"
 def test_packing(placement: str, sizes: tuple[int, ...], nodes: tuple[int, ...], shapes: list[list[int]]) -> None:
     """VODA-82, 83, 84: workers by node, most first, of each job in turn."""
     jobs = [a_job(f"j{number}", size) for number, size in enumerate(sizes)]
-    homes = decided(a_snapshot(jobs, some_nodes(*nodes)), "fifo", placement).homes
-    assert [sorted(homes[job.name].values(), reverse=True) for job in jobs] == shapes
+    assignments = decided(a_snapshot(jobs, some_nodes(*nodes)), "fifo", placement).assignments
+    assert [sorted(assignments[job.name].values(), reverse=True) for job in jobs] == shapes
     for number, devices in enumerate(nodes):
-        assert sum(home.get(f"n{number}", 0) for home in homes.values()) <= devices
+        assert sum(assignment.get(f"n{number}", 0) for assignment in assignments.values()) <= devices
 
 
 def test_spread_takes_the_emptiest_node_for_each_worker() -> None:
     nodes = some_nodes(4, 2, 3)
-    assert decided(a_snapshot([a_job("a", 4)], nodes), "fifo", "spread").homes == {"a": {"n0": 3, "n2": 1}}
-    assert decided(a_snapshot([a_job("a", 5)], nodes), "fifo", "spread").homes == {"a": {"n0": 3, "n1": 1, "n2": 1}}
+    assert decided(a_snapshot([a_job("a", 4)], nodes), "fifo", "spread").assignments == {"a": {"n0": 3, "n2": 1}}
+    assert decided(a_snapshot([a_job("a", 5)], nodes), "fifo", "spread").assignments == {
+        "a": {"n0": 3, "n1": 1, "n2": 1}
+    }
 
 
 def test_spread_puts_single_workers_in_turn_too() -> None:
     """As many as are placed in one step: each on the node that is emptiest then."""
     jobs = [a_job(f"j{number:02d}", 1) for number in range(14)]
-    homes = decided(a_snapshot(jobs, some_nodes(6, 4, 5)), "fifo", "spread").homes
+    assignments = decided(a_snapshot(jobs, some_nodes(6, 4, 5)), "fifo", "spread").assignments
     free = {"n0": 6, "n1": 4, "n2": 5}
     for job in jobs:
-        (node,) = homes[job.name]
+        (node,) = assignments[job.name]
         assert free[node] == max(free.values())
         free[node] -= 1
 
@@ -58,11 +60,11 @@ def test_many_equal_jobs_are_placed_as_one_by_one_would(placement: str) -> None:
     """VODA-82: each on the tightest node that still holds it."""
     for count in (3, 11, 12, 20):
         jobs = [a_job(f"j{number:02d}", 2) for number in range(count)]
-        homes = decided(a_snapshot(jobs, some_nodes(9, 7, 8, 3, 2)), "fifo", placement).homes
+        assignments = decided(a_snapshot(jobs, some_nodes(9, 7, 8, 3, 2)), "fifo", placement).assignments
         free = [9, 7, 8, 3, 2]
         for job in jobs[: 4 + 3 + 4 + 1 + 1]:
             node = min((n for n in range(5) if free[n] >= 2), key=lambda n: (free[n], n))
-            assert homes[job.name] == {f"n{node}": 2}
+            assert assignments[job.name] == {f"n{node}": 2}
             free[node] -= 2
 
 
@@ -81,7 +83,7 @@ def test_a_job_gets_the_same_nodes_however_many_equal_ones_start_with_it(
             a_snapshot([*busy, *(a_job(f"j{n:02d}", workers, devices=devices, submit=1) for n in range(count))], nodes),
             "fifo",
             placement,
-        ).homes
+        ).assignments
         for count in (11, 12)
     )
     assert {name: many[name] for name in few} == few
@@ -90,23 +92,23 @@ def test_a_job_gets_the_same_nodes_however_many_equal_ones_start_with_it(
 def test_topology_keeps_many_jobs_larger_than_a_node_in_a_rack_each() -> None:
     nodes = [a_node(f"n{number:02d}", 8, rack=number % 12) for number in range(36)]
     jobs = [a_job(f"j{number:02d}", 16) for number in range(12)]
-    homes = decided(a_snapshot(jobs, nodes), "fifo", "topology").homes
-    assert len(homes) == 12
-    assert all(len({int(node[1:]) % 12 for node in home}) == 1 for home in homes.values())
+    assignments = decided(a_snapshot(jobs, nodes), "fifo", "topology").assignments
+    assert len(assignments) == 12
+    assert all(len({int(node[1:]) % 12 for node in assignment}) == 1 for assignment in assignments.values())
 
 
 @ALL
 def test_jobs_that_need_nothing_of_a_node_are_placed_however_many(placement: str) -> None:
     """Containers without requests share a node's cores; nothing bounds their number."""
     jobs = [a_job(f"j{number:02d}", 1, devices=0) for number in range(13)]
-    assert len(decided(a_snapshot(jobs, some_nodes(1, 1)), "fifo", placement).homes) == 13
+    assert len(decided(a_snapshot(jobs, some_nodes(1, 1)), "fifo", placement).assignments) == 13
 
 
 @ALL
 def test_a_selector_keeps_workers_on_nodes_that_carry_its_labels(placement: str) -> None:
     nodes = [a_node("n0", 4), a_node("n1", 4, labels={"gpu": "a100"}), a_node("n2", 4, labels={"gpu": "t4"})]
     job = a_job("a", (2, 8), selector={"gpu": "a100"})
-    assert decided(a_snapshot([job], nodes), "elastic-fifo", placement).homes == {"a": {"n1": 4}}
+    assert decided(a_snapshot([job], nodes), "elastic-fifo", placement).assignments == {"a": {"n1": 4}}
 
 
 @ALL
@@ -114,11 +116,11 @@ def test_a_tainted_node_gets_nothing_but_jobs_that_tolerate_it(placement: str) -
     """DRAGON-17."""
     nodes = [a_node("n0", 2, taints=("lab",)), a_node("n1", 2)]
     jobs = [a_job("plain", (1, 4)), a_job("lab", (1, 4), tolerates=("lab",), submit=1)]
-    homes = decided(a_snapshot(jobs, nodes), "elastic-fifo", placement).homes
-    assert set(homes["plain"]) == {"n1"}
-    assert homes["lab"].get("n0") == 2
+    assignments = decided(a_snapshot(jobs, nodes), "elastic-fifo", placement).assignments
+    assert set(assignments["plain"]) == {"n1"}
+    assert assignments["lab"].get("n0") == 2
     all_tolerant = a_job("a", 4, tolerates=("*",))
-    assert decided(a_snapshot([all_tolerant], nodes), "fifo", placement).homes == {"a": {"n0": 2, "n1": 2}}
+    assert decided(a_snapshot([all_tolerant], nodes), "fifo", placement).assignments == {"a": {"n0": 2, "n1": 2}}
 
 
 @ALL
@@ -126,8 +128,8 @@ def test_a_closed_node_gets_nothing_and_keeps_what_it_has(placement: str) -> Non
     nodes = [a_node("n0", 4, is_open=False), a_node("n1", 4)]
     jobs = [a_job("old", (1, 4), on={"n0": 1}), a_job("new", 2, submit=1)]
     result = decided(a_snapshot(jobs, nodes), "elastic-fifo", placement)
-    assert result.homes["new"] == {"n1": 2}
-    assert result.homes["old"].get("n0") == 1
+    assert result.assignments["new"] == {"n1": 2}
+    assert result.assignments["old"].get("n0") == 1
     assert ("STOP", "old") not in result.actions
 
 
@@ -135,7 +137,7 @@ def test_a_closed_node_gets_nothing_and_keeps_what_it_has(placement: str) -> Non
 def test_cpu_and_memory_count_beside_devices(placement: str) -> None:
     nodes = [a_node("n0", 8, cpus=4, memory_bytes=100), a_node("n1", 8, cpus=8, memory_bytes=30)]
     job = a_job("a", (1, 16), cpus=2, memory_bytes=10)
-    assert decided(a_snapshot([job], nodes), "elastic-fifo", placement).homes == {"a": {"n0": 2, "n1": 3}}
+    assert decided(a_snapshot([job], nodes), "elastic-fifo", placement).assignments == {"a": {"n0": 2, "n1": 3}}
 
 
 @ALL
@@ -143,14 +145,14 @@ def test_what_others_hold_is_not_ours(placement: str) -> None:
     """DRAGON-18."""
     nodes = [a_node("n0", 4, cpus=8, foreign_devices=3), a_node("n1", 4, cpus=8, foreign_cpus=6)]
     job = a_job("a", (1, 8), cpus=1)
-    assert decided(a_snapshot([job], nodes), "elastic-fifo", placement).homes == {"a": {"n0": 1, "n1": 2}}
+    assert decided(a_snapshot([job], nodes), "elastic-fifo", placement).assignments == {"a": {"n0": 1, "n1": 2}}
 
 
 @ALL
 def test_workers_of_several_devices_do_not_straddle_nodes(placement: str) -> None:
     """Eight devices, but only two workers of three."""
     result = decided(a_snapshot([a_job("a", (1, 9), devices=3)], some_nodes(4, 4)), "elastic-fifo", placement)
-    assert result.homes == {"a": {"n0": 1, "n1": 1}}
+    assert result.assignments == {"a": {"n0": 1, "n1": 1}}
 
 
 @ALL
@@ -167,16 +169,16 @@ def test_devices_held_on_a_closed_node_do_not_come_back_when_a_job_leaves_it(pla
 def test_topology_takes_fewest_racks_then_fewest_nodes() -> None:
     nodes = [a_node(f"n{number}", 4, rack=number // 2) for number in range(6)]
     busy = [a_job("x", 2, on={"n0": 2}), a_job("y", 4, on={"n3": 4})]
-    homes = decided(a_snapshot([*busy, a_job("a", 6, submit=1)], nodes), "fifo", "topology").homes
-    assert homes["a"] == {"n1": 4, "n0": 2}
-    homes = decided(a_snapshot([*busy, a_job("a", 8, submit=1)], nodes), "fifo", "topology").homes
-    assert homes["a"] == {"n4": 4, "n5": 4}
+    assignments = decided(a_snapshot([*busy, a_job("a", 6, submit=1)], nodes), "fifo", "topology").assignments
+    assert assignments["a"] == {"n1": 4, "n0": 2}
+    assignments = decided(a_snapshot([*busy, a_job("a", 8, submit=1)], nodes), "fifo", "topology").assignments
+    assert assignments["a"] == {"n4": 4, "n5": 4}
 
 
 def test_topology_grows_a_job_inside_its_rack() -> None:
     nodes = [a_node(f"n{number}", 2, rack=number % 2) for number in range(4)]
     job = a_job("a", (1, 4), on={"n2": 2})
-    assert decided(a_snapshot([job], nodes), "elastic-fifo", "topology").homes == {"a": {"n2": 2, "n0": 2}}
+    assert decided(a_snapshot([job], nodes), "elastic-fifo", "topology").assignments == {"a": {"n2": 2, "n0": 2}}
 
 
 # Parameter servers.
@@ -205,7 +207,7 @@ def test_a_job_whose_parameter_servers_do_not_fit_has_no_replica_at_all(placemen
     """DRAGON-12: and what was tried for it is free for the next."""
     nodes = [a_node("n0", 4, cpus=3)]
     jobs = [a_job("a", 1, ps=2, ps_cpus=2), a_job("b", 4, submit=1)]
-    assert decided(a_snapshot(jobs, nodes), "fifo", placement).homes == {"b": {"n0": 4}}
+    assert decided(a_snapshot(jobs, nodes), "fifo", placement).assignments == {"b": {"n0": 4}}
 
 
 @pytest.mark.parametrize("placement", ["pack", "stay", "topology"])
@@ -213,14 +215,14 @@ def test_growth_goes_beside_the_parameter_servers_while_there_is_room(placement:
     """DRAGON-31."""
     nodes = [a_node("n0", 4, cpus=8), a_node("n1", 3, cpus=8)]
     job = a_job("a", (1, 5), cpus=1, ps=1, ps_cpus=1, on={"n1": 1}, ps_on={"n1": 1})
-    assert decided(a_snapshot([job], nodes), "elastic-fifo", placement).homes == {"a": {"n1": 3, "n0": 2}}
+    assert decided(a_snapshot([job], nodes), "elastic-fifo", placement).assignments == {"a": {"n1": 3, "n0": 2}}
 
 
 def test_growth_prefers_the_servers_node_to_the_workers_own() -> None:
     """DRAGON-31: the first worker had to sit elsewhere; now there is room beside the server."""
     nodes = [a_node("n0", 4, cpus=8), a_node("n1", 4, cpus=8)]
     job = a_job("a", (1, 2), ps=1, ps_cpus=1, on={"n1": 1}, ps_on={"n0": 1})
-    assert decided(a_snapshot([job], nodes), "elastic-fifo", "pack").homes == {"a": {"n1": 1, "n0": 1}}
+    assert decided(a_snapshot([job], nodes), "elastic-fifo", "pack").assignments == {"a": {"n1": 1, "n0": 1}}
 
 
 # Parts of devices.
@@ -229,9 +231,9 @@ def test_growth_prefers_the_servers_node_to_the_workers_own() -> None:
 @ALL
 def test_parts_share_a_device_only_if_they_fit_together(placement: str) -> None:
     """DRAGON-36: two of 0.6 never, two of 0.5 always."""
-    for part, homes in ((0.6, 1), (0.5, 2), (0.4, 2), (0.3, 3)):
+    for part, assignments in ((0.6, 1), (0.5, 2), (0.4, 2), (0.3, 3)):
         jobs = [a_job(f"j{number}", 1, devices=part) for number in range(4)]
-        assert len(decided(a_snapshot(jobs, some_nodes(1)), "fifo", placement).homes) == homes
+        assert len(decided(a_snapshot(jobs, some_nodes(1)), "fifo", placement).assignments) == assignments
 
 
 @ALL

@@ -40,7 +40,7 @@ def test_a_job_that_cannot_have_all_it_was_counted_gets_what_fits(placement: str
     nodes = some_nodes(4, 4)
     jobs = [a_job("x", 1, on={"n0": 1}), a_job("y", 1, on={"n1": 1}), a_job("a", (1, 3), devices=2, submit=1)]
     result = decided(a_snapshot(jobs, nodes), "elastic-fifo", placement)
-    assert result.homes["a"] == {"n0": 1, "n1": 1}
+    assert result.assignments["a"] == {"n0": 1, "n1": 1}
 
 
 @ALL
@@ -126,7 +126,7 @@ def test_a_small_job_is_not_forgotten_because_a_large_one_was_refused(placement:
 def test_a_job_with_a_worker_on_a_closed_node_still_grows_on_open_ones(placement: str) -> None:
     nodes = [a_node("n0", 1, is_open=False), a_node("n1", 3)]
     job = a_job("a", (1, 4), on={"n1": 2, "n0": 1})
-    assert decided(a_snapshot([job], nodes), "elastic-fifo", placement).homes == {"a": {"n1": 3, "n0": 1}}
+    assert decided(a_snapshot([job], nodes), "elastic-fifo", placement).assignments == {"a": {"n1": 3, "n0": 1}}
 
 
 # Re-packing.
@@ -149,7 +149,7 @@ def test_repacking_when_stuck_moves_nobody_if_nobody_is_stuck() -> None:
 def test_repacking_always_brings_scattered_workers_together_at_the_next_change() -> None:
     jobs = [a_job("a", 2, on={"n0": 1, "n1": 1}), a_job("b", 2, on={"n0": 1, "n1": 1}), a_job("c", 2, submit=1)]
     result = decided(a_snapshot(jobs, some_nodes(4, 4)), "fifo", "stay:repack=always")
-    assert all(len(home) == 1 for home in result.homes.values())
+    assert all(len(assignment) == 1 for assignment in result.assignments.values())
     assert decided(a_snapshot(jobs[:2], some_nodes(4, 4)), "fifo", "stay:repack=always").actions == []
 
 
@@ -180,7 +180,9 @@ def kept(before: list[dict[str, int]], now: list[dict[str, int]]) -> int:
 
 
 def by_node(jobs: dict[str, dict[str, int]], nodes: int) -> list[dict[str, int]]:
-    return [{job: home[f"n{at}"] for job, home in jobs.items() if f"n{at}" in home} for at in range(nodes)]
+    return [
+        {job: assignment[f"n{at}"] for job, assignment in jobs.items() if f"n{at}" in assignment} for at in range(nodes)
+    ]
 
 
 @pytest.mark.parametrize("sizes", [(4, 4, 4, 4), (2, 2, 3, 3), (2, 3, 4, 5)], ids=["equal", "in pairs", "unequal"])
@@ -197,7 +199,7 @@ def test_a_repack_keeps_most_workers_in_place(sizes: tuple[int, ...], seed: int)
         jobs.append(a_job("new", random.randint(1, 5), submit=1))
         old = by_node({job.name: dict(job.on) for job in jobs}, len(sizes))
         result = decided(a_snapshot(jobs, some_nodes(*sizes)), "fifo", "stay:repack=always")
-        new = by_node(result.homes, len(sizes))
+        new = by_node(result.assignments, len(sizes))
         layouts = permutations(new)
         best = max(
             kept(old, list(layout))

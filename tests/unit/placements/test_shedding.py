@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.model.cluster import Home
+from sterna.model.cluster import Assignment
 from sterna.placements.pack import Pack
 from tests.builders import Seats, a_job, a_node, a_snapshot, decided, some_nodes
 
@@ -17,34 +17,36 @@ def test_the_highest_numbered_workers_leave_first(placement: str) -> None:
     seats: Seats = (("n1", 2), ("n0", 2), ("n2", 1))
     jobs = [a_job("a", (2, 5), on=seats), a_job("new", 6, submit=1)]
     result = decided(a_snapshot(jobs, some_nodes(2, 4, 2)), "fifo", placement)
-    assert result.homes["a"] == {"n1": 2}
+    assert result.assignments["a"] == {"n1": 2}
 
 
 @pytest.mark.parametrize(
-    ("home", "count", "left"),
+    ("assignment", "count", "left"),
     [
-        pytest.param(Home(((0, 2), (1, 1)), ((0, 1),)), 1, ((0, 2),), id="away from the servers first"),
-        pytest.param(Home(((0, 2), (1, 2), (2, 1)), ((0, 1),)), 2, ((0, 2), (1, 1)), id="the loneliest first"),
-        pytest.param(Home(((0, 2), (1, 1)), ((0, 1),)), 2, ((0, 1),), id="then beside the servers"),
-        pytest.param(Home(((1, 3), (0, 1))), 2, ((1, 2),), id="without servers the first worker's node is home"),
-        pytest.param(Home(((1, 1), (0, 2)), ((0, 1),)), 1, ((1, 1), (0, 1)), id="the first worker never leaves"),
-        pytest.param(Home(((1, 1), (0, 2)), ((0, 1),)), 2, ((1, 1),), id="the first worker is the last to stay"),
-        pytest.param(Home(((1, 2), (0, 2)), ((0, 1),)), 2, ((1, 1), (0, 1)), id="its lonely neighbour leaves first"),
+        pytest.param(Assignment(((0, 2), (1, 1)), ((0, 1),)), 1, ((0, 2),), id="away from the servers first"),
+        pytest.param(Assignment(((0, 2), (1, 2), (2, 1)), ((0, 1),)), 2, ((0, 2), (1, 1)), id="the loneliest first"),
+        pytest.param(Assignment(((0, 2), (1, 1)), ((0, 1),)), 2, ((0, 1),), id="then beside the servers"),
+        pytest.param(Assignment(((1, 3), (0, 1))), 2, ((1, 2),), id="without servers the first worker's node is home"),
+        pytest.param(Assignment(((1, 1), (0, 2)), ((0, 1),)), 1, ((1, 1), (0, 1)), id="the first worker never leaves"),
+        pytest.param(Assignment(((1, 1), (0, 2)), ((0, 1),)), 2, ((1, 1),), id="the first worker is the last to stay"),
+        pytest.param(
+            Assignment(((1, 2), (0, 2)), ((0, 1),)), 2, ((1, 1), (0, 1)), id="its lonely neighbour leaves first"
+        ),
     ],
 )
-def test_lonely_workers_leave_first(home: Home, count: int, left: tuple[tuple[int, int], ...]) -> None:
+def test_lonely_workers_leave_first(assignment: Assignment, count: int, left: tuple[tuple[int, int], ...]) -> None:
     """DRAGON-25, 26: workers away from the parameter servers, fewest together first; never the first worker."""
-    after = Pack().shed(home, count)
+    after = Pack().shed(assignment, count)
     assert after.workers == left
-    assert after.ps == home.ps
+    assert after.ps == assignment.ps
 
 
 def test_parts_of_devices_leave_with_their_workers() -> None:
     """Worker 2 on the second node leaves; the others keep the very devices they share."""
-    home = Home(((0, 2), (1, 1)), (), (0, 1, 7))
-    assert Pack().shed(home, 1) == Home(((0, 2),), (), (0, 1))
-    twice = Home(((0, 1), (1, 1), (0, 1)), (), (4, 5, 6))
-    assert Pack().shed(twice, 1) == Home(((0, 1), (0, 1)), (), (4, 6))
+    assignment = Assignment(((0, 2), (1, 1)), (), (0, 1, 7))
+    assert Pack().shed(assignment, 1) == Assignment(((0, 2),), (), (0, 1))
+    twice = Assignment(((0, 1), (1, 1), (0, 1)), (), (4, 5, 6))
+    assert Pack().shed(twice, 1) == Assignment(((0, 1), (0, 1)), (), (4, 6))
 
 
 @ALL
@@ -77,4 +79,4 @@ def test_a_job_that_is_stopped_frees_all_it_had(placement: str) -> None:
     """VODA-89."""
     jobs = [a_job("older", 4), a_job("younger", 3, submit=1, on={"n0": 1, "n1": 2})]
     result = decided(a_snapshot(jobs, some_nodes(2, 2)), "fifo", placement)
-    assert result.homes == {"older": {"n0": 2, "n1": 2}}
+    assert result.assignments == {"older": {"n0": 2, "n1": 2}}

@@ -105,8 +105,8 @@ def test_jobs_are_stopped_only_if_shrinking_helps_nowhere() -> None:
 def test_the_last_resort_can_be_ruled_out_or_given_a_limit() -> None:
     jobs = [running("rigid", 4, {"n0": 4})]  # type: ignore[arg-type]
     instant = an_instant(jobs, some_nodes(4), a_pod(), restart_seconds=30)
-    for claim, stops in (("serving", True), ("serving:preempt=false", False), ("serving:most=100", False)):
-        plan = decide(instant, make_rules("fifo", "stay", claim=claim)).plan
+    for reservation, stops in (("serving", True), ("serving:preempt=false", False), ("serving:most=100", False)):
+        plan = decide(instant, make_rules("fifo", "stay", reservation=reservation)).plan
         assert bool(plan.actions) == stops
 
 
@@ -115,7 +115,7 @@ def test_several_pods_are_seen_to_in_the_order_in_which_they_came() -> None:
     jobs = [running("a", (2, 3), {"n0": 3})]
     pods = [a_pod("late", since=3), a_pod("early", since=1), a_pod("middle", since=2)]
     instant = an_instant(jobs, some_nodes(4), *pods, now=5)
-    result = decide(instant, make_rules("elastic-fifo", "stay", claim="serving:preempt=false"))
+    result = decide(instant, make_rules("elastic-fifo", "stay", reservation="serving:preempt=false"))
     assert [(action.kind.name, action.after.size) for action in result.plan] == [("SHRINK", 2)]
     assert result.reasons[0].who == ("serving pod middle",)
 
@@ -124,7 +124,7 @@ def test_a_pod_of_a_lower_rank_goes_before_one_that_came_earlier() -> None:
     """DRAGON-55."""
     jobs = [running("a", (1, 2), {"n0": 2})]
     pods = [a_pod("early", since=1)._replace(rank=1), a_pod("late", since=2)]
-    result = decide(an_instant(jobs, some_nodes(2), *pods, now=5), make_rules("fifo", "stay", claim="serving"))
+    result = decide(an_instant(jobs, some_nodes(2), *pods, now=5), make_rules("fifo", "stay", reservation="serving"))
     assert result.reasons[0].who == ("serving pod late",)
 
 
@@ -140,12 +140,12 @@ def test_pods_claim_cpus_memory_and_parts_of_devices_too() -> None:
 def test_the_first_worker_of_a_job_never_leaves_it() -> None:
     jobs = [running("a", (1, 3), {"n0": 1, "n1": 2})]
     result = decided(an_instant(jobs, [a_node("n0", 1), a_node("n1", 2)], a_pod()), "elastic-fifo")
-    assert result.homes == {"a": {"n0": 1, "n1": 1}}
+    assert result.assignments == {"a": {"n0": 1, "n1": 1}}
 
 
 def test_without_a_claim_pods_are_left_to_themselves() -> None:
     instant = an_instant([running("a", (1, 4), {"n0": 4})], some_nodes(4), a_pod())
-    assert not decide(instant, make_rules("elastic-fifo", "stay", claim="none")).plan.actions
+    assert not decide(instant, make_rules("elastic-fifo", "stay", reservation="none")).plan.actions
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,10 +10,10 @@
   value: {{ .Values.operator.placement | quote }}
 - name: STERNA_OPERATOR_MIGRATION
   value: {{ .Values.operator.migration | quote }}
-- name: STERNA_OPERATOR_SHARE
-  value: {{ .Values.operator.share | quote }}
-- name: STERNA_OPERATOR_CLAIM
-  value: {{ .Values.operator.claim | quote }}
+- name: STERNA_OPERATOR_CPU_SHARE
+  value: {{ .Values.operator.cpuShare | quote }}
+- name: STERNA_OPERATOR_RESERVATION
+  value: {{ .Values.operator.reservation | quote }}
 - name: STERNA_OPERATOR_RATE_LIMIT_SECONDS
   value: {{ .Values.operator.rateLimitSeconds | quote }}
 - name: STERNA_OPERATOR_DEFAULT_IMAGE

@@ -32,7 +32,7 @@ from sterna.backends.kubernetes.cache.cluster_state import World
 from sterna.backends.kubernetes.cache.job_entry import Entry, cleared
 from sterna.backends.kubernetes.cache.node_facts import in_plain_words
 from sterna.backends.kubernetes.cache.progress import Progress
-from sterna.backends.kubernetes.cache.reservations import claims
+from sterna.backends.kubernetes.cache.reservations import reservations
 from sterna.backends.kubernetes.cache.snapshot import Instant, observed
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.cache.watched_resources import followed_in
@@ -48,7 +48,7 @@ from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.backends.kubernetes.status.event_recorder import Chronicle
 from sterna.backends.kubernetes.status.events import Reporter
 from sterna.backends.kubernetes.status.status_writer import Teller
-from sterna.model.plan import Action, Kind, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Mark, Outcome
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import Floats
@@ -145,11 +145,11 @@ class KubernetesBackend:
         world, now = self.world, self.clock()
         self._observed_at = now
         world.attention.has_news, self._news_at = False, -NEVER
-        serving = claims(world)
+        serving = reservations(world)
         world.write_table()
         self._last_event = max(self._last_event, world.arrived_at)
         instant = Instant(now, self._last_action, self._last_event, self._history, serving)
-        return observed(world.table, world.accounts.table(), world.homes, world.progress, instant)
+        return observed(world.table, world.accounts.table(), world.assignments, world.progress, instant)
 
     def _history(self) -> Floats:
         return np.sort(np.array(self._served, dtype=np.float64))
@@ -195,9 +195,9 @@ class KubernetesBackend:
         return outcomes
 
     def _is_stale(self, entry: Entry, action: Action) -> bool:
-        if not entry.wants_to_run or entry.home != action.before:
+        if not entry.wants_to_run or entry.assignment != action.before:
             return True
-        if action.kind is Kind.START and entry.job.memory.not_before > self.clock():
+        if action.kind is ActionKind.START and entry.job.memory.not_before > self.clock():
             return True
         names, accounts = self.world.accounts.names, self.world.accounts
         new = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers}
@@ -205,22 +205,22 @@ class KubernetesBackend:
 
     def _carry_out(self, entry: Entry, action: Action) -> None:
         memory, now = entry.job.memory, self.clock()
-        if action.share is not None:
-            memory.share = action.share
+        if action.cpu_share is not None:
+            memory.cpu_share = action.cpu_share
             self.world.attention.changed.add(entry.key)
             self.world.attention.dirty.add(entry.key)
-        if action.kind is Kind.SHARE:
+        if action.kind is ActionKind.SET_CPU_SHARE:
             return
-        if action.kind is Kind.MIGRATE:
+        if action.kind is ActionKind.MIGRATE:
             self._mark_move(entry, action)
         else:
             self._last_action = now
-        if action.kind is Kind.START:
+        if action.kind is ActionKind.START:
             entry.seated_at = now
             if action.mark is Mark.PROMOTED:
                 memory.attained, memory.executed_before = 0.0, memory.executed
                 memory.promotions += 1
-        elif action.kind is Kind.STOP:
+        elif action.kind is ActionKind.STOP:
             memory.waiting_since = now
         names = self.world.accounts.names
         held = {key: pod.gpu_id for key, pod in entry.job.pods.items() if pod.gpu_id}
@@ -231,7 +231,7 @@ class KubernetesBackend:
     def _mark_move(self, entry: Entry, action: Action) -> None:
         """Remember where it was and whom it made room for."""
         memory, names = entry.job.memory, self.world.accounts.names
-        old, new = ({node for node, _ in home.workers} for home in (action.before, action.after))
+        old, new = ({node for node, _ in assignment.workers} for assignment in (action.before, action.after))
         memory.moves += 1
         memory.moved_at, memory.moved_from = self.clock(), names[min(old - new or old)]
         evictor = self.world.entries.get(action.evictor)

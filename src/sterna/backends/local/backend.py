@@ -22,7 +22,7 @@ from sterna.backends.local.snapshot import Instant, observed
 from sterna.backends.local.store.job_store import Book, LocalJob
 from sterna.backends.local.store.records import ACTIVE, COMPLETED
 from sterna.errors import Retry
-from sterna.model.plan import Action, Kind, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Mark, Outcome
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import Floats
 
@@ -100,9 +100,9 @@ class LocalBackend:
         return outcomes
 
     def _is_stale(self, job: LocalJob, action: Action) -> bool:
-        if not job.wants_to_run or job.home != action.before:
+        if not job.wants_to_run or job.assignment != action.before:
             return True
-        if action.kind is Kind.START and job.record.not_before > self.book.clock():
+        if action.kind is ActionKind.START and job.record.not_before > self.book.clock():
             return True
         names = self.book.slices.nodes
         new = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers}
@@ -110,18 +110,18 @@ class LocalBackend:
 
     def _carry_out(self, job: LocalJob, action: Action) -> None:
         record, now = job.record, self.book.clock()
-        if action.share is not None:
-            record.share = action.share
-        if action.kind is Kind.SHARE:
+        if action.cpu_share is not None:
+            record.cpu_share = action.cpu_share
+        if action.kind is ActionKind.SET_CPU_SHARE:
             return
-        if action.kind is Kind.MIGRATE:
+        if action.kind is ActionKind.MIGRATE:
             self.mark_move(job, action.before.workers, action.after.workers, action.evictor)
         else:
             self._last_action = now
-        if action.kind is Kind.START and action.mark is Mark.PROMOTED:
+        if action.kind is ActionKind.START and action.mark is Mark.PROMOTED:
             record.attained, record.executed_before = 0.0, record.executed
             record.promotions += 1
-        elif action.kind is Kind.STOP:
+        elif action.kind is ActionKind.STOP:
             record.waiting_since = now
         self.book.seat(job, action.after)
 
@@ -245,7 +245,7 @@ class LocalBackend:
             record = job.record
             if record.phase != ACTIVE:
                 self.endings.forget(job)
-            elif record.not_before and not job.home.workers and record.not_before <= now:
+            elif record.not_before and not job.assignment.workers and record.not_before <= now:
                 record.not_before = 0.0
                 self._note_news()
                 due_at = min(due_at, _due(job))
@@ -272,7 +272,7 @@ def _due(job: LocalJob) -> float:
         is_kept = spec.ttl_seconds is None or record.ended_at is None or record.deleting
         return NEVER if is_kept or spec.ttl_seconds is None else (record.ended_at or 0.0) + spec.ttl_seconds
     dues = []
-    if record.not_before and not job.home.workers:
+    if record.not_before and not job.assignment.workers:
         dues.append(record.not_before)
     if spec.deadline_seconds is not None and record.first_started_at is not None and not record.doomed:
         dues.append(record.first_started_at + spec.deadline_seconds)

@@ -107,10 +107,10 @@ class LocalCluster:
         self._row(node)
         with self._book.lock:
             job = self._active(name)
-            home = moved_to(self._backend, job, node)
-            self._backend.mark_move(job, job.home.workers, home.workers)
+            assignment = moved_to(self._backend, job, node)
+            self._backend.mark_move(job, job.assignment.workers, assignment.workers)
             job.record.by_checkpoint = by_checkpoint
-            self._book.seat(job, home)
+            self._book.seat(job, assignment)
             statement = self._book.statement(job)
         self._book.store.write([statement])
         self._backend.wake()

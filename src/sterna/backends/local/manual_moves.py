@@ -6,54 +6,54 @@ from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.store.job_store import LocalJob
 from sterna.engine.placement.free_capacity import Room
 from sterna.errors import UserError
-from sterna.model.cluster import NOWHERE, Home
+from sterna.model.cluster import NOWHERE, Assignment
 
 
-def moved_to(backend: LocalBackend, job: LocalJob, node: str) -> Home:
+def moved_to(backend: LocalBackend, job: LocalJob, node: str) -> Assignment:
     """Where a running job would sit if all its workers were on this node; refuses what is not possible."""
     row = backend.book.slices.row_of[node]
-    if not job.home.workers:
+    if not job.assignment.workers:
         raise UserError(f"Job '{job.name}' does not run, so that it cannot be moved; wait until it has started.")
-    if {seat for seat, _ in job.home.workers} == {row}:
+    if {seat for seat, _ in job.assignment.workers} == {row}:
         raise UserError(f"Job '{job.name}' is on {node} already; name another node.")
     if node in backend.closed:
         raise UserError(f"{node} takes no jobs now; open it with: sterna uncordon {node}.")
-    home = _fitted(_room_without(backend, job), job, row)
-    if home is None:
+    assignment = _fitted(_room_without(backend, job), job, row)
+    if assignment is None:
         raise UserError(
-            f"{node} has no room for the {job.home.size} workers of '{job.name}'; name another node, or move others "
+            f"{node} has no room for the {job.assignment.size} workers of '{job.name}'; name another node, or move others "
             "away first."
         )
-    return home
+    return assignment
 
 
 def evicted(backend: LocalBackend, row: int) -> list[LocalJob]:
     """Seat everybody who is on a node elsewhere, where there is room, else let them wait; those that were touched."""
     touched = []
     for job in backend.book.active():
-        if not any(seat == row for seat, _ in (*job.home.workers, *job.home.ps)):
+        if not any(seat == row for seat, _ in (*job.assignment.workers, *job.assignment.ps)):
             continue
-        home = _elsewhere(backend, job, row)
-        if home is None:
-            home = NOWHERE
+        assignment = _elsewhere(backend, job, row)
+        if assignment is None:
+            assignment = NOWHERE
             job.record.waiting_since = backend.book.clock()
         else:
-            backend.mark_move(job, job.home.workers, home.workers)
-        backend.book.seat(job, home)
+            backend.mark_move(job, job.assignment.workers, assignment.workers)
+        backend.book.seat(job, assignment)
         touched.append(job)
     return touched
 
 
-def _elsewhere(backend: LocalBackend, job: LocalJob, row: int) -> Home | None:
+def _elsewhere(backend: LocalBackend, job: LocalJob, row: int) -> Assignment | None:
     """One other node that holds all of it; parameter servers on the node that closes are moved by a new start."""
-    if any(seat == row for seat, _ in job.home.ps):
+    if any(seat == row for seat, _ in job.assignment.ps):
         return None
     room = _room_without(backend, job)
     for other, node in enumerate(backend.book.slices.nodes):
         if other != row and node.name not in backend.closed:
-            home = _fitted(room, job, other)
-            if home is not None:
-                return home
+            assignment = _fitted(room, job, other)
+            if assignment is not None:
+                return assignment
     return None
 
 
@@ -61,15 +61,16 @@ def _room_without(backend: LocalBackend, job: LocalJob) -> Room:
     """What is free, and what the job's workers would leave."""
     room = Room(backend.book.slices.table())
     for other in backend.book.active():
-        if other.home.workers:
+        if other.assignment.workers:
             room.occupy(
-                job.shape if other is job else other.shape, Home((), job.home.ps) if other is job else other.home
+                job.shape if other is job else other.shape,
+                Assignment((), job.assignment.ps) if other is job else other.assignment,
             )
     return room
 
 
-def _fitted(room: Room, job: LocalJob, row: int) -> Home | None:
-    size = job.home.size
+def _fitted(room: Room, job: LocalJob, row: int) -> Assignment | None:
+    size = job.assignment.size
     if room.slots_at(job.shape, row) < size:
         return None
-    return Home(((row, size),), job.home.ps, room.take(job.shape, row, size))
+    return Assignment(((row, size),), job.assignment.ps, room.take(job.shape, row, size))

@@ -48,10 +48,10 @@ def _seat_again(backend: LocalBackend) -> None:
     book = backend.book
     room = Room(book.slices.table())
     for job in book.active():
-        if job.home.workers:
-            room.occupy(job.shape, job.home)
+        if job.assignment.workers:
+            room.occupy(job.shape, job.assignment)
             if room.free.min() < 0 or any(part < 0 for parts in room.shared.values() for part in parts.values()):
-                room.give(job.shape, job.home)
+                room.give(job.shape, job.assignment)
                 book.seat(job, NOWHERE)
         attempt = job.record.attempt
         for replica in attempt.live if attempt is not None else ():

@@ -50,7 +50,7 @@ def observed(book: Book, empty: Nodes, instant: Instant, shadow: Shadow | None) 
     table = Jobs(WrittenJobs([job.name for job in jobs], columns), barred if barred.any() else None)
     nodes = _with_room(book, empty, jobs, instant.closed)
     shape_table = Shapes(shapes)
-    homes = {JobKey(job.key): job.home for job in jobs if job.home.workers}
+    assignments = {JobKey(job.key): job.assignment for job in jobs if job.assignment.workers}
     lessons = book.training.lessons
     return Snapshot(
         instant.now,
@@ -58,13 +58,13 @@ def observed(book: Book, empty: Nodes, instant: Instant, shadow: Shadow | None) 
         nodes,
         shape_table,
         lessons.table.curves,
-        MappingProxyType(homes),
+        MappingProxyType(assignments),
         *take_stock(table, nodes, shape_table),
         instant.last_action,
         instant.history,
         lessons.restart_seconds,
         last_event=instant.last_event,
-        has_shares=bool((columns["share"] != 1.0).any()),
+        has_cpu_shares=bool((columns["cpu_share"] != 1.0).any()),
     )
 
 
@@ -75,7 +75,7 @@ def _kept(book: Book, jobs: list[LocalJob], now: float, shapes: Sequence[Shape])
     rows = book.slices.row_of
     minimum = _ints([record.minimum for record in records])
     maximum = _ints([record.maximum for record in records])
-    held = np.array([bool(job.home.workers) for job in jobs], dtype=np.bool_)
+    held = np.array([bool(job.assignment.workers) for job in jobs], dtype=np.bool_)
     is_waiting = np.array([record.not_before > now for record in records], dtype=np.bool_) & ~held
     request = _ints([record.spec.request for record in records])
     never = NEVER
@@ -86,13 +86,13 @@ def _kept(book: Book, jobs: list[LocalJob], now: float, shapes: Sequence[Shape])
         "minimum": minimum,
         "maximum": np.where(is_waiting, 0, maximum),
         "request": np.minimum(np.maximum(request, minimum), maximum),
-        "workers": _ints([job.home.size for job in jobs]),
+        "workers": _ints([job.assignment.size for job in jobs]),
         "shape": _ints([code[job.shape] for job in jobs]),
         "first_start": _floats([_or(record.first_started_at, never) for record in records]),
         "waiting_since": _floats([record.waiting_since for record in records]),
         "promotions": _ints([record.promotions for record in records]),
         "executed_before": _floats([record.executed_before for record in records]),
-        "share": _floats([record.share for record in records]),
+        "cpu_share": _floats([record.cpu_share for record in records]),
         "moves": _ints([record.moves for record in records]),
         "moved_at": _floats([_or(record.moved_at, -never) for record in records]),
         "moved_from": _ints([rows.get(record.moved_from, -1) for record in records]),
@@ -152,8 +152,8 @@ def _unsaved(job: LocalJob, now: float) -> float:
 def _with_room(book: Book, empty: Nodes, jobs: list[LocalJob], closed: frozenset[str]) -> Nodes:
     room = Room(empty)
     for job in jobs:
-        if job.home.workers:
-            room.occupy(job.shape, job.home)
+        if job.assignment.workers:
+            room.occupy(job.shape, job.assignment)
     is_open = np.array([node.name not in closed for node in book.slices.nodes], dtype=np.bool_)
     capacity = empty.capacity.view()
     for column in (capacity, room.free, is_open, empty.rack):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sterna.control.controller import Recorder
-from sterna.model.cluster import ANYWHERE, Home
+from sterna.model.cluster import ANYWHERE, Assignment
 from sterna.model.growth import Growth
-from sterna.model.plan import Decision, Kind
+from sterna.model.plan import ActionKind, Decision
 from sterna.model.snapshot import Snapshot
 
 HEADER = "time,job,orginal_node,to_node\n"
@@ -37,19 +37,19 @@ class Distribution:
 
     def _rows(self, snapshot: Snapshot, decision: Decision) -> list[str]:
         jobs, names = snapshot.jobs, snapshot.nodes.name
-        moved = {action.row: action.after for action in decision.plan if action.kind is Kind.MIGRATE}
+        moved = {action.row: action.after for action in decision.plan if action.kind is ActionKind.MIGRATE}
         converged = ((jobs.growth == Growth.CONVERGED) & (jobs.workers > 0)).nonzero()[0].tolist()
         rows = []
         for row in sorted({*moved, *converged}):
-            key, home = jobs.key.item(row), snapshot.home_of(row)
+            key, assignment = jobs.key.item(row), snapshot.assignment_of(row)
             is_due = snapshot.now - self._told.get(key, -_ROUND_SECONDS) >= _ROUND_SECONDS
-            if home.workers and home.workers[0][0] != ANYWHERE and (row in moved or is_due):
+            if assignment.workers and assignment.workers[0][0] != ANYWHERE and (row in moved or is_due):
                 self._told[key] = snapshot.now
                 target = _name(names, moved[row]) if row in moved else ""
-                rows.append(f"{snapshot.now!r},{jobs.name_of(row)},{_name(names, home)},{target}\n")
+                rows.append(f"{snapshot.now!r},{jobs.name_of(row)},{_name(names, assignment)},{target}\n")
         return rows
 
 
-def _name(names: object, home: Home) -> str:
+def _name(names: object, assignment: Assignment) -> str:
     assert isinstance(names, tuple | list)
-    return str(names[home.workers[0][0]])
+    return str(names[assignment.workers[0][0]])

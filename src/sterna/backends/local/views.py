@@ -10,7 +10,7 @@ from sterna.backends.local.store.node_slices import LocalNode
 from sterna.backends.local.store.records import ACTIVE, ENDED, RUNNING, AttemptRecord, ReplicaRecord
 from sterna.control.cluster_service import JobView, NodeView, ReplicaView
 from sterna.engine.placement.free_capacity import Room
-from sterna.model.cluster import MILLI, Resource
+from sterna.model.cluster import MILLI, ResourceKind
 
 
 def job_view(backend: LocalBackend, job: LocalJob) -> JobView:
@@ -38,7 +38,7 @@ def job_view(backend: LocalBackend, job: LocalJob) -> JobView:
         record.attempts,
         record.restarts,
         record.moves,
-        record.share,
+        record.cpu_share,
         lost_seconds=record.lost_seconds,
         exit_code=record.exit_code,
         nodes=list(dict.fromkeys(replica.node for replica in attempt.live)) if attempt is not None else [],
@@ -63,7 +63,7 @@ def _state(job: LocalJob) -> str:
 
 def _reason(job: LocalJob, now: float) -> str:
     record = job.record
-    if record.phase == ACTIVE and not record.is_live and job.home.workers:
+    if record.phase == ACTIVE and not record.is_live and job.assignment.workers:
         return "waits: its place is being cleared by those who leave it."
     is_told = record.phase != ACTIVE or record.not_before > now
     return record.reason if is_told or job.reason is None else job.reason.sentence
@@ -119,8 +119,8 @@ def node_views(backend: LocalBackend) -> list[NodeView]:
     room = Room(book.slices.table())
     jobs: dict[str, list[str]] = {node.name: [] for node in book.slices.nodes}
     for job in book.active():
-        if job.home.workers:
-            room.occupy(job.shape, job.home)
+        if job.assignment.workers:
+            room.occupy(job.shape, job.assignment)
         attempt = job.record.attempt
         seats = {replica.node for replica in attempt.live} if attempt is not None else set()
         for name in seats & jobs.keys():
@@ -136,11 +136,11 @@ def _node(backend: LocalBackend, node: LocalNode, row: int, room: Room, jobs: li
         node.name,
         "cordoned" if state == "draining" and not jobs else state,
         float(len(node.cores)),
-        room.free.item(Resource.CPUS, row) / MILLI,
+        room.free.item(ResourceKind.CPUS, row) / MILLI,
         float(len(node.devices)),
-        (room.free.item(Resource.DEVICES, row) + parts) / MILLI,
+        (room.free.item(ResourceKind.DEVICES, row) + parts) / MILLI,
         node.memory_bytes,
-        room.free.item(Resource.MEMORY, row),
+        room.free.item(ResourceKind.MEMORY, row),
         backend.book.slices.is_shared,
         f"{words}; {node.notice}" if node.notice else words,
         jobs,

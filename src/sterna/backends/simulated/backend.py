@@ -22,12 +22,12 @@ from sterna.backends.simulated.job_table import Books, Reading
 from sterna.backends.simulated.workload import Workload
 from sterna.engine.kernels.native import twin_of
 from sterna.engine.placement.free_capacity import Room
-from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Home, Nodes, Resource, Shape
-from sterna.model.plan import Action, Kind, Mark, Outcome
+from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Nodes, ResourceKind, Shape
+from sterna.model.plan import Action, ActionKind, Mark, Outcome
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Floats
 
-_STOP, _START, _PROMOTED = Kind.STOP, Kind.START, Mark.PROMOTED
+_STOP, _START, _PROMOTED = ActionKind.STOP, ActionKind.START, Mark.PROMOTED
 """By names of our own: to ask an enumeration takes longer."""
 
 _SOON = 1e-6
@@ -80,8 +80,8 @@ class SimulatedBackend:
         self._shape = [workload.shapes[code] for code in workload.shape.tolist()]
         self._arrived = 0
         self._ends: list[tuple[float, int, int]] = []
-        self._homes: dict[JobKey, Home] = {}
-        self._seen_homes = MappingProxyType(self._homes)
+        self._assignments: dict[JobKey, Assignment] = {}
+        self._seen_assignments = MappingProxyType(self._assignments)
         self._free = int(nodes.free[nodes.unit][nodes.is_open].sum())
         self._widest = int(workload.maximum.max(initial=0))
         self._is_rigid = bool((workload.minimum == workload.maximum).all())
@@ -168,7 +168,7 @@ class SimulatedBackend:
             "nodes": self._nodes,
             "shapes": self.jobs.shapes,
             "curves": self.jobs.curves,
-            "homes": self._seen_homes,
+            "assignments": self._seen_assignments,
             "widest": self._widest,
             "is_rigid": self._is_rigid,
             "history": self._sorted_history,
@@ -200,8 +200,8 @@ class SimulatedBackend:
 
     def _is_stale(self, action: Action) -> bool:
         """Whether the job or its nodes are no longer what the action assumes."""
-        home = self._homes.get(action.key, NOWHERE)
-        if (home is not action.before and home != action.before) or self.finish[action.key] < NEVER:
+        assignment = self._assignments.get(action.key, NOWHERE)
+        if (assignment is not action.before and assignment != action.before) or self.finish[action.key] < NEVER:
             return True
         if self._nodes.is_open_to_all:
             return False
@@ -232,7 +232,7 @@ class SimulatedBackend:
     def lend(self, shape: Shape, node: int, count: int) -> None:
         """Let somebody who is no job of ours use so much of a node, or, if below 0, have it back."""
         self._room.lend(shape, node, count)
-        self._free -= count * (shape.devices if self._nodes.unit is Resource.DEVICES else shape.cpus)
+        self._free -= count * (shape.devices if self._nodes.unit is ResourceKind.DEVICES else shape.cpus)
 
     # What happens by itself.
 
@@ -270,7 +270,11 @@ class SimulatedBackend:
         self._faults_of[node] += -1 if is_up else 1
         if is_up == bool(self._open[node]) or (is_up and self._faults_of[node]):
             return
-        for key in [key for key, home in self._homes.items() if any(n == node for n, _ in (*home.workers, *home.ps))]:
+        for key in [
+            key
+            for key, assignment in self._assignments.items()
+            if any(n == node for n, _ in (*assignment.workers, *assignment.ps))
+        ]:
             self.tally.failures += 1
             self._stop(key, self.table.place_of(key))
         room = int(self._room.free[self._nodes.unit, node])
@@ -293,7 +297,7 @@ class SimulatedBackend:
                 self.books.promote(key, place)
             self.books.begin(key, place, self.now)
             self._seat(key, place, before, after, self.costs.restart_seconds)
-        elif kind is Kind.MIGRATE:
+        elif kind is ActionKind.MIGRATE:
             self.tally.migrations += 1
             self._settle(key, self.costs.lost_work_seconds)
             self._seat(key, place, before, after, self.costs.restart_seconds)
@@ -312,15 +316,15 @@ class SimulatedBackend:
         self.tally.lost_seconds += self.books.settle(row, self.now, lost_seconds)
 
     def _release(self, row: int) -> None:
-        home, shape = self._homes.pop(JobKey(row)), self._shape[row]
-        units = home.size * shape.devices
+        assignment, shape = self._assignments.pop(JobKey(row)), self._shape[row]
+        units = assignment.size * shape.devices
         self._used -= units
         self._free += units
-        if home.workers[0][0] != ANYWHERE:
-            self._room.give(shape, home)
+        if assignment.workers[0][0] != ANYWHERE:
+            self._room.give(shape, assignment)
         self.books.release(row)
 
-    def _seat(self, key: JobKey, place: int, before: Home, after: Home, pause_seconds: float) -> None:
+    def _seat(self, key: JobKey, place: int, before: Assignment, after: Assignment, pause_seconds: float) -> None:
         """Let a job sit somewhere and tell when it will end."""
         shape, size = self._shape[key], after.size
         units = (size - before.size if before.workers else size) * shape.devices
@@ -330,7 +334,7 @@ class SimulatedBackend:
             if before.workers:
                 self._room.give(shape, before)
             self._room.occupy(shape, after)
-        self._homes[key] = after
+        self._assignments[key] = after
         rate = self.jobs.curves.speed_of(self._curve[key], size)
         if self.costs.cross_node_penalty:
             rate *= self.costs.slowdown(after, self._rack)
@@ -342,7 +346,7 @@ class SimulatedBackend:
     def _note(self) -> None:
         self.tally.times.append(self.now)
         self.tally.devices_used.append(self._used / MILLI)
-        self.tally.jobs_waiting.append(self.table.count - len(self._homes))
+        self.tally.jobs_waiting.append(self.table.count - len(self._assignments))
 
     def _sorted_history(self) -> Floats:
         if len(self._finished) > len(self._history):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.model.cluster import Home
+from sterna.model.cluster import Assignment
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Costs:
     def resize_loses_work(self) -> bool:
         return self.rescale_seconds is None
 
-    def slowdown(self, home: Home, rack: Sequence[int]) -> float:
+    def slowdown(self, assignment: Assignment, rack: Sequence[int]) -> float:
         """Factor on the speed of a job that sits so, its parameter servers included."""
-        if not self.cross_node_penalty or len(home.workers) + len(home.ps) < 2:
+        if not self.cross_node_penalty or len(assignment.workers) + len(assignment.ps) < 2:
             return 1.0
-        nodes = {node for node, _ in (*home.workers, *home.ps)}
+        nodes = {node for node, _ in (*assignment.workers, *assignment.ps)}
         spans = (len(nodes) > 1) + (len({rack[node] for node in nodes}) > 1)
         return float((1.0 - self.cross_node_penalty) ** spans)
 

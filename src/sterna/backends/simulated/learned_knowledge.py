@@ -19,9 +19,9 @@ from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.job_table import Array, Reading
 from sterna.backends.simulated.workload import Workload
-from sterna.model.cluster import Home, Ints, Nodes
+from sterna.model.cluster import Assignment, Ints, Nodes
 from sterna.model.learned import CurveRows, Learned, Lesson, Prior, fitted, restart_seconds
-from sterna.model.plan import Kind, kind_of
+from sterna.model.plan import ActionKind, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 from sterna.model.speedup import LINEAR, Floats
 
@@ -169,9 +169,9 @@ class LearningBackend(SimulatedBackend):
             self._tell(row, math.floor(self._done(row)))
         super()._settle(row, lost_seconds)
 
-    def _seat(self, key: JobKey, place: int, before: Home, after: Home, pause_seconds: float) -> None:
+    def _seat(self, key: JobKey, place: int, before: Assignment, after: Assignment, pause_seconds: float) -> None:
         super()._seat(key, place, before, after, pause_seconds)
-        is_resize = kind_of(before, after) in (Kind.SHRINK, Kind.GROW)
+        is_resize = kind_of(before, after) in (ActionKind.SHRINK, ActionKind.GROW)
         self._owes_restart[key] = not is_resize or self.costs.rescale_seconds is None
         self._steps_told[key] = 0.0
         first = self.books.since[key] + self._step_seconds[key] / self.books.rate[key]

@@ -16,7 +16,7 @@ import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.model.cluster import ANYWHERE, Shape, slots_in
-from sterna.model.plan import Action, Kind, Outcome
+from sterna.model.plan import Action, ActionKind, Outcome
 from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import NEVER, Snapshot
 
@@ -61,7 +61,7 @@ class ServingWorld:
     def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
         outcomes = self._training.apply(actions)
         for action, outcome in zip(actions, outcomes, strict=True):
-            if outcome is Outcome.APPLIED and action.kind in (Kind.STOP, Kind.SHRINK):
+            if outcome is Outcome.APPLIED and action.kind in (ActionKind.STOP, ActionKind.SHRINK):
                 stay = dict(action.after.workers)
                 for node, count in action.before.workers:
                     if node != ANYWHERE and stay.get(node, 0) < count:

@@ -47,7 +47,7 @@ def what_would_start(snapshot: Snapshot, key: JobKey, rules: OperatorRules) -> l
     from sterna.wiring import make_rules, rules_by_type
 
     by_type = rules_by_type(rules.policy_for.split(), rules.placement)
-    made = make_rules(rules.policy, rules.placement, rules.migration, rules.share, rules.claim, by_type)
+    made = make_rules(rules.policy, rules.placement, rules.migration, rules.cpu_share, rules.reservation, by_type)
     rows = (snapshot.jobs.key == key).nonzero()[0]
     if not len(rows):
         return []

@@ -118,8 +118,8 @@ _KINDS = {
         "set.",
     ),
     "migration": ("Migrations", f"Which running worker moves: --migration {_RUNNING}"),
-    "share": ("Shares", f"How a shared node's CPUs are divided: --share {_RUNNING}"),
-    "claim": ("Claims", f"Who goes first: --claim {_RUNNING}"),
+    "cpu_share": ("CPU shares", f"How a shared node's CPUs are divided: --cpu-share {_RUNNING}"),
+    "reservation": ("Reservations", f"Who goes first: --reservation {_RUNNING}"),
 }
 """What several rules of a kind are called, and the question that they answer, with the commands that ask it."""
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sterna.engine.cpu_sharing.shared_nodes import Crowd, weighed
 from sterna.engine.price import Memory, cost, devices, pays
 from sterna.engine.registry import Move
-from sterna.model.cluster import Bools, Home
+from sterna.model.cluster import Assignment, Bools
 from sterna.model.plan import NOBODY
 from sterna.model.snapshot import JobKey, Snapshot
 
@@ -63,8 +63,8 @@ class Weighing:
         return None if chosen is None else self.move(chosen)
 
     def move(self, option: Option) -> Move:
-        count = self.crowd.width.get(option.row) or self.snapshot.home_of(option.row).size
-        return Move(option.row, Home(((option.target, count),)), self._gainer(option))
+        count = self.crowd.width.get(option.row) or self.snapshot.assignment_of(option.row).size
+        return Move(option.row, Assignment(((option.target, count),)), self._gainer(option))
 
     def _worth(self, option: Option) -> float:
         """Gain less price in device-seconds; nothing if it does not pay."""

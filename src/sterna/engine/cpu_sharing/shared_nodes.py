@@ -13,7 +13,7 @@ import numpy as np
 
 from sterna.engine.cpu_sharing.forecast import Turns, equal_ends
 from sterna.model.cached_attribute import once
-from sterna.model.cluster import ANYWHERE, MILLI, Resource
+from sterna.model.cluster import ANYWHERE, MILLI, ResourceKind
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 
 GUARD = 1.05
@@ -106,13 +106,13 @@ def crowd_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> Cr
     if np.isnan(most).all():
         return None
     nodes = len(snapshot.nodes)
-    cores = (snapshot.nodes.capacity[Resource.CPUS] / MILLI).tolist()
-    crowd = Crowd(cores, [[] for _ in range(nodes)], [0] * nodes, {}, {}, {}, {}, snapshot.has_shares, tail)
+    cores = (snapshot.nodes.capacity[ResourceKind.CPUS] / MILLI).tolist()
+    crowd = Crowd(cores, [[] for _ in range(nodes)], [0] * nodes, {}, {}, {}, {}, snapshot.has_cpu_shares, tail)
     work = (jobs.remaining * most).tolist()
     due = (jobs.submit + guard * (jobs.default_finish - jobs.submit) - snapshot.now).tolist()
-    cap, keys, homes = most.tolist(), jobs.key.tolist(), snapshot.homes
+    cap, keys, assignments = most.tolist(), jobs.key.tolist(), snapshot.assignments
     for row in (jobs.workers > 0).nonzero()[0].tolist():
-        seats = homes[JobKey(keys[row])].workers
+        seats = assignments[JobKey(keys[row])].workers
         if seats[0][0] == ANYWHERE:
             continue
         if len(seats) > 1 or not work[row] < NEVER:

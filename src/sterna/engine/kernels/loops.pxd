@@ -92,14 +92,14 @@ cdef bint _precedes(int64_t one, int64_t other, const double[:] key, const int64
     size=int64_t, here=int64_t
 )
 cpdef list start_and_stop(
-    list rows, const int64_t[:] target, const int64_t[:] keys, homes, int64_t[::1] free, int64_t need
+    list rows, const int64_t[:] target, const int64_t[:] keys, assignments, int64_t[::1] free, int64_t need
 )
 
 @cython.locals(
     seen=set, taken=dict, row=cython.Py_ssize_t, old=int64_t, new=int64_t, count=int64_t, node=cython.Py_ssize_t
 )
 cpdef bint are_fine(
-    actions, const int64_t[:] keys, const int64_t[:] minimum, const int64_t[:] maximum, homes, const int64_t[:] free,
+    actions, const int64_t[:] keys, const int64_t[:] minimum, const int64_t[:] maximum, assignments, const int64_t[:] free,
     int64_t need
 )
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sterna.model.cluster import MILLI, NOWHERE, Home
-from sterna.model.plan import NOBODY, Action, Kind, Mark
+from sterna.model.cluster import MILLI, NOWHERE, Assignment
+from sterna.model.plan import NOBODY, Action, ActionKind, Mark
 
 if TYPE_CHECKING:
     from sterna.model.cluster import Bytes, Ints
@@ -27,10 +27,16 @@ if TYPE_CHECKING:
 _NEVER = float("inf")
 _NO_END = 1 << 60
 """More than any node has room for."""
-_STOP, _SHRINK, _MIGRATE, _START, _GROW = Kind.STOP, Kind.SHRINK, Kind.MIGRATE, Kind.START, Kind.GROW
+_STOP, _SHRINK, _MIGRATE, _START, _GROW = (
+    ActionKind.STOP,
+    ActionKind.SHRINK,
+    ActionKind.MIGRATE,
+    ActionKind.START,
+    ActionKind.GROW,
+)
 _NO_MARK = Mark.NONE
 
-_action, _home = partial(tuple.__new__, Action), partial(tuple.__new__, Home)
+_action, _assignment = partial(tuple.__new__, Action), partial(tuple.__new__, Assignment)
 """Make one of all its fields; the constructor of a named tuple takes twice as long."""
 
 _row_of = itemgetter(2)
@@ -254,7 +260,7 @@ def _as_empty(free: Ints, first: int, room: int) -> int:
 
 
 def start_and_stop(
-    rows: list[int], target: Ints, keys: Ints, homes: Mapping[int, Home], free: Ints, need: int
+    rows: list[int], target: Ints, keys: Ints, assignments: Mapping[int, Assignment], free: Ints, need: int
 ) -> list[Action] | None:
     """Actions for jobs that start from nothing or stop, on nodes that differ in nothing but their room: largest first,
     each where `runs_for` says (changes `free`). None if somebody does not fit."""
@@ -263,10 +269,10 @@ def start_and_stop(
         if target[row]:
             wishes.append((-int(target[row]), row))
             continue
-        home = homes[int(keys[row])]
-        for node, count in home[0]:
+        assignment = assignments[int(keys[row])]
+        for node, count in assignment[0]:
             free[node] += count * need
-        stops.append(_action((_STOP, int(keys[row]), row, home, NOWHERE, _NO_MARK, None, NOBODY)))
+        stops.append(_action((_STOP, int(keys[row]), row, assignment, NOWHERE, _NO_MARK, None, NOBODY)))
     if len(wishes) > 1:
         wishes.sort()
     for size, row in wishes:
@@ -276,8 +282,8 @@ def start_and_stop(
             size += here
         if size:
             return None
-        home = _home((tuple(runs), (), ()))
-        starts.append(_action((_START, int(keys[row]), row, NOWHERE, home, _NO_MARK, None, NOBODY)))
+        assignment = _assignment((tuple(runs), (), ()))
+        starts.append(_action((_START, int(keys[row]), row, NOWHERE, assignment, _NO_MARK, None, NOBODY)))
     if len(starts) > 1:
         starts.sort(key=_row_of)
     return stops + starts
@@ -288,7 +294,7 @@ def are_fine(
     keys: Ints,
     minimum: Ints,
     maximum: Ints,
-    homes: Mapping[int, Home],
+    assignments: Mapping[int, Assignment],
     free: Ints,
     need: int,
 ) -> bool:
@@ -301,8 +307,8 @@ def are_fine(
             return False
         seen.add(key)
         latest = kind
-        home = homes.get(key, NOWHERE)
-        if home is not before and home != before:
+        assignment = assignments.get(key, NOWHERE)
+        if assignment is not before and assignment != before:
             return False
         old = new = 0
         for node, count in before[0]:
@@ -323,7 +329,7 @@ def are_fine(
     return True
 
 
-def _kind_of(old: int, new: int) -> Kind:
+def _kind_of(old: int, new: int) -> ActionKind:
     if not new:
         return _STOP
     if not old:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from sterna.engine.kernels import loops
-from sterna.model.cluster import Home, Ints
+from sterna.model.cluster import Assignment, Ints
 from sterna.model.plan import Action
 from sterna.model.snapshot import JobKey, Snapshot
 from sterna.model.speedup import Floats
@@ -29,8 +29,8 @@ class Loops(NamedTuple):
     differing: Callable[[Ints, Ints], list[int]]
     runs_for: Callable[[Ints, int, int], list[tuple[int, int]]]
     runs_for_many: Callable[[Ints, int, int, int], list[tuple[tuple[int, int], ...]]]
-    start_and_stop: Callable[[list[int], Ints, Ints, Mapping[JobKey, Home], Ints, int], list[Action] | None]
-    are_fine: Callable[[Sequence[Action], Ints, Ints, Ints, Mapping[JobKey, Home], Ints, int], bool]
+    start_and_stop: Callable[[list[int], Ints, Ints, Mapping[JobKey, Assignment], Ints, int], list[Action] | None]
+    are_fine: Callable[[Sequence[Action], Ints, Ints, Ints, Mapping[JobKey, Assignment], Ints, int], bool]
 
     @classmethod
     def of(cls, module: Any) -> Loops:

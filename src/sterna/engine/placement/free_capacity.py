@@ -9,9 +9,9 @@ import numpy as np
 
 from sterna.engine.kernels.native import machine_code
 from sterna.engine.placement.node_index import Bins
-from sterna.model.cluster import MILLI, Home, Ints, Nodes, Resource, Shape, slots_in
+from sterna.model.cluster import MILLI, Assignment, Ints, Nodes, ResourceKind, Shape, slots_in
 
-_DEVICES = int(Resource.DEVICES)
+_DEVICES = int(ResourceKind.DEVICES)
 _UNSIGNED = np.dtype(np.uint64)
 
 _MANY_NODES = 2000
@@ -56,8 +56,8 @@ class Room:
         """How many workers each node could take beside all parameter servers of the job."""
         whole = self.free
         self.free = self.free.copy()
-        self.free[Resource.CPUS] -= shape.ps * shape.ps_cpus
-        self.free[Resource.MEMORY] -= shape.ps * shape.ps_memory_bytes
+        self.free[ResourceKind.CPUS] -= shape.ps * shape.ps_cpus
+        self.free[ResourceKind.MEMORY] -= shape.ps * shape.ps_memory_bytes
         slots = np.maximum(self.slots(shape), 0)
         self.free = whole
         return slots
@@ -68,7 +68,7 @@ class Room:
         bound = slots_in(self.free, whole)
         for node, devices in self.shared.items():
             extra = sum(free // shape.devices for free in devices.values())
-            opened = int(self.free[Resource.DEVICES, node]) // MILLI * (MILLI // shape.devices)
+            opened = int(self.free[ResourceKind.DEVICES, node]) // MILLI * (MILLI // shape.devices)
             slots[node] = min(int(bound[node]), opened + extra)
         return slots
 
@@ -191,31 +191,31 @@ class Room:
     def take_ps(self, shape: Shape, node: int, count: int) -> None:
         self._move(shape.ps_cpus, shape.ps_memory_bytes, node, -count)
 
-    def give(self, shape: Shape, home: Home) -> None:
+    def give(self, shape: Shape, assignment: Assignment) -> None:
         """Take a whole job off its nodes."""
         if shape.is_plain:
             devices, need = self._devices, shape.devices
-            for node, count in home.workers:
+            for node, count in assignment.workers:
                 devices[node] += count * need
             return
-        self._seat(shape, home, 1)
+        self._seat(shape, assignment, 1)
 
-    def occupy(self, shape: Shape, home: Home) -> None:
+    def occupy(self, shape: Shape, assignment: Assignment) -> None:
         """Put a job where it is known to sit, on the very devices it shares."""
         if shape.is_plain:
             devices, need = self._devices, shape.devices
-            for node, count in home.workers:
+            for node, count in assignment.workers:
                 devices[node] -= count * need
             return
-        self._seat(shape, home, -1)
+        self._seat(shape, assignment, -1)
 
-    def _seat(self, shape: Shape, home: Home, sign: int) -> None:
+    def _seat(self, shape: Shape, assignment: Assignment, sign: int) -> None:
         """Give back (1) or take (-1) all that a home holds."""
         devices, need = self._devices, sign * shape.devices
-        for node, count in home.ps:
+        for node, count in assignment.ps:
             self._move(shape.ps_cpus, shape.ps_memory_bytes, node, sign * count)
-        device = iter(home.slots)
-        for node, count in home.workers:
+        device = iter(assignment.slots)
+        for node, count in assignment.workers:
             self._move(shape.cpus, shape.memory_bytes, node, sign * count)
             if not shape.is_fraction:
                 devices[node] += count * need
@@ -229,18 +229,18 @@ class Room:
             for node in workers.nonzero()[0].tolist():
                 self._bins.note(node)
         for resource, need in (
-            (Resource.DEVICES, shape.devices),
-            (Resource.CPUS, shape.cpus),
-            (Resource.MEMORY, shape.memory_bytes),
+            (ResourceKind.DEVICES, shape.devices),
+            (ResourceKind.CPUS, shape.cpus),
+            (ResourceKind.MEMORY, shape.memory_bytes),
         ):
             if need:
                 self.free[resource] -= workers * need
 
     def _move(self, cpus: int, memory_bytes: int, node: int, count: int) -> None:
         if cpus:
-            self.free[Resource.CPUS, node] += count * cpus
+            self.free[ResourceKind.CPUS, node] += count * cpus
         if memory_bytes:
-            self.free[Resource.MEMORY, node] += count * memory_bytes
+            self.free[ResourceKind.MEMORY, node] += count * memory_bytes
 
     def _take_part(self, part: int, node: int) -> int:
         """The shared device with least room that still fits; a whole device is opened only if none does."""

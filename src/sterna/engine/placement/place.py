@@ -19,18 +19,18 @@ import numpy as np
 from sterna.engine.kernels.native import machine_code
 from sterna.engine.placement.free_capacity import Room, Runs
 from sterna.engine.registry import Misfit, Placed
-from sterna.model.cluster import NOWHERE, Home, Ints, Resource, Shape
-from sterna.model.plan import NOBODY, Action, Kind, Mark, change, kind_of
+from sterna.model.cluster import NOWHERE, Assignment, Ints, ResourceKind, Shape
+from sterna.model.plan import NOBODY, Action, ActionKind, Mark, change, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 
 Wish = tuple[int, int, int, int, int, int, int]
 """Nodes that could host it, less the devices of one worker, less the workers wanted, shape, row, workers now, workers
 wanted: in the order of serving, so that those with little choice come first, then the largest pieces."""
 
-_STOP, _START, _GROW, _NO_MARK = Kind.STOP, Kind.START, Kind.GROW, Mark.NONE
+_STOP, _START, _GROW, _NO_MARK = ActionKind.STOP, ActionKind.START, ActionKind.GROW, Mark.NONE
 """By names of our own: to ask an enumeration takes longer."""
 
-_home, _made = partial(tuple.__new__, Home), partial(tuple.__new__, Action)
+_assignment, _made = partial(tuple.__new__, Assignment), partial(tuple.__new__, Action)
 """Make one of all its fields; the constructor of a named tuple takes twice as long."""
 
 _MANY = 12
@@ -43,7 +43,7 @@ _VERY_MANY = 256
 class Chooser(Protocol):
     """What tells one placement from another."""
 
-    def choose(self, room: Room, shape: Shape, count: int, home: Home, /) -> Runs:
+    def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment, /) -> Runs:
         """Nodes for up to `count` more workers of a job that sits at `home`. Fewer if there is no room."""
         ...
 
@@ -52,7 +52,7 @@ class Chooser(Protocol):
         step, and taken. The other jobs are asked for singly."""
         ...
 
-    def shed(self, home: Home, count: int, /) -> Home:
+    def shed(self, assignment: Assignment, count: int, /) -> Assignment:
         """The home without `count` of its workers."""
         ...
 
@@ -118,9 +118,9 @@ def place_plainly(snapshot: Snapshot, target: Ints) -> Placed | None:
     rows = code.differing(target, workers)
     if len(rows) >= _MANY:
         return None
-    free = snapshot.nodes.free[Resource.DEVICES].copy()
+    free = snapshot.nodes.free[ResourceKind.DEVICES].copy()
     need = snapshot.shapes[0].devices
-    actions = code.start_and_stop(rows, target, snapshot.jobs.key, snapshot.homes, free, need) if rows else []
+    actions = code.start_and_stop(rows, target, snapshot.jobs.key, snapshot.assignments, free, need) if rows else []
     return None if actions is None else Placed(actions, [])
 
 
@@ -131,12 +131,12 @@ def _place_one(chooser: Chooser, snapshot: Snapshot, target: Ints, row: int) -> 
     code = jobs.shape.item(row) if len(snapshot.shapes) > 1 else 0
     if new < old:
         return Placed(_release(chooser, snapshot, room, [(new, row, code)]), [])
-    home = snapshot.home_of(row) if old else NOWHERE
-    after, fitted = _raised(chooser, room, snapshot.shapes.rows[code], home, new, jobs.minimum.item(row))
+    assignment = snapshot.assignment_of(row) if old else NOWHERE
+    after, fitted = _raised(chooser, room, snapshot.shapes.rows[code], assignment, new, jobs.minimum.item(row))
     misfits = [Misfit(row, fitted)] if fitted < new else []
     if fitted <= old:
         return Placed([], misfits)
-    return Placed([change(_GROW if old else _START, JobKey(jobs.key.item(row)), row, home, after)], misfits)
+    return Placed([change(_GROW if old else _START, JobKey(jobs.key.item(row)), row, assignment, after)], misfits)
 
 
 def _entries(column: Ints, rows: list[int]) -> list[int]:
@@ -160,17 +160,17 @@ def _release(chooser: Chooser, snapshot: Snapshot, room: Room, falling: list[tup
     shrinks: list[Action] = []
     if not falling:
         return stops
-    keys, homes, shapes = snapshot.jobs.key, snapshot.homes, snapshot.shapes.rows
+    keys, assignments, shapes = snapshot.jobs.key, snapshot.assignments, snapshot.shapes.rows
     for new, row, code in falling:
         key, shape = JobKey(keys.item(row)), shapes[code]
-        home = homes[key]
-        room.give(shape, home)
+        assignment = assignments[key]
+        room.give(shape, assignment)
         if new:
-            smaller = chooser.shed(home, home.size - new)
+            smaller = chooser.shed(assignment, assignment.size - new)
             room.occupy(shape, smaller)
-            shrinks.append(change(Kind.SHRINK, key, row, home, smaller))
+            shrinks.append(change(ActionKind.SHRINK, key, row, assignment, smaller))
         else:
-            stops.append(change(_STOP, key, row, home, NOWHERE))
+            stops.append(change(_STOP, key, row, assignment, NOWHERE))
     return stops + shrinks
 
 
@@ -186,11 +186,11 @@ def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wi
     if len(rising) > 1:
         rising.sort()
     for _, _, _, code, row, old, new in rising:
-        home = snapshot.home_of(row) if old else NOWHERE
-        after, fitted = _raised(chooser, room, shapes[code], home, new, jobs.minimum.item(row))
+        assignment = snapshot.assignment_of(row) if old else NOWHERE
+        after, fitted = _raised(chooser, room, shapes[code], assignment, new, jobs.minimum.item(row))
         if fitted > old:
             kind, actions = (_GROW, grows) if old else (_START, starts)
-            actions.append(change(kind, JobKey(jobs.key.item(row)), row, home, after))
+            actions.append(change(kind, JobKey(jobs.key.item(row)), row, assignment, after))
         if fitted < new:
             misfits.append(Misfit(row, fitted))
     starts.sort(key=_row)
@@ -222,29 +222,29 @@ def _without_many(
 
 def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish]) -> Placed:
     """The same where not everything fits: nobody grows into the room that another needs to run at all."""
-    seats: dict[int, Home] = {}
+    seats: dict[int, Assignment] = {}
     misfits: list[Misfit] = []
     jobs, shapes = snapshot.jobs, snapshot.shapes
     entries = [(*wish[:2], -jobs.minimum.item(wish[4]), *wish[3:5]) for wish in rising if not wish[5]]
     for _, _, _, code, row in sorted(entries):
         least = jobs.minimum.item(row)
-        home, fitted = _raised(chooser, room, shapes[code], NOWHERE, least, least)
+        assignment, fitted = _raised(chooser, room, shapes[code], NOWHERE, least, least)
         if fitted:
-            seats[row] = home
+            seats[row] = assignment
         else:
             misfits.append(Misfit(row, 0))
     for _, _, _, code, row, old, new in rising:
         if not old and row not in seats:
             continue
-        home = seats.get(row) or snapshot.home_of(row)
-        seats[row], fitted = _raised(chooser, room, shapes[code], home, new, 0)
+        assignment = seats.get(row) or snapshot.assignment_of(row)
+        seats[row], fitted = _raised(chooser, room, shapes[code], assignment, new, 0)
         if fitted < new:
             misfits.append(Misfit(row, fitted))
-    actions = [_action(snapshot, row, snapshot.home_of(row), home) for row, home in seats.items()]
+    actions = [_action(snapshot, row, snapshot.assignment_of(row), assignment) for row, assignment in seats.items()]
     return Placed(sorted((a for a in actions if a.before != a.after), key=_carrying_out), misfits)
 
 
-def _action(snapshot: Snapshot, row: int, before: Home, after: Home) -> Action:
+def _action(snapshot: Snapshot, row: int, before: Assignment, after: Assignment) -> Action:
     return change(kind_of(before, after), JobKey(snapshot.jobs.key.item(row)), row, before, after)
 
 
@@ -259,28 +259,30 @@ def _start_many(
     chooser: Chooser, snapshot: Snapshot, room: Room, rows: list[int], count: int, shape: Shape
 ) -> list[Action]:
     """Start as many of these equal jobs as can be placed in one step."""
-    homes = [_home((runs, (), ())) for runs in chooser.choose_many(room, shape, count, len(rows))]
-    rows = rows[: len(homes)]
-    starts = zip(snapshot.jobs.key[rows].tolist(), rows, homes, strict=True)
-    return [_made((_START, key, row, NOWHERE, home, _NO_MARK, None, NOBODY)) for key, row, home in starts]
+    assignments = [_assignment((runs, (), ())) for runs in chooser.choose_many(room, shape, count, len(rows))]
+    rows = rows[: len(assignments)]
+    starts = zip(snapshot.jobs.key[rows].tolist(), rows, assignments, strict=True)
+    return [_made((_START, key, row, NOWHERE, assignment, _NO_MARK, None, NOBODY)) for key, row, assignment in starts]
 
 
-def _raised(chooser: Chooser, room: Room, shape: Shape, home: Home, new: int, least: int) -> tuple[Home, int]:
+def _raised(
+    chooser: Chooser, room: Room, shape: Shape, assignment: Assignment, new: int, least: int
+) -> tuple[Assignment, int]:
     """A job with more workers than it has, as many of `new` as fit but not fewer than `least`, and how many it has
     then."""
-    old, seat = home.size if home.workers else 0, home
+    old, seat = assignment.size if assignment.workers else 0, assignment
     if shape.ps and not old:
-        seat = Home((), seat_ps(room, shape, new))
+        seat = Assignment((), seat_ps(room, shape, new))
         if not seat.ps:
-            return home, 0
+            return assignment, 0
     runs = chooser.choose(room, shape, new - old, seat)
     fitted = old + (runs[0][1] if len(runs) == 1 else sum([count for _, count in runs]))
     if fitted < new and (fitted == old or fitted < least):
         if not old:
             room.give(shape, seat)
-        return home, old
-    slots = home.slots + room.take_runs(shape, runs)
-    return _home((_joined(home.workers, runs) if old else tuple(runs), seat.ps, slots)), fitted
+        return assignment, old
+    slots = assignment.slots + room.take_runs(shape, runs)
+    return _assignment((_joined(assignment.workers, runs) if old else tuple(runs), seat.ps, slots)), fitted
 
 
 def seat_ps(room: Room, shape: Shape, workers: int) -> tuple[tuple[int, int], ...]:
@@ -316,16 +318,16 @@ def _joined(runs: Runs, more: Runs) -> tuple[tuple[int, int], ...]:
     return tuple(joined)
 
 
-def tail_shed(home: Home, count: int) -> Home:
+def tail_shed(assignment: Assignment, count: int) -> Assignment:
     """Without the workers of the highest numbers."""
-    runs = list(home.workers)
+    runs = list(assignment.workers)
     left = count
     while left:
         node, here = runs.pop()
         if here > left:
             runs.append((node, here - left))
         left -= min(left, here)
-    return Home(tuple(runs), home.ps, home.slots[: len(home.slots) - count])
+    return Assignment(tuple(runs), assignment.ps, assignment.slots[: len(assignment.slots) - count])
 
 
 def most_first(slots: Ints, count: int, order: Iterable[int]) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ import numpy as np
 from sterna.engine.placement.free_capacity import Room
 from sterna.engine.placement.place import Chooser
 from sterna.engine.registry import Misfit, Placed
-from sterna.model.cluster import Bools, Home, Ints, Resource, Shape, slots_in
+from sterna.model.cluster import Assignment, Bools, Ints, ResourceKind, Shape, slots_in
 from sterna.model.plan import Action, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 
@@ -29,30 +29,30 @@ _DENSE = 256
 def repacked(chooser: Chooser, snapshot: Snapshot, target: Ints, placed: Placed) -> Placed:
     """`placed`, with jobs moved where that lets more of the target fit; unchanged if it would not help or cannot be
     done."""
-    homes = _homes_after(snapshot, placed)
+    assignments = _assignments_after(snapshot, placed)
     wanted = {misfit.row: int(target[misfit.row]) for misfit in placed.misfits}
-    nodes = _nodes_in_question(snapshot, homes, placed)
-    movable = [row for row, home in homes.items() if _may_move(snapshot, home, row, nodes)]
-    sizes = {row: wanted.get(row, homes[row].size) for row in movable} | {
-        row: size for row, size in wanted.items() if row not in homes and _is_plain(snapshot, row)
+    nodes = _nodes_in_question(snapshot, assignments, placed)
+    movable = [row for row, assignment in assignments.items() if _may_move(snapshot, assignment, row, nodes)]
+    sizes = {row: wanted.get(row, assignments[row].size) for row in movable} | {
+        row: size for row, size in wanted.items() if row not in assignments and _is_plain(snapshot, row)
     }
-    free = _free_without(snapshot, homes, movable)
+    free = _free_without(snapshot, assignments, movable)
     left = free[:, nodes].copy()
     layout = _best_fit_decreasing(snapshot, left, sizes)
     if layout is None:
         return placed
-    present = {row: snapshot.home_of(row) for row in layout}
+    present = {row: snapshot.assignment_of(row) for row in layout}
     named = _named(layout, present, nodes, free, free[:, nodes] - left)
-    return _as_actions(snapshot, homes, named, placed, set(sizes))
+    return _as_actions(snapshot, assignments, named, placed, set(sizes))
 
 
-def _homes_after(snapshot: Snapshot, placed: Placed) -> dict[int, Home]:
+def _assignments_after(snapshot: Snapshot, placed: Placed) -> dict[int, Assignment]:
     """Row -> home, once the actions are carried out."""
     rows = np.flatnonzero(snapshot.jobs.workers).tolist()
-    homes = {row: snapshot.home_of(row) for row in rows}
+    assignments = {row: snapshot.assignment_of(row) for row in rows}
     for action in placed.actions:
-        homes[action.row] = action.after
-    return {row: home for row, home in homes.items() if home.workers}
+        assignments[action.row] = action.after
+    return {row: assignment for row, assignment in assignments.items() if assignment.workers}
 
 
 def _is_plain(snapshot: Snapshot, row: int) -> bool:
@@ -60,12 +60,12 @@ def _is_plain(snapshot: Snapshot, row: int) -> bool:
     return not shape.ps and not shape.is_fraction and not shape.selector and not shape.tolerations
 
 
-def _may_move(snapshot: Snapshot, home: Home, row: int, nodes: list[int]) -> bool:
+def _may_move(snapshot: Snapshot, assignment: Assignment, row: int, nodes: list[int]) -> bool:
     inside = set(nodes)
-    return _is_plain(snapshot, row) and all(node in inside for node, _ in home.workers)
+    return _is_plain(snapshot, row) and all(node in inside for node, _ in assignment.workers)
 
 
-def _nodes_in_question(snapshot: Snapshot, homes: dict[int, Home], placed: Placed) -> list[int]:
+def _nodes_in_question(snapshot: Snapshot, assignments: dict[int, Assignment], placed: Placed) -> list[int]:
     """Open nodes without taints that have room left once the plan is carried out, or that the plan touches."""
     room = Room(snapshot.nodes)
     touched: set[int] = set()
@@ -78,20 +78,20 @@ def _nodes_in_question(snapshot: Snapshot, homes: dict[int, Home], placed: Place
     plain = snapshot.nodes.is_open & np.array(
         [not (taints and taints[i]) for i in range(len(snapshot.nodes))], dtype=np.bool_
     )
-    has_room = room.free[Resource.DEVICES] > 0
+    has_room = room.free[ResourceKind.DEVICES] > 0
     return [int(node) for node in np.flatnonzero(plain) if has_room[node] or node in touched]
 
 
-def _free_without(snapshot: Snapshot, homes: dict[int, Home], movable: Iterable[int]) -> Ints:
+def _free_without(snapshot: Snapshot, assignments: dict[int, Assignment], movable: Iterable[int]) -> Ints:
     """What would be free if the movable jobs sat nowhere and the others where the plan puts them."""
     room = Room(snapshot.nodes)
     codes = snapshot.jobs.shape
     for row in np.flatnonzero(snapshot.jobs.workers).tolist():
-        room.give(snapshot.shapes[int(codes[row])], snapshot.home_of(row))
+        room.give(snapshot.shapes[int(codes[row])], snapshot.assignment_of(row))
     moving = set(movable)
-    for row, home in homes.items():
+    for row, assignment in assignments.items():
         if row not in moving:
-            room.occupy(snapshot.shapes[int(codes[row])], home)
+            room.occupy(snapshot.shapes[int(codes[row])], assignment)
     return room.free
 
 
@@ -119,18 +119,18 @@ def _best_fit_decreasing(snapshot: Snapshot, free: Ints, sizes: dict[int, int]) 
 
 
 def _charge(free: Ints, node: int, shape: Shape, count: int) -> None:
-    free[Resource.DEVICES, node] -= count * shape.devices
-    free[Resource.CPUS, node] -= count * shape.cpus
-    free[Resource.MEMORY, node] -= count * shape.memory_bytes
+    free[ResourceKind.DEVICES, node] -= count * shape.devices
+    free[ResourceKind.CPUS, node] -= count * shape.cpus
+    free[ResourceKind.MEMORY, node] -= count * shape.memory_bytes
 
 
-def _named(layout: Layout, homes: dict[int, Home], nodes: list[int], free: Ints, used: Ints) -> Layout:
+def _named(layout: Layout, assignments: dict[int, Assignment], nodes: list[int], free: Ints, used: Ints) -> Layout:
     """The layout with nodes for bins, so that most workers stay where they are."""
     overlap: dict[tuple[int, int], int] = defaultdict(int)
     place_of = {node: index for index, node in enumerate(nodes)}
     for row, runs in layout.items():
         old: dict[int, int] = defaultdict(int)
-        for node, count in homes[row].workers:
+        for node, count in assignments[row].workers:
             if node in place_of:
                 old[place_of[node]] += count
         for at, count in runs:
@@ -181,12 +181,14 @@ def _assigned_by_group(overlap: dict[tuple[int, int], int], room: Ints) -> list[
     return [name if name >= 0 else unused[size[at]].pop() for at, name in enumerate(names)]
 
 
-def _as_actions(snapshot: Snapshot, homes: dict[int, Home], named: Layout, placed: Placed, part: set[int]) -> Placed:
+def _as_actions(
+    snapshot: Snapshot, assignments: dict[int, Assignment], named: Layout, placed: Placed, part: set[int]
+) -> Placed:
     """Changes against the present; jobs that took no part keep the action they had."""
     actions = [action for action in placed.actions if action.row not in part]
     for row in part:
-        before = snapshot.home_of(row)
-        after = Home(_in_old_order(named[row], before))
+        before = snapshot.assignment_of(row)
+        after = Assignment(_in_old_order(named[row], before))
         if _by_node(before) == _by_node(after):
             continue
         actions.append(Action(kind_of(before, after), JobKey(int(snapshot.jobs.key[row])), row, before, after))
@@ -194,14 +196,14 @@ def _as_actions(snapshot: Snapshot, homes: dict[int, Home], named: Layout, place
     return Placed(sorted(actions, key=lambda action: (action.kind, action.row)), misfits)
 
 
-def _in_old_order(runs: list[tuple[int, int]], before: Home) -> tuple[tuple[int, int], ...]:
+def _in_old_order(runs: list[tuple[int, int]], before: Assignment) -> tuple[tuple[int, int], ...]:
     """Nodes where it sits already come first, so that the lowest worker numbers stay."""
     seen = {node: at for at, (node, _) in enumerate(before.workers)}
     return tuple(sorted(runs, key=lambda run: (seen.get(run[0], len(seen)), run[0])))
 
 
-def _by_node(home: Home) -> dict[int, int]:
+def _by_node(assignment: Assignment) -> dict[int, int]:
     counts: dict[int, int] = defaultdict(int)
-    for node, count in home.workers:
+    for node, count in assignment.workers:
         counts[node] += count
     return dict(counts)

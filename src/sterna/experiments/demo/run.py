@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from sterna.control.cluster_service import JobView, Verbs
+from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import UserError
 from sterna.experiments.demo.load import LoadMeter, Reading
 from sterna.experiments.demo.mix import Assignment
@@ -49,10 +49,10 @@ PHASES = 3
 def phases(cores: int) -> tuple[Phase, ...]:
     """Rules' intervals are made for jobs of hours; for jobs of seconds they are shortened, nothing else."""
     apart = f"{cores}x1cpu"
-    kernel = (("policy", "fifo"), ("placement", "spread"), ("migration", "none"), ("share", "equal"))
-    queue = (("policy", "fifo"), ("placement", "stay"), ("migration", "none"), ("share", "equal"))
+    kernel = (("policy", "fifo"), ("placement", "spread"), ("migration", "none"), ("cpu_share", "equal"))
+    queue = (("policy", "fifo"), ("placement", "stay"), ("migration", "none"), ("cpu_share", "equal"))
     sterna = (("policy", "fifo"), ("placement", "spread"), ("migration", "balance:interval=1"),
-              ("share", "finish:interval=2"))  # fmt: skip
+              ("cpu_share", "finish:interval=2"))  # fmt: skip
     return (
         Phase("equal", "Equal sharing", "all at once: what happens without a scheduler", f"1x{cores}cpu", True,
               kernel, 0),
@@ -135,7 +135,7 @@ class PhaseResult:
 class Cluster:
     """A cluster that was opened for one phase."""
 
-    verbs: Verbs
+    verbs: ClusterService
     url: str
     working_dir: str
 
@@ -202,7 +202,7 @@ class Demo:
             control = cluster.verbs.nodes()[0].control
         return PhaseResult(phase, looks, others, control)
 
-    def _watch(self, phase: Phase, verbs: Verbs, since: Reading) -> tuple[list[Look], float]:
+    def _watch(self, phase: Phase, verbs: ClusterService, since: Reading) -> tuple[list[Look], float]:
         """Look until all are done; what others took is measured up to when a core has nothing more to do, because from
         then on nobody is disturbed by whoever uses it."""
         looks: list[Look] = []
@@ -228,7 +228,7 @@ class Demo:
             time.sleep(_LOOK_SECONDS)
 
 
-def _failure(job: JobView, verbs: Verbs) -> str:
+def _failure(job: JobView, verbs: ClusterService) -> str:
     said = verbs.log(job.name, offset=-2000)[0].decode(errors="replace").strip().splitlines()
     last = said[-1] if said else "it said nothing"
     return (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sterna.control.controller import Recorder
-from sterna.model.plan import Decision, Kind
+from sterna.model.plan import ActionKind, Decision
 from sterna.model.snapshot import JobKey, Snapshot
 
 
@@ -38,7 +38,7 @@ class AllocationLog:
             if action.key in self._open:
                 left_alone = action.before.workers
                 self._close(action.key, snapshot.now if left_alone else snapshot.jobs.waiting_since.item(action.row))
-            if action.kind is Kind.STOP:
+            if action.kind is ActionKind.STOP:
                 self.stops[action.key] += 1
             if action.after.workers:
                 self._open[action.key] = (snapshot.now, action.after.size)

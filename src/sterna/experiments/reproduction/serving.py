@@ -37,7 +37,7 @@ LOADS = (("full", 260.0), ("queued", 86.4))
 does."""
 MOST_SEEDS = 5
 """Each has a day of pods, so more would only take longer."""
-CLAIMS = (
+RESERVATIONS = (
     ("pods left alone", "none"),
     ("training shrinks", "serving:preempt=false"),
     ("it shrinks or stops", "serving"),
@@ -60,14 +60,14 @@ def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
     waits: dict[str, list[Floats]] = {}
     seeds = min(seeds, MOST_SEEDS)
     cases = [(policy, load, gap) for load, gap in LOADS for policy in POLICIES]
-    done, whole = 0, len(cases) * seeds * (1 + len(CLAIMS))
+    done, whole = 0, len(cases) * seeds * (1 + len(RESERVATIONS))
     for policy, load, gap in cases:
-        days: dict[str, list[tuple[Day, Day]]] = {name: [] for name, _ in CLAIMS}
+        days: dict[str, list[tuple[Day, Day]]] = {name: [] for name, _ in RESERVATIONS}
         for seed in range(seeds):
             alone = a_day(policy, "none", seed, gap, pods=0)
-            for name, claim in CLAIMS:
-                days[name].append((a_day(policy, claim, seed, gap), alone))
-            done += 1 + len(CLAIMS)
+            for name, reservation in RESERVATIONS:
+                days[name].append((a_day(policy, reservation, seed, gap), alone))
+            done += 1 + len(RESERVATIONS)
             if progress is not None:
                 progress(done, whole)
         for name, pairs in days.items():
@@ -90,7 +90,7 @@ def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
     )
 
 
-def a_day(policy: str, claim: str, seed: int, gap_seconds: float, pods: int = PODS_A_DAY) -> Day:
+def a_day(policy: str, reservation: str, seed: int, gap_seconds: float, pods: int = PODS_A_DAY) -> Day:
     trace = poisson(
         jobs=int(1.5 * DAY_SECONDS / gap_seconds),
         mean_gap_seconds=gap_seconds,
@@ -100,7 +100,7 @@ def a_day(policy: str, claim: str, seed: int, gap_seconds: float, pods: int = PO
     training = SimulatedBackend(workload_of(trace), simulated_nodes(NODES), COSTS)
     loads = serving_pods(pods, seed)
     world = ServingWorld(training, loads, RELEASE_SECONDS, DAY_SECONDS)
-    Controller(world, make_rules(policy, "stay", claim=claim)).run()
+    Controller(world, make_rules(policy, "stay", reservation=reservation)).run()
     ends = np.array([world.bound_at.get(load.name, DAY_SECONDS) for load in loads])
     begins = np.array([load.at_seconds for load in loads])
     spans = np.minimum(np.array([load.for_seconds for load in loads]), DAY_SECONDS - ends)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sterna.backends.kubernetes.api.assignment import written_home
+from sterna.backends.kubernetes.api.assignment import written_assignment
 from sterna.backends.kubernetes.api.job import (
     Carrier,
     CleanPods,
@@ -107,7 +107,7 @@ def pod(
         index=where.index,
         attempt=attempt,
         gpu_id=where.gpu_id,
-        home=written_home(gang) if gang else "",
+        assignment=written_assignment(gang) if gang else "",
     )
     for field, value in more.items():
         setattr(row, field, value)

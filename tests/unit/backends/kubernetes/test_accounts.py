@@ -18,7 +18,7 @@ from sterna.backends.kubernetes.cache.node_facts import (
     taint_word,
     tolerates,
 )
-from sterna.model.cluster import Resource, Shape
+from sterna.model.cluster import ResourceKind, Shape
 from sterna.model.snapshot import NEVER
 
 GPU = "nvidia.com/gpu"
@@ -70,10 +70,10 @@ def test_nodes_are_rows_in_the_order_of_their_names_whatever_order_they_come_in(
     accounts = some_accounts(a_node("b", gpus=2), a_node("a", gpus=1), a_node("c", gpus=3))
     table = accounts.table()
     assert table.name == ("a", "b", "c")
-    assert table.capacity[Resource.DEVICES].tolist() == [1000, 2000, 3000]
+    assert table.capacity[ResourceKind.DEVICES].tolist() == [1000, 2000, 3000]
     accounts.lose("a")
     assert accounts.settle()
-    assert accounts.table().capacity[Resource.DEVICES].tolist() == [2000, 3000]
+    assert accounts.table().capacity[ResourceKind.DEVICES].tolist() == [2000, 3000]
     assert dict(accounts.row_of) == {"b": 0, "c": 1}
 
 
@@ -104,11 +104,11 @@ def test_to_rules_a_job_sits_where_it_shall_and_to_pod_makers_where_its_pods_are
     accounts = some_accounts(a_node("a", gpus=2), a_node("b", gpus=2))
     accounts.charge("old", "a", Charge(2000), is_planned=True)
     accounts.plan([("b", Charge(2000))])
-    assert accounts.table().free[Resource.DEVICES].tolist() == [2000, 0]
+    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [2000, 0]
     assert not accounts.has_room("a", 1000, 0, 0)
     assert accounts.has_room("b", 2000, 0, 0)
     accounts.charge("old", "a", Charge(2000), is_planned=False)
-    assert accounts.table().free[Resource.DEVICES].tolist() == [0, 0]
+    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [0, 0]
 
 
 def test_a_pod_seen_again_is_charged_once() -> None:
@@ -116,7 +116,7 @@ def test_a_pod_seen_again_is_charged_once() -> None:
     assert accounts.charge("pod", "a", Charge(1000))
     assert not accounts.charge("pod", "a", Charge(1000))
     assert accounts.charge("pod", "a", Charge(2000))
-    assert accounts.table().free[Resource.DEVICES].tolist() == [2000]
+    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [2000]
     assert accounts.discharge("pod")
     assert not accounts.discharge("pod")
 
@@ -126,13 +126,13 @@ def test_a_pod_may_be_seen_before_its_node() -> None:
     accounts.charge("pod", "a", Charge(1000))
     accounts.see(a_node("a", gpus=4))
     accounts.settle()
-    assert accounts.table().free[Resource.DEVICES].tolist() == [3000]
+    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [3000]
 
 
 def test_an_over_committed_node_has_nothing_free_rather_than_less_than_nothing() -> None:
     accounts = some_accounts(a_node("a", gpus=1))
     accounts.charge("pod", "a", Charge(3000))
-    assert accounts.table().free[Resource.DEVICES].tolist() == [0]
+    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [0]
 
 
 def test_a_node_without_room_for_another_pod_takes_nobody() -> None:
@@ -261,7 +261,9 @@ def test_slots_of_nodes_that_went_are_used_again() -> None:
     accounts.settle()
     assert len(accounts.table()) == 8
     assert accounts.table().capacity.shape == (3, 8)
-    assert accounts.table().free[Resource.DEVICES].tolist() == accounts.table().capacity[Resource.DEVICES].tolist()
+    assert (
+        accounts.table().free[ResourceKind.DEVICES].tolist() == accounts.table().capacity[ResourceKind.DEVICES].tolist()
+    )
 
 
 def test_parts_of_gpus_are_given_back_and_the_gpu_is_whole_again() -> None:
@@ -269,11 +271,11 @@ def test_parts_of_gpus_are_given_back_and_the_gpu_is_whole_again() -> None:
     accounts = some_accounts(a_node("a", gpus=2))
     accounts.parts.hold("one", "a", "aaaaa", 400, is_planned=False)
     accounts.parts.plan([("a", "aaaaa")], 500, 1)
-    assert accounts.table().free[Resource.DEVICES].tolist() == [1000]
+    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [1000]
     assert {row: dict(left) for row, left in accounts.table().shared.items()} == {0: {0: 100}}
     accounts.parts.release("one")
     accounts.parts.plan([("a", "aaaaa")], 500, -1)
-    assert accounts.table().free[Resource.DEVICES].tolist() == [2000]
+    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [2000]
     assert dict(accounts.table().shared) == {}
 
 
@@ -283,7 +285,7 @@ def test_the_pod_by_which_kubeshare_holds_a_gpu_does_not_count_twice() -> None:
     accounts.charge("dummy", "a", Charge(1000))
     accounts.parts.stand_for("dummy", "a", "aaaaa")
     accounts.parts.hold("one", "a", "aaaaa", 400, is_planned=False)
-    assert accounts.table().free[Resource.DEVICES].tolist() == [1000]
+    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [1000]
     accounts.parts.stand_down("dummy")
     accounts.discharge("dummy")
-    assert accounts.table().free[Resource.DEVICES].tolist() == [1000]
+    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [1000]

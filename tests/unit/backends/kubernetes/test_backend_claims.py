@@ -112,7 +112,7 @@ def test_a_serving_pod_goes_before_an_urgent_share_pod_that_came_earlier() -> No
 
 def test_an_urgent_share_pod_does_not_take_the_room_that_was_made_for_a_serving_pod() -> None:
     """DRAGON-59."""
-    cluster = a_cluster(gpus=2, rules=Chosen(claim="serving:preempt=false"))
+    cluster = a_cluster(gpus=2, rules=Chosen(reservation="serving:preempt=false"))
     cluster.start()
     cluster.submit("job", 1, most=2, seconds=1000.0)
     cluster.run(5.0)

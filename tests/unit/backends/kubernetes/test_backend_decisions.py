@@ -13,8 +13,8 @@ from sterna.backends.kubernetes.api.resources import PODS, TF_JOBS, TRAINING_JOB
 from sterna.backends.kubernetes.server.server import Service
 from sterna.engine.check import check
 from sterna.engine.decide import decide
-from sterna.model.cluster import Home, Resource
-from sterna.model.plan import Action, Kind, Outcome
+from sterna.model.cluster import Assignment, ResourceKind
+from sterna.model.plan import Action, ActionKind, Outcome
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
 from sterna.wiring import make_rules
 from tests.fakes.kube_nodes import GPU
@@ -38,7 +38,7 @@ def is_consistent(snapshot: Snapshot) -> None:
     jobs = snapshot.jobs
     names = [(jobs.submit.item(row), jobs.name_of(row)) for row in range(len(jobs))]
     assert names == sorted(names)
-    assert [snapshot.home_of(row).size for row in range(len(jobs))] == jobs.workers.tolist()
+    assert [snapshot.assignment_of(row).size for row in range(len(jobs))] == jobs.workers.tolist()
     running = jobs.workers > 0
     assert (jobs.workers <= jobs.maximum)[running].all()
     assert (jobs.first_start[running] <= snapshot.now).all()
@@ -82,7 +82,7 @@ def test_looking_changes_nothing_and_columns_are_read_only() -> None:
         assert np.array_equal(getattr(one.jobs, name), getattr(other.jobs, name), equal_nan=True)
         with pytest.raises(ValueError, match="read-only"):
             getattr(one.jobs, name)[0] = 0
-    assert dict(one.homes) == dict(other.homes)
+    assert dict(one.assignments) == dict(other.assignments)
 
 
 def test_a_plan_applied_is_seen_at_once_and_applied_again_is_stale() -> None:
@@ -99,7 +99,7 @@ def test_a_plan_applied_is_seen_at_once_and_applied_again_is_stale() -> None:
     actions = list(decision.plan.actions)
     assert list(backend.apply(actions)) == [Outcome.APPLIED]
     after = backend.observe()
-    assert {action.key: action.after for action in actions} == dict(after.homes)
+    assert {action.key: action.after for action in actions} == dict(after.assignments)
     assert after.last_action == after.now
     assert not decide(after, rules).plan.actions
     assert list(backend.apply(actions)) == [Outcome.STALE]
@@ -114,7 +114,7 @@ def test_an_action_for_a_node_that_has_closed_meanwhile_is_stale() -> None:
         backend.wait(cluster.kube.now + 0.1)
     key = JobKey(backend.observe().jobs.key.item(0))
     backend.world.accounts.distrust("node-0", cluster.kube.now + 100.0)
-    action = Action(Kind.START, key, 0, Home(), Home(((0, 2),)))
+    action = Action(ActionKind.START, key, 0, Assignment(), Assignment(((0, 2),)))
     assert list(backend.apply([action])) == [Outcome.STALE]
 
 
@@ -251,11 +251,22 @@ def a_sharing_job() -> Cluster:
     return cluster
 
 
-def set_share(cluster: Cluster, share: float) -> None:
+def set_cpu_share(cluster: Cluster, cpu_share: float) -> None:
     backend = operator_of(cluster).backend
     snapshot = backend.observe()
-    home = snapshot.home_of(0)
-    backend.apply([Action(Kind.SHARE, JobKey(snapshot.jobs.key.item(0)), 0, home, home, share=share)])
+    assignment = snapshot.assignment_of(0)
+    backend.apply(
+        [
+            Action(
+                ActionKind.SET_CPU_SHARE,
+                JobKey(snapshot.jobs.key.item(0)),
+                0,
+                assignment,
+                assignment,
+                cpu_share=cpu_share,
+            )
+        ]
+    )
     cluster.run(2.0)
 
 
@@ -266,16 +277,16 @@ def asked_cpus(cluster: Cluster) -> str:
 
 def test_a_share_is_put_into_force_while_the_pod_runs() -> None:
     cluster = a_sharing_job()
-    set_share(cluster, 0.5)
+    set_cpu_share(cluster, 0.5)
     assert asked_cpus(cluster) == "200m"
-    assert operator_of(cluster).backend.observe().has_shares
+    assert operator_of(cluster).backend.observe().has_cpu_shares
 
 
 def test_a_resize_for_which_its_node_has_no_room_is_withdrawn_until_the_share_changes() -> None:
     """Without room it stays Deferred, and everybody counts with what the pod does not have."""
     cluster = a_sharing_job()
-    set_share(cluster, 0.5)
-    set_share(cluster, 1.0)
+    set_cpu_share(cluster, 0.5)
+    set_cpu_share(cluster, 1.0)
     pending = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
     pending["lastTransitionTime"] = stamp(cluster.kube.now)
     granted = {"name": "train", "ready": True, "resources": {"requests": {"cpu": "200m"}}}
@@ -289,7 +300,7 @@ def test_a_resize_for_which_its_node_has_no_room_is_withdrawn_until_the_share_ch
     cluster.run(60.0)
     assert len(operator_of(cluster).client.sent) == sent, "it is left alone"
     cluster.kube.patch(PODS, "job-worker-0", {"status": {"conditions": []}}, "status")
-    set_share(cluster, 0.75)
+    set_cpu_share(cluster, 0.75)
     assert asked_cpus(cluster) == "300m"
 
 
@@ -301,7 +312,7 @@ def test_jobs_that_need_no_devices_are_counted_by_their_cpus_where_there_are_non
         cluster.kube.create(TRAINING_JOBS, {"metadata": {"name": name}, "spec": {"workers": 1, "template": template}})
     cluster.run(5.0)
     assert sorted(cluster.phases().values()) == ["Running", "Running", "Waiting"]
-    assert observed(cluster).nodes.unit is Resource.CPUS
+    assert observed(cluster).nodes.unit is ResourceKind.CPUS
 
 
 def test_bounds_changed_by_the_user_count_from_then_on() -> None:

@@ -103,7 +103,7 @@ def test_the_only_node_is_tried_again_some_time_after_it_refused_a_pod() -> None
     [
         '{"moves": 100000000000000000000}',
         '{"attempt": 100000000000000000000}',
-        '{"share": -5}',
+        '{"cpu_share": -5}',
         '{"startedAt": 1e300, "attained": -1e300}',
         '{"notBefore": 1e300}',
         '{"enqueuedAt": -1e300}',

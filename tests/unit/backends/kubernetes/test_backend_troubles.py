@@ -142,9 +142,13 @@ def test_workers_of_a_lost_node_are_looked_for_elsewhere_while_the_others_train_
     cluster = a_cluster(3, 2)
     cluster.submit_tf("job", 1, 3, seconds=500.0)
     cluster.run(5.0)
-    homes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.pods("job")}
+    assignments = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.pods("job")}
     ps = cluster.kube.get(PODS, "job-ps-0")["metadata"]["uid"]
-    node = next(home for name, home in homes.items() if "worker" in name and home != homes["job-ps-0"])
+    node = next(
+        assignment
+        for name, assignment in assignments.items()
+        if "worker" in name and assignment != assignments["job-ps-0"]
+    )
     cluster.lose(node, evicts=True)
     cluster.run(120.0)
     running = [pod for pod in cluster.pods("job") if pod["status"]["phase"] == "Running"]

@@ -8,7 +8,7 @@ from sterna.backends.kubernetes.api.job import Carrier, JobRef, KubeJob, Memory,
 from sterna.backends.kubernetes.api.resources import TRAINING_JOBS
 from sterna.backends.kubernetes.cache.job_entry import Entry
 from sterna.backends.kubernetes.cache.snapshot import JobTable
-from sterna.model.cluster import Home, Shape
+from sterna.model.cluster import Assignment, Shape
 from sterna.model.job import JobSpec, ReplicaSpec
 from sterna.model.snapshot import NEVER
 
@@ -68,7 +68,7 @@ def test_work_of_a_job_that_has_shown_that_it_saves_is_not_at_risk() -> None:
 
 def test_a_job_whose_time_has_not_come_may_not_run() -> None:
     held, seated = an_entry(1, "held", memory=Memory(not_before=NOW + 5)), an_entry(2, "seated")
-    seated.job.memory.not_before, seated.home = NOW + 5, Home(((0, 2),))
+    seated.job.memory.not_before, seated.assignment = NOW + 5, Assignment(((0, 2),))
     _, columns = a_table(held, seated).columns(NOW)
     assert columns["maximum"].tolist() == [0, 4]
     _, columns = a_table(held, seated).columns(NOW + 6)

@@ -8,7 +8,7 @@ import pytest
 
 from sterna.backends.kubernetes.api.job import Carrier, PodState, Seat
 from sterna.backends.kubernetes.api.resources import PODS
-from sterna.backends.kubernetes.kinds import is_plain_job, pod_of, pod_row, read, serving_claim
+from sterna.backends.kubernetes.kinds import is_plain_job, pending_serving_pod, pod_of, pod_row, read
 from sterna.model.cluster import Shape
 from tests.unit.backends.kubernetes.kind_builders import group, pod_object, submitted, tf_job
 
@@ -51,7 +51,7 @@ def test_a_pod_that_was_made_is_known_again() -> None:
     assert (row.job, row.owner_uid) == ("default/digits", "uid-1")
     assert (row.type, row.index, row.attempt) == ("worker", 0, 4)
     assert (row.devices, row.cpus, row.memory_bytes) == (1000, 500, 1 << 30)
-    assert row.home
+    assert row.assignment
     assert row.state is PodState.PENDING
 
 
@@ -236,6 +236,6 @@ def test_a_serving_pod_is_told_by_its_annotation(text: str, is_serving: bool) ->
     """DRAGON-54."""
     pod = pod_object(a_pod({"nodeSelector": {"gpu": "yes"}}, annotations={"SERVING_POD": text}))
     assert pod_row(pod).is_serving is is_serving
-    claim = serving_claim(pod)
-    assert (claim.name, claim.since) == ("default/p", 1714564800.0)
-    assert (claim.shape, claim.needs.selector) == (Shape(0, 1000), (("gpu", "yes"),))
+    reservation = pending_serving_pod(pod)
+    assert (reservation.name, reservation.since) == ("default/p", 1714564800.0)
+    assert (reservation.shape, reservation.needs.selector) == (Shape(0, 1000), (("gpu", "yes"),))

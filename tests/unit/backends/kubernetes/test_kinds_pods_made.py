@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sterna.backends.kubernetes.api.assignment import read_home
-from sterna.backends.kubernetes.api.job import HOME, Seat
+from sterna.backends.kubernetes.api.assignment import read_assignment
+from sterna.backends.kubernetes.api.job import ASSIGNMENT, Seat
 from sterna.backends.kubernetes.kinds import binding_of, pod_of, share_pod_of
 from tests.unit.backends.kubernetes.kind_builders import (
     group,
@@ -90,14 +90,14 @@ def test_a_folder_of_the_user_s_own_at_the_agent_s_place_is_left_there() -> None
 
 def test_one_survivor_of_a_gang_tells_where_all_of_it_sits() -> None:
     gang = [Seat("ps", 0, "a"), Seat("worker", 0, "a"), Seat("worker", 1, "b"), Seat("worker", 3, "b")]
-    told = {pod_of(submitted(tf_job()), seat, gang, 1)["metadata"]["annotations"][HOME] for seat in gang}
-    assert [read_home(text) for text in told] == [sorted(gang)]
+    told = {pod_of(submitted(tf_job()), seat, gang, 1)["metadata"]["annotations"][ASSIGNMENT] for seat in gang}
+    assert [read_assignment(text) for text in told] == [sorted(gang)]
 
 
-def test_the_home_of_a_large_gang_is_told_in_few_words() -> None:
+def test_the_assignment_of_a_large_gang_is_told_in_few_words() -> None:
     gang = [Seat("worker", index, f"node-{index // 8:03d}") for index in range(512)]
     pod = pod_of(submitted(training_job(workers=512)), gang[511], gang, 1)
-    assert len(pod["metadata"]["annotations"][HOME]) < 2000
+    assert len(pod["metadata"]["annotations"][ASSIGNMENT]) < 2000
     assert variables_of(pod)["STERNA_RANK"] == "511"
 
 

@@ -103,8 +103,8 @@ def test_annotations_make_a_job_elastic_that_restarts_to_change_its_size() -> No
 
 
 def test_a_part_of_a_gpu_is_asked_for_by_kubeshare_s_annotations() -> None:
-    share = {"kubeshare/gpu_request": "0.2501", "kubeshare/gpu_limit": "0.5", "kubeshare/gpu_mem": "1073741824"}
-    job = submitted(pytorch_job({"Worker": group(2, name="pytorch", annotations=share)}))
+    gpu_fraction = {"kubeshare/gpu_request": "0.2501", "kubeshare/gpu_limit": "0.5", "kubeshare/gpu_mem": "1073741824"}
+    job = submitted(pytorch_job({"Worker": group(2, name="pytorch", annotations=gpu_fraction)}))
     assert job.carrier is Carrier.SHARE_PODS
     assert job.shape.devices == 251
     assert job.shape.is_fraction

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import GpuShare
+from sterna.backends.kubernetes.api.job import GpuFraction
 from sterna.backends.kubernetes.kinds import placing_patch, share_row
 from tests.unit.backends.kubernetes.kind_builders import job_object
 
@@ -27,7 +27,7 @@ def a_share(annotations: dict[str, str], status: dict[str, Any] | None = None, *
 def test_a_share_is_rounded_up_to_thousandths() -> None:
     """DRAGON-37."""
     row = share_row(job_object(a_share({**SHARE, "kubeshare/GPUID": "abcde"}, nodeName="a")))
-    assert row.share == GpuShare(334, 1000, 1 << 30)
+    assert row.gpu_fraction == GpuFraction(334, 1000, 1 << 30)
     assert (row.node, row.gpu_id) == ("a", "abcde")
     assert (row.cpus, row.memory_bytes) == (1000, 1 << 30)
 
@@ -45,7 +45,7 @@ def test_one_that_has_ended_holds_nothing(phase: str, is_terminated: bool) -> No
 def test_one_that_cannot_be_read_disturbs_nobody(annotations: dict[str, str]) -> None:
     """DRAGON-39."""
     row = share_row(job_object(a_share(annotations, nodeName="a")))
-    assert row.share is None
+    assert row.gpu_fraction is None
     assert row.cpus == 1000
 
 

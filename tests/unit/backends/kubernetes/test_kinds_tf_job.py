@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import Carrier, CleanPods, GpuShare, Seat
+from sterna.backends.kubernetes.api.job import Carrier, CleanPods, GpuFraction, Seat
 from sterna.backends.kubernetes.api.resources import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.backends.kubernetes.kinds import Around, KubeShare, ReadContext, is_ours, pod_name, pod_of, service_of
 from sterna.model.cluster import Shape
@@ -55,7 +55,7 @@ def test_a_manifest_of_e_dragon_is_read_as_it_is(file: str, carrier: Carrier, de
     assert job.clean_pods is CleanPods.ALL
     assert job.spec.restart is RestartPolicy.ON_FAILURE
     assert job.spec.grace_seconds == 0
-    assert job.share == (GpuShare(500, 1000, 3189243904) if devices == 500 else None)
+    assert job.gpu_fraction == (GpuFraction(500, 1000, 3189243904) if devices == 500 else None)
 
 
 def test_what_is_not_said_has_kubeflow_s_defaults() -> None:

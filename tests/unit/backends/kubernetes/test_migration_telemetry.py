@@ -8,9 +8,9 @@ from sterna.backends.kubernetes.api.resources import PODS, Answer, Verb, Write
 from sterna.backends.kubernetes.server.metrics import Happened, Telemetry
 from sterna.backends.kubernetes.server.specon_csv import HEADER, Distribution
 from sterna.control.cluster_service import JobView, NodeView
-from sterna.model.cluster import Home
+from sterna.model.cluster import Assignment
 from sterna.model.growth import Growth
-from sterna.model.plan import Action, Decision, Kind, Plan
+from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.snapshot import JobKey, Snapshot
 from tests.crowds import Instant, Member
 
@@ -137,7 +137,7 @@ def test_converged_jobs_have_a_row_when_they_move_and_once_a_round_when_they_sta
     converged = Member("job1", growth=Growth.CONVERGED)
     other = Member("job2", submit=1.0, growth=Growth.CONVERGED)
     crowd = (converged, other, Member("job3", submit=2.0))
-    move = Action(Kind.MIGRATE, JobKey(0), 0, Home(((0, 1),)), Home(((1, 1),)))
+    move = Action(ActionKind.MIGRATE, JobKey(0), 0, Assignment(((0, 1),)), Assignment(((1, 1),)))
     journal = Kept()
     distribution = Distribution(journal)
     distribution.record(Instant(crowd, now=100.0).snapshot, Decision(Plan([move])))

@@ -203,7 +203,7 @@ def test_a_job_of_one_pod_moves_by_stopping_and_starting_elsewhere() -> None:
     assert (names(found)[0], found.attempt) == (["worker-0@b"], 2)
 
 
-def test_a_job_that_was_given_another_home_at_once_waits_until_the_old_pods_are_gone() -> None:
+def test_a_job_that_was_given_another_assignment_at_once_waits_until_the_old_pods_are_gone() -> None:
     old = pod(Seat("worker", 0, "a"), is_deleting=True)
     assert names(steps(kube_job(submitted(), old), workers_at("a"), everywhere)) == ([], [])
 

@@ -20,13 +20,12 @@ from sterna.backends.kubernetes.api.resources import (
     Resource,
 )
 from sterna.backends.kubernetes.cache.cluster_state import World
-from sterna.backends.kubernetes.cache.job_entry import Stage, row_home
+from sterna.backends.kubernetes.cache.job_entry import Stage, row_assignment
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.controllers.pods import expected
 from sterna.backends.kubernetes.controllers.recovery import recover, seats_found
 from sterna.backends.kubernetes.kinds.context import ReadContext
-from sterna.model.cluster import NOWHERE, Home
-from sterna.model.cluster import Resource as Counted
+from sterna.model.cluster import NOWHERE, Assignment, ResourceKind
 
 NOW = 1_750_000_000.0
 GPU = "nvidia.com/gpu"
@@ -66,7 +65,7 @@ class Story:
             "name": f"job-worker-{index}",
             "uid": more.pop("uid", f"pod-{index}-{owner}"),
             "labels": labels,
-            "annotations": {"sterna.dev/home": more.pop("home", "")},
+            "annotations": {"sterna.dev/assignment": more.pop("assignment", "")},
             "ownerReferences": [{**reference, "controller": True}],
             **more.pop("metadata", {}),
         }
@@ -80,7 +79,7 @@ class Story:
 
     def free(self) -> list[int]:
         self.world.settle()
-        return [int(each) for each in self.world.accounts.table().free[Counted.DEVICES]]
+        return [int(each) for each in self.world.accounts.table().free[ResourceKind.DEVICES]]
 
 
 @pytest.mark.parametrize("is_job_first", [True, False])
@@ -139,13 +138,13 @@ def test_a_pod_that_comes_as_it_was_asked_for_is_no_news_for_its_job() -> None:
     asked_for = expected(story.entry, seats[0], "job-worker-0", 1, "a home")
     story.world.pods.expect(story.entry, asked_for)
     story.world.attention.dirty.clear()
-    story.pod(phase="Pending", home="a home")
+    story.pod(phase="Pending", assignment="a home")
     assert story.entry.job.pods["worker", 0].uid
     assert not story.world.attention.dirty
     assert story.free() == [3000, 4000, 4000]
-    story.pod(phase="Pending", home="a home")
+    story.pod(phase="Pending", assignment="a home")
     assert not story.world.attention.dirty
-    story.pod(phase="Running", home="a home")
+    story.pod(phase="Running", assignment="a home")
     assert story.world.attention.dirty == {story.entry.key}
 
 
@@ -209,25 +208,25 @@ def test_a_job_that_has_ended_is_not_run_again() -> None:
     assert not story.entry.wants_to_run
 
 
-def test_when_nodes_come_and_go_homes_follow_their_names() -> None:
+def test_when_nodes_come_and_go_assignments_follow_their_names() -> None:
     story = Story()
     story.job()
     story.world.reseat(story.entry, [Seat("worker", 0, "node-1"), Seat("worker", 1, "node-2")])
-    assert story.entry.home == Home(((1, 1), (2, 1)))
+    assert story.entry.assignment == Assignment(((1, 1), (2, 1)))
     story.see(NODES, {"metadata": {"name": "a-node"}, "status": {"allocatable": {GPU: "4"}}})
     story.world.settle()
-    assert story.entry.home == Home(((2, 1), (3, 1)))
-    assert dict(story.world.homes) == {story.entry.key: story.entry.home}
+    assert story.entry.assignment == Assignment(((2, 1), (3, 1)))
+    assert dict(story.world.assignments) == {story.entry.key: story.entry.assignment}
 
 
-def test_a_home_gives_its_room_back_when_the_job_ends_or_is_deleted() -> None:
+def test_a_assignment_gives_its_room_back_when_the_job_ends_or_is_deleted() -> None:
     story = Story()
     story.job()
     story.world.reseat(story.entry, [Seat("worker", 0, "node-0"), Seat("worker", 1, "node-0")])
     assert story.free() == [2000, 4000, 4000]
     story.job(metadata={"deletionTimestamp": "2025-06-15T15:07:40Z"})
     assert story.free() == [4000, 4000, 4000]
-    assert story.entry.home == NOWHERE
+    assert story.entry.assignment == NOWHERE
 
 
 # Coming back.
@@ -235,9 +234,9 @@ def test_a_home_gives_its_room_back_when_the_job_ends_or_is_deleted() -> None:
 
 def test_a_gang_of_which_a_part_was_made_is_made_whole_as_it_was_meant() -> None:
     story = Story()
-    home = '{"worker":{"node-0":"0","node-2":"1"}}'
+    assignment = '{"worker":{"node-0":"0","node-2":"1"}}'
     story.job()
-    story.pod(0, node="node-0", home=home)
+    story.pod(0, node="node-0", assignment=assignment)
     assert recover(story.world, NOW) == 1
     assert story.entry.seats == (Seat("worker", 0, "node-0"), Seat("worker", 1, "node-2"))
     assert story.entry.job.memory.attempt == 1
@@ -246,22 +245,22 @@ def test_a_gang_of_which_a_part_was_made_is_made_whole_as_it_was_meant() -> None
 def test_a_gang_that_was_meant_for_a_node_that_is_gone_is_withdrawn() -> None:
     story = Story()
     story.job()
-    story.pod(0, node="node-0", home='{"worker":{"node-0":"0","node-9":"1"}}')
+    story.pod(0, node="node-0", assignment='{"worker":{"node-0":"0","node-9":"1"}}')
     assert recover(story.world, NOW) == 0
     assert story.entry.seats == ()
 
 
-def test_pods_that_were_asked_to_go_or_belong_to_an_older_attempt_make_no_home() -> None:
+def test_pods_that_were_asked_to_go_or_belong_to_an_older_attempt_make_no_assignment() -> None:
     story = Story()
     story.job(status={"sterna": {"attempt": 2}})
-    story.pod(0, attempt=1, home='{"worker":{"node-0":"0-1"}}')
+    story.pod(0, attempt=1, assignment='{"worker":{"node-0":"0-1"}}')
     assert seats_found(story.world, story.entry) == []
     story.pod(0, attempt=2, metadata={"deletionTimestamp": "2025-06-15T15:07:40Z"})
     assert seats_found(story.world, story.entry) == []
 
 
-def test_workers_of_one_node_stand_together_in_a_home() -> None:
+def test_workers_of_one_node_stand_together_in_a_assignment() -> None:
     story = Story()
     story.job(workers=4)
     seats = [Seat("worker", 0, "node-1"), Seat("worker", 1, "node-0"), Seat("worker", 2, "node-1")]
-    assert row_home(story.entry.submitted, seats, story.world.accounts.row_of) == Home(((1, 2), (0, 1)))
+    assert row_assignment(story.entry.submitted, seats, story.world.accounts.row_of) == Assignment(((1, 2), (0, 1)))

@@ -90,7 +90,7 @@ def test_a_share_changes_a_job_s_weight_and_never_its_node_s(made: tuple[FakeKer
     kernel, control = made
     control.make_job("node-0", "a")
     equal, node = weight_of(kernel, "node-0/a"), weight_of(kernel, "node-0")
-    control.set_share("node-0", "a", 0.25)
+    control.set_cpu_share("node-0", "a", 0.25)
     assert weight_of(kernel, "node-0/a") == equal // 4
     assert weight_of(kernel, "node-0") == node
     control.make_job("node-0", "a")
@@ -103,7 +103,7 @@ def test_a_share_beyond_what_the_kernel_takes_is_the_nearest_it_takes(
 ) -> None:
     kernel, control = made
     control.make_job("node-0", "a")
-    control.set_share("node-0", "a", weight)
+    control.set_cpu_share("node-0", "a", weight)
     assert weight_of(kernel, "node-0/a") in {1, 2, 10000, 262144}
 
 
@@ -124,7 +124,7 @@ def test_a_job_moves_with_all_its_processes_and_its_share(made: tuple[FakeKernel
     for pid in (101, 102, 103):
         start(kernel, control, pid, "node-0", "a")
     start(kernel, control, 200, "node-0", "b")
-    control.set_share("node-0", "a", 0.5)
+    control.set_cpu_share("node-0", "a", 0.5)
     weight = weight_of(kernel, "node-0/a")
     control.move("a", "node-0", "node-1")
     for pid in (101, 102, 103):

@@ -11,7 +11,7 @@ import pytest
 from sterna.control.progress_tracker import Told
 from sterna.errors import Retry, UserError
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
-from sterna.model.plan import Action, Kind, Outcome
+from sterna.model.plan import Action, ActionKind, Outcome
 from sterna.model.snapshot import JobKey
 from tests.fakes.local_cluster import World
 from tests.fakes.local_cluster import make as make
@@ -244,12 +244,14 @@ def test_a_share_that_changes_is_told_and_a_small_change_is_not(make: Callable[.
     world.submit("a", 100)
     world.settle()
     job = world.at.backend.book.find("a")
-    for share in (0.25, 0.25, 0.26, 1.0):
-        action = Action(Kind.SHARE, JobKey(job.key), 0, job.home, job.home, share=share)
+    for cpu_share in (0.25, 0.25, 0.26, 1.0):
+        action = Action(
+            ActionKind.SET_CPU_SHARE, JobKey(job.key), 0, job.assignment, job.assignment, cpu_share=cpu_share
+        )
         assert world.at.backend.apply([action]) == [Outcome.APPLIED]
-        assert world.machine.shares["a.1.worker-0"] == share
+        assert world.machine.shares["a.1.worker-0"] == cpu_share
     told = [event.sentence for event in world.cluster.events("a") if event.kind == "shared"]
-    assert told == [f"gets {share} equal share of the CPU of its node." for share in ("0.25 times an", "an")]
+    assert told == [f"gets {cpu_share} equal share of the CPU of its node." for cpu_share in ("0.25 times an", "an")]
 
 
 def test_a_share_that_is_put_into_force_again_after_a_crash_is_nothing_new(make: Callable[..., World]) -> None:
@@ -365,7 +367,7 @@ def test_a_drained_node_is_left_by_all_and_a_cordoned_one_by_nobody(make: Callab
 
 
 def test_shares_are_put_into_force_on_every_replica(make: Callable[..., World]) -> None:
-    world = make(1, is_shared=True, share="finish")
+    world = make(1, is_shared=True, cpu_share="finish")
     for name in ("long", "short"):
         world.submit(name, 1000)
     world.settle()

@@ -12,7 +12,7 @@ import pytest
 
 from sterna.backends.local.specon_csv import HEADER, Distribution
 from sterna.backends.local.store.journal import StoredJournal, prune, written
-from sterna.control.cluster_service import Verbs
+from sterna.control.cluster_service import ClusterService
 from sterna.control.controller import Controller
 from sterna.control.journal import read_opening, read_rounds
 from sterna.control.progress_tracker import Told
@@ -39,7 +39,7 @@ def decide(world: FakeCluster, journal: StoredJournal | None = None) -> None:
 
 
 def test_the_cluster_implements_all_verbs(world: FakeCluster) -> None:
-    verbs: Verbs = world.cluster
+    verbs: ClusterService = world.cluster
     assert verbs.jobs() == []
     assert [node.name for node in verbs.nodes()] == ["node0", "node1"]
 

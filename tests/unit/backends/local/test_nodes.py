@@ -6,7 +6,7 @@ import pytest
 
 from sterna.backends.local.store.node_slices import Machine, sliced, this_machine
 from sterna.errors import UserError
-from sterna.model.cluster import Resource
+from sterna.model.cluster import ResourceKind
 
 GIB = 1 << 30
 FOUR = Machine((0, 1, 2, 3), 0, 16 * GIB)
@@ -35,7 +35,7 @@ def test_nodes_are_dealt_cores_and_devices_in_order(
     given = [device for node in slices.nodes for device in node.devices]
     assert len(given) == len(set(given))
     table = slices.table()
-    assert table.capacity[Resource.CPUS].tolist() == [1000 * len(each) for each in cores]
+    assert table.capacity[ResourceKind.CPUS].tolist() == [1000 * len(each) for each in cores]
 
 
 def test_nodes_beyond_what_the_machine_has_say_that_they_share_cores() -> None:

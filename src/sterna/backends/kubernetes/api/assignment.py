@@ -26,7 +26,7 @@ _AT = "/"
 """Between a node and a shared GPU of it; neither may contain it."""
 
 
-def written_home(gang: Iterable[Seat]) -> str:
+def written_assignment(gang: Iterable[Seat]) -> str:
     """`{"worker":{"node-1":"0-3,6"}}`: by type and node, the indices that sit there. Equal gangs, equal text."""
     indices: dict[str, dict[str, list[int]]] = {}
     for seat in sorted(gang):
@@ -39,7 +39,7 @@ def written_home(gang: Iterable[Seat]) -> str:
     return msgspec.json.encode(texts).decode()
 
 
-def read_home(text: str) -> list[Seat] | None:
+def read_assignment(text: str) -> list[Seat] | None:
     """The seats of a gang, sorted; None if the text is not ours."""
     try:
         places = msgspec.json.decode(text, type=dict[str, dict[str, str]])

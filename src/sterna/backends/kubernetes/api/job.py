@@ -24,7 +24,7 @@ KIND_LABEL = f"{GROUP}/kind"
 TYPE_LABEL = f"{GROUP}/type"
 INDEX_LABEL = f"{GROUP}/index"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
-HOME = f"{GROUP}/home"
+ASSIGNMENT = f"{GROUP}/assignment"
 """Annotation of every pod of a gang: where all of it shall sit, as JSON, so that one survivor tells of the others."""
 MEMORY = f"{GROUP}/memory"
 """Annotation of a job whose kind keeps no status of ours: what is remembered, as JSON."""
@@ -104,7 +104,7 @@ class Submitted(msgspec.Struct, frozen=True):
     generation: int = 0
     is_suspended: bool = False
     node_preference: str = ""
-    share: GpuShare | None = None
+    gpu_fraction: GpuFraction | None = None
     leading: tuple[str, ...] = ()
     """Other types that need devices as workers do (a Master, a Chief), one name for each replica: in all that is
     decided they are the first workers, seats `worker-0`, .., and are counted in the bounds and replicas of `spec`.
@@ -137,7 +137,7 @@ class NodeNeeds:
 
 
 @dataclass(frozen=True)
-class GpuShare:
+class GpuFraction:
     """A part of a GPU, as KubeShare counts it: thousandths, and bytes of its memory."""
 
     request: int
@@ -145,7 +145,7 @@ class GpuShare:
     memory_bytes: int
 
 
-class Claimant(NamedTuple):
+class PendingServingPod(NamedTuple):
     """A pod that goes before training and has no node yet."""
 
     name: str
@@ -154,7 +154,7 @@ class Claimant(NamedTuple):
     (`Accounts.fitted`)."""
     needs: NodeNeeds
     since: float
-    share: GpuShare | None = None
+    gpu_fraction: GpuFraction | None = None
 
 
 class Memory(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -196,7 +196,7 @@ class Memory(msgspec.Struct, omit_defaults=True, rename="camel"):
     """Since when its user has it suspended, after it had run."""
     suspended_seconds: float = 0.0
     """So long before."""
-    share: float = 1.0
+    cpu_share: float = 1.0
     asked_cpus: int = 0
     """Thousandths of a core that a plain pod asked for before its share changed; 0: as it says."""
     step: int | None = None
@@ -243,7 +243,7 @@ class PodRow(msgspec.Struct, gc=False):
     restarts: int = 0
     started_at: float | None = None
     is_serving: bool = False
-    home: str = ""
+    assignment: str = ""
     """The annotation `HOME`."""
     gpu_id: str = ""
     is_kubeshare: bool = False

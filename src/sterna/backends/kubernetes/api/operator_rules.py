@@ -19,8 +19,8 @@ def rules_told(settings: OperatorSettings) -> OperatorRules:
         settings.policy,
         settings.placement or placement_for(settings.policy),
         settings.migration,
-        settings.share,
-        settings.claim,
+        settings.cpu_share,
+        settings.reservation,
         settings.rate_limit_seconds,
         settings.policy_for,
     )

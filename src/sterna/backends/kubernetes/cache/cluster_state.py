@@ -17,7 +17,7 @@ from sterna.backends.kubernetes.api.job import (
     ATTEMPT_LABEL,
     KIND_LABEL,
     Carrier,
-    GpuShare,
+    GpuFraction,
     KubeJob,
     NodeNeeds,
     PodRow,
@@ -35,7 +35,7 @@ from sterna.backends.kubernetes.api.resources import (
     Delta,
     Resource,
 )
-from sterna.backends.kubernetes.cache.job_entry import Entry, Stage, planned_charges, row_home, shared_places
+from sterna.backends.kubernetes.cache.job_entry import Entry, Stage, planned_charges, row_assignment, shared_places
 from sterna.backends.kubernetes.cache.node_capacity import Accounts, Interest
 from sterna.backends.kubernetes.cache.object_parser import (
     ORPHAN,
@@ -62,7 +62,7 @@ from sterna.backends.kubernetes.lifecycle.services import ServiceRow
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
 from sterna.backends.kubernetes.status.status import PHASE
 from sterna.errors import UserError
-from sterna.model.cluster import NOWHERE, Home, Shape
+from sterna.model.cluster import NOWHERE, Assignment, Shape
 from sterna.model.snapshot import NEVER, JobKey
 
 _WITHIN_SECOND = 0.999
@@ -82,14 +82,14 @@ class World:
         self.accounts, self.table, self.attention = Accounts(), JobTable(), Attention()
         self.jobs = JobIndex()
         self.pods = PodBook(self.jobs, self.accounts, self.attention, progress)
-        self.shares = ShareBook(self.jobs, self.pods, self.accounts, self.attention)
-        self.homes: dict[JobKey, Home] = {}
+        self.share_pods = ShareBook(self.jobs, self.pods, self.accounts, self.attention)
+        self.assignments: dict[JobKey, Assignment] = {}
         """Of jobs that want to run and have one."""
         self.services: dict[str, ServiceRow] = {}
         """Names that replicas can be found by."""
         self._served: dict[str, set[Key]] = {}
         """Replicas that have one, by the uid of their job: some are told before it."""
-        self._shapes: dict[tuple[Shape, NodeNeeds, GpuShare | None], Shape] = {}
+        self._shapes: dict[tuple[Shape, NodeNeeds, GpuFraction | None], Shape] = {}
         self.orphans: list[PodRow] = []
         """Pods of jobs that are gone for good, to be deleted."""
         self.absent: set[Resource] = set()
@@ -123,7 +123,7 @@ class World:
         elif delta.resource == CONFIG_MAPS:
             self._take_record(seen, is_there)
         elif delta.resource == SHARE_PODS:
-            self.shares.see(seen) if is_there else self.shares.lose(seen.metadata)
+            self.share_pods.see(seen) if is_there else self.share_pods.lose(seen.metadata)
         elif is_there:
             self._see_job(seen, delta.resource)
         else:
@@ -306,7 +306,7 @@ class World:
         elif problem is not None:
             entry.stage, entry.outcome = Stage.INVALID, problem
         self.pods.adopt(entry)
-        self.shares.adopt(entry)
+        self.share_pods.adopt(entry)
         if entry.stage is Stage.ACTIVE:
             self.progress.follow(job)
             self.arrived_at = self.clock()
@@ -414,26 +414,26 @@ class World:
             self.attention.changed.discard(entry.key)
             self.attention.set_waiting(entry, False)
         self.pods.recharge(entry)
-        self.shares.recharge(entry)
+        self.share_pods.recharge(entry)
         self.attention.dirty.add(entry.key)
         self.attention.has_news = True
 
     # Homes.
 
-    def seat(self, entry: Entry, seats: Sequence[Seat], home: Home) -> None:
+    def seat(self, entry: Entry, seats: Sequence[Seat], assignment: Assignment) -> None:
         """From now on it shall sit there."""
         self._plan(entry, -1)
-        entry.seats, entry.home = tuple(seats), home
+        entry.seats, entry.assignment = tuple(seats), assignment
         self._plan(entry, 1)
-        if home.workers:
-            self.homes[JobKey(entry.key)] = home
+        if assignment.workers:
+            self.assignments[JobKey(entry.key)] = assignment
         else:
-            self.homes.pop(JobKey(entry.key), None)
+            self.assignments.pop(JobKey(entry.key), None)
         self.attention.note(entry)
 
     def reseat(self, entry: Entry, seats: Sequence[Seat]) -> None:
         """The same by seats alone, as far as their nodes are there."""
-        self.seat(entry, seats, row_home(entry.submitted, seats, self.accounts.row_of))
+        self.seat(entry, seats, row_assignment(entry.submitted, seats, self.accounts.row_of))
 
     def _plan(self, entry: Entry, sign: int) -> None:
         if entry.seats:
@@ -453,7 +453,9 @@ class World:
             if not entry.wants_to_run:
                 continue
             if entry.seats:
-                entry.home = self.homes[JobKey(entry.key)] = row_home(entry.submitted, entry.seats, row_of)
+                entry.assignment = self.assignments[JobKey(entry.key)] = row_assignment(
+                    entry.submitted, entry.seats, row_of
+                )
             self.attention.changed.add(entry.key)
 
     def _fit_again(self) -> None:
@@ -463,7 +465,7 @@ class World:
             self._plan(entry, -1)
             entry.shape = self._shape(entry.submitted)
             self._plan(entry, 1)
-        self.shares.hold_again()
+        self.share_pods.hold_again()
 
     def write_table(self) -> None:
         """Bring the table of jobs up to date with what has changed."""
@@ -475,7 +477,7 @@ class World:
 
     def _shape(self, submitted: Submitted) -> Shape:
         """What one worker needs, in terms of the nodes that there are."""
-        key = (submitted.shape, submitted.needs, submitted.share)
+        key = (submitted.shape, submitted.needs, submitted.gpu_fraction)
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = self.accounts.fitted(*key)

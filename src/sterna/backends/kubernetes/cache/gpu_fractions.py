@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from sterna.backends.kubernetes.api.assignment import gpu_id, gpu_number
-from sterna.backends.kubernetes.api.job import GpuShare
+from sterna.backends.kubernetes.api.job import GpuFraction
 from sterna.model.cluster import MILLI
 
 Gpu = tuple[str, int]
@@ -26,11 +26,11 @@ class _Held(NamedTuple):
     is_planned: bool
 
 
-def part_of(share: GpuShare, gpu_memory_bytes: int) -> int:
+def fraction_of(gpu_fraction: GpuFraction, gpu_memory_bytes: int) -> int:
     """Thousandths of a GPU that a share comes to: what it asks for of its time or of its memory, whichever is more, so
     that those who share one fit in both."""
-    by_memory = -(-share.memory_bytes * MILLI // gpu_memory_bytes) if gpu_memory_bytes else 0
-    return min(MILLI, max(share.request, by_memory, 1))
+    by_memory = -(-gpu_fraction.memory_bytes * MILLI // gpu_memory_bytes) if gpu_memory_bytes else 0
+    return min(MILLI, max(gpu_fraction.request, by_memory, 1))
 
 
 class GpuParts:

@@ -16,7 +16,7 @@ from sterna.backends.kubernetes.api.resources import Urgency, Write
 from sterna.backends.kubernetes.cache.node_capacity import Charge
 from sterna.backends.kubernetes.kinds.move_record import Move
 from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate
-from sterna.model.cluster import NOWHERE, Home, Shape
+from sterna.model.cluster import NOWHERE, Assignment, Shape
 from sterna.model.reason import Code, Reason
 from sterna.model.snapshot import NEVER
 
@@ -49,11 +49,11 @@ class Entry:
 
     __slots__ = (
         "annotations",
+        "assignment",
         "counted_workers",
         "draft",
         "ending_attempt",
         "former",
-        "home",
         "hosts",
         "is_resting",
         "job",
@@ -75,7 +75,7 @@ class Entry:
         "seen_status",
         "services",
         "shape",
-        "shares",
+        "share_pods",
         "stage",
         "telling",
         "tries",
@@ -90,7 +90,7 @@ class Entry:
         self.stage = Stage.ACTIVE
         self.seats: tuple[Seat, ...] = ()
         """Where its replicas shall sit; none: nowhere."""
-        self.home: Home = NOWHERE
+        self.assignment: Assignment = NOWHERE
         self.seated_at = NEVER
         """When it was last given a home."""
         self.reason: Reason | None = None
@@ -128,7 +128,7 @@ class Entry:
         """The same as it was sent, until it is seen or not needed any more."""
         self.former: PodRow | None = None
         """Its life that has just ended, until that was looked at."""
-        self.shares: dict[tuple[str, int], PodRow] = {}
+        self.share_pods: dict[tuple[str, int], PodRow] = {}
         """SharePods of the job, by replica."""
         self.made_pods: dict[tuple[str, int], PodRow] = {}
         """What KubeShare made of them."""
@@ -237,7 +237,7 @@ def marks_of(memory: Memory) -> tuple[object, ...]:
         memory.promotions,
         memory.moves,
         memory.restarts,
-        memory.share,
+        memory.cpu_share,
         memory.moved_at,
         memory.asked_move,
         memory.started_at,
@@ -265,7 +265,7 @@ def shared_places(entry: Entry) -> list[tuple[str, str]]:
     return [(seat.node, seat.gpu_id) for seat in entry.seats if seat.gpu_id]
 
 
-def row_home(submitted: Submitted, seats: Sequence[Seat], row_of: Mapping[str, int]) -> Home:
+def row_assignment(submitted: Submitted, seats: Sequence[Seat], row_of: Mapping[str, int]) -> Assignment:
     """The home that these seats are, by rows. Workers of one node stand together, in the order of their nodes' lowest
     indices; those on nodes that are not there are left out."""
     worker = submitted.spec.worker.type
@@ -280,4 +280,4 @@ def row_home(submitted: Submitted, seats: Sequence[Seat], row_of: Mapping[str, i
         else:
             others[row] = others.get(row, 0) + 1
     slots = [gpu_number(seat.gpu_id) for run in by_row.values() for seat in run if seat.gpu_id]
-    return Home(tuple((row, len(run)) for row, run in by_row.items()), tuple(others.items()), tuple(slots))
+    return Assignment(tuple((row, len(run)) for row, run in by_row.items()), tuple(others.items()), tuple(slots))

@@ -16,9 +16,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from sterna.backends.kubernetes.api.job import GpuShare, NodeNeeds
+from sterna.backends.kubernetes.api.job import GpuFraction, NodeNeeds
 from sterna.backends.kubernetes.api.objects import Node, Taint
-from sterna.backends.kubernetes.cache.gpu_fractions import GpuParts, part_of
+from sterna.backends.kubernetes.cache.gpu_fractions import GpuParts, fraction_of
 from sterna.backends.kubernetes.cache.node_facts import (
     MATCHES,
     Fingerprint,
@@ -33,7 +33,7 @@ from sterna.backends.kubernetes.cache.node_facts import (
     taint_word,
     terms_of,
 )
-from sterna.model.cluster import MILLI, Bools, Ints, Nodes, Resource, Shape
+from sterna.model.cluster import MILLI, Bools, Ints, Nodes, ResourceKind, Shape
 from sterna.model.snapshot import NEVER
 
 _PODS = 3
@@ -168,9 +168,9 @@ class Accounts:
         return name in self._gone
 
     @property
-    def unit(self) -> Resource:
+    def unit(self) -> ResourceKind:
         """What policies count here."""
-        return Resource.DEVICES if self._capacity[Resource.DEVICES].any() else Resource.CPUS
+        return ResourceKind.DEVICES if self._capacity[ResourceKind.DEVICES].any() else ResourceKind.CPUS
 
     def gpu_memory_bytes(self, node: str) -> int:
         """Of its smallest GPU; 0: KubeShare did not tell."""
@@ -305,13 +305,13 @@ class Accounts:
                 self._is_relabelled = True
         return terms
 
-    def fitted(self, shape: Shape, needs: NodeNeeds, share: GpuShare | None = None) -> Shape:
+    def fitted(self, shape: Shape, needs: NodeNeeds, gpu_fraction: GpuFraction | None = None) -> Shape:
         """What a worker needs, in terms of the nodes that there are. A share of a GPU is counted by the smallest that
         has the memory for it, wherever it goes: on larger ones it is given more than it asks for."""
-        if share is not None:
-            sizes = [size for size in self._gpu_memory.values() if size >= share.memory_bytes]
-            shape = replace(shape, devices=part_of(share, min(sizes, default=0)), is_shared=True)
-            needs = replace(needs, gpu_memory_bytes=share.memory_bytes)
+        if gpu_fraction is not None:
+            sizes = [size for size in self._gpu_memory.values() if size >= gpu_fraction.memory_bytes]
+            shape = replace(shape, devices=fraction_of(gpu_fraction, min(sizes, default=0)), is_shared=True)
+            needs = replace(needs, gpu_memory_bytes=gpu_fraction.memory_bytes)
         terms = self.terms(needs)
         return replace(shape, selector=terms.selector, tolerations=terms.tolerations)
 
@@ -362,7 +362,7 @@ class Accounts:
         is_open = self._open & (free[_PODS] > 0)
         shared, opened = self.parts.shared(self.row_of)
         for row, count in opened.items():
-            free[Resource.DEVICES, row] -= count * MILLI
+            free[ResourceKind.DEVICES, row] -= count * MILLI
         return KnownNodes(
             self.names,
             _frozen(capacity[:_PODS]),

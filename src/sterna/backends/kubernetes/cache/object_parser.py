@@ -119,8 +119,8 @@ def _sane(memory: Memory) -> Memory:
         value = getattr(memory, name)
         if isinstance(value, int | float) and not _LEAST <= value <= _MOST:
             setattr(memory, name, default)
-    if memory.share <= 0:
-        memory.share = 1.0
+    if memory.cpu_share <= 0:
+        memory.cpu_share = 1.0
     return memory
 
 

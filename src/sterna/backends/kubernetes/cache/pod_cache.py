@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from sterna.backends.kubernetes.api.job import KIND_LABEL, Carrier, Claimant, KubeJob, PodRow, PodState
+from sterna.backends.kubernetes.api.job import KIND_LABEL, Carrier, KubeJob, PendingServingPod, PodRow, PodState
 from sterna.backends.kubernetes.api.objects import Meta, Pod
 from sterna.backends.kubernetes.cache.job_entry import Entry
 from sterna.backends.kubernetes.cache.node_capacity import Accounts, Charge
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.work_queue import Attention, JobIndex
 from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.pod_rows import pod_row, serving_claim
+from sterna.backends.kubernetes.kinds.pod_rows import pending_serving_pod, pod_row
 
 _DUMMY = "kubeshare-vgpu"
 """How the names of the pods begin by which KubeShare holds shared GPUs; they end with the GPU's."""
@@ -23,7 +23,7 @@ _DUMMY = "kubeshare-vgpu"
 
 _what_counts = attrgetter(
     "state", "node", "is_terminated", "is_deleting", "deletes_at", "attempt", "exit_code", "reason", "message",
-    "restarts", "home", "gpu_id", "cpus", "limit_cpus", "disruption", "withheld",
+    "restarts", "assignment", "gpu_id", "cpus", "limit_cpus", "disruption", "withheld",
 )  # fmt: skip
 """Of a pod for its job. A pod that comes as it was asked for, or of which only conditions change, is no news."""
 
@@ -33,7 +33,7 @@ class PodBook:
 
     def __init__(self, jobs: JobIndex, accounts: Accounts, attention: Attention, progress: Progress) -> None:
         self._jobs, self._accounts, self._attention, self._progress = jobs, accounts, attention, progress
-        self.serving: dict[str, Claimant] = {}
+        self.serving: dict[str, PendingServingPod] = {}
         """Serving pods that are not bound yet, by uid."""
         self._pods: dict[str, PodRow] = {}
         """Pods of jobs, ours and our predecessors', by uid."""
@@ -295,7 +295,7 @@ class PodBook:
             return
         self._attention.has_news = True
         if waits:
-            self.serving[row.uid] = serving_claim(pod)
+            self.serving[row.uid] = pending_serving_pod(pod)
         else:
             del self.serving[row.uid]
 

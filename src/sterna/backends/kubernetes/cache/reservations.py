@@ -8,31 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sterna.backends.kubernetes.api.job import Claimant
+from sterna.backends.kubernetes.api.job import PendingServingPod
 from sterna.backends.kubernetes.cache.cluster_state import World
 from sterna.engine.placement.free_capacity import Room
 from sterna.model.serving_pod import ServingPod
 from sterna.reservations.serving import TIMEOUT_SECONDS, Kept
 
 
-def claims(world: World) -> tuple[ServingPod, ...]:
+def reservations(world: World) -> tuple[ServingPod, ...]:
     """Of serving pods, then of urgent SharePods (DRAGON-55). Leaves the world settled."""
-    return (*serving_claims(world), *urgent_claims(world))
+    return (*serving_reservations(world), *urgent_reservations(world))
 
 
-def serving_claims(world: World) -> list[ServingPod]:
+def serving_reservations(world: World) -> list[ServingPod]:
     return _settled(world, world.pods.serving.values(), 0)
 
 
-def urgent_claims(world: World) -> list[ServingPod]:
-    return _settled(world, map(world.shares.claim_of, world.shares.urgent.values()), 1)
+def urgent_reservations(world: World) -> list[ServingPod]:
+    return _settled(world, map(world.share_pods.reservation_of, world.share_pods.urgent.values()), 1)
 
 
-def _settled(world: World, claimants: Iterable[Claimant], rank: int) -> list[ServingPod]:
+def _settled(world: World, reserving: Iterable[PendingServingPod], rank: int) -> list[ServingPod]:
     """The oldest first."""
     world.settle()
     fitted = world.accounts.fitted
-    found = [ServingPod(each.name, fitted(each.shape, each.needs, each.share), each.since, rank) for each in claimants]
+    found = [
+        ServingPod(each.name, fitted(each.shape, each.needs, each.gpu_fraction), each.since, rank) for each in reserving
+    ]
     world.settle()  # a required affinity that nobody had before has become a label of nodes
     return sorted(found, key=lambda pod: (pod.since, pod.name))
 

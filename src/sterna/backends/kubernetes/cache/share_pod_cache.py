@@ -10,9 +10,9 @@ from __future__ import annotations
 from msgspec import structs
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import ATTEMPT_LABEL, HOME, Carrier, Claimant, PodRow, PodState
+from sterna.backends.kubernetes.api.job import ASSIGNMENT, ATTEMPT_LABEL, Carrier, PendingServingPod, PodRow, PodState
 from sterna.backends.kubernetes.api.objects import JobObject, Meta
-from sterna.backends.kubernetes.cache.gpu_fractions import part_of
+from sterna.backends.kubernetes.cache.gpu_fractions import fraction_of
 from sterna.backends.kubernetes.cache.job_entry import Entry
 from sterna.backends.kubernetes.cache.node_capacity import Accounts
 from sterna.backends.kubernetes.cache.object_parser import replica_in
@@ -47,7 +47,7 @@ class ShareBook:
         if entry is None:
             self._strays.setdefault(row.owner_uid, {})[replica] = pod
         else:
-            entry.shares[replica] = pod
+            entry.share_pods[replica] = pod
             self._attention.note(entry)
 
     def lose(self, meta: Meta) -> None:
@@ -65,35 +65,35 @@ class ShareBook:
         if row is None:
             return
         entry = self._jobs.by_uid.get(row.owner_uid)
-        shares = entry.shares if entry is not None else self._strays.get(row.owner_uid, {})
-        for replica in [key for key, pod in shares.items() if pod.uid == meta.uid]:
-            del shares[replica]
+        share_pods = entry.share_pods if entry is not None else self._strays.get(row.owner_uid, {})
+        for replica in [key for key, pod in share_pods.items() if pod.uid == meta.uid]:
+            del share_pods[replica]
         if entry is not None:
             self._attention.note(entry)
 
     def adopt(self, entry: Entry) -> None:
         """A job is known now: SharePods that were seen before it are its own."""
         if entry.submitted.carrier is Carrier.SHARE_PODS:
-            entry.shares.update(self._strays.pop(entry.submitted.ref.uid, {}))
+            entry.share_pods.update(self._strays.pop(entry.submitted.ref.uid, {}))
             self.join(entry)
 
     def recharge(self, entry: Entry) -> None:
         """Whether rules see a job's home or its SharePods may have changed."""
-        for pod in entry.shares.values():
+        for pod in entry.share_pods.values():
             if (row := self._rows.get(pod.uid)) is not None:
                 self._hold(row, entry)
 
     def join(self, entry: Entry) -> None:
         """Make one replica each of SharePods and the pods that were made of them."""
         pods, charged = entry.job.pods, {made.uid for made in entry.made_pods.values()}
-        for replica in [key for key, pod in pods.items() if pod.uid and key not in entry.shares]:
+        for replica in [key for key, pod in pods.items() if pod.uid and key not in entry.share_pods]:
             if (uid := pods.pop(replica).uid) not in charged:
                 self._accounts.discharge(uid)
         for replica, left in entry.made_pods.items():
-            if replica not in entry.shares and replica not in pods:  # else its SharePod is being made
+            if replica not in entry.share_pods and replica not in pods:  # else its SharePod is being made
                 left.is_deleting = True  # its owner is gone, so the cluster deletes it
                 pods[replica] = left
-        for replica, share in entry.shares.items():
+        for replica, share in entry.share_pods.items():
             made = entry.made_pods.get(replica)
             present = pods.get(replica)
             if present is not None and not present.uid:
@@ -111,16 +111,16 @@ class ShareBook:
         """SharePods whose pod somebody else asked to go: KubeShare would make it again, alone and where it was, also on
         a node that is lost."""
         goes = {replica for replica, made in entry.made_pods.items() if made.is_deleting}
-        return [share for replica, share in entry.shares.items() if replica in goes and not share.is_deleting]
+        return [share for replica, share in entry.share_pods.items() if replica in goes and not share.is_deleting]
 
     # Parts of GPUs.
 
     def _hold(self, row: ShareRow, entry: Entry | None) -> None:
         is_ours = entry is not None and entry.wants_to_run
-        if row.share is None or not row.node or not row.gpu_id or row.is_terminated:
+        if row.gpu_fraction is None or not row.node or not row.gpu_id or row.is_terminated:
             is_news = self._accounts.parts.release(row.uid)
         else:
-            part = part_of(row.share, self._accounts.gpu_memory_bytes(row.node))
+            part = fraction_of(row.gpu_fraction, self._accounts.gpu_memory_bytes(row.node))
             is_news = self._accounts.parts.hold(row.uid, row.node, row.gpu_id, part, is_ours)
         if is_news:
             self._attention.note_room()
@@ -147,9 +147,11 @@ class ShareBook:
             self._hold(row, self._jobs.by_uid.get(row.owner_uid))
             self._note_urgent(row)
 
-    def claim_of(self, row: ShareRow) -> Claimant:
+    def reservation_of(self, row: ShareRow) -> PendingServingPod:
         """What an urgent one asks for."""
-        return Claimant(row.key, Shape(0, row.cpus, row.memory_bytes), row.needs, row.submitted_at, row.share)
+        return PendingServingPod(
+            row.key, Shape(0, row.cpus, row.memory_bytes), row.needs, row.submitted_at, row.gpu_fraction
+        )
 
 
 def _as_pod(row: ShareRow, meta: Meta, replica: Key) -> PodRow:
@@ -169,7 +171,7 @@ def _as_pod(row: ShareRow, meta: Meta, replica: Key) -> PodRow:
         row.owner_uid,
         *replica,
         int(attempt) if attempt.isascii() and attempt.isdigit() else 0,
-        home=meta.annotations.get(HOME, ""),
+        assignment=meta.annotations.get(ASSIGNMENT, ""),
         gpu_id=row.gpu_id,
         deletes_at=seconds_of(meta.deletion_timestamp) if row.is_deleting else None,
     )

@@ -20,14 +20,14 @@ import numpy.typing as npt
 from sterna.backends.kubernetes.cache.job_entry import Entry
 from sterna.backends.kubernetes.cache.node_capacity import KnownNodes
 from sterna.backends.kubernetes.cache.progress import Progress
-from sterna.model.cluster import MILLI, Home, Ints, Shape, Shapes
+from sterna.model.cluster import MILLI, Assignment, Ints, Shape, Shapes
 from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
 from sterna.model.speedup import Floats
 
 _INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape", "promotions", "moves", "moved_from",
          "evictor", "running_workers", "saves")  # fmt: skip
-_FLOATS = ("submit", "first_start", "waiting_since", "attained", "executed", "executed_before", "share", "moved_at",
+_FLOATS = ("submit", "first_start", "waiting_since", "attained", "executed", "executed_before", "cpu_share", "moved_at",
            "not_before", "counted_from", "started_at", "saved_at", "most_cores")  # fmt: skip
 _SHAPE = _INTS.index("shape")
 _NOTHING = Shapes((Shape(),))
@@ -112,7 +112,7 @@ class JobTable:
             spec.minimum,
             spec.maximum,
             min(max(spec.request, spec.minimum), spec.maximum),
-            entry.home.size,
+            entry.assignment.size,
             shape,
             memory.promotions,
             memory.moves,
@@ -165,12 +165,12 @@ def _times(entry: Entry) -> tuple[float, ...]:
     since = memory.waiting_since if memory.waiting_since is not None else submitted.submitted_at
     return (
         submitted.submitted_at,
-        _or(memory.first_started_at, entry.seated_at if entry.home.workers else NEVER),
+        _or(memory.first_started_at, entry.seated_at if entry.assignment.workers else NEVER),
         since,
         memory.attained,
         memory.executed,
         memory.executed_before,
-        memory.share,
+        memory.cpu_share,
         _or(memory.moved_at, -NEVER),
         memory.not_before,
         _or(memory.counted_from, NEVER),
@@ -185,7 +185,7 @@ def _or(value: float | None, otherwise: float) -> float:
 
 
 def observed(
-    table: JobTable, nodes: KnownNodes, homes: Mapping[JobKey, Home], progress: Progress, instant: Instant
+    table: JobTable, nodes: KnownNodes, assignments: Mapping[JobKey, Assignment], progress: Progress, instant: Instant
 ) -> Snapshot:
     """Everything that may be known now."""
     names, columns = table.columns(instant.now)
@@ -203,12 +203,12 @@ def observed(
         nodes,
         shapes,
         progress.curves,
-        MappingProxyType(dict(homes)),
+        MappingProxyType(dict(assignments)),
         *take_stock(jobs, nodes, shapes),
         instant.last_action,
         instant.history,
         progress.restart_seconds,
         last_event=instant.last_event,
         serving=instant.serving,
-        has_shares=bool((columns["share"] != 1.0).any()),
+        has_cpu_shares=bool((columns["cpu_share"] != 1.0).any()),
     )

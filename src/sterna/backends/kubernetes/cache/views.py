@@ -11,7 +11,7 @@ from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.lifecycle.verdict import Fate
 from sterna.control.cluster_service import JobView, NodeView, ReplicaView
 from sterna.control.progress_tracker import category_of
-from sterna.model.cluster import MILLI, Resource
+from sterna.model.cluster import MILLI, ResourceKind
 
 _STATES = {
     PodState.PENDING: "starting",
@@ -52,7 +52,7 @@ def job_view(world: World, entry: Entry, now: float) -> JobView:
         memory.attempt,
         memory.restarts,
         memory.moves,
-        memory.share,
+        memory.cpu_share,
         told.step if told.step is not None else memory.step,
         told.total if told.total is not None else memory.total,
         told.metric or memory.metric,
@@ -102,12 +102,12 @@ def node_views(world: World) -> list[NodeView]:
         NodeView(
             name,
             "ready" if table.is_open[row] else "cordoned",
-            table.capacity.item(Resource.CPUS, row) / MILLI,
-            table.free.item(Resource.CPUS, row) / MILLI,
-            table.capacity.item(Resource.DEVICES, row) / MILLI,
-            (table.free.item(Resource.DEVICES, row) + sum(shared.get(row, {}).values())) / MILLI,
-            table.capacity.item(Resource.MEMORY, row),
-            table.free.item(Resource.MEMORY, row),
+            table.capacity.item(ResourceKind.CPUS, row) / MILLI,
+            table.free.item(ResourceKind.CPUS, row) / MILLI,
+            table.capacity.item(ResourceKind.DEVICES, row) / MILLI,
+            (table.free.item(ResourceKind.DEVICES, row) + sum(shared.get(row, {}).values())) / MILLI,
+            table.capacity.item(ResourceKind.MEMORY, row),
+            table.free.item(ResourceKind.MEMORY, row),
             False,
             "Kubernetes",
             sorted(jobs.get(name, ())),
@@ -127,15 +127,15 @@ def cluster_info(world: World) -> Mapping[str, NodeInfo]:
         total = table.capacity[:, row].tolist()
         parts = {name_of(name, number): {"request": left} for number, left in table.shared.get(row, {}).items()}
         found[name] = NodeInfo(
-            total[Resource.CPUS],
-            total[Resource.MEMORY],
-            total[Resource.DEVICES] // MILLI,
+            total[ResourceKind.CPUS],
+            total[ResourceKind.MEMORY],
+            total[ResourceKind.DEVICES] // MILLI,
             facts.gpu_memory_bytes if facts is not None else 0,
-            max(0, total[Resource.CPUS] - cpus),
-            max(0, total[Resource.MEMORY] - memory_bytes),
+            max(0, total[ResourceKind.CPUS] - cpus),
+            max(0, total[ResourceKind.MEMORY] - memory_bytes),
             most_cpus,
             most_memory_bytes,
-            max(0, total[Resource.DEVICES] - devices) // MILLI,
+            max(0, total[ResourceKind.DEVICES] - devices) // MILLI,
             parts,
         )
     return found

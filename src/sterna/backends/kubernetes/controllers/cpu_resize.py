@@ -29,12 +29,12 @@ _MAIN = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
 
 def resizes(entry: Entry, now: float, timers: Timers) -> list[Write]:
     """Writes that bring the job's share into force on pods that have another."""
-    memory, share = entry.job.memory, entry.job.memory.share
+    memory, cpu_share = entry.job.memory, entry.job.memory.cpu_share
     if entry.shape.devices or entry.submitted.carrier not in (Carrier.PODS, Carrier.POD):
         return []
     if entry.submitted.carrier is Carrier.POD and not _is_base_kept(entry):
         return []
-    if share == 1.0 and not entry.resized and not memory.asked_cpus:
+    if cpu_share == 1.0 and not entry.resized and not memory.asked_cpus:
         return []
     worker = entry.submitted.spec.worker.type
     found = []
@@ -43,17 +43,17 @@ def resizes(entry: Entry, now: float, timers: Timers) -> list[Write]:
         if is_up and pod.type == worker:
             if pod.withheld is not None and pod.withheld[0] + _PATIENCE_SECONDS > now:
                 timers.set(pod.withheld[0] + _PATIENCE_SECONDS, entry)
-            if (write := _resize(entry, pod, share, now)) is not None:
+            if (write := _resize(entry, pod, cpu_share, now)) is not None:
                 found.append(write)
     return found
 
 
-def _resize(entry: Entry, pod: PodRow, share: float, now: float) -> Write | None:
+def _resize(entry: Entry, pod: PodRow, cpu_share: float, now: float) -> Write | None:
     asked = entry.job.memory.asked_cpus or need_of(entry.submitted, pod.type).cpus
     place = _place(entry, pod)
     if not asked or place is None:
         return None
-    wanted = max(_LEAST, round(asked * share))
+    wanted = max(_LEAST, round(asked * cpu_share))
     if pod.limit_cpus:
         wanted = min(wanted, pod.limit_cpus)
     if entry.resized.get(pod.uid, pod.cpus) != wanted:
@@ -87,7 +87,7 @@ def _patch(entry: Entry, pod: PodRow, place: int, cpus: int) -> Write:
 def _is_base_kept(entry: Entry) -> bool:
     """A plain pod is all that says what it asked for, so that this is written down before it is changed."""
     memory, telling = entry.job.memory, entry.telling
-    if not memory.asked_cpus and memory.share != 1.0:
+    if not memory.asked_cpus and memory.cpu_share != 1.0:
         memory.asked_cpus = next((pod.cpus for pod in entry.job.pods.values()), 0)
         return False
     return not telling.under_way and telling.marks == marks_of(memory)

@@ -75,7 +75,7 @@ class Reconciler:
     def look(self, entry: Entry, now: float) -> list[Write]:
         """The next writes for a job."""
         if entry.submitted.carrier is Carrier.SHARE_PODS:
-            self._world.shares.join(entry)
+            self._world.share_pods.join(entry)
         if entry.stage is Stage.INVALID:
             self.refuse(entry, now)
             return []
@@ -189,7 +189,7 @@ class Reconciler:
     def drop_lost_seats(self, entry: Entry, now: float) -> None:
         """Seats on nodes that are gone, or that will not take the pod that is missing there, are given up: the next
         round finds others (DRAGON-50)."""
-        if not entry.seats or self._is_at_home(entry):
+        if not entry.seats or self._is_at_assignment(entry):
             return
         lost = [seat for seat in entry.seats if self._is_lost(entry, seat)]
         if not lost:
@@ -204,7 +204,7 @@ class Reconciler:
             self._world.reseat(entry, left)
             self._world.attention.has_news = True
 
-    def _is_at_home(self, entry: Entry) -> bool:
+    def _is_at_assignment(self, entry: Entry) -> bool:
         """Whether everybody has a pod that stays, on nodes that are there: then no seat can be lost."""
         pods = entry.job.pods
         if len(pods) < len(entry.seats) or any(pod.is_deleting or not pod.node for pod in pods.values()):
@@ -271,13 +271,13 @@ class Reconciler:
         if todo.attempt != memory.attempt:
             memory.attempt = todo.attempt
             memory.not_before = 0.0
-        home = gang_of(entry.seats).home
+        assignment = gang_of(entry.seats).assignment
         writes = []
         resource = resource_of(entry)
         for seat in todo.create:
             body = self._body(entry, seat, todo.attempt)
             name = pod_name(submitted, seat.type, seat.index)
-            row = expected(entry, seat, name, todo.attempt, home)
+            row = expected(entry, seat, name, todo.attempt, assignment)
             self._world.pods.expect(entry, row)
             self._chronicle.creating(entry, seat)
             raw, tag = msgspec.json.encode(body), CreatedPod(entry.key, row)
@@ -297,7 +297,7 @@ class Reconciler:
         if entry.retry_at > now:
             self.timers.set(entry.retry_at, entry)
             return []
-        going = [*going, *self._world.shares.bereft(entry)]
+        going = [*going, *self._world.share_pods.bereft(entry)]
         self._chronicle.deleted(entry, [*going, *dead], now)
         writes = [self._deletion(entry, pod) for pod in going]
         made = [entry.made_pods.get((pod.type, pod.index), pod) for pod in dead]  # a SharePod runs nowhere itself
@@ -376,7 +376,7 @@ class Reconciler:
         return self._deletions(entry, todo.delete, todo.force, now)
 
 
-def expected(entry: Entry, seat: Seat, name: str, attempt: int, home: str = "") -> PodRow:
+def expected(entry: Entry, seat: Seat, name: str, attempt: int, assignment: str = "") -> PodRow:
     """What stands for a pod that is being made."""
     ref, need = entry.submitted.ref, need_of(entry.submitted, seat.type)
     return PodRow(
@@ -395,7 +395,7 @@ def expected(entry: Entry, seat: Seat, name: str, attempt: int, home: str = "") 
         type=seat.type,
         index=seat.index,
         attempt=attempt,
-        home=home,
+        assignment=assignment,
         gpu_id=seat.gpu_id,
     )
 

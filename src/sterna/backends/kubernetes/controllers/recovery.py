@@ -7,7 +7,7 @@ with the objects themselves.
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.assignment import read_home
+from sterna.backends.kubernetes.api.assignment import read_assignment
 from sterna.backends.kubernetes.api.job import Carrier, PodState, Seat
 from sterna.backends.kubernetes.cache.cluster_state import World
 from sterna.backends.kubernetes.cache.job_entry import Entry
@@ -24,7 +24,7 @@ def recover(world: World, now: float) -> int:
         if entry.record is not None:
             _resume(world, entry, entry.record)
         if entry.submitted.carrier is Carrier.SHARE_PODS:
-            world.shares.join(entry)
+            world.share_pods.join(entry)
         if not entry.wants_to_run:
             continue
         memory = entry.job.memory
@@ -85,7 +85,7 @@ def seats_found(world: World, entry: Entry) -> list[Seat]:
     seats = [Seat(pod.type, pod.index, pod.node, pod.gpu_id) for pod in present]
     has_begun = changes_in_place(entry.submitted) and job.memory.started_at is not None
     if not has_begun and carrier not in (Carrier.MPI, Carrier.POD):
-        meant = read_home(max(present, key=lambda pod: pod.version).home)
+        meant = read_assignment(max(present, key=lambda pod: pod.version).assignment)
         seats = meant if meant else seats
     kept = [seat for seat in seats if seat.node in world.accounts.row_of and _has_its_gpu(entry, seat)]
     if len(kept) < len(seats) and not changes_in_place(entry.submitted):

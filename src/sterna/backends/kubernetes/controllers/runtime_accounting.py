@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sterna.backends.kubernetes.api.job import PodState
 from sterna.backends.kubernetes.cache.job_entry import Entry
-from sterna.model.cluster import MILLI, Resource
+from sterna.model.cluster import MILLI, ResourceKind
 
 
 def is_whole(entry: Entry) -> bool:
@@ -27,7 +27,7 @@ def is_whole(entry: Entry) -> bool:
 class Timekeeper:
     """Counts for all jobs. What counts is told by `unit`: devices, or CPUs in a cluster that has none."""
 
-    def __init__(self, unit: Callable[[], Resource]) -> None:
+    def __init__(self, unit: Callable[[], ResourceKind]) -> None:
         self._unit = unit
 
     def count(self, entry: Entry, now: float) -> None:
@@ -77,6 +77,6 @@ class Timekeeper:
         shape = entry.shape
         if not workers:
             return 0
-        if self._unit() is Resource.DEVICES:
+        if self._unit() is ResourceKind.DEVICES:
             return workers * shape.devices
         return workers * shape.cpus + shape.ps * shape.ps_cpus

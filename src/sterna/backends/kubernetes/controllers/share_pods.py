@@ -11,8 +11,8 @@ import msgspec
 from sterna.backends.kubernetes.api.resources import SHARE_PODS, Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import Placed
 from sterna.backends.kubernetes.cache.cluster_state import World
-from sterna.backends.kubernetes.cache.gpu_fractions import part_of
-from sterna.backends.kubernetes.cache.reservations import room_beside, serving_claims, urgent_claims
+from sterna.backends.kubernetes.cache.gpu_fractions import fraction_of
+from sterna.backends.kubernetes.cache.reservations import room_beside, serving_reservations, urgent_reservations
 from sterna.backends.kubernetes.kinds.share_pod import ShareRow, placing_patch
 from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import Shape
@@ -20,11 +20,11 @@ from sterna.model.cluster import Shape
 
 def placements(world: World, now: float) -> list[Write]:
     """Writes that place those for whom there is room now beside serving pods, the oldest first (DRAGON-55)."""
-    if not world.shares.urgent:
+    if not world.share_pods.urgent:
         return []
-    rows = {row.key: row for row in world.shares.urgent.values()}
-    pods = urgent_claims(world)
-    room = room_beside(world, serving_claims(world), now)
+    rows = {row.key: row for row in world.share_pods.urgent.values()}
+    pods = urgent_reservations(world)
+    room = room_beside(world, serving_reservations(world), now)
     found = []
     for pod in pods:
         row = rows[pod.name]
@@ -47,9 +47,9 @@ def _place(world: World, room: Room, row: ShareRow, shape: Shape) -> tuple[str, 
 
 
 def _placed(world: World, row: ShareRow, node: str, gpu: str) -> Write:
-    del world.shares.urgent[row.uid]
-    if gpu and row.share is not None:
-        part = part_of(row.share, world.accounts.gpu_memory_bytes(node))
+    del world.share_pods.urgent[row.uid]
+    if gpu and row.gpu_fraction is not None:
+        part = fraction_of(row.gpu_fraction, world.accounts.gpu_memory_bytes(node))
         world.accounts.parts.hold(row.uid, node, gpu, part, is_planned=False)
     namespace, _, name = row.key.partition("/")
     body = msgspec.json.encode(placing_patch(node, gpu, str(row.version)))

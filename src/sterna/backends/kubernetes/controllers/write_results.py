@@ -71,7 +71,7 @@ class Answers:
             self._service_deleted(tag, answer, now)
         elif isinstance(tag, Placed):
             if not answer.is_done:
-                self._world.shares.take_back(tag.uid)
+                self._world.share_pods.take_back(tag.uid)
         elif isinstance(tag, Event):
             self._chronicle.answered(answer, now)
         elif isinstance(tag, Bound):

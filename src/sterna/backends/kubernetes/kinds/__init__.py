@@ -12,7 +12,7 @@ from sterna.backends.kubernetes.kinds.mpi_job import mpi_scale, mpi_start, mpi_s
 from sterna.backends.kubernetes.kinds.mpi_v1 import translated_v1
 from sterna.backends.kubernetes.kinds.parsing import invalid_reason, is_ours, read
 from sterna.backends.kubernetes.kinds.pod_builder import binding_of, pod_name, pod_of, service_of, share_pod_of
-from sterna.backends.kubernetes.kinds.pod_rows import is_plain_job, is_serving, pod_row, serving_claim
+from sterna.backends.kubernetes.kinds.pod_rows import is_plain_job, is_serving, pending_serving_pod, pod_row
 from sterna.backends.kubernetes.kinds.share_pod import ShareRow, placing_patch, share_row
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "mpi_scale",
     "mpi_start",
     "mpi_suspend",
+    "pending_serving_pod",
     "placing_patch",
     "pod_name",
     "pod_of",
@@ -39,7 +40,6 @@ __all__ = [
     "read_record",
     "record_name",
     "service_of",
-    "serving_claim",
     "share_pod_of",
     "share_row",
     "translated_v1",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from sterna.backends.kubernetes.api.assignment import written_home
+from sterna.backends.kubernetes.api.assignment import written_assignment
 from sterna.backends.kubernetes.api.job import Seat
 
 _UNRANKED = frozenset({"ps", "evaluator", "launcher"})
@@ -24,7 +24,7 @@ class Gang:
         ordered = sorted(seats, key=_rank_order)
         self._ranks = {(seat.type, seat.index): rank for rank, seat in enumerate(ordered)}
         self.size = sum(seat.type not in _UNRANKED for seat in seats)
-        self.home = written_home(seats)
+        self.assignment = written_assignment(seats)
 
     def rank(self, seat: Seat) -> int:
         """Chief or master first, then workers, then those that have no rank; 0 for whoever is not of the gang."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from sterna.backends.kubernetes.api.job import GpuShare
+from sterna.backends.kubernetes.api.job import GpuFraction
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI
 from sterna.parse_number import real
@@ -18,7 +18,7 @@ PRIORITY = "lsalab.nthu/priority"
 _MOST_BYTES = 1 << 53
 
 
-def share_of(annotations: Mapping[str, str]) -> GpuShare | None:
+def gpu_fraction_of(annotations: Mapping[str, str]) -> GpuFraction | None:
     """None: no GPU is asked for in parts. Shares are rounded up to thousandths."""
     if REQUEST not in annotations and LIMIT not in annotations:
         return None
@@ -31,15 +31,15 @@ def share_of(annotations: Mapping[str, str]) -> GpuShare | None:
         )
     if not request:
         return None
-    return GpuShare(request, limit, _memory(annotations))
+    return GpuFraction(request, limit, _memory(annotations))
 
 
-def annotations_of(share: GpuShare, memory_bytes: int = 0) -> dict[str, str]:
+def annotations_of(gpu_fraction: GpuFraction, memory_bytes: int = 0) -> dict[str, str]:
     """As KubeShare reads them; `memory_bytes`: of the whole GPU, for a share that does not say how much it needs."""
-    memory = share.memory_bytes or memory_bytes * share.request // MILLI
+    memory = gpu_fraction.memory_bytes or memory_bytes * gpu_fraction.request // MILLI
     return {
-        REQUEST: f"{share.request / MILLI:g}",
-        LIMIT: f"{share.limit / MILLI:g}",
+        REQUEST: f"{gpu_fraction.request / MILLI:g}",
+        LIMIT: f"{gpu_fraction.limit / MILLI:g}",
         MEMORY: str(memory),
     }
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from msgspec import structs
 
-from sterna.backends.kubernetes.api.job import Carrier, GpuShare, JobRef, Submitted
+from sterna.backends.kubernetes.api.job import Carrier, GpuFraction, JobRef, Submitted
 from sterna.backends.kubernetes.api.objects import Meta
 from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.kinds.annotations import NO_PROGRESS, Wishes
@@ -70,7 +70,7 @@ class Parts:
     """What we do about failures, where that is not what the kubelet is told."""
     resizing: Resizing = Resizing.RESTART
     carrier: Carrier = Carrier.PODS
-    share: GpuShare | None = None
+    gpu_fraction: GpuFraction | None = None
     category: str = ""
     progress: ProgressSpec = NO_PROGRESS
     node_preference: str = ""
@@ -122,7 +122,7 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> Submitted:
         generation=meta.generation,
         is_suspended=policy.is_suspended or wishes.is_suspended,
         node_preference=parts.node_preference or wishes.node_preference,
-        share=parts.share,
+        gpu_fraction=parts.gpu_fraction,
         leading=leading,
         variables=parts.variables,
         chiefs=parts.chiefs,
@@ -205,7 +205,7 @@ def _restarts(parts: Parts) -> tuple[tuple[str, RestartPolicy], ...]:
 
 
 def _devices(parts: Parts, group: ReplicaGroup) -> int:
-    return parts.share.request if parts.share and group is parts.scaled else group.demand.devices
+    return parts.gpu_fraction.request if parts.gpu_fraction and group is parts.scaled else group.demand.devices
 
 
 def _largest(parts: Parts, leading: Sequence[str]) -> Demand:

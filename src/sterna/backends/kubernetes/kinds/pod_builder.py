@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.job import (
+    ASSIGNMENT,
     ATTEMPT_LABEL,
-    HOME,
     INDEX_LABEL,
     JOB_LABEL,
     KIND_LABEL,
@@ -72,8 +72,8 @@ def share_pod_of(
     (DRAGON-35). `gpu_memory_bytes`: of the GPU, for a share that does not say how much of it is needed."""
     metadata, spec = _parts(submitted, seat, gang_of(gang), attempt, around, generation)
     if seat.gpu_id:
-        share = annotations_of(submitted.share, gpu_memory_bytes) if submitted.share else {}
-        metadata["annotations"] = {**share, **metadata["annotations"], GPU_ID: seat.gpu_id}
+        gpu_fraction = annotations_of(submitted.gpu_fraction, gpu_memory_bytes) if submitted.gpu_fraction else {}
+        metadata["annotations"] = {**gpu_fraction, **metadata["annotations"], GPU_ID: seat.gpu_id}
     return {"apiVersion": SHARE_PODS.api_version, "kind": SHARE_PODS.kind, "metadata": metadata, "spec": spec}
 
 
@@ -129,7 +129,7 @@ def _parts(
     given = template.get("metadata")
     given = given if isinstance(given, dict) else {}
     labels = _labels(submitted, seat, who, attempt)
-    annotations = {**(given.get("annotations") or {}), HOME: gang.home}
+    annotations = {**(given.get("annotations") or {}), ASSIGNMENT: gang.assignment}
     if submitted.spec.progress != NO_PROGRESS:
         annotations[PROGRESS] = msgspec.json.encode(submitted.spec.progress).decode()
     metadata = {

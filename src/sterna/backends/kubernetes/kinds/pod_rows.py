@@ -12,14 +12,14 @@ from sys import intern
 import msgspec
 
 from sterna.backends.kubernetes.api.job import (
+    ASSIGNMENT,
     ATTEMPT_LABEL,
     GROUP,
-    HOME,
     INDEX_LABEL,
     JOB_LABEL,
     SERVING,
     TYPE_LABEL,
-    Claimant,
+    PendingServingPod,
     PodRow,
     PodState,
 )
@@ -103,10 +103,10 @@ def is_plain_job(pod: Pod) -> bool:
     return JOB_LABEL in pod.metadata.labels and not pod.metadata.owner_references and not is_serving(pod)
 
 
-def serving_claim(pod: Pod) -> Claimant:
+def pending_serving_pod(pod: Pod) -> PendingServingPod:
     """What a pending one asks for."""
     shape = Shape(*_uses(pod.spec)[0])
-    return Claimant(pod.metadata.key, shape, node_needs(pod.spec), seconds_of(pod.metadata.creation_timestamp))
+    return PendingServingPod(pod.metadata.key, shape, node_needs(pod.spec), seconds_of(pod.metadata.creation_timestamp))
 
 
 def _uses(spec: PodSpec) -> tuple[Demand, int, int]:
@@ -184,7 +184,7 @@ def _is_number(text: str) -> bool:
 def _tell(row: PodRow, pod: Pod) -> None:
     """What is known only of pods that are ours: how they do."""
     status, annotations = pod.status, pod.metadata.annotations
-    row.home = annotations.get(HOME, "")
+    row.assignment = annotations.get(ASSIGNMENT, "")
     row.gpu_id = annotations.get(GPU_ID, "")
     main = _main(pod)
     ended = main.state.terminated if main else None

@@ -9,7 +9,7 @@ from sterna.backends.kubernetes.api.objects import JobObject
 from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, Wishes, wishes_of
 from sterna.backends.kubernetes.kinds.decoding import decoded
-from sterna.backends.kubernetes.kinds.gpu_fraction import share_of
+from sterna.backends.kubernetes.kinds.gpu_fraction import gpu_fraction_of
 from sterna.backends.kubernetes.kinds.job_builder import Bounds, Parts, assembled, bounds_of
 from sterna.backends.kubernetes.kinds.pod_template import ReplicaGroup, groups_of
 from sterna.backends.kubernetes.kinds.run_policy import SpecFields, run_policy_of
@@ -53,7 +53,7 @@ def read(job: JobObject, resource: Resource) -> Submitted:
     elastic = fields.elastic_policy
     if elastic and scaled.type != "worker":
         raise UserError("spec.pytorchReplicaSpecs.Worker is missing; an elastic PyTorchJob scales its workers.")
-    share = share_of(scaled.annotations)
+    gpu_fraction = gpu_fraction_of(scaled.annotations)
     return assembled(
         job.metadata,
         resource,
@@ -65,8 +65,8 @@ def read(job: JobObject, resource: Resource) -> Submitted:
             wishes=wishes,
             default_restart=RestartPolicy.ON_FAILURE,
             resizing=Resizing.TORCHRUN if elastic else Resizing.RESTART,
-            carrier=Carrier.SHARE_PODS if share else Carrier.PODS,
-            share=share,
+            carrier=Carrier.SHARE_PODS if gpu_fraction else Carrier.PODS,
+            gpu_fraction=gpu_fraction,
             variables=_variables(fields, elastic),
         ),
     )

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import GROUP, GpuShare, NodeNeeds
+from sterna.backends.kubernetes.api.job import GROUP, GpuFraction, NodeNeeds
 from sterna.backends.kubernetes.api.objects import JobObject, PodSpec
 from sterna.backends.kubernetes.kinds.decoding import decoded
-from sterna.backends.kubernetes.kinds.gpu_fraction import GPU_ID, PRIORITY, share_of
+from sterna.backends.kubernetes.kinds.gpu_fraction import GPU_ID, PRIORITY, gpu_fraction_of
 from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.kinds.pod_template import node_needs
 from sterna.backends.kubernetes.kinds.resource_requests import NOTHING, demand_of
@@ -42,7 +42,7 @@ class ShareRow:
     node: str
     """Empty: nobody has placed it."""
     gpu_id: str
-    share: GpuShare | None
+    gpu_fraction: GpuFraction | None
     """None: it asks for no GPU, or it cannot be read what it asks for."""
     devices: int
     """Whole ones, which it asks for beside its share."""
@@ -74,7 +74,7 @@ def share_row(pod: JobObject) -> ShareRow:
         version=meta.version,
         node=spec.node_name,
         gpu_id=annotations.get(GPU_ID, ""),
-        share=_share(annotations),
+        gpu_fraction=_gpu_fraction(annotations),
         devices=demand.devices,
         cpus=demand.cpus,
         memory_bytes=demand.memory_bytes,
@@ -108,8 +108,8 @@ def _phase(pod: JobObject) -> str:
     return status.phase if status else ""
 
 
-def _share(annotations: dict[str, str]) -> GpuShare | None:
+def _gpu_fraction(annotations: dict[str, str]) -> GpuFraction | None:
     try:
-        return share_of(annotations)
+        return gpu_fraction_of(annotations)
     except UserError:
         return None

@@ -18,7 +18,7 @@ from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, Wishes, is_true, wishes_of
 from sterna.backends.kubernetes.kinds.context import KubeShare, ReadContext
 from sterna.backends.kubernetes.kinds.decoding import decoded
-from sterna.backends.kubernetes.kinds.gpu_fraction import MARK, share_of
+from sterna.backends.kubernetes.kinds.gpu_fraction import MARK, gpu_fraction_of
 from sterna.backends.kubernetes.kinds.hosts import host_of
 from sterna.backends.kubernetes.kinds.job_builder import Bounds, Parts, assembled, bounds_of
 from sterna.backends.kubernetes.kinds.pod_template import ReplicaGroup, groups_of, port_of
@@ -78,7 +78,7 @@ def read(job: JobObject, resource: Resource, context: ReadContext) -> Submitted:
             default_restart=RestartPolicy.NEVER,
             resizing=Resizing.IN_PLACE if is_elastic else Resizing.RESTART,
             carrier=Carrier.SHARE_PODS if is_marked else Carrier.PODS,
-            share=share_of(scaled.annotations) if is_marked else None,
+            gpu_fraction=gpu_fraction_of(scaled.annotations) if is_marked else None,
             node_preference=fields.node_preference or "",
             chiefs=_chiefs(groups, wishes),
             is_done_by_all=fields.success_policy == ALL_WORKERS,

@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field, ValidationError
 
-from sterna.backends.kubernetes.api.job import GROUP, Carrier, CleanPods, GpuShare, Submitted
+from sterna.backends.kubernetes.api.job import GROUP, Carrier, CleanPods, GpuFraction, Submitted
 from sterna.backends.kubernetes.api.objects import JobObject, Meta
 from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, wishes_of
 from sterna.backends.kubernetes.kinds.context import ReadContext
 from sterna.backends.kubernetes.kinds.decoding import decoded
-from sterna.backends.kubernetes.kinds.gpu_fraction import share_of
+from sterna.backends.kubernetes.kinds.gpu_fraction import gpu_fraction_of
 from sterna.backends.kubernetes.kinds.job_builder import Bounds, Parts, assembled, renamed
 from sterna.backends.kubernetes.kinds.pod_template import ReplicaGroup, Template, checked
 from sterna.backends.kubernetes.kinds.run_policy import RunPolicy
@@ -81,7 +81,7 @@ def _read(
     """As if it had no name."""
     spec = _spec_of(written)
     wishes = wishes_of(dict(wished))
-    worker, share = _group("worker", spec, spec, context)
+    worker, gpu_fraction = _group("worker", spec, spec, context)
     groups = [worker]
     if spec.parameter_servers is not None:
         servers, _ = _group("ps", spec, spec.parameter_servers, context)
@@ -97,8 +97,8 @@ def _read(
         default_restart=RestartPolicy.NEVER,
         restart=RestartPolicy(spec.restart_policy),
         resizing=Resizing.TORCHRUN if spec.resizing == "torchrun" else Resizing.RESTART,
-        carrier=Carrier.SHARE_PODS if share else Carrier.PODS,
-        share=share,
+        carrier=Carrier.SHARE_PODS if gpu_fraction else Carrier.PODS,
+        gpu_fraction=gpu_fraction,
         category=spec.category,
         progress=spec.progress.spec,
         priority=spec.priority,
@@ -123,7 +123,7 @@ def _spec_of(written: bytes) -> _Spec:
 
 def _group(
     type_: str, spec: _Spec, own: _Spec | _Servers, context: ReadContext
-) -> tuple[ReplicaGroup, GpuShare | None]:
+) -> tuple[ReplicaGroup, GpuFraction | None]:
     """The template of one type, with everything laid over it that the specification says."""
     place = "spec" if own is spec else "spec.parameterServers"
     given = own.template if own.template is not None else spec.template
@@ -138,12 +138,12 @@ def _group(
         raise UserError("spec.image is missing; name the image that holds the training script, or give a template.")
     first["image"] = image
     _lay_over(first, spec, own)
-    share = _resources(first, own, given is not None, context)
+    gpu_fraction = _resources(first, own, given is not None, context)
     pod["containers"] = [first, *containers[1:]]
     if given is None or "grace" in spec.model_fields_set or "terminationGracePeriodSeconds" not in pod:
         pod["terminationGracePeriodSeconds"] = math.ceil(spec.grace)
     group = checked(type_, place, 1, "", {**template, "spec": pod})
-    return group, share or share_of(group.annotations)
+    return group, gpu_fraction or gpu_fraction_of(group.annotations)
 
 
 def _lay_over(container: dict[str, Any], spec: _Spec, own: _Spec | _Servers) -> None:
@@ -160,7 +160,7 @@ def _lay_over(container: dict[str, Any], spec: _Spec, own: _Spec | _Servers) -> 
 
 def _resources(
     container: dict[str, Any], own: _Spec | _Servers, has_template: bool, context: ReadContext
-) -> GpuShare | None:
+) -> GpuFraction | None:
     """What one replica needs: as requests, memory as its own limit too; devices as limits, or a part of one."""
     if has_template and "resources" not in own.model_fields_set:
         return None
@@ -170,17 +170,17 @@ def _resources(
     requests["cpu"] = f"{needs.cpu}m"
     if needs.memory:
         requests["memory"] = limits["memory"] = str(needs.memory)
-    share = None
+    gpu_fraction = None
     if needs.gpu % MILLI:
         if needs.gpu > MILLI:
             raise UserError(
                 f"spec.resources.gpu is {needs.gpu / MILLI:g}; ask for whole devices, or for a part of one such as 0.5."
             )
-        share = GpuShare(needs.gpu, MILLI, 0)
+        gpu_fraction = GpuFraction(needs.gpu, MILLI, 0)
     elif needs.gpu:
         limits[context.gpu_resource] = needs.gpu // MILLI
     container["resources"] = {**resources, "requests": requests, **({"limits": limits} if limits else {})}
-    return share
+    return gpu_fraction
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

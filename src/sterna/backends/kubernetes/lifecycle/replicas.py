@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from sterna.backends.kubernetes.api.assignment import Key, gpu_id, read_home
+from sterna.backends.kubernetes.api.assignment import Key, gpu_id, read_assignment
 from sterna.backends.kubernetes.api.job import Carrier, KubeJob, PodRow, PodState, Seat, Submitted
 from sterna.errors import Bug
-from sterna.model.cluster import Home
+from sterna.model.cluster import Assignment
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
 
@@ -83,7 +83,7 @@ class _Place(NamedTuple):
 
 def seats(
     submitted: Submitted,
-    home: Home,
+    assignment: Assignment,
     node_names: Sequence[str],
     current: Mapping[Key, str],
     held_gpus: Mapping[Key, str] | None = None,
@@ -100,7 +100,7 @@ def seats(
     For parts of devices, `held_gpus` are the shared GPUs that replicas hold, and `gpu_ids` the names of those that
     exist, by node and number; the others are named by `homes.gpu_id`.
     """
-    wanted = _places(home, node_names, gpu_ids or {})
+    wanted = _places(assignment, node_names, gpu_ids or {})
     if not wanted:
         return []
     worker, held = submitted.spec.worker.type, held_gpus or {}
@@ -113,15 +113,16 @@ def seats(
         now = {}
     assigned = _assigned(now, wanted)
     workers = [Seat(worker, index, *assigned[index]) for index in sorted(assigned)]
-    return [*_others(submitted, home, node_names, current, workers[0].node), *workers]
+    return [*_others(submitted, assignment, node_names, current, workers[0].node), *workers]
 
 
-def _places(home: Home, node_names: Sequence[str], gpu_ids: Mapping[tuple[str, int], str]) -> list[_Place]:
-    nodes = _names(home.workers, node_names)
-    if not home.slots:
+def _places(assignment: Assignment, node_names: Sequence[str], gpu_ids: Mapping[tuple[str, int], str]) -> list[_Place]:
+    nodes = _names(assignment.workers, node_names)
+    if not assignment.slots:
         return [_Place(node) for node in nodes]
     return [
-        _Place(node, gpu_ids.get((node, slot)) or gpu_id(slot)) for node, slot in zip(nodes, home.slots, strict=True)
+        _Place(node, gpu_ids.get((node, slot)) or gpu_id(slot))
+        for node, slot in zip(nodes, assignment.slots, strict=True)
     ]
 
 
@@ -167,13 +168,13 @@ def _assigned(now: Mapping[int, _Place], wanted: Sequence[_Place]) -> dict[int, 
 
 
 def _others(
-    submitted: Submitted, home: Home, node_names: Sequence[str], current: Mapping[Key, str], beside: str
+    submitted: Submitted, assignment: Assignment, node_names: Sequence[str], current: Mapping[Key, str], beside: str
 ) -> list[Seat]:
     """Replicas that are not scaled, in the order in which the job lists them; without a seat of their own they sit
     beside the first worker."""
     worker = submitted.spec.worker
     keys = [(spec.type, index) for spec in submitted.spec.replicas if spec is not worker for index in range(spec.count)]
-    vacant = _names(home.ps, node_names)
+    vacant = _names(assignment.ps, node_names)
     seated: dict[Key, str] = {}
     for key in keys:
         node = current.get(key, "")
@@ -257,14 +258,14 @@ def _must_begin_anew(job: KubeJob, seats: Sequence[Seat], staying: Collection[Ke
     pods = [job.pods[key] for key in staying]
     if any(pod.attempt != pods[0].attempt for pod in pods):
         return True
-    gangs = [_gang(text) for text in {pod.home for pod in pods if pod.home}]
+    gangs = [_gang(text) for text in {pod.assignment for pod in pods if pod.assignment}]
     return any(gang is not None and gang != frozenset(seats) for gang in gangs)
 
 
 @lru_cache(maxsize=1024)
 def _gang(text: str) -> frozenset[Seat] | None:
     """Asked anew whenever one pod of a gang changes, and a gang may have hundreds."""
-    found = read_home(text)
+    found = read_assignment(text)
     return None if found is None else frozenset(found)
 
 

@@ -12,36 +12,36 @@ from sterna.backends.kubernetes.api.job import MIGRATE_TO
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.cluster_state import World
 from sterna.backends.kubernetes.cache.job_entry import Entry
-from sterna.backends.kubernetes.cache.reservations import claims, room_beside
+from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
 from sterna.errors import UserError, did_you_mean
-from sterna.model.cluster import Home
-from sterna.model.plan import Action, Kind
+from sterna.model.cluster import Assignment
+from sterna.model.plan import Action, ActionKind
 from sterna.model.reason import Code, Reason
 from sterna.model.snapshot import JobKey
 
 
-def moved_to(world: World, entry: Entry, node: str) -> Home:
+def moved_to(world: World, entry: Entry, node: str) -> Assignment:
     """Where a running job would sit if all its workers were on this node; refuses what is not possible."""
-    name, home = entry.submitted.ref.name, entry.home
+    name, assignment = entry.submitted.ref.name, entry.assignment
     world.settle()
     row = world.accounts.row_of.get(node)
     if row is None:
         raise UserError(f"There is no node '{node}': {did_you_mean(node, world.accounts.names)}")
-    if not entry.wants_to_run or not home.workers:
+    if not entry.wants_to_run or not assignment.workers:
         raise UserError(f"Job '{name}' does not run, so that it cannot be moved; wait until it has started.")
-    if {seat for seat, _ in home.workers} == {row}:
+    if {seat for seat, _ in assignment.workers} == {row}:
         raise UserError(f"Job '{name}' is on {node} already; name another node.")
     if not world.accounts.is_open(node):
         raise UserError(f"{node} takes no jobs now; open it with: sterna uncordon {node}.")
     if not world.accounts.takes(node, entry.shape):
         raise UserError(f"Job '{name}' may not be on {node}, by its node selector or the node's taints; name another.")
-    room = room_beside(world, claims(world), world.clock())
-    room.give(entry.shape, Home(home.workers, (), home.slots))
-    if room.slots_at(entry.shape, row) < home.size:
+    room = room_beside(world, reservations(world), world.clock())
+    room.give(entry.shape, Assignment(assignment.workers, (), assignment.slots))
+    if room.slots_at(entry.shape, row) < assignment.size:
         raise UserError(
-            f"{node} has no room for the {home.size} workers of '{name}'; name another node, or move others away first."
+            f"{node} has no room for the {assignment.size} workers of '{name}'; name another node, or move others away first."
         )
-    return Home(((row, home.size),), home.ps, room.take(entry.shape, row, home.size))
+    return Assignment(((row, assignment.size),), assignment.ps, room.take(entry.shape, row, assignment.size))
 
 
 class RequestedMoves:
@@ -64,9 +64,9 @@ class RequestedMoves:
     def _carry_out(self, entry: Entry, node: str, now: float) -> None:
         backend = self._backend
         try:
-            home = moved_to(backend.world, entry, node)
+            assignment = moved_to(backend.world, entry, node)
         except UserError as error:
             self._say(f"A request to move {entry.name} came to nothing: {error}")
             return
-        backend.explain(entry, Reason(-1, entry.name, Code.MOVED, home.size), now)
-        backend.apply([Action(Kind.MIGRATE, JobKey(entry.key), -1, entry.home, home)])
+        backend.explain(entry, Reason(-1, entry.name, Code.MOVED, assignment.size), now)
+        backend.apply([Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, assignment)])

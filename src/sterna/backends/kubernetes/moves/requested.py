@@ -14,11 +14,11 @@ from sterna.backends.kubernetes.api.job import PodRow, Seat
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.job_entry import Entry
-from sterna.backends.kubernetes.cache.reservations import claims, room_beside
+from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
 from sterna.backends.kubernetes.cache.views import cluster_info
 from sterna.backends.kubernetes.lifecycle.overload import Dropped, Found, Relocation, relocated, replica_name
 from sterna.engine.placement.free_capacity import Room
-from sterna.model.cluster import Home
+from sterna.model.cluster import Assignment
 from sterna.model.reason import Code, Reason
 
 _MOST_TOLD = 4096
@@ -37,7 +37,7 @@ class Relocations:
         self._told: dict[str, str] = {}
 
     def carry_out(self, wishes: Sequence[MoveRequest], now: float) -> None:
-        room = room_beside(self._world, claims(self._world), now)
+        room = room_beside(self._world, reservations(self._world), now)
         outcomes = relocated(wishes, self._found, lambda found: self._hosts(found, room), cluster_info(self._world))
         for outcome in outcomes:  # each is judged when the one before has been carried out
             if isinstance(outcome, Dropped):
@@ -61,7 +61,7 @@ class Relocations:
         job, pod = move.found.job, move.found.pod
         entry, accounts = self._world.entries[job.key], self._world.accounts
         held = (gpu_number(pod.gpu_id),) if pod.gpu_id else ()
-        room.give(entry.shape, Home(((accounts.row_of[pod.node], 1),), (), held))
+        room.give(entry.shape, Assignment(((accounts.row_of[pod.node], 1),), (), held))
         slots = room.take(entry.shape, accounts.row_of[move.target], 1)
         gpu = accounts.parts.name_of(move.target, slots[0]) if slots else ""
         name, memory = replica_name(pod), job.memory

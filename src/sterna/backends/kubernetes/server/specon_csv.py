@@ -13,7 +13,7 @@ from collections import deque
 from sterna.control.controller import Recorder
 from sterna.model.cluster import ANYWHERE
 from sterna.model.growth import Growth
-from sterna.model.plan import Decision, Kind
+from sterna.model.plan import ActionKind, Decision
 from sterna.model.snapshot import Snapshot
 
 HEADER = "time,job,orginal_node,to_node\n"
@@ -36,9 +36,9 @@ class Distribution:
             self._then.record(snapshot, decision)
         jobs = snapshot.jobs
         converged = ((jobs.growth == Growth.CONVERGED) & (jobs.workers > 0)).nonzero()[0].tolist()
-        moved = {action.row: action.after for action in decision.plan if action.kind is Kind.MIGRATE}
+        moved = {action.row: action.after for action in decision.plan if action.kind is ActionKind.MIGRATE}
         for row in sorted({*moved, *converged}):
-            origin = _node(snapshot, snapshot.home_of(row).workers)
+            origin = _node(snapshot, snapshot.assignment_of(row).workers)
             target = _node(snapshot, moved[row].workers) if row in moved else ""
             if origin and (target or self._is_due(jobs.key.item(row), snapshot.now)):
                 self._told[jobs.key.item(row)] = snapshot.now

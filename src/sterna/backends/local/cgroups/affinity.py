@@ -43,7 +43,7 @@ class AffinityControl:
         os.close(os.open(os.path.join(group, files.PROCS), os.O_WRONLY | os.O_CREAT, 0o600))
         return (group,)
 
-    def set_share(self, node: str, job: str, weight: float) -> None:
+    def set_cpu_share(self, node: str, job: str, weight: float) -> None:
         nice = min(max(round(-math.log(max(weight, 1e-6), _STEP)), -_NICEST - 1), _NICEST)
         for leader in self._leaders(node, job):
             try:

@@ -42,7 +42,7 @@ class Control(Protocol):
         """Groups for an intent."""
         ...
 
-    def set_share(self, node: str, job: str, weight: float) -> None:
+    def set_cpu_share(self, node: str, job: str, weight: float) -> None:
         """1 is an equal share among those on the node; it costs nobody outside the node anything."""
         ...
 

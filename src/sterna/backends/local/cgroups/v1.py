@@ -57,7 +57,7 @@ class LegacyControl:
         """The groups that its processes enter; again without harm."""
         return (*self._held_by_node(node), *self._held_by_job(job), self._make_weighed(node, job))
 
-    def set_share(self, node: str, job: str, weight: float) -> None:
+    def set_cpu_share(self, node: str, job: str, weight: float) -> None:
         shares = min(max(round(weight * SHARES_PER_CORE), _FEWEST_SHARES), _MOST_SHARES)
         self._tree.write(self._weighed(node, job), "cpu.shares", str(shares))
 

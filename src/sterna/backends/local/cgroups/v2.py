@@ -57,7 +57,7 @@ class UnifiedControl:
         self._tree.make(group)
         return (group,)
 
-    def set_share(self, node: str, job: str, weight: float) -> None:
+    def set_cpu_share(self, node: str, job: str, weight: float) -> None:
         self._tree.write(self._job(node, job), "cpu.weight", str(min(max(round(weight * 100), 1), _MOST_WEIGHT)))
 
     def move(self, job: str, source: str, target: str) -> None:

@@ -17,7 +17,7 @@ from sterna.backends.local.kernel.crash_points import crash_point
 from sterna.backends.local.store.job_store import Book, LocalJob
 from sterna.backends.local.store.records import ENDED, RUNNING, AttemptRecord, ReplicaRecord
 from sterna.errors import Retry, UserError
-from sterna.model.cluster import MILLI, Resource
+from sterna.model.cluster import MILLI, ResourceKind
 from sterna.model.job import JobSpec, Resizing
 from sterna.model.reason import Code, Reason
 
@@ -40,7 +40,7 @@ class Attempts:
         """Do the next thing for every job that is not as it shall be."""
         with self._book.lock:
             live = list(self._book.live.values())
-            seated = [job for job in self._book.open.values() if job.home.workers and not job.record.is_live]
+            seated = [job for job in self._book.open.values() if job.assignment.workers and not job.record.is_live]
         for job in live:
             if job.record.is_live:
                 self._adapt(job)
@@ -58,7 +58,7 @@ class Attempts:
             return
         if not job.wants_to_run:
             self.stop(job, "it is deleted" if record.deleting else record.doomed or "it is over")
-        elif not job.home.workers:
+        elif not job.assignment.workers:
             said = job.reason.sentence.removesuffix(".") if job.reason is not None else ""
             self.stop(job, said if said.startswith("stopped") else "it has to wait")
         elif (attempt.workers, attempt.servers) != (record.workers, record.servers):
@@ -93,7 +93,7 @@ class Attempts:
         with self._book.lock:
             for job in jobs:
                 before = job.record.attempt
-                if job.wants_to_run and job.home.workers and self._launching.arrange(job):
+                if job.wants_to_run and job.assignment.workers and self._launching.arrange(job):
                     self._book.index(job)
                     begun.append((job, before))
                     statements.append(self._book.statement(job))
@@ -207,29 +207,29 @@ class Attempts:
                 member.rank = rank
             rows = self._book.slices.row_of
             seats = tuple((rows[name], count) for name, count in attempt.workers)
-            slots = tuple(each.slot for each in workers) if job.home.slots else ()
-            self._book.seat(job, job.home._replace(workers=seats, slots=slots))
+            slots = tuple(each.slot for each in workers) if job.assignment.slots else ()
+            self._book.seat(job, job.assignment._replace(workers=seats, slots=slots))
             self._book.save_later(job)
         self._launching.write_world(job, attempt)
         return True
 
     def _share(self, job: LocalJob, attempt: AttemptRecord) -> None:
         """Put the job's share into force wherever another one is."""
-        share = job.record.share
+        cpu_share = job.record.cpu_share
         for replica in attempt.members:
-            if replica.group and job.weights.get(replica.group, 1.0) != share:
+            if replica.group and job.weights.get(replica.group, 1.0) != cpu_share:
                 try:
-                    self._means.groups.set_share(replica.node, replica.group, share)
+                    self._means.groups.set_cpu_share(replica.node, replica.group, cpu_share)
                 except OSError:
                     continue  # it is just ending, or just beginning: the next pass tries again
-                job.weights[replica.group] = share
-                self._tell_share(job, share)
+                job.weights[replica.group] = cpu_share
+                self._tell_share(job, cpu_share)
 
-    def _tell_share(self, job: LocalJob, share: float) -> None:
+    def _tell_share(self, job: LocalJob, cpu_share: float) -> None:
         """Once for all its replicas, and not for every little change."""
-        if abs(share - job.told_share) >= _TELLING * job.told_share:
-            job.told_share = share
-            self._book.note(job.name, "shared", Reason(0, job.name, Code.SHARED, round(share, 2)).sentence)
+        if abs(cpu_share - job.told_share) >= _TELLING * job.told_share:
+            job.told_share = cpu_share
+            self._book.note(job.name, "shared", Reason(0, job.name, Code.SHARED, round(cpu_share, 2)).sentence)
 
     # Stopping.
 
@@ -295,9 +295,9 @@ def book_time(book: Book, job: LocalJob, until: float | None = None) -> None:
 def units(book: Book, job: LocalJob, attempt: AttemptRecord) -> int:
     """What it holds, in thousandths of what policies count."""
     has_devices = any(node.devices for node in book.slices.nodes)
-    resource = Resource.DEVICES if has_devices else Resource.CPUS
+    resource = ResourceKind.DEVICES if has_devices else ResourceKind.CPUS
     shape = job.shape
-    need, base = (shape.devices, 0) if resource is Resource.DEVICES else (shape.cpus, shape.ps * shape.ps_cpus)
+    need, base = (shape.devices, 0) if resource is ResourceKind.DEVICES else (shape.cpus, shape.ps * shape.ps_cpus)
     return size_of(attempt.workers) * need + base
 
 

@@ -20,7 +20,7 @@ from sterna.control.cluster_service import EventView
 from sterna.control.learned_curves import Lessons
 from sterna.control.progress_tracker import Course, Told, Training, category_of
 from sterna.errors import UserError, did_you_mean
-from sterna.model.cluster import MILLI, NOWHERE, Home, Shape
+from sterna.model.cluster import MILLI, NOWHERE, Assignment, Shape
 from sterna.model.growth import GrowthRule
 from sterna.model.job import JobSpec
 from sterna.model.learned import Lesson
@@ -42,10 +42,10 @@ class LocalJob:
     """A job and what is only known while the daemon runs."""
 
     __slots__ = (
+        "assignment",
         "category",
         "cores",
         "course",
-        "home",
         "key",
         "name",
         "reason",
@@ -56,21 +56,23 @@ class LocalJob:
         "weights",
     )
 
-    def __init__(self, record: JobRecord, shape: Shape, cores: float, home: Home, course: Course | None) -> None:
+    def __init__(
+        self, record: JobRecord, shape: Shape, cores: float, assignment: Assignment, course: Course | None
+    ) -> None:
         self.record = record
         self.key, self.name = record.key, record.name
         self.shape = shape
         self.cores = cores
         """That one worker can use."""
         self.category = category_of(record.name, record.spec.category)
-        self.home = home
+        self.assignment = assignment
         """Where it shall sit, by rows of the node table."""
         self.course = course
         self.weights: dict[str, float] = {}
         """Shares in force, by control group."""
         self.told_at = 0.0
         """Of the last report that was kept."""
-        self.told_share = record.share
+        self.told_share = record.cpu_share
         """The share that users were last told of."""
         self.reason: Reason | None = None
         """Why it waits or changed, as the last round saw it."""
@@ -148,11 +150,11 @@ class Book:
         if record.phase == ACTIVE:
             category = category_of(record.name, record.spec.category)
             course = self.training.follow(record.key, record.spec.progress, category)
-        home = Home(self._seats(record.workers), self._seats(record.servers), tuple(record.slots))
-        is_lost = len(home.workers) < len(record.workers) or len(home.ps) < len(record.servers)
+        assignment = Assignment(self._seats(record.workers), self._seats(record.servers), tuple(record.slots))
+        is_lost = len(assignment.workers) < len(record.workers) or len(assignment.ps) < len(record.servers)
         if is_lost:  # the daemon came back with other nodes
-            home, record.workers, record.servers, record.slots = NOWHERE, [], [], []
-        job = LocalJob(record, shape_of(record.spec, self.slices), cores_of(record.spec), home, course)
+            assignment, record.workers, record.servers, record.slots = NOWHERE, [], [], []
+        job = LocalJob(record, shape_of(record.spec, self.slices), cores_of(record.spec), assignment, course)
         self.jobs[record.key] = job
         self._keys[record.name] = record.key
         self.index(job)
@@ -194,13 +196,13 @@ class Book:
         wanting = [job for job in self.open.values() if job.wants_to_run]
         return sorted(wanting, key=lambda job: (job.record.submitted_at, job.name))
 
-    def seat(self, job: LocalJob, home: Home) -> None:
+    def seat(self, job: LocalJob, assignment: Assignment) -> None:
         """From now on it shall sit there."""
         names = [node.name for node in self.slices.nodes]
-        job.home = home
-        job.record.workers = [(names[node], count) for node, count in home.workers]
-        job.record.servers = [(names[node], count) for node, count in home.ps]
-        job.record.slots = list(home.slots)
+        job.assignment = assignment
+        job.record.workers = [(names[node], count) for node, count in assignment.workers]
+        job.record.servers = [(names[node], count) for node, count in assignment.ps]
+        job.record.slots = list(assignment.slots)
 
     def _seats(self, seats: Seats) -> tuple[tuple[int, int], ...]:
         return tuple((self._rows[name], count) for name, count in seats if name in self._rows)

@@ -60,7 +60,7 @@ class StoredJournal(JournalWriter):
 
 
 def opening_of(rules: PolicyView) -> Opening:
-    return Opening(VERSION, rules.policy, rules.placement, rules.migration, rules.share, rules.claim)
+    return Opening(VERSION, rules.policy, rules.placement, rules.migration, rules.cpu_share, rules.reservation)
 
 
 def prune(store: Store, most_bytes: int = _MOST_BYTES) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.errors import UserError
-from sterna.model.cluster import MILLI, Nodes, Resource
+from sterna.model.cluster import MILLI, Nodes, ResourceKind
 
 _MOST_NODES = 1000
 _PART = re.compile(r"(\d{1,4})x(?:(\d{1,4})cpus?)?\+?(?:(\d{1,3})gpus?)?\+?(?:(\d{1,6})(?:gb|gib|g))?", re.ASCII)
@@ -66,10 +66,10 @@ class Slices:
 
     def table(self) -> Nodes:
         """The same as columns, empty and open."""
-        capacity = np.zeros((len(Resource), len(self.nodes)), dtype=np.int64)
-        capacity[Resource.DEVICES] = [len(node.devices) * MILLI for node in self.nodes]
-        capacity[Resource.CPUS] = [len(node.cores) * MILLI for node in self.nodes]
-        capacity[Resource.MEMORY] = [node.memory_bytes for node in self.nodes]
+        capacity = np.zeros((len(ResourceKind), len(self.nodes)), dtype=np.int64)
+        capacity[ResourceKind.DEVICES] = [len(node.devices) * MILLI for node in self.nodes]
+        capacity[ResourceKind.CPUS] = [len(node.cores) * MILLI for node in self.nodes]
+        capacity[ResourceKind.MEMORY] = [node.memory_bytes for node in self.nodes]
         count = len(self.nodes)
         names = tuple(node.name for node in self.nodes)
         return Nodes(names, capacity, capacity.copy(), np.ones(count, np.bool_), np.zeros(count, np.int64))

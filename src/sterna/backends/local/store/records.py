@@ -126,7 +126,7 @@ class JobRecord(msgspec.Struct):
     promotions: int = 0
     service: float = 0.0
     """Units x seconds in all its life; `attained` starts anew when it is promoted."""
-    share: float = 1.0
+    cpu_share: float = 1.0
     moves: int = 0
     moved_at: float | None = None
     moved_from: str = ""

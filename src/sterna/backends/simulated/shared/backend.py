@@ -23,9 +23,9 @@ from sterna.backends.simulated.shared.workload import SharedWorkload
 from sterna.engine.cpu_sharing.forecast import max_min
 from sterna.engine.placement.free_capacity import Room
 from sterna.errors import UserError
-from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Bools, Home, Ints, Nodes, Resource, Shape, Shapes
+from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Bools, Ints, Nodes, ResourceKind, Shape, Shapes
 from sterna.model.growth import GrowthRule
-from sterna.model.plan import Action, Kind, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Mark, Outcome
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Curves, Floats
 
@@ -55,8 +55,8 @@ class SharedTally:
 
 def shared_nodes(count: int, cores: float) -> Nodes:
     """Equal nodes without devices."""
-    total = np.zeros((len(Resource), count), dtype=np.int64)
-    total[Resource.CPUS] = round(cores * MILLI)
+    total = np.zeros((len(ResourceKind), count), dtype=np.int64)
+    total[ResourceKind.CPUS] = round(cores * MILLI)
     names = tuple(f"node{number:0{len(str(count - 1))}d}" for number in range(count))
     return Nodes(names, total, total.copy(), np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.int64))
 
@@ -77,7 +77,7 @@ class SharedBackend:
         """`start` is where the default scheduler would put each job, if not where fewest are."""
         self.jobs, self.costs, self.tally = workload, costs or Costs(), SharedTally()
         count = len(workload)
-        self._cores: list[float] = (nodes.capacity[Resource.CPUS] / MILLI).tolist()
+        self._cores: list[float] = (nodes.capacity[ResourceKind.CPUS] / MILLI).tolist()
         self._caps: list[float] = (workload.cores * workload.workers).tolist()
         self._shape = Shape(devices=0, cpus=COUNTED_CPUS)
         self._shapes = Shapes((self._shape,))
@@ -87,8 +87,8 @@ class SharedBackend:
         for column in columns.values():
             column.flags.writeable = False
         self._nodes = replace(nodes, **columns)
-        self._units = int(nodes.capacity[Resource.CPUS].sum())
-        self._homes: dict[JobKey, Home] = {}
+        self._units = int(nodes.capacity[ResourceKind.CPUS].sum())
+        self._assignments: dict[JobKey, Assignment] = {}
         self._on: list[set[int]] = [set() for _ in range(len(nodes))]
         self._keep_books(count)
         self._books, self._made = self._kept_columns(), self._made_columns()
@@ -125,7 +125,7 @@ class SharedBackend:
             self._nodes,
             self._shapes,
             Curves(),
-            MappingProxyType(self._homes),
+            MappingProxyType(self._assignments),
             self._units - held,
             held,
             COUNTED_CPUS * int(self.jobs.workers[self._active].sum()),
@@ -134,7 +134,7 @@ class SharedBackend:
             self._last_action,
             restart_seconds=self.costs.restart_seconds,
             last_event=self._last_event,
-            has_shares=bool((self._share[self._active] != 1.0).any()),
+            has_cpu_shares=bool((self._share[self._active] != 1.0).any()),
         )
 
     def column(self, name: str, keys: Ints) -> npt.NDArray[Any]:
@@ -160,7 +160,7 @@ class SharedBackend:
             "executed": self._executed,
             "promotions": self._promotions,
             "most_cores": jobs.cores,
-            "share": self._share,
+            "cpu_share": self._share,
             "moves": self._moves,
             "moved_at": self._moved_at,
             "moved_from": self._moved_from,
@@ -193,8 +193,8 @@ class SharedBackend:
     def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
         outcomes, dirty = [], set[int]()
         for action in actions:
-            home = self._homes.get(action.key, NOWHERE)
-            if home != action.before or self.finish[action.key] < NEVER:
+            assignment = self._assignments.get(action.key, NOWHERE)
+            if assignment != action.before or self.finish[action.key] < NEVER:
                 outcomes.append(Outcome.STALE)
                 continue
             dirty.update(node for node, _ in (*action.before.workers, *action.after.workers))
@@ -205,12 +205,12 @@ class SharedBackend:
 
     def _carry_out(self, action: Action) -> None:
         key = action.key
-        if action.share is not None:
+        if action.cpu_share is not None:
             self.tally.shares += 1
-            self._share[key] = action.share
-        if action.kind is Kind.SHARE:
+            self._share[key] = action.cpu_share
+        if action.kind is ActionKind.SET_CPU_SHARE:
             return
-        if action.kind is not Kind.MIGRATE:
+        if action.kind is not ActionKind.MIGRATE:
             self._last_action = self.now
         if action.before.workers:
             self._lose_unsaved(key)
@@ -219,7 +219,7 @@ class SharedBackend:
             self.tally.preemptions += 1
             self._waiting_since[key] = self.now
             return
-        if action.kind is Kind.MIGRATE:
+        if action.kind is ActionKind.MIGRATE:
             self._mark_move(action)
         elif action.mark is Mark.PROMOTED:
             self._promotions[key] += 1
@@ -243,21 +243,21 @@ class SharedBackend:
         self.done[key] = self._saved[key]
 
     def _leave(self, key: JobKey) -> None:
-        home = self._homes.pop(key)
-        self._room.give(self._shape, home)
-        for node, _ in home.workers:
+        assignment = self._assignments.pop(key)
+        self._room.give(self._shape, assignment)
+        for node, _ in assignment.workers:
             self._on[node].discard(key)
         self._workers[key] = 0
         self.rate[key] = 0.0
 
-    def _sit(self, key: JobKey, home: Home) -> None:
-        if home.workers[0][0] == ANYWHERE:
+    def _sit(self, key: JobKey, assignment: Assignment) -> None:
+        if assignment.workers[0][0] == ANYWHERE:
             raise UserError("Jobs that share nodes must sit on one: choose another placement than 'none'.")
-        self._homes[key] = home
-        self._room.occupy(self._shape, home)
-        for node, _ in home.workers:
+        self._assignments[key] = assignment
+        self._room.occupy(self._shape, assignment)
+        for node, _ in assignment.workers:
             self._on[node].add(key)
-        self._workers[key] = home.size
+        self._workers[key] = assignment.size
         is_first = self.first_start[key] == NEVER
         self._ready[key] = self.now if is_first else self.now + self.costs.restart_seconds
         self._saved_at[key] = self._ready[key]
@@ -282,7 +282,7 @@ class SharedBackend:
             self.rate[key] = self._workers[key] * min(paces)
 
     def _count(self, key: int, node: int) -> int:
-        return sum(count for seat, count in self._homes[JobKey(key)].workers if seat == node)
+        return sum(count for seat, count in self._assignments[JobKey(key)].workers if seat == node)
 
     # What happens by itself.
 
@@ -326,10 +326,10 @@ class SharedBackend:
         dirty: set[int] = set()
         ended = (self._workers > 0) & (self.jobs.work - self.done <= _DUST * self.jobs.work)
         for key in np.flatnonzero(ended).tolist():
-            dirty.update(node for node, _ in self._homes[JobKey(key)].workers)
+            dirty.update(node for node, _ in self._assignments[JobKey(key)].workers)
             self._end(key)
         for key in np.flatnonzero((self._workers > 0) & (self.rate == 0) & (self._ready <= self.now)).tolist():
-            dirty.update(node for node, _ in self._homes[JobKey(key)].workers)
+            dirty.update(node for node, _ in self._assignments[JobKey(key)].workers)
         self._arrive()
         self._divide(dirty)
 

@@ -48,7 +48,7 @@ def _job(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Why", job["reason"]
     yield "Workers", f"{job['workers']} of {job['minimum']} to {job['maximum']}, {job['request']} asked for"
     yield "Nodes", ", ".join(job["nodes"])
-    yield "Share", "" if job["share"] == 1 else f"{job['share']:.2f} of its part"
+    yield "CpuShare", "" if job["cpu_share"] == 1 else f"{job['cpu_share']:.2f} of its part"
     yield "Category", job["category"]
     yield "User", job["user"]
     yield "Priority", str(job["priority"])

@@ -15,8 +15,8 @@ app = typer.Typer(help="See or change the rules of a running cluster.", no_args_
 Policy = Annotated[str, typer.Argument(metavar="[POLICY]", help="name or name:key=value; see `sterna policies`.")]
 Placement = Annotated[str, typer.Option("--placement", help="Which node for each worker.")]
 Migration = Annotated[str, typer.Option("--migration", help="Which running worker moves.")]
-Share = Annotated[str, typer.Option("--share", help="How a shared node's CPUs are divided.")]
-Claim = Annotated[str, typer.Option("--claim", help="Who goes first.")]
+CpuShare = Annotated[str, typer.Option("--cpu-share", help="How a shared node's CPUs are divided.")]
+Reservation = Annotated[str, typer.Option("--reservation", help="Who goes first.")]
 RateLimit = Annotated[
     float | None, typer.Option("--rate-limit", metavar="SECONDS", min=0, help="Least time between two rounds.")
 ]
@@ -38,8 +38,8 @@ def set_(
     policy: Policy = "",
     placement: Placement = "",
     migration: Migration = "",
-    share: Share = "",
-    claim: Claim = "",
+    cpu_share: CpuShare = "",
+    reservation: Reservation = "",
     rate_limit: RateLimit = None,
     state: State = None,
     server: ServerUrl = None,
@@ -49,14 +49,22 @@ def set_(
     \b
     Examples:
       sterna policy set elastic-srjf
-      sterna policy set --migration specon --share growth
+      sterna policy set --migration specon --cpu-share growth
     """
-    named = {"policy": policy, "placement": placement, "migration": migration, "share": share, "claim": claim}
+    named = {
+        "policy": policy,
+        "placement": placement,
+        "migration": migration,
+        "cpu_share": cpu_share,
+        "reservation": reservation,
+    }
     value: dict[str, Any] = {name: rule for name, rule in named.items() if rule}
     if rate_limit is not None:
         value["rate_limit_seconds"] = rate_limit
     if not value:
-        raise UserError("Nothing is to be changed; name a policy, or --placement, --migration, --share or --claim.")
+        raise UserError(
+            "Nothing is to be changed; name a policy, or --placement, --migration, --cpu-share or --reservation."
+        )
     _show(client(state, server).patch("rules", value=value), False)
 
 

@@ -18,8 +18,8 @@ Policy = Annotated[str, flag("operator.policy")]
 PolicyFor = Annotated[list[str] | None, flag("operator.policy_for")]
 Placement = Annotated[str, flag("operator.placement")]
 Migration = Annotated[str, flag("operator.migration")]
-Share = Annotated[str, flag("operator.share")]
-Claim = Annotated[str, flag("operator.claim")]
+CpuShare = Annotated[str, flag("operator.cpu_share")]
+Reservation = Annotated[str, flag("operator.reservation")]
 RateLimit = Annotated[float, flag("operator.rate_limit_seconds", min=0.0)]
 DefaultImage = Annotated[str, flag("operator.default_image")]
 GpuResource = Annotated[str, flag("operator.gpu_resource")]
@@ -45,8 +45,8 @@ def command(
     policy_for: PolicyFor = None,
     placement: Placement = _USUAL.placement,
     migration: Migration = _USUAL.migration,
-    share: Share = _USUAL.share,
-    claim: Claim = _USUAL.claim,
+    cpu_share: CpuShare = _USUAL.cpu_share,
+    reservation: Reservation = _USUAL.reservation,
     rate_limit: RateLimit = _USUAL.rate_limit_seconds,
     default_image: DefaultImage = _USUAL.default_image,
     gpu_resource: GpuResource = _USUAL.gpu_resource,
@@ -83,8 +83,8 @@ def command(
         "policy_for": " ".join(policy_for or ()),
         "placement": placement,
         "migration": migration,
-        "share": share,
-        "claim": claim,
+        "cpu_share": cpu_share,
+        "reservation": reservation,
         "rate_limit_seconds": rate_limit,
         "default_image": default_image,
         "gpu_resource": gpu_resource,

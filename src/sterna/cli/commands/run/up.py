@@ -24,8 +24,8 @@ Listen = Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Page
 Policy = Annotated[str, typer.Option("--policy", help="How many workers for each job; see `sterna policies`.")]
 Placement = Annotated[str, typer.Option("--placement", help="Which node for each worker.")]
 Migration = Annotated[str, typer.Option("--migration", help="Which running worker moves.")]
-Share = Annotated[str, typer.Option("--share", help="How a shared node's CPUs are divided.")]
-Claim = Annotated[str, typer.Option("--claim", help="Who goes first.")]
+CpuShare = Annotated[str, typer.Option("--cpu-share", help="How a shared node's CPUs are divided.")]
+Reservation = Annotated[str, typer.Option("--reservation", help="Who goes first.")]
 RateLimit = Annotated[
     float | None, typer.Option("--rate-limit", metavar="SECONDS", min=0, help="Least time between two rounds.")
 ]
@@ -47,8 +47,8 @@ def command(
     policy: Policy = "",
     placement: Placement = "",
     migration: Migration = "",
-    share: Share = "",
-    claim: Claim = "",
+    cpu_share: CpuShare = "",
+    reservation: Reservation = "",
     rate_limit: RateLimit = None,
     detach: Detach = False,
     certificate: Certificate = "",
@@ -73,7 +73,13 @@ def command(
     folder = state_folder(state)
     if detach:
         return _detached(folder)
-    rules = {"policy": policy, "placement": placement, "migration": migration, "share": share, "claim": claim}
+    rules = {
+        "policy": policy,
+        "placement": placement,
+        "migration": migration,
+        "cpu_share": cpu_share,
+        "reservation": reservation,
+    }
     options = {"nodes": nodes, "shared": shared, "listen": listen, "rate_limit_seconds": rate_limit, **rules}
     _run(folder, options | {"as_submitter": as_submitter}, (certificate, key))
     return 0

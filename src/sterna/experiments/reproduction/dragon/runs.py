@@ -19,7 +19,7 @@ from sterna.experiments.reproduction.dragon.default_scheduler import (
     PodByPod,
     without_gangs,
 )
-from sterna.model.cluster import MILLI, Nodes, Resource, Shape, Shapes
+from sterna.model.cluster import MILLI, Nodes, ResourceKind, Shape, Shapes
 from sterna.wiring import make_rules, simulated_nodes
 from sterna.workloads.published.dragon import NODE_CPUS, PS_CPUS, SPEEDUPS, WORKER_CPUS, Mixture, trace_of
 
@@ -55,7 +55,7 @@ def run(mixture: Mixture, seed: int, scheduler: Scheduler, cross_node_penalty: f
     finish = np.array(world.finish)
     ended = finish < FOR_EVER_SECONDS
     makespan = float(finish.max() - workload.submit[0])
-    devices = int(nodes.capacity[Resource.DEVICES].sum()) / MILLI
+    devices = int(nodes.capacity[ResourceKind.DEVICES].sum()) / MILLI
     trained = sum(
         (span.end_seconds - span.start_seconds) * span.workers
         for span in log.closed(world.finish, world.observe())
@@ -82,7 +82,7 @@ def _under(scheduler: Scheduler, workload: Workload, seed: int) -> tuple[Workloa
 def _nodes(spec: str) -> Nodes:
     nodes = simulated_nodes(spec)
     capacity = nodes.capacity.copy()
-    capacity[Resource.CPUS] = NODE_CPUS * MILLI
+    capacity[ResourceKind.CPUS] = NODE_CPUS * MILLI
     return replace(nodes, capacity=capacity, free=capacity.copy())
 
 

@@ -23,7 +23,7 @@ class Case(NamedTuple):
 
     label: str
     migration: str = "none"
-    share: str = "equal"
+    cpu_share: str = "equal"
     keeps_map: bool = False
     is_misled: bool = False
 
@@ -72,7 +72,7 @@ def is_run(case: Case, baseline: str) -> bool:
 
 def run_case(case: Case, drawn: Seeded, baseline: str, seed: int) -> Run:
     believed = _misled(drawn.workload.work, seed) if case.is_misled else None
-    return run(drawn, baseline, case.migration, case.share, keeps_map=case.keeps_map, believed=believed)
+    return run(drawn, baseline, case.migration, case.cpu_share, keeps_map=case.keeps_map, believed=believed)
 
 
 def _misled(work: Floats, seed: int) -> Floats:

@@ -19,8 +19,8 @@ from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
 from sterna.backends.simulated.shared.workload import GrowthCurves, SharedWorkload
 from sterna.control.controller import Controller
 from sterna.engine.registry import Placed
-from sterna.model.cluster import NOWHERE, Home, Ints
-from sterna.model.plan import Action, Kind
+from sterna.model.cluster import NOWHERE, Assignment, Ints
+from sterna.model.plan import Action, ActionKind
 from sterna.model.snapshot import JobKey, Snapshot
 from sterna.model.speedup import Floats
 from sterna.wiring import growth_rule_of, make_rules
@@ -93,8 +93,8 @@ def _implied_work(submit: Floats, finish: Floats, start: list[int]) -> Floats:
     for since, until in pairwise(np.unique(np.concatenate([submit, finish])).tolist()):
         runs = (submit <= since) & (finish > since)
         crowd = np.bincount(nodes[runs], minlength=specon.NODES)
-        share = np.minimum(specon.CORES_A_JOB, specon.CORES / np.maximum(crowd, 1))
-        work[runs] += share[nodes[runs]] * (until - since)
+        cpu_share = np.minimum(specon.CORES_A_JOB, specon.CORES / np.maximum(crowd, 1))
+        work[runs] += cpu_share[nodes[runs]] * (until - since)
     return work
 
 
@@ -102,14 +102,14 @@ def run(
     drawn: Seeded,
     baseline: str,
     migration: str = "none",
-    share: str = "equal",
+    cpu_share: str = "equal",
     *,
     keeps_map: bool = False,
     believed: Floats | None = None,
 ) -> Run:
     """One run. On `count` new jobs go where fewest are, unless the map of the default run is kept; on `skew` they
     start where the map says."""
-    rules = make_rules("fifo", "spread", migration, share)
+    rules = make_rules("fifo", "spread", migration, cpu_share)
     start = drawn.start(baseline)
     if baseline == "skew" or keeps_map:
         rules = replace(rules, placement=_Mapped(start))
@@ -139,7 +139,7 @@ class _Mapped:
         keys = [JobKey(snapshot.jobs.key.item(row)) for row in rows]
         return Placed(
             [
-                Action(Kind.START, key, row, NOWHERE, Home(((self._start[key], target.item(row)),)))
+                Action(ActionKind.START, key, row, NOWHERE, Assignment(((self._start[key], target.item(row)),)))
                 for key, row in zip(keys, rows, strict=True)
             ],
             [],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from sterna.backends.kubernetes.api.resources import PODS, Answer, Inbox, Verb, Write
+from sterna.backends.kubernetes.api.resources import PODS, Inbox, Verb, Write, WriteResult
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import access_of
 from tests.bench.kubernetes_load import job_name, plain_pod, pod_body
@@ -31,10 +31,10 @@ def client_cpu_ms(kubeconfig: Path, count: int, nodes: int) -> float:
         client.follow([], inbox)
         before, deadline = time.process_time(), time.monotonic() + PATIENCE_SECONDS
         client.send(writes)
-        answers: list[Answer] = []
+        answers: list[WriteResult] = []
         while len(answers) < count and time.monotonic() < deadline:
             time.sleep(0.05)  # a wait would wake up for every single answer, and be measured
-            answers += [each for each in inbox.take() if isinstance(each, Answer)]
+            answers += [each for each in inbox.take() if isinstance(each, WriteResult)]
         spent = time.process_time() - before
     finally:
         client.close()

@@ -15,7 +15,6 @@ from typing import Any
 
 from sterna.backends.kubernetes.api.resources import (
     DEFINITIONS,
-    Answer,
     ApiServer,
     Change,
     Delta,
@@ -23,6 +22,7 @@ from sterna.backends.kubernetes.api.resources import (
     Inbox,
     Resource,
     Write,
+    WriteResult,
 )
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
@@ -44,15 +44,15 @@ class Ground:
     server: ApiServer
     inbox: Inbox
     namespace: str
-    came: list[Delta | Answer] = field(default_factory=list)
+    came: list[Delta | WriteResult] = field(default_factory=list)
 
     # Requests, as a test writes them.
 
-    def ask(self, verb: str, path: str, document: Any = None, content_type: str = "", query: str = "") -> Answer:
+    def ask(self, verb: str, path: str, document: Any = None, content_type: str = "", query: str = "") -> WriteResult:
         body = json.dumps(document).encode() if document is not None else b""
         return self.server.ask(verb, path, body, query, content_type)
 
-    def create(self, resource: Resource, document: Object, subresource: str = "") -> Answer:
+    def create(self, resource: Resource, document: Object, subresource: str = "") -> WriteResult:
         name = document["metadata"]["name"] if subresource else ""
         whole = {"kind": resource.kind, "apiVersion": resource.api_version, **document}
         return self.ask("POST", resource.path(self._where(resource), name, subresource), whole)
@@ -62,19 +62,19 @@ class Ground:
         assert answer.is_done, answer
         return shown(answer)
 
-    def get(self, resource: Resource, name: str) -> Answer:
+    def get(self, resource: Resource, name: str) -> WriteResult:
         return self.ask("GET", resource.path(self._where(resource), name))
 
-    def patch(self, resource: Resource, name: str, patch: Any, subresource: str = "") -> Answer:
+    def patch(self, resource: Resource, name: str, patch: Any, subresource: str = "") -> WriteResult:
         path = resource.path(self._where(resource), name, subresource)
         return self.ask("PATCH", path, patch, JSON_PATCH if isinstance(patch, list) else MERGE)
 
-    def replace(self, resource: Resource, document: Object, subresource: str = "") -> Answer:
+    def replace(self, resource: Resource, document: Object, subresource: str = "") -> WriteResult:
         whole = {"kind": resource.kind, "apiVersion": resource.api_version, **document}
         path = resource.path(self._where(resource), document["metadata"]["name"], subresource)
         return self.ask("PUT", path, whole)
 
-    def delete(self, resource: Resource, name: str, **options: Any) -> Answer:
+    def delete(self, resource: Resource, name: str, **options: Any) -> WriteResult:
         return self.ask("DELETE", resource.path(self._where(resource), name), options)
 
     def _where(self, resource: Resource) -> str:
@@ -85,15 +85,15 @@ class Ground:
     def follow(self, *followed: Followed) -> None:
         self.server.follow(followed, self.inbox)
 
-    def send(self, *writes: Write) -> list[Answer]:
+    def send(self, *writes: Write) -> list[WriteResult]:
         """All answers, in the order of the writes."""
         self.came += self.inbox.take()
         begin = len(self.came)
         self.server.send(writes)
-        found: dict[int, Answer] = {}
+        found: dict[int, WriteResult] = {}
 
         def answered() -> bool:
-            found.update({id(each.write): each for each in self.came[begin:] if isinstance(each, Answer)})
+            found.update({id(each.write): each for each in self.came[begin:] if isinstance(each, WriteResult)})
             return all(id(write) in found for write in writes)
 
         self.until(answered)
@@ -112,7 +112,7 @@ class Ground:
         return [each for each in found if not name or each.object.metadata.name == name]
 
 
-def shown(answer: Answer) -> Object:
+def shown(answer: WriteResult) -> Object:
     found: Object = json.loads(answer.body)
     return found
 

@@ -14,12 +14,12 @@ from sterna.backends.kubernetes.api.resources import (
     DEFINITIONS,
     LEASES,
     PODS,
-    Answer,
     Change,
     Followed,
     Resource,
     Verb,
     Write,
+    WriteResult,
 )
 from sterna.backends.kubernetes.leader import Leadership
 from tests.contracts.kubernetes_grounds import (
@@ -111,7 +111,7 @@ def test_what_we_wrote_is_told_before_it_is_answered(ground: Ground) -> None:
     ground.send(*writes)
     told: set[str] = set()
     for each in ground.came:
-        if isinstance(each, Answer):
+        if isinstance(each, WriteResult):
             assert each.write.name in told
         elif each.change is Change.SEEN:
             told.add(each.object.metadata.name)

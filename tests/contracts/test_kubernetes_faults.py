@@ -15,13 +15,13 @@ from sterna.backends.kubernetes.api.objects import JobObject, Pod
 from sterna.backends.kubernetes.api.resources import (
     PODS,
     TRAINING_JOBS,
-    Answer,
     Change,
     Delta,
     Followed,
     Resource,
     Verb,
     Write,
+    WriteResult,
 )
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_client import FakeClient, Faults
@@ -52,13 +52,13 @@ class Told:
         self.kube, self.client, self.inbox = kube, kube.client(), kube.inbox()
         self.believed: dict[tuple[Resource, str], tuple[str, int]] = {}
         self.newest: dict[tuple[Resource, str], int] = {}
-        self.answers: list[Answer] = []
+        self.answers: list[WriteResult] = []
         self.story: list[str] = []
         self.client.follow([Followed(PODS, Pod), Followed(TRAINING_JOBS, JobObject)], self.inbox)
 
     def hear(self) -> None:
         for each in self.inbox.take():
-            if isinstance(each, Answer):
+            if isinstance(each, WriteResult):
                 self.answers.append(each)
                 self.story.append(f"{each.status} {each.write.name}")
             elif each.object is not None:

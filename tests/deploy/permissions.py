@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from sterna.backends.kubernetes.api.rbac import Scope, Use, Who
-from sterna.backends.kubernetes.api.resources import Answer, ApiServer, Followed, Inbox, Verb, Write
+from sterna.backends.kubernetes.api.resources import ApiServer, Followed, Inbox, Verb, Write, WriteResult
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
@@ -103,7 +103,7 @@ class Recording:
         query: str = "",
         content_type: str = "",
         timeout_seconds: float = 30.0,
-    ) -> Answer:
+    ) -> WriteResult:
         asked = of_request(verb, path, query)
         self.asked |= {asked} if asked else set()
         return self._behind.ask(verb, path, body, query, content_type, timeout_seconds)

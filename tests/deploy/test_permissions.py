@@ -29,7 +29,7 @@ from tests.deploy import chart
 from tests.deploy.chart import Name
 from tests.deploy.permissions import Asked, granted, of_audit, of_request, of_write
 
-PACKAGE = Path(resources.__file__).parent
+PACKAGE = Path(resources.__file__).parents[1]
 
 
 # Roles are the table.
@@ -96,7 +96,7 @@ def _files() -> dict[Path, Who]:
     commands, which ask with the rights of whoever types them."""
     monitors = dict.fromkeys(sorted((PACKAGE / "monitor").glob("*.py")), Who.MONITOR)
     found: dict[Path, Who] = {}
-    waiting = [PACKAGE.parents[1] / "apps/operator.py"]
+    waiting = [PACKAGE.parents[1] / "apps" / "operator.py"]
     while waiting:
         file = waiting.pop()
         if file not in found and file not in monitors:

@@ -32,10 +32,10 @@ from sterna.backends.kubernetes.api.resources import (
     SHARE_PODS,
     TF_JOBS,
     TRAINING_JOBS,
-    Answer,
     Delta,
     Inbox,
     Resource,
+    WriteResult,
 )
 from tests.fakes.kube_client import FakeClient, Faults
 from tests.fakes.kube_requests import Response, Rest
@@ -60,14 +60,14 @@ class VirtualInbox(Inbox):
         self._kube = kube
         self._came = False
 
-    def put(self, *items: Delta | Answer) -> None:
+    def put(self, *items: Delta | WriteResult) -> None:
         self._came = True
         super().put(*items)
 
     def wake(self) -> None:
         self._came = True
 
-    def take(self) -> list[Delta | Answer]:
+    def take(self) -> list[Delta | WriteResult]:
         self._came = False
         return super().take()
 

@@ -15,13 +15,13 @@ from sterna.backends.kubernetes.api.resources import (
     NO_WRITE,
     NOT_LEADER,
     SUPERSEDED,
-    Answer,
     Delta,
     Followed,
     Inbox,
     Resource,
     Verb,
     Write,
+    WriteResult,
 )
 from sterna.backends.kubernetes.transport.reflector import Reflector
 from sterna.backends.kubernetes.transport.write_queue import (
@@ -140,7 +140,7 @@ class FakeClient:
         for write in writes:
             replaced = self._outbox.put(write, self.kube.now)
             if replaced is not None:
-                self.tell([Answer(replaced, 409, SUPERSEDED, "A later write of the same slot took its place.")])
+                self.tell([WriteResult(replaced, 409, SUPERSEDED, "A later write of the same slot took its place.")])
         self._pump()
 
     def ask(
@@ -151,7 +151,7 @@ class FakeClient:
         query: str = "",
         content_type: str = "",
         timeout_seconds: float = 30.0,
-    ) -> Answer:
+    ) -> WriteResult:
         if self._is_closed:
             raise Retry("The connection to the API server is closed.")
         fails = self.kube.luck.random() < self.kube.faults.refused_ask
@@ -165,7 +165,7 @@ class FakeClient:
             raise Retry("The API server did not answer.")
         refusal = refusal_of(response.body) if response.status >= 400 else None
         reason, message = refusal or ("", "")
-        return Answer(NO_WRITE, response.status, reason, message, response.body)
+        return WriteResult(NO_WRITE, response.status, reason, message, response.body)
 
     def _is_fenced(self, verb: str, path: str) -> bool:
         """The Lease itself and reviews of tokens are for everybody."""
@@ -208,7 +208,7 @@ class FakeClient:
     def _carry(self, ticket: Ticket) -> None:
         write, luck, faults = ticket.write, self.kube.luck, self.kube.faults
         if not self._may_write():
-            self._answer(ticket, Answer(write, 403, NOT_LEADER, "Another operator leads."))
+            self._answer(ticket, WriteResult(write, 403, NOT_LEADER, "Another operator leads."))
             return
         under_way = luck.uniform(*faults.answer_seconds) / 2.0
         lost = luck.random()
@@ -247,10 +247,10 @@ class FakeClient:
 
     def _judge(self, ticket: Ticket, response: Response) -> None:
         if response.status < 300:
-            self._answer(ticket, Answer(ticket.write, response.status, body=response.body))
+            self._answer(ticket, WriteResult(ticket.write, response.status, body=response.body))
             return
         refusal = refusal_of(response.body)
-        answer = Answer(ticket.write, response.status, refusal.reason, refusal.message, response.body)
+        answer = WriteResult(ticket.write, response.status, refusal.reason, refusal.message, response.body)
         not_before = self.kube.now + pause_seconds(ticket.tries - 1, self.kube.luck.random())
         is_patient = not_before <= ticket.asked_at + PATIENCE_SECONDS
         if fate_of(response.status) is not Fate.TURNED_AWAY or not is_patient:
@@ -258,13 +258,13 @@ class FakeClient:
             return
         replaced = self._outbox.again(ticket, not_before)
         if replaced is not None:
-            self.tell([Answer(replaced, 409, SUPERSEDED, "A later write of the same slot took its place.")])
+            self.tell([WriteResult(replaced, 409, SUPERSEDED, "A later write of the same slot took its place.")])
         self._pump()
 
     def _give_up(self, ticket: Ticket) -> None:
-        self._answer(ticket, Answer(ticket.write, 0, "NoReply", "The API server did not answer."))
+        self._answer(ticket, WriteResult(ticket.write, 0, "NoReply", "The API server did not answer."))
 
-    def _answer(self, ticket: Ticket, answer: Answer) -> None:
+    def _answer(self, ticket: Ticket, answer: WriteResult) -> None:
         self._outbox.done(ticket)
         if answer.is_done:
             for reflector in self._reflectors.get(answer.write.resource, ()):
@@ -272,7 +272,7 @@ class FakeClient:
         self.tell([answer])
         self._pump()
 
-    def tell(self, news: Sequence[Delta | Answer]) -> None:
+    def tell(self, news: Sequence[Delta | WriteResult]) -> None:
         if news and self._inbox is not None and not self._is_closed:
             self._inbox.put(*news)
 

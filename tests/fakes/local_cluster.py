@@ -17,7 +17,7 @@ from sterna.wiring import make_rules
 from tests.fakes.machine import FakeCluster, a_cluster, some_slices
 
 
-class World:
+class LocalRun:
     """A cluster, its controller, and the time that passes."""
 
     def __init__(self, folder: Path, slices: Slices, policy: str = "elastic-fifo", **rules: Any) -> None:
@@ -69,11 +69,11 @@ class World:
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., World]]:
-    made: list[World] = []
+def make(tmp_path: Path) -> Iterator[Callable[..., LocalRun]]:
+    made: list[LocalRun] = []
 
-    def build(*cores: int, devices: int = 0, is_shared: bool = False, **more: Any) -> World:
-        made.append(World(tmp_path, some_slices(*(cores or (1, 1)), devices=devices, is_shared=is_shared), **more))
+    def build(*cores: int, devices: int = 0, is_shared: bool = False, **more: Any) -> LocalRun:
+        made.append(LocalRun(tmp_path, some_slices(*(cores or (1, 1)), devices=devices, is_shared=is_shared), **more))
         return made[-1]
 
     yield build

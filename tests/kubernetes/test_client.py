@@ -12,13 +12,13 @@ from sterna.backends.kubernetes.api.objects import Pod
 from sterna.backends.kubernetes.api.resources import (
     PODS,
     UNREACHABLE,
-    Answer,
     Change,
     Delta,
     Followed,
     Inbox,
     Verb,
     Write,
+    WriteResult,
 )
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
@@ -46,7 +46,9 @@ class Operator:
             assert self.inbox.wait(PATIENCE_SECONDS), f"nothing more came after {self.told[-3:]}"
             news = self.inbox.take()
             self.told += [each for each in news if isinstance(each, Delta)]
-            self.given_up += [each.write for each in news if isinstance(each, Answer) and each.reason == UNREACHABLE]
+            self.given_up += [
+                each.write for each in news if isinstance(each, WriteResult) and each.reason == UNREACHABLE
+            ]
 
     def saw(self, change: Change, name: str = "") -> Callable[[], bool]:
         return lambda: any(

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import yaml
 
-from sterna.backends.kubernetes.api.job import Seat
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.backends.kubernetes.api.objects import JobObject
 from sterna.backends.kubernetes.api.resources import TF_JOBS, TRAINING_JOBS
 from sterna.backends.kubernetes.kinds import pod_of, read, service_of
@@ -127,7 +127,7 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("document", "sentence"), REFUSED, ids=[f"{each['kind']}: {text[:60]}" for each, text in REFUSED]
 )
-def test_what_cannot_run_is_refused_when_it_is_submitted(defined: Api, document: Object, sentence: str) -> None:
+def test_what_cannot_run_is_refused_when_it_is_parsed_job(defined: Api, document: Object, sentence: str) -> None:
     """DRAGON-2."""
     with pytest.raises(Refused) as caught:
         tried(defined, document)
@@ -184,8 +184,8 @@ def test_what_can_run_is_taken_and_so_are_its_pods(defined: Api, document: Objec
     decoded = msgspec.json.decode(msgspec.json.encode(stored), type=JobObject)
     job = read(decoded, RESOURCES[document["kind"]])
     worker = job.spec.worker
-    gang = [Seat(each.type, 0, "node-1") for each in job.spec.replicas if each is not worker]
-    gang += [Seat(worker.type, index, "node-1") for index in sorted({0, job.spec.maximum - 1})]
+    gang = [ReplicaAssignment(each.type, 0, "node-1") for each in job.spec.replicas if each is not worker]
+    gang += [ReplicaAssignment(worker.type, index, "node-1") for index in sorted({0, job.spec.maximum - 1})]
     for seat in gang:
         for made, plural in (
             (pod_of(job, seat, gang, 1), "pods"),

@@ -11,7 +11,7 @@ import pytest
 
 from sterna.backends.kubernetes.api.objects import Plain
 from sterna.backends.kubernetes.api.rbac import FENCE
-from sterna.backends.kubernetes.api.resources import SERVICES, Answer, Followed, Inbox, Verb, Write
+from sterna.backends.kubernetes.api.resources import SERVICES, Followed, Inbox, Verb, Write, WriteResult
 from sterna.backends.kubernetes.leader import Leadership
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import access_of
@@ -35,24 +35,24 @@ class Replica:
     def _may_write(self) -> bool:
         return self.leadership.may_write()
 
-    def create(self, name: str) -> Answer:
+    def create(self, name: str) -> WriteResult:
         service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"clusterIP": "None"}}
         self.client.send([Write(Verb.CREATE, SERVICES, "default", name, json.dumps(service).encode())])
         while True:
             assert self.inbox.wait(PATIENCE_SECONDS)
             for each in self.inbox.take():
-                if isinstance(each, Answer):
+                if isinstance(each, WriteResult):
                     return each
 
-    def until_answered(self, status: int, prefix: str) -> Answer:
+    def until_answered(self, status: int, prefix: str) -> WriteResult:
         """The fence hears of a new holder a moment after the Lease has changed."""
         numbers = count()
 
-        def tried() -> Answer | None:
+        def tried() -> WriteResult | None:
             answer = self.create(f"{prefix}-{next(numbers)}")
             return answer if answer.status == status else None
 
-        found: Answer = until(tried, what=f"an answer {status}")
+        found: WriteResult = until(tried, what=f"an answer {status}")
         return found
 
 

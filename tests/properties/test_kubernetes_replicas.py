@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sterna.backends.kubernetes.api.assignment import current_of, read_assignment, written_assignment
-from sterna.backends.kubernetes.api.job import KubeJob, PodState, Seat, Submitted
+from sterna.backends.kubernetes.api.job import KubeJob, ParsedJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.phase import is_running
-from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, changes_in_place, need_of, seats, steps
+from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, changes_in_place, need_of, replicas, steps
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, judge
 from sterna.model.cluster import NOWHERE, Assignment
 from sterna.model.job import Resizing
-from tests.unit.backends.kubernetes.replica_builders import NODES, kube_job, pod, submitted, tf_job
+from tests.unit.backends.kubernetes.replica_builders import NODES, kube_job, parsed_job, pod, tf_job
 
 CAPACITY = 4000
 """Thousandths of devices on each node."""
@@ -27,8 +27,8 @@ LIMIT = 4
 
 JOBS = {
     "parameter servers": tf_job(workers=2, ps=2, minimum=1, maximum=LIMIT, backoff_limit=10**9),
-    "in place": submitted(workers=2, minimum=1, maximum=LIMIT, resizing=Resizing.IN_PLACE, backoff_limit=10**9),
-    "by restart": submitted(workers=2, minimum=1, maximum=LIMIT, backoff_limit=10**9),
+    "in place": parsed_job(workers=2, minimum=1, maximum=LIMIT, resizing=Resizing.IN_PLACE, backoff_limit=10**9),
+    "by restart": parsed_job(workers=2, minimum=1, maximum=LIMIT, backoff_limit=10**9),
 }
 
 rows = st.integers(0, 2)
@@ -48,7 +48,7 @@ def assignments(draw: st.DrawFn, servers: int) -> Assignment:
 class Cluster:
     """One job, and nodes that have room for it and little else."""
 
-    def __init__(self, of: Submitted) -> None:
+    def __init__(self, of: ParsedJob) -> None:
         self.job: KubeJob = kube_job(of, attempt=0)
         self.assignment: Assignment = NOWHERE
         self.foreign = dict.fromkeys(NODES, 0)
@@ -56,33 +56,33 @@ class Cluster:
         self.now = 0.0
 
     @property
-    def seats(self) -> list[Seat]:
-        return seats(self.job.submitted, self.assignment, NODES, current_of(self.job))
+    def replicas(self) -> list[ReplicaAssignment]:
+        return replicas(self.job.parsed_job, self.assignment, NODES, current_of(self.job))
 
     def used(self, node: str) -> int:
         live = [each for each in self.job.pods.values() if each.node == node and not each.is_terminated]
-        return self.foreign[node] + sum(need_of(self.job.submitted, each.type).devices for each in live)
+        return self.foreign[node] + sum(need_of(self.job.parsed_job, each.type).devices for each in live)
 
     def has_room(self, node: str, need: Need) -> bool:
         return self.used(node) + need.devices <= CAPACITY
 
     def plan(self) -> Steps:
-        verdict = judge(self.job, self.now, self.seats)
+        verdict = judge(self.job, self.now, self.replicas)
         if verdict.fate is Fate.STOPPED:
             self.job.memory.started_at = None
         replaced = tuple(self.job.pods) if verdict.fate is Fate.RESTART else verdict.replicas
-        found = steps(self.job, self.seats, self.has_room, self.now, replaced)
-        assert found == steps(self.job, self.seats, self.has_room, self.now, replaced)
+        found = steps(self.job, self.replicas, self.has_room, self.now, replaced)
+        assert found == steps(self.job, self.replicas, self.has_room, self.now, replaced)
         return found
 
     def carry_out(self, plan: Steps) -> None:
         """As the caller of `steps` does: what is asked for is laid over at once."""
-        wanted = self.seats
-        for seat in plan.create:
-            assert (seat.type, seat.index) not in self.job.pods, "a name was used twice"
+        wanted = self.replicas
+        for replica in plan.create:
+            assert (replica.type, replica.index) not in self.job.pods, "a name was used twice"
             self.job.memory.attempt = plan.attempt
-            made = pod(seat, PodState.PENDING, plan.attempt, wanted)
-            self.job.pods[seat.type, seat.index] = made
+            made = pod(replica, PodState.PENDING, plan.attempt, wanted)
+            self.job.pods[replica.type, replica.index] = made
         for each in plan.delete:
             assert not each.is_deleting
             each.is_deleting = True
@@ -90,7 +90,7 @@ class Cluster:
 
     def check(self) -> None:
         live = [each for each in self.job.pods.values() if not each.is_terminated]
-        if not changes_in_place(self.job.submitted):
+        if not changes_in_place(self.job.parsed_job):
             assert len({each.attempt for each in live}) <= 1, "two attempts at once"
         for node in NODES:
             assert self.used(node) <= CAPACITY, "more than the node has"
@@ -112,7 +112,7 @@ class Cluster:
             row.is_terminated = True
         elif row.state is PodState.PENDING:
             row.state = PodState.RUNNING
-        if is_running(self.job, self.seats) and self.job.memory.started_at is None:
+        if is_running(self.job, self.replicas) and self.job.memory.started_at is None:
             self.job.memory.started_at = self.now
 
 
@@ -122,7 +122,7 @@ EVENTS = ("decide", "decide", "advance", "advance", "step", "step", "fail", "ref
 def happen(cluster: Cluster, event: str, data: st.DataObject) -> None:
     job = cluster.job
     if event == "decide":
-        cluster.assignment = data.draw(assignments(job.submitted.shape.ps))
+        cluster.assignment = data.draw(assignments(job.parsed_job.shape.ps))
     elif event == "advance":
         cluster.everything_advances()
     elif event == "step" and job.pods:
@@ -159,39 +159,41 @@ def test_whatever_happens_steps_are_safe_and_lead_to_where_a_job_shall_sit(
     assert cluster.plan().is_settled
     where = Counter(each.node for each in cluster.job.pods.values() if each.type == "worker")
     assert where == Counter({NODES[row]: count for row, count in cluster.assignment.workers})
-    if not changes_in_place(cluster.job.submitted):
-        assert {each.assignment for each in cluster.job.pods.values()} <= {written_assignment(cluster.seats)}
+    if not changes_in_place(cluster.job.parsed_job):
+        assert {each.assignment for each in cluster.job.pods.values()} <= {written_assignment(cluster.replicas)}
     if cluster.assignment.workers:
         assert ("worker", 0) in cluster.job.pods
-        assert sum(each.type == "ps" for each in cluster.job.pods.values()) == cluster.job.submitted.shape.ps
+        assert sum(each.type == "ps" for each in cluster.job.pods.values()) == cluster.job.parsed_job.shape.ps
 
 
 @given(assignments(2), assignments(2))
 def test_who_can_stay_stays_and_keeps_its_index(before: Assignment, after: Assignment) -> None:
     """DRAGON-28, DRAGON-32."""
     of = JOBS["parameter servers"]
-    old = seats(of, before, NODES, {})
-    new = seats(of, after, NODES, {(seat.type, seat.index): seat.node for seat in old})
+    old = replicas(of, before, NODES, {})
+    new = replicas(of, after, NODES, {(replica.type, replica.index): replica.node for replica in old})
     kept = set(old) & set(new)
     for kind in ("ps", "worker"):
         stay = sum((_nodes(old, kind) & _nodes(new, kind)).values())
         lost_to_worker_0 = 1 if kind == "worker" and old and new else 0
-        assert sum(seat.type == kind for seat in kept) >= stay - lost_to_worker_0
-    assert len({seat[:2] for seat in new}) == len(new)
+        assert sum(replica.type == kind for replica in kept) >= stay - lost_to_worker_0
+    assert len({replica[:2] for replica in new}) == len(new)
 
 
 @given(assignments(2))
-def test_seats_of_an_unchanged_assignment_never_change(assignment: Assignment) -> None:
+def test_replicas_of_an_unchanged_assignment_never_change(assignment: Assignment) -> None:
     for of in JOBS.values():
-        once = seats(of, assignment._replace(ps=assignment.ps if of.shape.ps else ()), NODES, {})
-        current = {(seat.type, seat.index): seat.node for seat in once}
-        assert seats(of, assignment._replace(ps=assignment.ps if of.shape.ps else ()), NODES, current) == once
+        once = replicas(of, assignment._replace(ps=assignment.ps if of.shape.ps else ()), NODES, {})
+        current = {(replica.type, replica.index): replica.node for replica in once}
+        assert replicas(of, assignment._replace(ps=assignment.ps if of.shape.ps else ()), NODES, current) == once
 
 
-@given(st.sets(st.builds(Seat, st.sampled_from(["ps", "worker"]), st.integers(0, 50), st.sampled_from(NODES))))
-def test_a_assignment_is_read_as_it_was_written(gang: set[Seat]) -> None:
+@given(
+    st.sets(st.builds(ReplicaAssignment, st.sampled_from(["ps", "worker"]), st.integers(0, 50), st.sampled_from(NODES)))
+)
+def test_a_assignment_is_read_as_it_was_written(gang: set[ReplicaAssignment]) -> None:
     assert read_assignment(written_assignment(gang)) == sorted(gang)
 
 
-def _nodes(gang: Sequence[Seat], kind: str) -> Counter[str]:
-    return Counter(seat.node for seat in gang if seat.type == kind)
+def _nodes(gang: Sequence[ReplicaAssignment], kind: str) -> Counter[str]:
+    return Counter(replica.node for replica in gang if replica.type == kind)

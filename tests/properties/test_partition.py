@@ -82,7 +82,7 @@ def some_clusters(seed: int, jobs: Sequence[int]) -> list[Typed]:
 
 def _job_of(job: AJob, kind: str, label: str) -> AJob:
     selector = {**_labels(dict(job.shape.selector), kind), **({label: kind} if kind else {})}
-    on, ps_on = (tuple((f"{node}{kind}", count) for node, count in seats) for seats in (job.on, job.ps_on))
+    on, ps_on = (tuple((f"{node}{kind}", count) for node, count in replicas) for replicas in (job.on, job.ps_on))
     shape = replace(job.shape, selector=tuple(sorted(selector.items())))
     return replace(job, name=f"{job.name}{kind}", shape=shape, on=on, ps_on=ps_on)
 

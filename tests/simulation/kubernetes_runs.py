@@ -14,7 +14,7 @@ from typing import Any
 
 from sterna.backends.kubernetes.api.job import ATTEMPT_LABEL
 from sterna.backends.kubernetes.api.resources import NODES, PODS, TF_JOBS, TRAINING_JOBS, Resource
-from sterna.backends.kubernetes.backend import Circumstances, KubernetesBackend
+from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
 from sterna.control.controller import Controller
 from sterna.engine.decide import Rules
 from sterna.model.plan import Decision
@@ -65,7 +65,7 @@ class Incarnation:
         kube: FakeKube,
         rules: Chosen = USUAL,
         may_write: Callable[[], bool] = lambda: True,
-        about: Circumstances | None = None,
+        about: BackendConfig | None = None,
     ) -> None:
         self.kube = kube
         self.client = kube.client(may_write)
@@ -82,7 +82,7 @@ class Incarnation:
                 return
             self.backend.take_over()
         while self.kube.now < at:
-            if self.until <= self.kube.now or self.backend.world.attention.has_news:
+            if self.until <= self.kube.now or self.backend.state.work_queue.has_news:
                 self.until = self.controller.round().until
             self.backend.wait(min(self.until, at))
 

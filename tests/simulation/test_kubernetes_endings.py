@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.kubernetes.api.resources import MPI_JOBS, TF_JOBS, TRAINING_JOBS, Resource
-from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from tests.simulation.kubernetes_mpi import FakeMpiOperator, an_mpi_job
 from tests.simulation.kubernetes_runs import Cluster
 
@@ -26,9 +26,9 @@ def a_cluster_after_work() -> Cluster:
     return cluster
 
 
-def entries_of(cluster: Cluster) -> dict[Resource, Entry]:
+def entries_of(cluster: Cluster) -> dict[Resource, JobEntry]:
     assert cluster.operator is not None
-    return {entry.submitted.ref.resource: entry for entry in cluster.operator.backend.world.entries.values()}
+    return {entry.parsed_job.ref.resource: entry for entry in cluster.operator.backend.state.entries.values()}
 
 
 @pytest.mark.parametrize("is_another", [False, True], ids=["whoever saw it end", "whoever came later"])
@@ -41,7 +41,7 @@ def test_of_a_job_that_has_ended_neither_templates_nor_its_whole_status_are_held
     assert set(entries) == set(KINDS)
     for entry in entries.values():
         assert entry.is_resting
-        assert (entry.submitted.templates, entry.raw_spec) == ({}, b"{}")
+        assert (entry.parsed_job.templates, entry.raw_spec) == ({}, b"{}")
         assert set(entry.job.status) <= {"phase", "conditions"}
     conditions = cluster.kube.get(TRAINING_JOBS, "trained")["status"]["conditions"]
     assert {each["type"]: each["status"] for each in conditions}["Succeeded"] == "True"
@@ -66,7 +66,7 @@ def test_whatever_is_done_to_a_job_that_has_ended_nothing_is_written_of_it(is_an
     for resource in KINDS:
         cluster.kube.delete(resource, cluster.kube.items(resource)[0]["metadata"]["name"])
     cluster.run(10.0)
-    assert operator.backend.world.entries == {}
+    assert operator.backend.state.entries == {}
 
 
 def test_one_that_stands_by_forgets_what_it_took_to_run_a_job_when_the_other_one_says_that_it_ended() -> None:
@@ -78,6 +78,6 @@ def test_one_that_stands_by_forgets_what_it_took_to_run_a_job_when_the_other_one
     standby = Cluster(kube=cluster.kube).start()
     cluster.run(30.0)
     standby.backend.prepare(1.0)
-    [entry] = standby.backend.world.entries.values()
+    [entry] = standby.backend.state.entries.values()
     assert entry.is_resting
-    assert entry.submitted.templates == {}
+    assert entry.parsed_job.templates == {}

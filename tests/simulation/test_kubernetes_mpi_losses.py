@@ -222,7 +222,7 @@ def test_workers_move_without_the_others_and_the_launcher_where_some_stay() -> N
     assert scene.nodes == {0: "node-0", 1: "node-0", 2: "node-1"}
     assert scene.cluster.operator is not None
     backend = scene.cluster.operator.backend
-    entry = backend.world.jobs.named("default/elastic")
+    entry = backend.state.jobs.named("default/elastic")
     assert entry is not None
     backend.apply([Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, Assignment(((0, 2), (2, 1))))])
     scene.cluster.run(15.0)

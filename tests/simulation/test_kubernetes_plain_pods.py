@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, PODS
-from sterna.backends.kubernetes.backend import Circumstances
+from sterna.backends.kubernetes.backend import BackendConfig
 from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind, Outcome
@@ -78,10 +78,10 @@ def test_a_plain_pod_moves_under_its_name_and_what_was_written_down_is_removed()
 
 def test_an_operator_of_one_namespace_leaves_the_plain_pods_of_others_alone() -> None:
     cluster = a_cluster()
-    cluster.operator = Incarnation(cluster.kube, about=Circumstances("training"))
+    cluster.operator = Incarnation(cluster.kube, about=BackendConfig("training"))
     theirs = a_plain_pod(cluster, "job1", "node-0", seconds=10.0)
     cluster.run(30.0)
-    assert len(cluster.operator.backend.world.entries) == 0
+    assert len(cluster.operator.backend.state.entries) == 0
     assert cluster.kube.get(PODS, "job1")["metadata"]["annotations"] == theirs["metadata"]["annotations"]
 
 
@@ -111,7 +111,7 @@ def test_a_plain_pod_that_its_user_deletes_is_gone_for_good() -> None:
     cluster.run(20.0)
     assert cluster.pods() == []
     assert cluster.operator is not None
-    assert cluster.operator.backend.world.entries == {}
+    assert cluster.operator.backend.state.entries == {}
 
 
 def a_moving_pod(faults: Faults | None = None, stop_message: str = "") -> tuple[Cluster, list[Happened], str]:
@@ -176,7 +176,7 @@ def test_a_pod_that_its_user_deletes_before_we_do_does_not_come_back(
     assert cluster.pods() == []
     assert cluster.kube.items(CONFIG_MAPS) == []
     assert cluster.operator is not None
-    assert cluster.operator.backend.world.entries == {}
+    assert cluster.operator.backend.state.entries == {}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -215,7 +215,7 @@ def test_a_pod_that_ends_well_when_asked_to_go_is_done_unless_its_steps_say_othe
 ) -> None:
     cluster, _, _ = a_moving_pod(stop_message="bye")
     assert cluster.operator is not None
-    memory = next(iter(cluster.operator.backend.world.entries.values())).job.memory
+    memory = next(iter(cluster.operator.backend.state.entries.values())).job.memory
     memory.step, memory.total = step, 100
     cluster.run(10.0)
     assert [pod["spec"]["nodeName"] for pod in cluster.pods()] == nodes

@@ -127,7 +127,7 @@ def test_a_pod_that_is_gone_before_it_could_be_written_down_is_said_to_be_lost()
     said = "failed: the cluster took it from its node before it could be written down; create it again."
     assert said in [each["note"] for each in cluster.kube.items(EVENTS)]
     assert cluster.operator is not None
-    assert cluster.operator.backend.world.entries == {}
+    assert cluster.operator.backend.state.entries == {}
 
 
 def test_a_pod_waits_for_room_when_the_cluster_has_none_for_it() -> None:

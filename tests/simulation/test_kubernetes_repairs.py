@@ -16,14 +16,14 @@ from sterna.backends.kubernetes.api.resources import (
     SERVICES,
     TF_JOBS,
     TRAINING_JOBS,
-    Answer,
     Verb,
     Write,
+    WriteResult,
 )
 from sterna.backends.kubernetes.api.write_purpose import DeletedService, Told
-from sterna.backends.kubernetes.cache.job_entry import Entry, Stage
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage
 from sterna.backends.kubernetes.server.metrics import Happened
-from sterna.backends.kubernetes.status.event_recorder import Chronicle
+from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import Reporter
 from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind
@@ -44,9 +44,9 @@ def a_cluster(nodes: int = 1, gpus: int = 4, seed: int = 0, rules: Chosen = USUA
     return cluster
 
 
-def entry_of(cluster: Cluster, name: str) -> Entry:
+def entry_of(cluster: Cluster, name: str) -> JobEntry:
     assert cluster.operator is not None
-    entry = cluster.operator.backend.world.jobs.named(f"default/{name}")
+    entry = cluster.operator.backend.state.jobs.named(f"default/{name}")
     assert entry is not None
     return entry
 
@@ -70,9 +70,9 @@ def test_an_mpi_job_grows_after_a_restart_though_its_launcher_runs_beside_its_wo
     cluster.run(10)
     cluster.crash()
     cluster.run(5)
-    assert {seat.type for seat in entry_of(cluster, "m").seats} == {"worker"}
+    assert {replica.type for replica in entry_of(cluster, "m").replicas} == {"worker"}
     cluster.run(150)
-    assert sum(seat.type == "worker" for seat in entry_of(cluster, "m").seats) == 4
+    assert sum(replica.type == "worker" for replica in entry_of(cluster, "m").replicas) == 4
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -97,7 +97,7 @@ def test_a_job_that_ended_stays_ended_whatever_is_made_of_it_since() -> None:
     cluster.kube.patch(TRAINING_JOBS, "a", {"spec": {"workers": {"min": 1, "max": 1}}})
     cluster.run(60)
     assert status_of(cluster, "a")["phase"] == "Succeeded"
-    assert (entry_of(cluster, "a").stage, entry_of(cluster, "a").seats) == (Stage.ENDED, ())
+    assert (entry_of(cluster, "a").stage, entry_of(cluster, "a").replicas) == (Stage.ENDED, ())
 
 
 def test_a_running_job_that_became_invalid_does_not_fail_before_its_pods_have_stopped() -> None:
@@ -201,14 +201,14 @@ def test_a_plain_pod_that_is_on_its_way_does_not_come_again_once_its_record_is_d
     cluster.kube.delete(PODS, "p")
     cluster.run(60)
     assert cluster.kube.find(PODS, "p") is None
-    assert cluster.operator.backend.world.jobs.named("default/p") is None
+    assert cluster.operator.backend.state.jobs.named("default/p") is None
 
 
 # What goes wrong.
 
 
-def refuse_the_odd_one(entry: Entry) -> None:
-    if entry.submitted.ref.name == "odd":
+def refuse_the_odd_one(entry: JobEntry) -> None:
+    if entry.parsed_job.ref.name == "odd":
         raise ValueError("anything")
 
 
@@ -218,7 +218,7 @@ def test_one_piece_of_news_that_cannot_be_taken_in_does_not_take_the_others_with
     assert cluster.operator is not None
     backend, mishaps = cluster.operator.backend, list[str]()
     backend.on_mishap = lambda mishap: mishaps.append(str(mishap))
-    backend.world.on_arrival = refuse_the_odd_one
+    backend.state.on_arrival = refuse_the_odd_one
     cluster.submit("odd", 1)
     cluster.submit("good", 1, seconds=LONG)
     cluster.kube.advance(2)
@@ -269,7 +269,7 @@ def test_a_service_is_deleted_by_its_uid_and_again_if_that_was_refused() -> None
     write = backend.reconciler._old_service(entry, ("worker", 0))
     assert uid in write.body.decode()
     assert write.tag == DeletedService(entry.key, ("worker", 0))
-    backend.answers.take(Answer(write, 500), cluster.kube.now)
+    backend.answers.take(WriteResult(write, 500), cluster.kube.now)
     assert entry.services["worker", 0]
     assert entry.retry_at > cluster.kube.now
 
@@ -279,14 +279,14 @@ def test_a_status_that_is_refused_is_told_less_and_less_often() -> None:
     cluster.submit("a", 1, seconds=LONG)
     cluster.run(5)
     assert cluster.operator is not None
-    teller, entry, waits = cluster.operator.backend.teller, entry_of(cluster, "a"), list[float]()
+    status_writer, entry, waits = cluster.operator.backend.status_writer, entry_of(cluster, "a"), list[float]()
     write = Write(Verb.MERGE, TRAINING_JOBS, "default", "a", b"{}", "status", tag=Told(entry.key))
     for _ in range(7):
         entry.telling.due_at = float("inf")
-        teller.answered(entry, Answer(write, 403, "Forbidden"), 100.0)
+        status_writer.answered(entry, WriteResult(write, 403, "Forbidden"), 100.0)
         waits.append(entry.telling.due_at - 100.0)
     assert waits == [2, 4, 8, 16, 32, 60, 60]
-    teller.answered(entry, Answer(write, 200), 100.0)
+    status_writer.answered(entry, WriteResult(write, 200), 100.0)
     assert entry.telling.refusals == 0
 
 
@@ -294,12 +294,12 @@ def test_an_event_that_is_told_again_and_again_is_counted_on() -> None:
     cluster = a_cluster()
     cluster.submit("a", 1, seconds=LONG)
     cluster.run(5)
-    chronicle, counts = Chronicle(Reporter("operator")), list[int]()
+    recorder, counts = EventRecorder(Reporter("operator")), list[int]()
     for _ in range(3):
-        chronicle.deleted(entry_of(cluster, "a"), [*entry_of(cluster, "a").job.pods.values()], 5.0)
-        (write,) = chronicle.take()
+        recorder.deleted(entry_of(cluster, "a"), [*entry_of(cluster, "a").job.pods.values()], 5.0)
+        (write,) = recorder.take()
         assert write.resource == EVENTS
-        chronicle.answered(Answer(write, 409, "AlreadyExists"), 6.0)
-        (again,) = chronicle.take()
+        recorder.answered(WriteResult(write, 409, "AlreadyExists"), 6.0)
+        (again,) = recorder.take()
         counts.append(msgspec.json.decode(again.body)["series"]["count"])
     assert counts == [2, 3, 4]

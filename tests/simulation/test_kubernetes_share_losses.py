@@ -12,7 +12,7 @@ from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Event, Object
 from tests.simulation.kubernetes_kubeshare import FakeKubeShare
 from tests.simulation.kubernetes_runs import Cluster, is_over
-from tests.simulation.test_kubernetes_carriers import ROUGH, a_sharing_job
+from tests.simulation.test_kubernetes_controllers import ROUGH, a_sharing_job
 
 GRACE_SECONDS = 30.0
 

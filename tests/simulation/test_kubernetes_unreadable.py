@@ -59,7 +59,7 @@ def test_it_runs_like_any_other_once_it_is_mended_and_is_forgotten_once_it_is_de
     cluster.kube.create(resource, odd)
     cluster.run(5.0)
     assert cluster.operator is not None
-    world = cluster.operator.backend.world
+    world = cluster.operator.backend.state
     assert not any(entry.wants_to_run for entry in world.entries.values())
     cluster.kube.patch(resource, "odd", {"metadata": {"annotations": {"sterna.dev/priority": "1"}}})
     cluster.run(5.0)
@@ -77,4 +77,4 @@ def test_a_pod_that_cannot_be_understood_and_is_deleted_leaves_nothing_behind() 
     cluster.kube.delete(PODS, "odd")
     cluster.run(5.0)
     assert cluster.operator is not None
-    assert cluster.operator.backend.world.entries == {}
+    assert cluster.operator.backend.state.entries == {}

@@ -23,12 +23,12 @@ import msgspec
 from sterna.backends.kubernetes.api.job import RULES
 from sterna.backends.kubernetes.api.operator_rules import rules_told
 from sterna.backends.kubernetes.api.resources import LEASES, Inbox, Resource
-from sterna.backends.kubernetes.backend import Circumstances, KubernetesBackend
+from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
 from sterna.backends.kubernetes.cache.progress import Progress
-from sterna.backends.kubernetes.kinds.context import Around, KubeShare, ReadContext
+from sterna.backends.kubernetes.kinds.context import ClusterDomain, KubeShare, ParseContext
 from sterna.backends.kubernetes.kinds.resource_requests import GPUS
 from sterna.backends.kubernetes.leader import Leadership, Terms
-from sterna.backends.kubernetes.learned_store import PAUSE_SECONDS, KeptLessons
+from sterna.backends.kubernetes.learned_store import PAUSE_SECONDS, LearnedStore
 from sterna.backends.kubernetes.moves.manual import RequestedMoves
 from sterna.backends.kubernetes.server.server import Service
 from sterna.backends.kubernetes.transport.client import Client
@@ -76,7 +76,7 @@ def rules_of(settings: OperatorSettings) -> Rules:
     return make_rules(settings.policy, placement, settings.migration, settings.cpu_share, settings.reservation, by_type)
 
 
-def context_of(settings: OperatorSettings) -> ReadContext:
+def context_of(settings: OperatorSettings) -> ParseContext:
     """What users' objects leave open, as it was chosen for this cluster."""
     modes = {each.value: each for each in KubeShare}
     for flag, chosen, known in (
@@ -85,7 +85,7 @@ def context_of(settings: OperatorSettings) -> ReadContext:
     ):
         if chosen not in known:
             raise UserError(f"{flag} {chosen}: there is no such choice: {did_you_mean(chosen, known)}")
-    return ReadContext(settings.default_image, settings.gpu_resource, modes[settings.kubeshare])
+    return ParseContext(settings.default_image, settings.gpu_resource, modes[settings.kubeshare])
 
 
 def terms_of(lease: LeaseSettings) -> Terms:
@@ -118,12 +118,12 @@ class Operator:
             self.server,
             self.inbox,
             self._clock,
-            Circumstances(
+            BackendConfig(
                 settings.namespace,
                 self.identity,
                 _GATHER_SECONDS,
                 context,
-                Around(settings.cluster_domain),
+                ClusterDomain(settings.cluster_domain),
             ),
             Progress(growth_rule_of(self._rules)),
         )
@@ -132,8 +132,8 @@ class Operator:
         leads = self._leads, self._other
         self.service = Service(self.backend, self.server, settings.listen, *leads, telling, monitors, say)
         self.backend.errands.append(RequestedMoves(self.backend, say).look)
-        world = self.backend.world
-        self._lessons = KeptLessons(self.server, self._namespace(access), world.progress, self._leads, say)
+        state = self.backend.state
+        self._lessons = LearnedStore(self.server, self._namespace(access), state.progress, self._leads, say)
         self.backend.errands.append(self._keep_lessons)
         self.backend.on_mishap = self._note_mishap
         if settings.leader_election:
@@ -247,7 +247,7 @@ class Operator:
         if not self._over.is_set():
             self._lessons.recall()
             self.backend.take_over()
-            self._say(f"Sterna leads as {self.identity} with {len(self.backend.world.accounts.names)} nodes.")
+            self._say(f"Sterna leads as {self.identity} with {len(self.backend.state.capacity.names)} nodes.")
             for sentence in unknown_types(self._rules, self.backend.observe().nodes) if self._rules.by_type else ():
                 self._say(sentence)
 

@@ -13,7 +13,7 @@ from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOB
 from sterna.backends.kubernetes.kinds import read
 from sterna.backends.kubernetes.query.listing import EventObject, Sightings
 from sterna.backends.kubernetes.query.logs import Logs
-from sterna.backends.kubernetes.query.reader import Asking
+from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.backends.kubernetes.query.scaling import bounds_asked, bounds_patch
 from sterna.backends.kubernetes.query.views import ClusterJob, job_view, seconds_in
 from sterna.backends.kubernetes.status.status import duration_text
@@ -245,7 +245,7 @@ def test_bounds_that_cannot_be_are_refused(minimum: int | None, maximum: int | N
 
 
 def reader(kube: Lab) -> Callable[..., tuple[str, int]]:
-    logs = Logs(Asking(kube.client()))
+    logs = Logs(ApiReader(kube.client()))
 
     def read_log(offset: int, pod: str = "a-worker-0", limit: int = 1 << 20) -> tuple[str, int]:
         text, end = logs.read(msgspec.convert(kube.get(PODS, pod), Pod), ("u", "worker-0"), offset, limit)

@@ -60,11 +60,12 @@ def test_policies_are_listed_with_their_parameters(sterna: Sterna) -> None:
 
 @pytest.mark.parametrize("kind", RuleKind)
 def test_rules_are_listed_with_the_option_that_takes_them(sterna: Sterna, kind: RuleKind) -> None:
-    questions = [line for line in sterna("policies").out.splitlines() if f"--{kind.value} of " in line]
+    flag = f"--{kind.value.replace('_', '-')}"
+    questions = [line for line in sterna("policies").out.splitlines() if f"{flag} of " in line]
     assert len(questions) == 1
     asks, _, does_without = questions[0].partition(", not of ")
     for command in ("simulate", "plan", "up", "operator"):
-        takes_it = f"--{kind.value} " in sterna(command, "--help").out
+        takes_it = f"{flag} " in sterna(command, "--help").out
         assert (f" {command}" in asks) == takes_it, command
         assert not (takes_it and command in does_without), command
 

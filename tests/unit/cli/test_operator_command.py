@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sterna.apps.operator import context_of, terms_of
-from sterna.backends.kubernetes.kinds.context import KubeShare, ReadContext
+from sterna.backends.kubernetes.kinds.context import KubeShare, ParseContext
 from sterna.backends.kubernetes.leader import Terms
 from sterna.cli.main import main
 from sterna.settings import LeaseSettings, OperatorSettings
@@ -55,5 +55,5 @@ def test_the_lease_is_held_as_it_was_set() -> None:
 def test_what_objects_leave_open_is_set_for_the_cluster() -> None:
     """DRAGON-10."""
     chosen = OperatorSettings(default_image="mine:1", gpu_resource="amd.com/gpu", kubeshare="only")
-    assert context_of(chosen) == ReadContext("mine:1", "amd.com/gpu", KubeShare.ONLY)
-    assert context_of(OperatorSettings()) == ReadContext()
+    assert context_of(chosen) == ParseContext("mine:1", "amd.com/gpu", KubeShare.ONLY)
+    assert context_of(OperatorSettings()) == ParseContext()

@@ -44,7 +44,11 @@ def test_every_round_is_decided_again_as_it_was(tmp_path: Path) -> None:
     opening = read_opening(tmp_path / "journal")
     assert (opening.migration, opening.cpu_share) == RULES[2:]
     rounds = list(read_rounds(tmp_path / "journal"))
-    assert {action.kind.name for recorded in rounds for action in recorded.actions} >= {"START", "SHARE", "MIGRATE"}
+    assert {action.kind.name for recorded in rounds for action in recorded.actions} >= {
+        "START",
+        "SET_CPU_SHARE",
+        "MIGRATE",
+    }
     for recorded in rounds:
         again = decide(recorded.snapshot, make_rules(*RULES))
         assert tuple(again.plan.actions) == recorded.actions

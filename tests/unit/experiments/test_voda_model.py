@@ -59,13 +59,13 @@ def test_many_pending_jobs_compact_those_of_the_second_queue() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_packing_seats_everybody_and_overfills_no_node(seed: int) -> None:
+def test_packing_replicas_everybody_and_overfills_no_node(seed: int) -> None:
     random = Random(seed)
     sizes = {job: random.randint(1, 4) for job in range(random.randint(1, 4))}
     before = {0: (1,) * sizes[0]}
-    seats = packed(sizes, before, (4, 4, 4), random)
-    assert {job: len(nodes) for job, nodes in seats.items()} == sizes
-    assert max(Counter(node for nodes in seats.values() for node in nodes).values()) <= 4
+    replicas = packed(sizes, before, (4, 4, 4), random)
+    assert {job: len(nodes) for job, nodes in replicas.items()} == sizes
+    assert max(Counter(node for nodes in replicas.values() for node in nodes).values()) <= 4
 
 
 def test_a_lone_job_is_packed_where_it_was() -> None:

@@ -16,20 +16,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sterna.backends.kubernetes.api.assignment import current_of
-from sterna.backends.kubernetes.api.job import Carrier
+from sterna.backends.kubernetes.api.job import PodOwnership
 from sterna.backends.kubernetes.api.resources import (
     NODES,
     PODS,
-    Answer,
     ApiServer,
     Change,
     Delta,
     Inbox,
     Resource,
     Write,
+    WriteResult,
 )
-from sterna.backends.kubernetes.cache.cluster_state import World
-from sterna.backends.kubernetes.cache.job_entry import Entry, cleared
+from sterna.backends.kubernetes.cache.cluster_state import ClusterState
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, cleared
 from sterna.backends.kubernetes.cache.node_facts import in_plain_words
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.reservations import reservations
@@ -39,15 +39,15 @@ from sterna.backends.kubernetes.cache.watched_resources import followed_in
 from sterna.backends.kubernetes.controllers.mpi import MpiCarrier
 from sterna.backends.kubernetes.controllers.plain_pod import PodCarrier
 from sterna.backends.kubernetes.controllers.pods import Reconciler, deletion_of
-from sterna.backends.kubernetes.controllers.recovery import recover, seats_found
+from sterna.backends.kubernetes.controllers.recovery import recover, replicas_found
 from sterna.backends.kubernetes.controllers.share_pods import placements
-from sterna.backends.kubernetes.controllers.write_results import Answers
-from sterna.backends.kubernetes.kinds.context import Around, ReadContext
-from sterna.backends.kubernetes.lifecycle.replicas import seats
+from sterna.backends.kubernetes.controllers.write_results import WriteResults
+from sterna.backends.kubernetes.kinds.context import ClusterDomain, ParseContext
+from sterna.backends.kubernetes.lifecycle.replicas import replicas
 from sterna.backends.kubernetes.server.metrics import Happened
-from sterna.backends.kubernetes.status.event_recorder import Chronicle
+from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import Reporter
-from sterna.backends.kubernetes.status.status_writer import Teller
+from sterna.backends.kubernetes.status.status_writer import StatusWriter
 from sterna.model.plan import Action, ActionKind, Mark, Outcome
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, Snapshot
@@ -68,7 +68,7 @@ _NEEDED = frozenset({PODS, NODES})
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class BackendConfig:
     """What is the same for as long as the operator lives."""
 
     namespace: str = ""
@@ -76,8 +76,8 @@ class Circumstances:
     identity: str = "operator"
     gather_seconds: float = 0.0
     """How long to let news gather after the first: each look costs something, however little it finds."""
-    context: ReadContext = field(default_factory=ReadContext)
-    around: Around = field(default_factory=Around)
+    context: ParseContext = field(default_factory=ParseContext)
+    around: ClusterDomain = field(default_factory=ClusterDomain)
 
 
 class KubernetesBackend:
@@ -88,26 +88,26 @@ class KubernetesBackend:
         server: ApiServer,
         inbox: Inbox,
         clock: Callable[[], float],
-        circumstances: Circumstances | None = None,
+        circumstances: BackendConfig | None = None,
         progress: Progress | None = None,
     ) -> None:
         self._server, self.inbox, self.clock = server, inbox, clock
-        self._about = circumstances or Circumstances()
-        self.world = World(self._about.context, progress or Progress(), clock, self._about.namespace)
+        self._about = circumstances or BackendConfig()
+        self.state = ClusterState(self._about.context, progress or Progress(), clock, self._about.namespace)
         self.timers = Timers()
-        self.teller = Teller(self.world, lambda: self._under_way)
-        self.chronicle = Chronicle(Reporter(self._about.identity))
-        self.reconciler = Reconciler(self.world, self.timers, self._about.around, self.chronicle, self._note)
-        self.answers = Answers(self.world, self.reconciler, self.teller, self.chronicle, self.timers)
-        pods, mpi = PodCarrier(self.world, self.reconciler, server), MpiCarrier(self.world, self.reconciler)
-        self._carriers: dict[Carrier, Callable[[Entry, float], list[Write]]] = {
-            Carrier.PODS: self.reconciler.look,
-            Carrier.SHARE_PODS: self.reconciler.look,
-            Carrier.MPI: mpi.look,
-            Carrier.POD: pods.look,
+        self.status_writer = StatusWriter(self.state, lambda: self._under_way)
+        self.recorder = EventRecorder(Reporter(self._about.identity))
+        self.reconciler = Reconciler(self.state, self.timers, self._about.around, self.recorder, self._note)
+        self.answers = WriteResults(self.state, self.reconciler, self.status_writer, self.recorder, self.timers)
+        pods, mpi = PodCarrier(self.state, self.reconciler, server), MpiCarrier(self.state, self.reconciler)
+        self._controllers: dict[PodOwnership, Callable[[JobEntry, float], list[Write]]] = {
+            PodOwnership.PODS: self.reconciler.look,
+            PodOwnership.SHARE_PODS: self.reconciler.look,
+            PodOwnership.MPI: mpi.look,
+            PodOwnership.POD: pods.look,
         }
-        self.world.on_arrival, self.world.on_departure = self._note_arrival, self._note_departure
-        self.world.on_mended = self._seat_again
+        self.state.on_arrival, self.state.on_departure = self._note_arrival, self._note_departure
+        self.state.on_mended = self._replica_again
         self._outgoing: list[Write] = []
         self._under_way = 0
         self._served: list[float] = []
@@ -124,7 +124,7 @@ class KubernetesBackend:
         """Held while anything changes; whoever looks from another thread takes it too."""
         self.errands: list[Callable[[float], None]] = []
         """Done each time before jobs are looked at."""
-        self.on_answer: Callable[[Answer], None] = lambda answer: None
+        self.on_answer: Callable[[WriteResult], None] = lambda answer: None
         self.on_happened: Callable[[Happened, str], None] = lambda what, uid: None
         self.on_mishap: Callable[[Exception], None] = _raised
         """Told what went wrong with a single piece of news, or with a single job, after all others were seen to."""
@@ -142,14 +142,14 @@ class KubernetesBackend:
             return self._observed()
 
     def _observed(self) -> Snapshot:
-        world, now = self.world, self.clock()
+        state, now = self.state, self.clock()
         self._observed_at = now
-        world.attention.has_news, self._news_at = False, -NEVER
-        serving = reservations(world)
-        world.write_table()
-        self._last_event = max(self._last_event, world.arrived_at)
+        state.work_queue.has_news, self._news_at = False, -NEVER
+        serving = reservations(state)
+        state.write_table()
+        self._last_event = max(self._last_event, state.arrived_at)
         instant = Instant(now, self._last_action, self._last_event, self._history, serving)
-        return observed(world.table, world.accounts.table(), world.assignments, world.progress, instant)
+        return observed(state.table, state.capacity.table(), state.assignments, state.progress, instant)
 
     def _history(self) -> Floats:
         return np.sort(np.array(self._served, dtype=np.float64))
@@ -160,7 +160,7 @@ class KubernetesBackend:
         with self.lock:
             now = self.clock()
             for reason in reasons:
-                entry = self.world.entries.get(keys.item(reason.row))
+                entry = self.state.entries.get(keys.item(reason.row))
                 if entry is None or entry.reason == reason:
                     continue
                 if entry.reason is not None and entry.reason[2:] == reason[2:]:
@@ -169,13 +169,13 @@ class KubernetesBackend:
                     self.explain(entry, reason, now)
                 if entry.job.memory.not_before <= now:
                     cleared(entry)
-                self.teller.consider(entry, now)
+                self.status_writer.consider(entry, now)
 
-    def explain(self, entry: Entry, reason: Reason, now: float) -> None:
+    def explain(self, entry: JobEntry, reason: Reason, now: float) -> None:
         """Tell why a job waits or changed, in an event and, when its status is next told, there."""
-        self.chronicle.decided(entry, reason, now)
+        self.recorder.decided(entry, reason, now)
         entry.reason = reason
-        entry.words = in_plain_words(reason.sentence, entry.submitted.needs.required)
+        entry.words = in_plain_words(reason.sentence, entry.parsed_job.needs.required)
 
     # What is decided.
 
@@ -184,7 +184,7 @@ class KubernetesBackend:
         outcomes = []
         with self.lock:
             for action in actions:
-                entry = self.world.entries.get(action.key)
+                entry = self.state.entries.get(action.key)
                 if entry is None or self._is_stale(entry, action):
                     outcomes.append(Outcome.STALE)
                     continue
@@ -194,21 +194,21 @@ class KubernetesBackend:
             self._send()
         return outcomes
 
-    def _is_stale(self, entry: Entry, action: Action) -> bool:
+    def _is_stale(self, entry: JobEntry, action: Action) -> bool:
         if not entry.wants_to_run or entry.assignment != action.before:
             return True
         if action.kind is ActionKind.START and entry.job.memory.not_before > self.clock():
             return True
-        names, accounts = self.world.accounts.names, self.world.accounts
+        names, capacity = self.state.capacity.names, self.state.capacity
         new = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers}
-        return not all(0 <= node < len(names) and accounts.is_open(names[node]) for node in new)
+        return not all(0 <= node < len(names) and capacity.is_open(names[node]) for node in new)
 
-    def _carry_out(self, entry: Entry, action: Action) -> None:
+    def _carry_out(self, entry: JobEntry, action: Action) -> None:
         memory, now = entry.job.memory, self.clock()
         if action.cpu_share is not None:
             memory.cpu_share = action.cpu_share
-            self.world.attention.changed.add(entry.key)
-            self.world.attention.dirty.add(entry.key)
+            self.state.work_queue.changed.add(entry.key)
+            self.state.work_queue.dirty.add(entry.key)
         if action.kind is ActionKind.SET_CPU_SHARE:
             return
         if action.kind is ActionKind.MIGRATE:
@@ -222,19 +222,19 @@ class KubernetesBackend:
                 memory.promotions += 1
         elif action.kind is ActionKind.STOP:
             memory.waiting_since = now
-        names = self.world.accounts.names
+        names = self.state.capacity.names
         held = {key: pod.gpu_id for key, pod in entry.job.pods.items() if pod.gpu_id}
-        gpu_ids = self.world.accounts.parts.names() if action.after.slots else None
-        found = seats(entry.submitted, action.after, names, current_of(entry.job), held, gpu_ids)
-        self.world.seat(entry, found, action.after)
+        gpu_ids = self.state.capacity.parts.names() if action.after.slots else None
+        found = replicas(entry.parsed_job, action.after, names, current_of(entry.job), held, gpu_ids)
+        self.state.assign(entry, found, action.after)
 
-    def _mark_move(self, entry: Entry, action: Action) -> None:
+    def _mark_move(self, entry: JobEntry, action: Action) -> None:
         """Remember where it was and whom it made room for."""
-        memory, names = entry.job.memory, self.world.accounts.names
+        memory, names = entry.job.memory, self.state.capacity.names
         old, new = ({node for node, _ in assignment.workers} for assignment in (action.before, action.after))
         memory.moves += 1
         memory.moved_at, memory.moved_from = self.clock(), names[min(old - new or old)]
-        evictor = self.world.entries.get(action.evictor)
+        evictor = self.state.entries.get(action.evictor)
         memory.evictor = evictor.name if evictor is not None else ""
 
     # What happens by itself.
@@ -259,11 +259,11 @@ class KubernetesBackend:
         """Go on with what a predecessor left, from now on; how many jobs of it have a home."""
         self._take_in()
         with self.lock:
-            self.world.is_standing_by = False
+            self.state.is_standing_by = False
             self.is_ready = True
-            found = recover(self.world, self.clock())
-            for entry in self.world.entries.values():
-                self.teller.recall(entry)
+            found = recover(self.state, self.clock())
+            for entry in self.state.entries.values():
+                self.status_writer.recall(entry)
             return found
 
     def wait(self, until: float) -> bool:
@@ -276,12 +276,12 @@ class KubernetesBackend:
         while not self._is_closed:
             self._attend()
             now = self.clock()
-            if self.world.attention.has_news and self._news_at == -NEVER:
+            if self.state.work_queue.has_news and self._news_at == -NEVER:
                 self._news_at = now
-            due_at = max(self._news_at + _GATHER_SECONDS, self._round_at) if self.world.attention.has_news else NEVER
+            due_at = max(self._news_at + _GATHER_SECONDS, self._round_at) if self.state.work_queue.has_news else NEVER
             if now >= min(until, due_at):
                 return True
-            at = min(until, due_at, self.timers.next_at, self.teller.next_at)
+            at = min(until, due_at, self.timers.next_at, self.status_writer.next_at)
             if self.inbox.wait(None if at == NEVER else max(at - now, 0.0)) and self._about.gather_seconds:
                 time.sleep(self._about.gather_seconds)  # what comes in one by one is seen to together
         return False
@@ -310,7 +310,7 @@ class KubernetesBackend:
                 errand(now)
             self._keep_time(now)
             self._reconcile()
-            self._outgoing += self.teller.writes(now, self.on_mishap)
+            self._outgoing += self.status_writer.writes(now, self.on_mishap)
             self._send()
 
     def _take_in(self) -> None:
@@ -327,66 +327,66 @@ class KubernetesBackend:
         for each in mishaps:
             self.on_mishap(each)
 
-    def _take(self, item: Delta | Answer, now: float) -> None:
-        if isinstance(item, Answer):
+    def _take(self, item: Delta | WriteResult, now: float) -> None:
+        if isinstance(item, WriteResult):
             self._under_way -= 1
             self.on_answer(item)
             self.answers.take(item, now)
         elif item.object is not None:
-            self.world.take(item)
+            self.state.take(item)
         else:
             self._note_resource(item)
 
     def _note_resource(self, delta: Delta) -> None:
         if delta.change is Change.ABSENT:
             self.absent[delta.resource] = delta.why
-            self.world.absent.add(delta.resource)
+            self.state.absent.add(delta.resource)
             if delta.resource in _NEEDED:
                 return
         else:
             self.absent.pop(delta.resource, None)
-            self.world.absent.discard(delta.resource)
-            self.world.attention.note_room()
+            self.state.absent.discard(delta.resource)
+            self.state.work_queue.note_room()
         self._unsynced.discard(delta.resource)
 
     def _keep_time(self, now: float) -> None:
         if self.timers.next_at > now:
             return
         for key in self.timers.due(now):
-            entry = self.world.entries.get(key)
+            entry = self.state.entries.get(key)
             if entry is not None:
                 entry.look_at = NEVER
-                self.world.attention.dirty.add(key)
-                if entry.job.memory.not_before <= now and entry.wants_to_run and not entry.seats:
-                    self.world.attention.has_news = True
+                self.state.work_queue.dirty.add(key)
+                if entry.job.memory.not_before <= now and entry.wants_to_run and not entry.replicas:
+                    self.state.work_queue.has_news = True
         self.answers.look(now)
-        if self.world.accounts.is_distrusting:
-            self.world.attention.has_news = True
-            self.timers.set(self.world.accounts.trust_again(now))
+        if self.state.capacity.is_distrusting:
+            self.state.work_queue.has_news = True
+            self.timers.set(self.state.capacity.trust_again(now))
 
     def _reconcile(self) -> None:
         """Do the next thing for every job that may not be as it shall be."""
-        now, world, mishaps = self.clock(), self.world, list[Exception]()
-        while world.attention.dirty:
-            keys, world.attention.dirty = sorted(world.attention.dirty), set()
+        now, state, mishaps = self.clock(), self.state, list[Exception]()
+        while state.work_queue.dirty:
+            keys, state.work_queue.dirty = sorted(state.work_queue.dirty), set()
             for key in keys:
-                entry = world.entries.get(key)
+                entry = state.entries.get(key)
                 if entry is None or self._is_too_soon(entry, now):
                     continue
                 try:
-                    self._outgoing += self._carriers[entry.submitted.carrier](entry, now)
-                    self.teller.consider(entry, now)
+                    self._outgoing += self._controllers[entry.parsed_job.ownership](entry, now)
+                    self.status_writer.consider(entry, now)
                 except Exception as mishap:  # nobody else's job waits because of it
                     mishaps.append(mishap)
                     self.timers.set(now + _MISHAP_SECONDS, entry)
-        self._outgoing += placements(world, now)
-        for pod in world.orphans:
+        self._outgoing += placements(state, now)
+        for pod in state.orphans:
             self._outgoing.append(deletion_of(pod, None))
-        world.orphans.clear()
+        state.orphans.clear()
         for each in mishaps:
             self.on_mishap(each)
 
-    def _is_too_soon(self, entry: Entry, now: float) -> bool:
+    def _is_too_soon(self, entry: JobEntry, now: float) -> bool:
         """Whether to let more news of a large gang gather: each look goes through all of its pods, and they come one by
         one."""
         pods = len(entry.job.pods)
@@ -398,7 +398,7 @@ class KubernetesBackend:
         return True
 
     def _send(self) -> None:
-        self._outgoing += self.chronicle.take()
+        self._outgoing += self.recorder.take()
         if self._outgoing:
             writes, self._outgoing = self._outgoing, []
             self._under_way += len(writes)
@@ -406,27 +406,27 @@ class KubernetesBackend:
 
     # What is told.
 
-    def _note(self, entry: Entry, what: Happened) -> None:
+    def _note(self, entry: JobEntry, what: Happened) -> None:
         """Something happened to a job that others count."""
-        self.on_happened(what, entry.submitted.ref.uid)
+        self.on_happened(what, entry.parsed_job.ref.uid)
         if what in (Happened.COMPLETED, Happened.FAILED):
             is_complete = what is Happened.COMPLETED
             if is_complete:
                 self._served.append(entry.job.memory.attained)
             self._last_event = self.clock()
-            self.world.progress.forget(entry.key, is_complete)
+            self.state.progress.forget(entry.key, is_complete)
 
-    def _note_arrival(self, entry: Entry) -> None:
+    def _note_arrival(self, entry: JobEntry) -> None:
         if self.is_ready:  # those that were there before us are not our doing
             self._note(entry, Happened.CREATED)
 
-    def _seat_again(self, entry: Entry) -> None:
+    def _replica_again(self, entry: JobEntry) -> None:
         """Its pods may have run on while nobody could read what was submitted."""
-        found = seats_found(self.world, entry) if entry.wants_to_run and not entry.seats else []
+        found = replicas_found(self.state, entry) if entry.wants_to_run and not entry.replicas else []
         if found:
-            self.world.reseat(entry, found)
+            self.state.reassign(entry, found)
 
-    def _note_departure(self, entry: Entry) -> None:
+    def _note_departure(self, entry: JobEntry) -> None:
         if self.is_ready:
             self._note(entry, Happened.DELETED)
 

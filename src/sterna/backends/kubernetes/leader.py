@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.job import GROUP
-from sterna.backends.kubernetes.api.resources import LEASES, Answer, ApiServer
+from sterna.backends.kubernetes.api.resources import LEASES, ApiServer, WriteResult
 from sterna.control.clock import steady_seconds
 from sterna.errors import Retry
 
@@ -267,7 +267,7 @@ class Leadership:
         meta = LeaseMeta(self._name, self._namespace) if self._lease is None else self._lease.metadata
         return Lease(_meta_of(Lease(meta), {ADDRESS: self.address, **self.notes}), spec)
 
-    def _ask(self, verb: str, path: str, body: bytes = b"") -> Answer:
+    def _ask(self, verb: str, path: str, body: bytes = b"") -> WriteResult:
         """In less time than the deadline leaves for a second try."""
         answer = self._server.ask(verb, path, body, timeout_seconds=self._terms.renew_deadline / 2.0)
         if answer.is_done or answer.status in (404, 409):
@@ -288,14 +288,14 @@ def _meta_of(lease: Lease, notes: Mapping[str, str]) -> LeaseMeta:
     return msgspec.structs.replace(lease.metadata, annotations=annotations)
 
 
-def _decoded(answer: Answer) -> Lease:
+def _decoded(answer: WriteResult) -> Lease:
     try:
         return _LEASES.decode(answer.body)
     except msgspec.DecodeError as error:
         raise Retry(f"The Lease cannot be read ({error}).") from None
 
 
-def _refused(answer: Answer, namespace: str) -> str:
+def _refused(answer: WriteResult, namespace: str) -> str:
     if answer.status in (401, 403):
         what = f"Sterna may not hold its Lease in the namespace '{namespace}' ({answer.message})"
         return f"{what}; grant get, create and update on leases there, or choose another with --lease-namespace."

@@ -17,7 +17,7 @@ import msgspec
 
 from sterna.backends.kubernetes.api.objects import Record
 from sterna.backends.kubernetes.api.rbac import FENCE, LESSONS
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, Answer, ApiServer
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, ApiServer, WriteResult
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.errors import Retry, UserError
 from sterna.model.learned import Lesson
@@ -39,7 +39,7 @@ class Kept(NamedTuple):
     """Categories for which there was no room."""
 
 
-class KeptLessons:
+class LearnedStore:
     """The ConfigMap of one cluster. For the thread that decides."""
 
     def __init__(
@@ -140,13 +140,13 @@ class KeptLessons:
             self._tell_refused(_said(answer))
         return answer.is_done
 
-    def _created(self, document: str) -> Answer:
+    def _created(self, document: str) -> WriteResult:
         meta = {"name": LESSONS, "namespace": self._namespace}
         body = {"apiVersion": CONFIG_MAPS.api_version, "kind": CONFIG_MAPS.kind, "metadata": meta}
         content = msgspec.json.encode({**body, "data": {_KEY: document}})
         return self._server.ask("POST", CONFIG_MAPS.path(self._namespace), content, timeout_seconds=_TIMEOUT_SECONDS)
 
-    def _changed(self, document: str) -> Answer:
+    def _changed(self, document: str) -> WriteResult:
         body = {"metadata": {"resourceVersion": self._version}, "data": {_KEY: document}}
         return self._server.ask(
             "PATCH",
@@ -201,5 +201,5 @@ def _sane(lesson: Lesson) -> Lesson:
     return sane
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: WriteResult) -> str:
     return answer.message or answer.reason or f"status {answer.status}"

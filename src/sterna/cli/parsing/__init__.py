@@ -1,1 +1,4 @@
-"""parsing."""
+"""Options, flags and arguments shared by commands, and the wording of usage errors.
+
+No command lives here.
+"""

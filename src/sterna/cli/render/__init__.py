@@ -1,1 +1,4 @@
-"""render."""
+"""Tables, columns and files that commands print or write.
+
+No requests are made here.
+"""

@@ -1,1 +1,4 @@
-"""placement."""
+"""Tools for placements: free capacity while a plan is made, node index, placing and re-packing.
+
+The placements themselves are in `sterna.placements`.
+"""

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from sterna.backends.kubernetes.api.job import Submitted
+from sterna.backends.kubernetes.api.job import ParsedJob
 from sterna.backends.kubernetes.api.objects import JobObject, Pod
 from sterna.backends.kubernetes.api.resources import (
     MPI_JOBS,
@@ -20,12 +20,12 @@ from sterna.backends.kubernetes.api.resources import (
     TRAINING_JOBS,
     Resource,
 )
-from sterna.backends.kubernetes.kinds import ReadContext, read
+from sterna.backends.kubernetes.kinds import ParseContext, read
 
 Object = dict[str, Any]
 
 RESOURCES = {each.kind: each for each in (TF_JOBS, PYTORCH_JOBS, MPI_JOBS, TRAINING_JOBS, SHARE_PODS)}
-OLD_MANIFESTS = Path(__file__).resolve().parents[4] / "shared" / "manifests"
+OLD_MANIFESTS = Path(__file__).resolve().parents[5] / "shared" / "manifests"
 
 
 def old_manifest(name: str) -> Object:
@@ -62,8 +62,8 @@ def resource_of(manifest: Mapping[str, Any]) -> Resource:
     return RESOURCES[manifest["kind"]]
 
 
-def submitted(manifest: Mapping[str, Any], context: ReadContext | None = None, **meta: Any) -> Submitted:
-    return read(job_object(manifest, **meta), resource_of(manifest), context or ReadContext())
+def parsed_job(manifest: Mapping[str, Any], context: ParseContext | None = None, **meta: Any) -> ParsedJob:
+    return read(job_object(manifest, **meta), resource_of(manifest), context or ParseContext())
 
 
 def template(

@@ -11,7 +11,7 @@ import msgspec
 
 from sterna.backends.kubernetes.api.job import INDEX_LABEL, JOB_LABEL
 from sterna.backends.kubernetes.api.monitor_protocol import Batch, MoveRequest, Receipt
-from sterna.backends.kubernetes.api.resources import PODS, Answer, Change, Delta, Followed, Inbox, Verb, Write
+from sterna.backends.kubernetes.api.resources import PODS, Change, Delta, Followed, Inbox, Verb, Write, WriteResult
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.monitor.host_paths import Roots
 from sterna.backends.kubernetes.monitor.pods import NodePod
@@ -136,7 +136,7 @@ class FakeServer:
         query: str = "",
         content_type: str = "",
         timeout_seconds: float = 30.0,
-    ) -> Answer:
+    ) -> WriteResult:
         if self.is_away:
             raise Retry("The API server cannot be reached.")
         if path.endswith("/tokenreviews"):
@@ -162,9 +162,9 @@ def service_account(name: str, node: str = "", audiences: Sequence[str] = ("ster
     return {"authenticated": True, "user": user, "audiences": list(audiences)}
 
 
-def _answer(status: int, document: Mapping[str, Any]) -> Answer:
+def _answer(status: int, document: Mapping[str, Any]) -> WriteResult:
     write = Write(Verb.CREATE, PODS, "", "")
-    return Answer(write, status, "", str(document.get("message", "")), msgspec.json.encode(document))
+    return WriteResult(write, status, "", str(document.get("message", "")), msgspec.json.encode(document))
 
 
 class Clock:

@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec import structs
 
-from sterna.backends.kubernetes.api.job import KubeJob, PodRow, Seat
+from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
 from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodReports
 from sterna.backends.kubernetes.cache.progress import Find, Progress
 from sterna.model.cluster import Shape
 from sterna.progress.reports import Report
-from tests.unit.backends.kubernetes.replica_builders import kube_job, pod, submitted
+from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod
 
 START = 1_000_000.0
 
@@ -38,10 +38,10 @@ def batch(progress: Progress, reports: Iterable[Report], uid: str = "uid-worker-
 
 def running_job(workers: int = 1, key: int = 1, name: str = "mnist", devices: int = 1000, **memory: Any) -> KubeJob:
     """A job whose workers have run since the start."""
-    pods = [pod(Seat("worker", index, "a"), job=name) for index in range(workers)]
+    pods = [pod(ReplicaAssignment("worker", index, "a"), job=name) for index in range(workers)]
     for each in pods:
         each.uid = f"uid-worker-{each.index}-1" if key == 1 else f"uid-{key}-{each.index}"
-    of = submitted(workers=workers, name=name, devices=devices)
+    of = parsed_job(workers=workers, name=name, devices=devices)
     job = kube_job(
         structs.replace(of, shape=Shape(devices, 1000)),
         *pods,

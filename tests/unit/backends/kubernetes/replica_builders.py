@@ -7,16 +7,16 @@ from typing import Any
 
 from sterna.backends.kubernetes.api.assignment import written_assignment
 from sterna.backends.kubernetes.api.job import (
-    Carrier,
     CleanPods,
     JobRef,
     KubeJob,
-    Memory,
     NodeNeeds,
+    ParsedJob,
+    PersistedState,
+    PodOwnership,
     PodRow,
     PodState,
-    Seat,
-    Submitted,
+    ReplicaAssignment,
 )
 from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import MILLI, Shape
@@ -33,7 +33,7 @@ NODES = ("a", "b", "c", "d")
 """Node names by row."""
 
 
-def submitted(
+def parsed_job(
     kind: str = "TrainingJob",
     workers: int = 1,
     others: Mapping[str, int] | None = None,
@@ -42,14 +42,14 @@ def submitted(
     resizing: Resizing = Resizing.RESTART,
     restart: RestartPolicy = RestartPolicy.ON_FAILURE,
     backoff_limit: int = 6,
-    carrier: Carrier | None = None,
+    ownership: PodOwnership | None = None,
     clean_pods: CleanPods = CleanPods.RUNNING,
     devices: int = MILLI,
     name: str = "mnist",
     is_suspended: bool = False,
     ttl_seconds: float | None = None,
     deadline_seconds: float | None = None,
-) -> Submitted:
+) -> ParsedJob:
     servers = dict(others or {})
     replicas = [ReplicaSpec(type_, count, (), cpus=500) for type_, count in servers.items()]
     replicas.append(ReplicaSpec("worker", workers, (), devices=devices, cpus=1000))
@@ -66,24 +66,24 @@ def submitted(
         ttl_seconds=ttl_seconds,
         deadline_seconds=deadline_seconds,
     )
-    if carrier is None:
-        carrier = {"MPIJob": Carrier.MPI, "Pod": Carrier.POD}.get(kind, Carrier.PODS)
+    if ownership is None:
+        ownership = {"MPIJob": PodOwnership.MPI, "Pod": PodOwnership.POD}.get(kind, PodOwnership.PODS)
     shape = Shape(devices, 1000, ps=sum(servers.values()), ps_cpus=500)
     ref = JobRef(RESOURCES[kind], "default", name, f"uid-{name}")
-    return Submitted(
-        ref, spec, shape, NodeNeeds(), {}, carrier, 100.0, clean_pods, generation=1, is_suspended=is_suspended
+    return ParsedJob(
+        ref, spec, shape, NodeNeeds(), {}, ownership, 100.0, clean_pods, generation=1, is_suspended=is_suspended
     )
 
 
-def tf_job(workers: int = 2, ps: int = 1, **more: Any) -> Submitted:
-    return submitted("TFJob", workers, {"ps": ps}, **more)
+def tf_job(workers: int = 2, ps: int = 1, **more: Any) -> ParsedJob:
+    return parsed_job("TFJob", workers, {"ps": ps}, **more)
 
 
 def pod(
-    where: Seat,
+    where: ReplicaAssignment,
     state: PodState = PodState.RUNNING,
     attempt: int = 1,
-    gang: Iterable[Seat] = (),
+    gang: Iterable[ReplicaAssignment] = (),
     is_deleting: bool = False,
     is_terminated: bool | None = None,
     job: str = "mnist",
@@ -114,12 +114,12 @@ def pod(
     return row
 
 
-def kube_job(of: Submitted, *pods: PodRow, status: Mapping[str, Any] | None = None, **memory: Any) -> KubeJob:
+def kube_job(of: ParsedJob, *pods: PodRow, status: Mapping[str, Any] | None = None, **memory: Any) -> KubeJob:
     """A job that has begun its first attempt, unless its memory says otherwise."""
-    kept = Memory(**{"attempt": 1, "enqueued_at": 100.0, **memory})
+    kept = PersistedState(**{"attempt": 1, "enqueued_at": 100.0, **memory})
     return KubeJob(1, of, kept, 7, {(each.type, each.index): each for each in pods}, status or {})
 
 
-def workers_at(*nodes: str) -> list[Seat]:
+def workers_at(*nodes: str) -> list[ReplicaAssignment]:
     """Worker 0 on the first node, and so on."""
-    return [Seat("worker", index, node) for index, node in enumerate(nodes)]
+    return [ReplicaAssignment("worker", index, node) for index, node in enumerate(nodes)]

@@ -10,7 +10,7 @@ import pytest
 
 from sterna.backends.kubernetes.api.job import NodeNeeds
 from sterna.backends.kubernetes.api.objects import Node, Taint, Toleration
-from sterna.backends.kubernetes.cache.node_capacity import Accounts, Charge, Interest
+from sterna.backends.kubernetes.cache.node_capacity import Charge, Interest, NodeCapacity
 from sterna.backends.kubernetes.cache.node_facts import (
     affinity_label,
     in_plain_words,
@@ -49,98 +49,98 @@ def a_node(
     return msgspec.convert(document, Node)
 
 
-def some_accounts(*nodes: Node) -> Accounts:
-    accounts = Accounts()
+def some_capacity(*nodes: Node) -> NodeCapacity:
+    capacity = NodeCapacity()
     for node in nodes:
-        accounts.see(node)
-    accounts.settle()
-    return accounts
+        capacity.see(node)
+    capacity.settle()
+    return capacity
 
 
-def takers(accounts: Accounts, needs: NodeNeeds = NodeNeeds()) -> list[str]:  # noqa: B008
+def takers(capacity: NodeCapacity, needs: NodeNeeds = NodeNeeds()) -> list[str]:  # noqa: B008
     """Names of the nodes that take a pod with these needs."""
-    terms = accounts.terms(needs)
-    accounts.settle()
-    table = accounts.table()
+    terms = capacity.terms(needs)
+    capacity.settle()
+    table = capacity.table()
     shape = Shape(selector=terms.selector, tolerations=terms.tolerations)
     return [name for name, takes in zip(table.name, table.accepting(shape), strict=True) if takes]
 
 
 def test_nodes_are_rows_in_the_order_of_their_names_whatever_order_they_come_in() -> None:
-    accounts = some_accounts(a_node("b", gpus=2), a_node("a", gpus=1), a_node("c", gpus=3))
-    table = accounts.table()
+    capacity = some_capacity(a_node("b", gpus=2), a_node("a", gpus=1), a_node("c", gpus=3))
+    table = capacity.table()
     assert table.name == ("a", "b", "c")
     assert table.capacity[ResourceKind.DEVICES].tolist() == [1000, 2000, 3000]
-    accounts.lose("a")
-    assert accounts.settle()
-    assert accounts.table().capacity[ResourceKind.DEVICES].tolist() == [2000, 3000]
-    assert dict(accounts.row_of) == {"b": 0, "c": 1}
+    capacity.lose("a")
+    assert capacity.settle()
+    assert capacity.table().capacity[ResourceKind.DEVICES].tolist() == [2000, 3000]
+    assert dict(capacity.row_of) == {"b": 0, "c": 1}
 
 
 def test_a_heartbeat_is_no_news() -> None:
-    accounts = some_accounts(a_node("a", beat="2024-01-01T00:00:00Z"))
-    assert accounts.see(a_node("a", beat="2024-01-01T00:00:10Z")) is Interest.NONE
-    assert accounts.see(a_node("a", gpus="4")) is Interest.NONE
-    assert accounts.see(a_node("a", gpus=3)) is Interest.CHANGED
-    assert accounts.see(a_node("b")) is Interest.CAME_OR_WENT
-    assert accounts.lose("b") is Interest.CAME_OR_WENT
-    assert accounts.lose("b") is Interest.NONE
+    capacity = some_capacity(a_node("a", beat="2024-01-01T00:00:00Z"))
+    assert capacity.see(a_node("a", beat="2024-01-01T00:00:10Z")) is Interest.NONE
+    assert capacity.see(a_node("a", gpus="4")) is Interest.NONE
+    assert capacity.see(a_node("a", gpus=3)) is Interest.CHANGED
+    assert capacity.see(a_node("b")) is Interest.CAME_OR_WENT
+    assert capacity.lose("b") is Interest.CAME_OR_WENT
+    assert capacity.lose("b") is Interest.NONE
 
 
 def test_other_peoples_pods_take_room_in_both_views() -> None:
     """DRAGON-18."""
-    accounts = some_accounts(a_node("a", gpus=4))
-    accounts.charge("pod", "a", Charge(3000, 6000, GIB))
-    free = accounts.table().free[:, 0].tolist()
+    capacity = some_capacity(a_node("a", gpus=4))
+    capacity.charge("pod", "a", Charge(3000, 6000, GIB))
+    free = capacity.table().free[:, 0].tolist()
     assert free == [1000, 2000, 31 * GIB]
-    assert accounts.has_room("a", 1000, 2000, GIB)
-    assert not accounts.has_room("a", 2000, 0, 0)
-    assert not accounts.has_room("a", 0, 3000, 0)
-    accounts.discharge("pod")
-    assert accounts.has_room("a", 4000, 8000, 32 * GIB)
+    assert capacity.has_room("a", 1000, 2000, GIB)
+    assert not capacity.has_room("a", 2000, 0, 0)
+    assert not capacity.has_room("a", 0, 3000, 0)
+    capacity.discharge("pod")
+    assert capacity.has_room("a", 4000, 8000, 32 * GIB)
 
 
 def test_to_rules_a_job_sits_where_it_shall_and_to_pod_makers_where_its_pods_are() -> None:
-    accounts = some_accounts(a_node("a", gpus=2), a_node("b", gpus=2))
-    accounts.charge("old", "a", Charge(2000), is_planned=True)
-    accounts.plan([("b", Charge(2000))])
-    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [2000, 0]
-    assert not accounts.has_room("a", 1000, 0, 0)
-    assert accounts.has_room("b", 2000, 0, 0)
-    accounts.charge("old", "a", Charge(2000), is_planned=False)
-    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [0, 0]
+    capacity = some_capacity(a_node("a", gpus=2), a_node("b", gpus=2))
+    capacity.charge("old", "a", Charge(2000), is_planned=True)
+    capacity.plan([("b", Charge(2000))])
+    assert capacity.table().free[ResourceKind.DEVICES].tolist() == [2000, 0]
+    assert not capacity.has_room("a", 1000, 0, 0)
+    assert capacity.has_room("b", 2000, 0, 0)
+    capacity.charge("old", "a", Charge(2000), is_planned=False)
+    assert capacity.table().free[ResourceKind.DEVICES].tolist() == [0, 0]
 
 
 def test_a_pod_seen_again_is_charged_once() -> None:
-    accounts = some_accounts(a_node("a", gpus=4))
-    assert accounts.charge("pod", "a", Charge(1000))
-    assert not accounts.charge("pod", "a", Charge(1000))
-    assert accounts.charge("pod", "a", Charge(2000))
-    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [2000]
-    assert accounts.discharge("pod")
-    assert not accounts.discharge("pod")
+    capacity = some_capacity(a_node("a", gpus=4))
+    assert capacity.charge("pod", "a", Charge(1000))
+    assert not capacity.charge("pod", "a", Charge(1000))
+    assert capacity.charge("pod", "a", Charge(2000))
+    assert capacity.table().free[ResourceKind.DEVICES].tolist() == [2000]
+    assert capacity.discharge("pod")
+    assert not capacity.discharge("pod")
 
 
 def test_a_pod_may_be_seen_before_its_node() -> None:
-    accounts = Accounts()
-    accounts.charge("pod", "a", Charge(1000))
-    accounts.see(a_node("a", gpus=4))
-    accounts.settle()
-    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [3000]
+    capacity = NodeCapacity()
+    capacity.charge("pod", "a", Charge(1000))
+    capacity.see(a_node("a", gpus=4))
+    capacity.settle()
+    assert capacity.table().free[ResourceKind.DEVICES].tolist() == [3000]
 
 
 def test_an_over_committed_node_has_nothing_free_rather_than_less_than_nothing() -> None:
-    accounts = some_accounts(a_node("a", gpus=1))
-    accounts.charge("pod", "a", Charge(3000))
-    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [0]
+    capacity = some_capacity(a_node("a", gpus=1))
+    capacity.charge("pod", "a", Charge(3000))
+    assert capacity.table().free[ResourceKind.DEVICES].tolist() == [0]
 
 
 def test_a_node_without_room_for_another_pod_takes_nobody() -> None:
-    accounts = some_accounts(a_node("a", pods=1))
-    assert takers(accounts) == ["a"]
-    accounts.charge("pod", "a", Charge())
-    assert takers(accounts) == []
-    assert not accounts.has_room("a", 0, 0, 0)
+    capacity = some_capacity(a_node("a", pods=1))
+    assert takers(capacity) == ["a"]
+    capacity.charge("pod", "a", Charge())
+    assert takers(capacity) == []
+    assert not capacity.has_room("a", 0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_node_without_room_for_another_pod_takes_nobody() -> None:
     ],
 )
 def test_which_nodes_take_a_pod_that_asks_for_nothing_special(node: Node, is_taken: bool) -> None:
-    assert takers(some_accounts(node)) == (["a"] if is_taken else [])
+    assert takers(some_capacity(node)) == (["a"] if is_taken else [])
 
 
 TAINT = Taint(key="gpu", value="yes", effect="NoSchedule")
@@ -179,13 +179,13 @@ def test_tolerations_mean_what_they_mean_to_kubernetes(toleration: Toleration, h
 
 
 def test_a_tolerated_taint_opens_the_node_also_when_it_comes_later() -> None:
-    accounts = some_accounts(a_node("a"), a_node("b"))
+    capacity = some_capacity(a_node("a"), a_node("b"))
     needs = NodeNeeds(tolerations=(Toleration(key="gpu", operator="Exists"),))
-    assert takers(accounts, needs) == ["a", "b"]
-    accounts.see(a_node("a", taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]))
-    accounts.settle()
-    assert takers(accounts) == ["b"]
-    assert takers(accounts, needs) == ["a", "b"]
+    assert takers(capacity, needs) == ["a", "b"]
+    capacity.see(a_node("a", taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]))
+    capacity.settle()
+    assert takers(capacity) == ["b"]
+    assert takers(capacity, needs) == ["a", "b"]
 
 
 def test_taints_are_worded_as_kubectl_does() -> None:
@@ -220,72 +220,72 @@ def test_required_node_affinity_means_what_it_means_to_kubernetes(terms: list[di
 
 
 def test_required_affinity_rules_nodes_out_and_is_told_in_words() -> None:
-    accounts = some_accounts(a_node("a", labels={"zone": "x"}), a_node("b", labels={"zone": "y"}))
+    capacity = some_capacity(a_node("a", labels={"zone": "x"}), a_node("b", labels={"zone": "y"}))
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["y"]}]}
     required = msgspec.json.encode({"nodeSelectorTerms": [term]})
-    assert takers(accounts, NodeNeeds(required=required)) == ["b"]
-    accounts.see(a_node("a", labels={"zone": "y"}))
-    accounts.settle()
-    assert takers(accounts, NodeNeeds(required=required)) == ["a", "b"]
+    assert takers(capacity, NodeNeeds(required=required)) == ["b"]
+    capacity.see(a_node("a", labels={"zone": "y"}))
+    capacity.settle()
+    assert takers(capacity, NodeNeeds(required=required)) == ["a", "b"]
     sentence = f"cannot run: all 3 nodes lack the label {affinity_label(required)}=matches."
     assert in_plain_words(sentence, required) == "cannot run: all 3 nodes do not match its required node affinity."
 
 
 def test_an_affinity_that_cannot_be_read_satisfies_no_node() -> None:
-    accounts = some_accounts(a_node("a"))
-    assert takers(accounts, NodeNeeds(required=b"[1, 2")) == []
+    capacity = some_capacity(a_node("a"))
+    assert takers(capacity, NodeNeeds(required=b"[1, 2")) == []
 
 
 def test_a_node_that_refused_a_pod_is_left_alone_for_a_while() -> None:
-    accounts = some_accounts(a_node("a"), a_node("b"))
-    accounts.distrust("a", 30.0)
-    accounts.settle()
-    assert takers(accounts) == ["b"]
-    assert not accounts.has_room("a", 0, 0, 0)
-    assert accounts.trust_again(29.0) == 30.0
-    assert accounts.trust_again(30.0) == NEVER
-    accounts.settle()
-    assert takers(accounts) == ["a", "b"]
+    capacity = some_capacity(a_node("a"), a_node("b"))
+    capacity.distrust("a", 30.0)
+    capacity.settle()
+    assert takers(capacity) == ["b"]
+    assert not capacity.has_room("a", 0, 0, 0)
+    assert capacity.trust_again(29.0) == 30.0
+    assert capacity.trust_again(30.0) == NEVER
+    capacity.settle()
+    assert takers(capacity) == ["a", "b"]
 
 
 def test_an_amount_that_cannot_be_read_counts_as_nothing() -> None:
-    accounts = some_accounts(a_node("a", gpus="many", cpus="2"))
-    assert accounts.table().capacity[:2, 0].tolist() == [0, 2000]
+    capacity = some_capacity(a_node("a", gpus="many", cpus="2"))
+    assert capacity.table().capacity[:2, 0].tolist() == [0, 2000]
 
 
 def test_slots_of_nodes_that_went_are_used_again() -> None:
-    accounts = some_accounts(*(a_node(f"node-{number}") for number in range(8)))
+    capacity = some_capacity(*(a_node(f"node-{number}") for number in range(8)))
     for number in range(100):
-        accounts.lose(f"node-{number}")
-        accounts.see(a_node(f"node-{number + 8}", gpus=number % 8))
-    accounts.settle()
-    assert len(accounts.table()) == 8
-    assert accounts.table().capacity.shape == (3, 8)
+        capacity.lose(f"node-{number}")
+        capacity.see(a_node(f"node-{number + 8}", gpus=number % 8))
+    capacity.settle()
+    assert len(capacity.table()) == 8
+    assert capacity.table().capacity.shape == (3, 8)
     assert (
-        accounts.table().free[ResourceKind.DEVICES].tolist() == accounts.table().capacity[ResourceKind.DEVICES].tolist()
+        capacity.table().free[ResourceKind.DEVICES].tolist() == capacity.table().capacity[ResourceKind.DEVICES].tolist()
     )
 
 
 def test_parts_of_gpus_are_given_back_and_the_gpu_is_whole_again() -> None:
     """DRAGON-36, 41."""
-    accounts = some_accounts(a_node("a", gpus=2))
-    accounts.parts.hold("one", "a", "aaaaa", 400, is_planned=False)
-    accounts.parts.plan([("a", "aaaaa")], 500, 1)
-    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [1000]
-    assert {row: dict(left) for row, left in accounts.table().shared.items()} == {0: {0: 100}}
-    accounts.parts.release("one")
-    accounts.parts.plan([("a", "aaaaa")], 500, -1)
-    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [2000]
-    assert dict(accounts.table().shared) == {}
+    capacity = some_capacity(a_node("a", gpus=2))
+    capacity.parts.hold("one", "a", "aaaaa", 400, is_planned=False)
+    capacity.parts.plan([("a", "aaaaa")], 500, 1)
+    assert capacity.table().free[ResourceKind.DEVICES].tolist() == [1000]
+    assert {row: dict(left) for row, left in capacity.table().shared.items()} == {0: {0: 100}}
+    capacity.parts.release("one")
+    capacity.parts.plan([("a", "aaaaa")], 500, -1)
+    assert capacity.table().free[ResourceKind.DEVICES].tolist() == [2000]
+    assert dict(capacity.table().shared) == {}
 
 
 def test_the_pod_by_which_kubeshare_holds_a_gpu_does_not_count_twice() -> None:
     """DRAGON-38."""
-    accounts = some_accounts(a_node("a", gpus=2))
-    accounts.charge("dummy", "a", Charge(1000))
-    accounts.parts.stand_for("dummy", "a", "aaaaa")
-    accounts.parts.hold("one", "a", "aaaaa", 400, is_planned=False)
-    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [1000]
-    accounts.parts.stand_down("dummy")
-    accounts.discharge("dummy")
-    assert accounts.table().free[ResourceKind.DEVICES].tolist() == [1000]
+    capacity = some_capacity(a_node("a", gpus=2))
+    capacity.charge("dummy", "a", Charge(1000))
+    capacity.parts.stand_for("dummy", "a", "aaaaa")
+    capacity.parts.hold("one", "a", "aaaaa", 400, is_planned=False)
+    assert capacity.table().free[ResourceKind.DEVICES].tolist() == [1000]
+    capacity.parts.stand_down("dummy")
+    capacity.discharge("dummy")
+    assert capacity.table().free[ResourceKind.DEVICES].tolist() == [1000]

@@ -113,7 +113,7 @@ def test_an_action_for_a_node_that_has_closed_meanwhile_is_stale() -> None:
     while not len(backend.observe().jobs):
         backend.wait(cluster.kube.now + 0.1)
     key = JobKey(backend.observe().jobs.key.item(0))
-    backend.world.accounts.distrust("node-0", cluster.kube.now + 100.0)
+    backend.state.capacity.distrust("node-0", cluster.kube.now + 100.0)
     action = Action(ActionKind.START, key, 0, Assignment(), Assignment(((0, 2),)))
     assert list(backend.apply([action])) == [Outcome.STALE]
 

@@ -146,9 +146,9 @@ def test_a_large_gang_is_looked_at_for_many_of_its_pods_at_once() -> None:
     assert status_of(cluster, "large")["phase"] == "Running"
     assert cluster.operator is not None
     backend = cluster.operator.backend
-    entry = next(iter(backend.world.entries.values()))
+    entry = next(iter(backend.state.entries.values()))
     for _ in range(3):
-        backend.world.attention.dirty.add(entry.key)
+        backend.state.work_queue.dirty.add(entry.key)
         backend.apply([])
     at = entry.looked_at
     assert at < backend.timers.next_at < at + 0.1

@@ -11,7 +11,7 @@ from sterna.backends.kubernetes.server.server import Service
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import FakeKubeShare
 from tests.simulation.kubernetes_runs import Cluster, Reasons
-from tests.simulation.test_kubernetes_carriers import a_sharing_job
+from tests.simulation.test_kubernetes_controllers import a_sharing_job
 from tests.unit.backends.kubernetes.test_backend_claims import place_of
 from tests.unit.backends.kubernetes.test_backend_jobs import condition, events, status_of
 

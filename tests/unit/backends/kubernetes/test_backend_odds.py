@@ -223,7 +223,7 @@ def test_pods_that_outlive_their_job_are_nobodys_jobs() -> None:
         cluster.kube.patch(PODS, pod["metadata"]["name"], {"metadata": {"ownerReferences": None}})
     cluster.kube.patch(TRAINING_JOBS, "job", {"metadata": {"finalizers": None}})
     cluster.run(10.0)
-    assert operator_of(cluster).backend.world.entries == {}
+    assert operator_of(cluster).backend.state.entries == {}
     assert len(cluster.pods()) == 2
 
 

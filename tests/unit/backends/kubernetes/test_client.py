@@ -15,7 +15,6 @@ from sterna.backends.kubernetes.api.objects import JobObject, Pod
 from sterna.backends.kubernetes.api.resources import (
     PODS,
     TF_JOBS,
-    Answer,
     Change,
     Delta,
     Followed,
@@ -23,6 +22,7 @@ from sterna.backends.kubernetes.api.resources import (
     Urgency,
     Verb,
     Write,
+    WriteResult,
 )
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access
@@ -48,7 +48,7 @@ class Operator:
 
     def __init__(self, client: Client, *followed: Followed) -> None:
         self.client, self.inbox = client, Inbox()
-        self.came: list[Delta | Answer] = []
+        self.came: list[Delta | WriteResult] = []
         client.follow(followed, self.inbox)
 
     def until(self, fact: Callable[[], bool]) -> None:
@@ -59,12 +59,12 @@ class Operator:
             assert self.inbox.wait(PATIENCE_SECONDS), f"nothing more came after {self.came}"
         raise AssertionError("much came, but not that")
 
-    def answers(self, count: int) -> list[Answer]:
-        self.until(lambda: sum(isinstance(each, Answer) for each in self.came) >= count)
-        return [each for each in self.came if isinstance(each, Answer)]
+    def answers(self, count: int) -> list[WriteResult]:
+        self.until(lambda: sum(isinstance(each, WriteResult) for each in self.came) >= count)
+        return [each for each in self.came if isinstance(each, WriteResult)]
 
     def saw(self, change: Change, name: str = "", **facts: str) -> Callable[[], bool]:
-        def seen(each: Delta | Answer) -> bool:
+        def seen(each: Delta | WriteResult) -> bool:
             if not isinstance(each, Delta) or each.change is not change:
                 return False
             return not name or each.object.metadata.name == name

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from sterna.backends.kubernetes.api.job import Carrier, JobRef, KubeJob, Memory, NodeNeeds, Submitted
+from sterna.backends.kubernetes.api.job import JobRef, KubeJob, NodeNeeds, ParsedJob, PersistedState, PodOwnership
 from sterna.backends.kubernetes.api.resources import TRAINING_JOBS
-from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.snapshot import JobTable
 from sterna.model.cluster import Assignment, Shape
 from sterna.model.job import JobSpec, ReplicaSpec
@@ -16,17 +16,17 @@ NOW = 1000.0
 
 
 def an_entry(
-    key: int, name: str, *, at: float = 0.0, shape: Shape | None = None, memory: Memory | None = None
-) -> Entry:
+    key: int, name: str, *, at: float = 0.0, shape: Shape | None = None, memory: PersistedState | None = None
+) -> JobEntry:
     worker = ReplicaSpec("worker", 1, (), devices=1000)
     spec = JobSpec(name, "TrainingJob", (worker,), 1, 4, 2)
     ref = JobRef(TRAINING_JOBS, "default", name, f"uid-{key}")
     needs = shape or Shape()
-    submitted = Submitted(ref, spec, needs, NodeNeeds(), {}, Carrier.PODS, at)
-    return Entry(KubeJob(key, submitted, memory or Memory(), 1), needs)
+    parsed_job = ParsedJob(ref, spec, needs, NodeNeeds(), {}, PodOwnership.PODS, at)
+    return JobEntry(KubeJob(key, parsed_job, memory or PersistedState(), 1), needs)
 
 
-def a_table(*entries: Entry) -> JobTable:
+def a_table(*entries: JobEntry) -> JobTable:
     table = JobTable()
     for entry in entries:
         table.put(entry, {"node-0": 0}, {"default/evictor": 77})
@@ -54,20 +54,20 @@ def test_a_job_that_leaves_gives_its_row_to_others() -> None:
 
 
 def test_time_that_runs_is_added_to_what_is_booked() -> None:
-    memory = Memory(executed=100.0, counted_from=990.0, started_at=980.0, saved_at=985.0)
+    memory = PersistedState(executed=100.0, counted_from=990.0, started_at=980.0, saved_at=985.0)
     _, columns = a_table(an_entry(1, "runs", memory=memory), an_entry(2, "waits")).columns(NOW)
     assert columns["executed"].tolist() == [110.0, 0.0]
     assert columns["unsaved"].tolist() == [15.0, 0.0]
 
 
 def test_work_of_a_job_that_has_shown_that_it_saves_is_not_at_risk() -> None:
-    memory = Memory(started_at=980.0, saved_step=7)
+    memory = PersistedState(started_at=980.0, saved_step=7)
     _, columns = a_table(an_entry(1, "saves", memory=memory)).columns(NOW)
     assert columns["unsaved"].tolist() == [0.0]
 
 
 def test_a_job_whose_time_has_not_come_may_not_run() -> None:
-    held, seated = an_entry(1, "held", memory=Memory(not_before=NOW + 5)), an_entry(2, "seated")
+    held, seated = an_entry(1, "held", memory=PersistedState(not_before=NOW + 5)), an_entry(2, "seated")
     seated.job.memory.not_before, seated.assignment = NOW + 5, Assignment(((0, 2),))
     _, columns = a_table(held, seated).columns(NOW)
     assert columns["maximum"].tolist() == [0, 4]
@@ -76,7 +76,7 @@ def test_a_job_whose_time_has_not_come_may_not_run() -> None:
 
 
 def test_marks_come_back_as_rows_and_numbers_of_this_operator() -> None:
-    memory = Memory(moves=2, moved_at=900.0, moved_from="node-0", evictor="default/evictor")
+    memory = PersistedState(moves=2, moved_at=900.0, moved_from="node-0", evictor="default/evictor")
     _, columns = a_table(an_entry(1, "moved", memory=memory), an_entry(2, "other")).columns(NOW)
     assert columns["moved_from"].tolist() == [0, -1]
     assert columns["evictor"].tolist() == [77, -1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import KubeJob, PodState, Seat
+from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.conditions import (
     Conditions,
     Scheduling,
@@ -22,11 +22,11 @@ from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
 from sterna.backends.kubernetes.lifecycle.verdict import Fate
 from sterna.model.job import Resizing
 from sterna.model.reason import Code, Reason
-from tests.unit.backends.kubernetes.replica_builders import kube_job, pod, submitted, tf_job, workers_at
+from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
 
 MNIST = Subject("TFJob", "mnist")
 SEATED = Scheduling(True, "Started", "started with 2 workers.")
-PS = Seat("ps", 0, "a")
+PS = ReplicaAssignment("ps", 0, "a")
 
 
 def after(old: Conditions, phase: Phase, now: float, sentence: str = "so it is.", why: str = "") -> Conditions:
@@ -169,21 +169,21 @@ W = workers_at("a", "b")
 
 
 @pytest.mark.parametrize(
-    ("job", "seats", "expected"),
+    ("job", "replicas", "expected"),
     [
-        pytest.param(kube_job(submitted()), [], Phase.WAITING, id="no seat"),
-        pytest.param(kube_job(submitted(), not_before=60.0), [], Phase.RESTARTING, id="back-off"),
-        pytest.param(kube_job(submitted(is_suspended=True)), [], Phase.SUSPENDED, id="suspended"),
-        pytest.param(kube_job(submitted(), pod(W[0], is_deleting=True)), [], Phase.STOPPING, id="still ending"),
-        pytest.param(kube_job(submitted()), W[:1], Phase.STARTING, id="a seat, no pod"),
-        pytest.param(kube_job(submitted(), pod(W[0], PodState.PENDING)), W[:1], Phase.STARTING, id="pending"),
-        pytest.param(kube_job(submitted(), pod(W[0])), W[:1], Phase.RUNNING, id="runs"),
-        pytest.param(kube_job(submitted(workers=2), pod(W[0])), W, Phase.STARTING, id="half a gang"),
+        pytest.param(kube_job(parsed_job()), [], Phase.WAITING, id="no assignment"),
+        pytest.param(kube_job(parsed_job(), not_before=60.0), [], Phase.RESTARTING, id="back-off"),
+        pytest.param(kube_job(parsed_job(is_suspended=True)), [], Phase.SUSPENDED, id="suspended"),
+        pytest.param(kube_job(parsed_job(), pod(W[0], is_deleting=True)), [], Phase.STOPPING, id="still ending"),
+        pytest.param(kube_job(parsed_job()), W[:1], Phase.STARTING, id="an assignment, no pod"),
+        pytest.param(kube_job(parsed_job(), pod(W[0], PodState.PENDING)), W[:1], Phase.STARTING, id="pending"),
+        pytest.param(kube_job(parsed_job(), pod(W[0])), W[:1], Phase.RUNNING, id="runs"),
+        pytest.param(kube_job(parsed_job(workers=2), pod(W[0])), W, Phase.STARTING, id="half a gang"),
         pytest.param(
-            kube_job(submitted(), pod(W[0], is_deleting=True)), W[1:], Phase.RESTARTING, id="moving"
+            kube_job(parsed_job(), pod(W[0], is_deleting=True)), W[1:], Phase.RESTARTING, id="moving"
         ),
         pytest.param(
-            kube_job(submitted(workers=2, minimum=1, resizing=Resizing.TORCHRUN), pod(W[0])),
+            kube_job(parsed_job(workers=2, minimum=1, resizing=Resizing.TORCHRUN), pod(W[0])),
             W, Phase.RUNNING, id="grows",
         ),
         pytest.param(kube_job(tf_job(minimum=1), pod(W[0])), [PS, *W], Phase.STARTING, id="no parameter server yet"),
@@ -191,8 +191,10 @@ W = workers_at("a", "b")
         pytest.param(kube_job(tf_job(minimum=1), pod(PS), pod(W[0])), [PS, *W], Phase.RUNNING, id="enough workers"),
     ],
 )  # fmt: skip
-def test_the_phase_of_a_job_follows_from_its_pods_and_seats(job: KubeJob, seats: list[Seat], expected: Phase) -> None:
-    assert phase_of(job, seats, 30.0) is expected
+def test_the_phase_of_a_job_follows_from_its_pods_and_replicas(
+    job: KubeJob, replicas: list[ReplicaAssignment], expected: Phase
+) -> None:
+    assert phase_of(job, replicas, 30.0) is expected
 
 
 @pytest.mark.parametrize(
@@ -200,4 +202,4 @@ def test_the_phase_of_a_job_follows_from_its_pods_and_seats(job: KubeJob, seats:
     [(Fate.COMPLETED, Phase.SUCCEEDED), (Fate.FAILED, Phase.FAILED), (Fate.REPLACE, Phase.RESTARTING)],
 )
 def test_a_verdict_outweighs_what_pods_look_like(fate: Fate, expected: Phase) -> None:
-    assert phase_of(kube_job(submitted(), pod(W[0])), W[:1], 30.0, fate) is expected
+    assert phase_of(kube_job(parsed_job(), pod(W[0])), W[:1], 30.0, fate) is expected

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import MEMORY, Carrier, CleanPods, KubeJob, Memory, PodState, Seat
+from sterna.backends.kubernetes.api.job import (
+    MEMORY,
+    CleanPods,
+    KubeJob,
+    PersistedState,
+    PodOwnership,
+    PodState,
+    ReplicaAssignment,
+)
 from sterna.backends.kubernetes.api.resources import Urgency, Verb
 from sterna.backends.kubernetes.cache.progress import ProgressView
 from sterna.backends.kubernetes.lifecycle.conditions import ending
@@ -27,9 +35,9 @@ from sterna.backends.kubernetes.status.status import (
     status_write,
 )
 from sterna.model.reason import Code, Reason
-from tests.unit.backends.kubernetes.replica_builders import kube_job, pod, submitted, tf_job, workers_at
+from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
 
-PS = Seat("ps", 0, "a")
+PS = ReplicaAssignment("ps", 0, "a")
 W = workers_at("a", "b")
 COMPLETED = Verdict(Fate.COMPLETED, reason="TFJobSucceeded", sentence="completed.")
 
@@ -101,7 +109,7 @@ def test_a_failed_job_says_why_in_one_word_and_one_sentence() -> None:
 
 
 def test_a_pod_that_cannot_start_is_told_of() -> None:
-    job = kube_job(submitted(), pod(W[0], PodState.PENDING, reason="ErrImagePull"))
+    job = kube_job(parsed_job(), pod(W[0], PodState.PENDING, reason="ErrImagePull"))
     status = status_of(job, Standing(W[:1]), 10.0)
     assert status["reason"] == "waits: worker-0 cannot start on a yet (ErrImagePull)."
 
@@ -110,20 +118,20 @@ def test_a_pod_that_cannot_start_is_told_of() -> None:
     ("job", "stands", "sentence"),
     [
         pytest.param(
-            kube_job(submitted()),
+            kube_job(parsed_job()),
             Standing(W[:1]),
             "waits: its place is being cleared by those who leave it.",
             id="seated, no pod yet",
         ),
-        pytest.param(kube_job(submitted()), Standing(), "waits for its turn.", id="nothing decided yet"),
+        pytest.param(kube_job(parsed_job()), Standing(), "waits for its turn.", id="nothing decided yet"),
         pytest.param(
-            kube_job(submitted(is_suspended=True)),
+            kube_job(parsed_job(is_suspended=True)),
             Standing(),
             "is suspended; set suspend to false to let it run.",
             id="suspended",
         ),
         pytest.param(
-            kube_job(submitted()), Standing(sentence="waits: quota exceeded."), "waits: quota exceeded.", id="refused"
+            kube_job(parsed_job()), Standing(sentence="waits: quota exceeded."), "waits: quota exceeded.", id="refused"
         ),
     ],
 )
@@ -186,7 +194,7 @@ def test_a_spoilt_status_does_no_harm(conditions: object) -> None:
 
 def test_a_new_status_is_one_patch_that_tests_the_uid() -> None:
     job = running()
-    write = status_write(job.submitted.ref, {}, status_of(job, standing(), 210.0), Keeping.WHOLE, Urgency.VERDICT)
+    write = status_write(job.parsed_job.ref, {}, status_of(job, standing(), 210.0), Keeping.WHOLE, Urgency.VERDICT)
     assert write is not None
     assert (write.verb, write.subresource, write.urgency, write.slot) == (
         Verb.JSON_PATCH, "status", Urgency.VERDICT, "status/uid-mnist",
@@ -200,12 +208,12 @@ def test_an_unchanged_status_is_not_written() -> None:
     job = running()
     job.status = json.loads(json.dumps(status_of(job, standing(), 210.0)))
     again = status_of(job, standing(), 999.0)
-    assert status_write(job.submitted.ref, job.status, again, Keeping.WHOLE) is None
+    assert status_write(job.parsed_job.ref, job.status, again, Keeping.WHOLE) is None
 
 
 def test_kubeflows_definitions_get_only_what_they_keep() -> None:
     job = running()
-    write = status_write(job.submitted.ref, {}, status_of(job, standing(), 210.0), Keeping.KUBEFLOW)
+    write = status_write(job.parsed_job.ref, {}, status_of(job, standing(), 210.0), Keeping.KUBEFLOW)
     assert write is not None
     value = json.loads(write.body)[1]["value"]
     assert sorted(value) == ["conditions", "replicaStatuses", "startTime"]
@@ -215,13 +223,13 @@ def test_what_kubeflow_drops_is_no_reason_to_write_again() -> None:
     job = running()
     status = status_of(job, standing(), 210.0)
     kept = {key: status[key] for key in ("conditions", "replicaStatuses", "startTime")}
-    assert status_write(job.submitted.ref, kept, status, Keeping.KUBEFLOW) is None
-    assert status_write(job.submitted.ref, status, status, Keeping.KUBEFLOW) is None
+    assert status_write(job.parsed_job.ref, kept, status, Keeping.KUBEFLOW) is None
+    assert status_write(job.parsed_job.ref, status, status, Keeping.KUBEFLOW) is None
 
 
 def test_what_others_put_into_a_status_stays() -> None:
     job = running()
-    write = status_write(job.submitted.ref, {"lastReconcileTime": "t"}, {"phase": "Waiting"}, Keeping.WHOLE)
+    write = status_write(job.parsed_job.ref, {"lastReconcileTime": "t"}, {"phase": "Waiting"}, Keeping.WHOLE)
     assert write is not None
     assert json.loads(write.body)[1]["value"] == {"lastReconcileTime": "t", "phase": "Waiting"}
 
@@ -238,9 +246,9 @@ def test_memory_of_a_kubeflow_job_is_an_annotation() -> None:
 
 
 def test_objects_whose_status_is_not_ours_say_phase_and_sentence_as_annotations() -> None:
-    job = kube_job(submitted("MPIJob", 2), pod(W[0]), pod(W[1]))
+    job = kube_job(parsed_job("MPIJob", 2), pod(W[0]), pod(W[1]))
     status = status_of(job, Standing(W), 10.0)
-    assert status_write(job.submitted.ref, {}, status, Keeping.ANNOTATIONS) is None
+    assert status_write(job.parsed_job.ref, {}, status, Keeping.ANNOTATIONS) is None
     write = annotations_write(job, status, {}, Keeping.ANNOTATIONS)
     assert write is not None
     annotations = json.loads(write.body)["metadata"]["annotations"]
@@ -253,20 +261,20 @@ def test_kinds_of_ours_have_no_annotations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("carrier", "is_ours", "expected"),
+    ("ownership", "is_ours", "expected"),
     [
-        (Carrier.PODS, True, Keeping.WHOLE),
-        (Carrier.SHARE_PODS, True, Keeping.WHOLE),
-        (Carrier.PODS, False, Keeping.KUBEFLOW),
-        (Carrier.MPI, False, Keeping.ANNOTATIONS),
-        (Carrier.POD, False, Keeping.ANNOTATIONS),
+        (PodOwnership.PODS, True, Keeping.WHOLE),
+        (PodOwnership.SHARE_PODS, True, Keeping.WHOLE),
+        (PodOwnership.PODS, False, Keeping.KUBEFLOW),
+        (PodOwnership.MPI, False, Keeping.ANNOTATIONS),
+        (PodOwnership.POD, False, Keeping.ANNOTATIONS),
     ],
 )
 def test_where_a_status_is_kept_depends_on_whose_definition_it_is(
-    carrier: Carrier, is_ours: bool, expected: Keeping
+    ownership: PodOwnership, is_ours: bool, expected: Keeping
 ) -> None:
-    assert keeping_of(carrier, is_ours) is expected
+    assert keeping_of(ownership, is_ours) is expected
 
 
 def test_what_is_no_number_is_not_remembered() -> None:
-    assert memory_fields(Memory(value=float("nan"), attained=float("inf"), moves=2)) == {"moves": 2}
+    assert memory_fields(PersistedState(value=float("nan"), attained=float("inf"), moves=2)) == {"moves": 2}

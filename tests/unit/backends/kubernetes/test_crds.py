@@ -18,7 +18,7 @@ from sterna.manifests.fields import Fields
 from sterna.manifests.training_job import Needs, Progress
 from tests.unit.backends.kubernetes.kind_builders import job_object, pod_object
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 CRDS = ROOT / "deploy" / "crds"
 DEFINED = {"trainingjobs": TRAINING_JOBS, "tfjobs": TF_JOBS}
 EXAMPLES = sorted((ROOT / "examples" / "kubernetes").glob("*.yaml"))

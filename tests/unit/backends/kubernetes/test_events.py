@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import PodState, Seat
+from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import EVENTS, Urgency, Verb, Write
 from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate, Verdict
 from sterna.backends.kubernetes.status.events import Reporter
 from sterna.model.reason import Code, Reason
-from tests.unit.backends.kubernetes.replica_builders import kube_job, pod, submitted, tf_job, workers_at
+from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
 
 REPORTER = Reporter("sterna-0")
 JOB = kube_job(tf_job())
@@ -146,7 +146,10 @@ def test_a_large_gang_is_counted_not_listed() -> None:
             id="refused",
         ),
         pytest.param(
-            REPORTER.invalid(JOB.submitted.ref, "no container.", 1.0), "InvalidTFJobSpec", "no container.", id="invalid"
+            REPORTER.invalid(JOB.parsed_job.ref, "no container.", 1.0),
+            "InvalidTFJobSpec",
+            "no container.",
+            id="invalid",
         ),
     ],
 )
@@ -156,8 +159,8 @@ def test_what_became_of_pods_is_an_event(write: Write, word: str, note: str) -> 
 
 
 def test_notes_and_names_are_never_longer_than_the_server_takes() -> None:
-    job = kube_job(submitted(name="n" * 253))
-    write = REPORTER.not_created(job, Seat("worker", 0, "a"), "é" * 2000, 1.0)
+    job = kube_job(parsed_job(name="n" * 253))
+    write = REPORTER.not_created(job, ReplicaAssignment("worker", 0, "a"), "é" * 2000, 1.0)
     assert len(body(write)["note"].encode()) <= 1024
     assert len(write.name) <= 253
     assert body(write)["note"].endswith("é..")

@@ -10,7 +10,7 @@ import pytest
 from sterna.backends.kubernetes.api.rbac import LESSONS
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS
 from sterna.backends.kubernetes.cache.progress import Progress
-from sterna.backends.kubernetes.learned_store import MOST_BYTES, KeptLessons, document_of, lessons_in
+from sterna.backends.kubernetes.learned_store import MOST_BYTES, LearnedStore, document_of, lessons_in
 from sterna.errors import UserError
 from sterna.model.learned import Lesson, Pace
 from tests.fakes.kube import FakeKube
@@ -26,7 +26,7 @@ class Replica:
         self.is_leading = True
         self.said: list[str] = []
         server = kube.client()
-        self.kept = KeptLessons(server, "default", self.progress, lambda: self.is_leading, self.said.append)
+        self.kept = LearnedStore(server, "default", self.progress, lambda: self.is_leading, self.said.append)
 
     def learn(self, category: str = "resnet", steps: float = 10.0) -> None:
         self.progress.lessons.hear_of_steps(category, 1, steps, 2 * steps)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import Carrier
+from sterna.backends.kubernetes.api.job import PodOwnership
 from sterna.backends.kubernetes.api.resources import MPI_JOBS
 from sterna.backends.kubernetes.kinds import is_ours, mpi_scale, mpi_start, mpi_suspend, translated_v1
 from sterna.backends.kubernetes.kinds.mpi_v1 import remarks_on
 from sterna.errors import UserError
-from tests.unit.backends.kubernetes.kind_builders import group, job_object, mpi_job, old_manifest, submitted
+from tests.unit.backends.kubernetes.kind_builders import group, job_object, mpi_job, old_manifest, parsed_job
 
 NUMBERS = [
     ({"NP": "2", "MIN_NP": "1", "MAX_NP": "4"}, (1, 2, 4)),
@@ -27,29 +27,29 @@ NUMBERS = [
 @pytest.mark.parametrize(("env", "bounds"), NUMBERS)
 def test_bounds_are_voda_s_variables_of_the_launcher(env: dict[str, str], bounds: tuple[int, int, int]) -> None:
     """VODA-6, VODA-7, VODA-11: the number of replicas has no effect beside them."""
-    spec = submitted(mpi_job(env, workers=2)).spec
+    spec = parsed_job(mpi_job(env, workers=2)).spec
     assert (spec.minimum, spec.request, spec.maximum) == bounds
 
 
 def test_annotations_count_workers_and_go_before_variables() -> None:
     annotations = {"sterna.dev/min-workers": "1", "sterna.dev/max-workers": "6", "sterna.dev/workers": "3"}
-    spec = submitted(mpi_job({"NP": "2"}, annotations=annotations)).spec
+    spec = parsed_job(mpi_job({"NP": "2"}, annotations=annotations)).spec
     assert (spec.minimum, spec.request, spec.maximum) == (1, 3, 6)
 
 
 def test_variables_count_processes_where_workers_have_several_slots() -> None:
-    spec = submitted(mpi_job({"NP": "4", "MIN_NP": "3", "MAX_NP": "9"}, slotsPerWorker=2)).spec
+    spec = parsed_job(mpi_job({"NP": "4", "MIN_NP": "3", "MAX_NP": "9"}, slotsPerWorker=2)).spec
     assert (spec.minimum, spec.request, spec.maximum) == (2, 2, 4)
 
 
 def test_epochs_priority_and_metrics_are_read() -> None:
     """VODA-4, VODA-8, VODA-51."""
-    job = submitted(mpi_job({"EPOCHS": "5", "JOB_PRIORITY": "2"}))
+    job = parsed_job(mpi_job({"EPOCHS": "5", "JOB_PRIORITY": "2"}))
     assert job.spec.priority == 2
     assert job.spec.progress.total == 5
     assert job.spec.progress.csv == "/metrics/keras.csv"
     assert job.spec.category == "keras"
-    assert job.carrier is Carrier.MPI
+    assert job.ownership is PodOwnership.MPI
     assert (job.shape.devices, job.shape.ps) == (1000, 0)
 
 
@@ -57,7 +57,7 @@ def test_epochs_priority_and_metrics_are_read() -> None:
 def test_a_variable_that_is_no_number_is_refused(name: str) -> None:
     """VODA-9."""
     with pytest.raises(UserError, match=f"The launcher's {name} is 'five'; write a whole number"):
-        submitted(mpi_job({name: "five"}))
+        parsed_job(mpi_job({name: "five"}))
 
 
 def test_only_jobs_whose_workers_ask_for_our_scheduler_are_ours() -> None:
@@ -67,8 +67,8 @@ def test_only_jobs_whose_workers_ask_for_our_scheduler_are_ours() -> None:
 
 
 def test_suspension_is_our_tool_and_users_have_an_annotation_of_their_own() -> None:
-    assert not submitted(mpi_job(runPolicy={"suspend": True})).is_suspended
-    assert submitted(mpi_job(annotations={"sterna.dev/suspend": "true"})).is_suspended
+    assert not parsed_job(mpi_job(runPolicy={"suspend": True})).is_suspended
+    assert parsed_job(mpi_job(annotations={"sterna.dev/suspend": "true"})).is_suspended
 
 
 def test_patches_change_what_they_are_about_and_nothing_else() -> None:
@@ -100,7 +100,7 @@ def test_a_manifest_of_voda_becomes_one_of_the_present_operator() -> None:
 
 
 def test_a_translated_job_asks_for_what_was_written() -> None:
-    job = submitted(translated())
+    job = parsed_job(translated())
     assert (job.spec.minimum, job.spec.request, job.spec.maximum) == (1, 2, 4)
     assert job.spec.progress.total == 5
     assert job.needs.selector == (("vodascheduler/accelerator", "rtx-2080ti"),)
@@ -112,7 +112,7 @@ def test_a_unique_name_keeps_the_category() -> None:
     assert job["metadata"]["name"] == "keras-20240501-120000"
     env = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["env"]
     assert [each["value"] for each in env if each["name"] == "JOB_NAME"] == ["keras-20240501-120000"]
-    assert submitted(job).spec.category == "tensorflow2-keras-mnist-elastic"
+    assert parsed_job(job).spec.category == "tensorflow2-keras-mnist-elastic"
 
 
 def test_a_job_of_the_present_operator_keeps_all_that_it_says() -> None:
@@ -183,6 +183,6 @@ def test_a_job_without_launcher_or_workers_is_refused(missing: str) -> None:
     job = mpi_job()
     del job["spec"]["mpiReplicaSpecs"][missing]
     with pytest.raises(UserError, match=f"spec.mpiReplicaSpecs.{missing} is missing"):
-        submitted(job)
+        parsed_job(job)
     with pytest.raises(UserError, match=f"spec.mpiReplicaSpecs.{missing} is missing"):
         translated_v1(job)

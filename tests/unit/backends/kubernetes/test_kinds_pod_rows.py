@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import Carrier, PodState, Seat
+from sterna.backends.kubernetes.api.job import PodOwnership, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import PODS
 from sterna.backends.kubernetes.kinds import is_plain_job, pending_serving_pod, pod_of, pod_row, read
 from sterna.model.cluster import Shape
-from tests.unit.backends.kubernetes.kind_builders import group, pod_object, submitted, tf_job
+from tests.unit.backends.kubernetes.kind_builders import group, parsed_job, pod_object, tf_job
 
 Object = dict[str, Any]
 
@@ -44,8 +44,8 @@ OURS: Object = {
 
 
 def test_a_pod_that_was_made_is_known_again() -> None:
-    job = submitted(tf_job({"PS": group(), "Worker": group(2, gpus=1, cpu="500m", memory="1Gi")}))
-    gang = [Seat("ps", 0, "a"), Seat("worker", 0, "b")]
+    job = parsed_job(tf_job({"PS": group(), "Worker": group(2, gpus=1, cpu="500m", memory="1Gi")}))
+    gang = [ReplicaAssignment("ps", 0, "a"), ReplicaAssignment("worker", 0, "b")]
     row = pod_row(pod_object(pod_of(job, gang[1], gang, attempt=4)))
     assert (row.key, row.node) == ("default/digits-worker-0", "b")
     assert (row.job, row.owner_uid) == ("default/digits", "uid-1")
@@ -218,7 +218,7 @@ def test_a_labelled_pod_is_a_job_of_one_worker() -> None:
     )
     assert is_plain_job(pod)
     job = read(pod, PODS)
-    assert (job.spec.minimum, job.spec.maximum, job.carrier) == (1, 1, Carrier.POD)
+    assert (job.spec.minimum, job.spec.maximum, job.ownership) == (1, 1, PodOwnership.POD)
     assert job.shape == Shape(0, 1000)
     assert job.spec.grace_seconds == 60
     assert job.spec.progress.csv == "/data/p.csv"

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from sterna.backends.kubernetes.api.assignment import read_assignment
-from sterna.backends.kubernetes.api.job import ASSIGNMENT, Seat
+from sterna.backends.kubernetes.api.job import ASSIGNMENT, ReplicaAssignment
 from sterna.backends.kubernetes.kinds import binding_of, pod_of, share_pod_of
 from tests.unit.backends.kubernetes.kind_builders import (
     group,
+    parsed_job,
     pytorch_job,
-    submitted,
     template,
     tf_job,
     training_job,
     variables_of,
 )
 
-ALONE = [Seat("worker", 0, "a")]
+ALONE = [ReplicaAssignment("worker", 0, "a")]
 
 
-def the_pod(manifest: dict[str, Any], gang: list[Seat] | None = None) -> dict[str, Any]:
-    seats = gang or ALONE
-    return pod_of(submitted(manifest), seats[-1], seats, attempt=2, generation=5)
+def the_pod(manifest: dict[str, Any], gang: list[ReplicaAssignment] | None = None) -> dict[str, Any]:
+    replicas = gang or ALONE
+    return pod_of(parsed_job(manifest), replicas[-1], replicas, attempt=2, generation=5)
 
 
 def test_unknown_fields_of_a_template_are_carried_along_untouched() -> None:
@@ -34,7 +34,7 @@ def test_unknown_fields_of_a_template_are_carried_along_untouched() -> None:
 
 
 def test_the_agent_finds_its_folder_and_who_it_is() -> None:
-    pod = the_pod(training_job(workers=2), [Seat("worker", 0, "a"), Seat("worker", 1, "b")])
+    pod = the_pod(training_job(workers=2), [ReplicaAssignment("worker", 0, "a"), ReplicaAssignment("worker", 1, "b")])
     variables = variables_of(pod)
     told = {name: value for name, value in variables.items() if name.startswith("STERNA_")}
     assert told == {
@@ -70,7 +70,7 @@ def test_what_the_user_set_stays_unless_it_must_be_right() -> None:
     volumes = [{"name": "sterna-agent", "hostPath": {"path": "/tmp/agent"}}]
     given = template("pytorch", env=env, terminationMessagePath="/tmp/last", pod={"volumes": volumes})
     manifest = pytorch_job({"Master": group(name="pytorch"), "Worker": {"template": given}})
-    pod = the_pod(manifest, [Seat("master", 0, "a"), Seat("worker", 0, "a")])
+    pod = the_pod(manifest, [ReplicaAssignment("master", 0, "a"), ReplicaAssignment("worker", 0, "a")])
     variables = variables_of(pod)
     assert variables["NODE_IP"] == "10.0.0.1"
     assert variables["RANK"] == "1"
@@ -89,32 +89,37 @@ def test_a_folder_of_the_user_s_own_at_the_agent_s_place_is_left_there() -> None
 
 
 def test_one_survivor_of_a_gang_tells_where_all_of_it_sits() -> None:
-    gang = [Seat("ps", 0, "a"), Seat("worker", 0, "a"), Seat("worker", 1, "b"), Seat("worker", 3, "b")]
-    told = {pod_of(submitted(tf_job()), seat, gang, 1)["metadata"]["annotations"][ASSIGNMENT] for seat in gang}
+    gang = [
+        ReplicaAssignment("ps", 0, "a"),
+        ReplicaAssignment("worker", 0, "a"),
+        ReplicaAssignment("worker", 1, "b"),
+        ReplicaAssignment("worker", 3, "b"),
+    ]
+    told = {pod_of(parsed_job(tf_job()), replica, gang, 1)["metadata"]["annotations"][ASSIGNMENT] for replica in gang}
     assert [read_assignment(text) for text in told] == [sorted(gang)]
 
 
 def test_the_assignment_of_a_large_gang_is_told_in_few_words() -> None:
-    gang = [Seat("worker", index, f"node-{index // 8:03d}") for index in range(512)]
-    pod = pod_of(submitted(training_job(workers=512)), gang[511], gang, 1)
+    gang = [ReplicaAssignment("worker", index, f"node-{index // 8:03d}") for index in range(512)]
+    pod = pod_of(parsed_job(training_job(workers=512)), gang[511], gang, 1)
     assert len(pod["metadata"]["annotations"][ASSIGNMENT]) < 2000
     assert variables_of(pod)["STERNA_RANK"] == "511"
 
 
 def test_a_template_is_not_changed_by_the_pods_that_are_made_of_it() -> None:
-    job = submitted(tf_job({"PS": group(), "Worker": group(2, env=[{"name": "A", "value": "b"}])}))
-    gang = [Seat("ps", 0, "a"), Seat("worker", 0, "a"), Seat("worker", 1, "b")]
+    job = parsed_job(tf_job({"PS": group(), "Worker": group(2, env=[{"name": "A", "value": "b"}])}))
+    gang = [ReplicaAssignment("ps", 0, "a"), ReplicaAssignment("worker", 0, "a"), ReplicaAssignment("worker", 1, "b")]
     before = repr(job.templates)
-    first = [pod_of(job, seat, gang, 1) for seat in gang]
+    first = [pod_of(job, replica, gang, 1) for replica in gang]
     assert repr(job.templates) == before
-    assert [pod_of(job, seat, gang, 1) for seat in gang] == first
+    assert [pod_of(job, replica, gang, 1) for replica in gang] == first
 
 
 def test_pods_of_all_types_may_sit_where_workers_may() -> None:
     """With a node in it, a pod that does not tolerate NoExecute would be deleted without a word."""
     toleration = {"key": "gpu", "operator": "Exists", "effect": "NoExecute"}
     groups = {"PS": group(), "Worker": group(2, pod={"tolerations": [toleration]})}
-    pod = pod_of(submitted(tf_job(groups)), Seat("ps", 0, "a"), [Seat("ps", 0, "a")], 1)
+    pod = pod_of(parsed_job(tf_job(groups)), ReplicaAssignment("ps", 0, "a"), [ReplicaAssignment("ps", 0, "a")], 1)
     assert pod["spec"]["tolerations"] == [toleration]
 
 
@@ -122,8 +127,8 @@ def test_a_share_pod_names_its_part_of_a_gpu() -> None:
     """DRAGON-35, DRAGON-36."""
     annotations = {"kubeshare/gpu_request": "0.5", "kubeshare/gpu_limit": "1.0", "kubeshare/gpu_mem": "3189243904"}
     groups = {"PS": group(), "Worker": group(2, annotations=annotations)}
-    job = submitted(tf_job(groups, annotations={"DRAGON_KUBESHARE": "true"}))
-    gang = [Seat("ps", 0, "a"), Seat("worker", 0, "a", "abcde")]
+    job = parsed_job(tf_job(groups, annotations={"DRAGON_KUBESHARE": "true"}))
+    gang = [ReplicaAssignment("ps", 0, "a"), ReplicaAssignment("worker", 0, "a", "abcde")]
     share = share_pod_of(job, gang[1], gang, 1)
     assert (share["apiVersion"], share["kind"]) == ("kubeshare.nthu/v1", "SharePod")
     assert share["metadata"]["name"] == "digits-worker-0"
@@ -135,9 +140,9 @@ def test_a_share_pod_names_its_part_of_a_gpu() -> None:
 
 
 def test_a_training_job_s_part_of_a_gpu_brings_its_part_of_the_memory() -> None:
-    job = submitted(training_job(resources={"gpu": 0.25}))
-    seat = Seat("worker", 0, "a", "abcde")
-    found = share_pod_of(job, seat, [seat], 1, gpu_memory_bytes=16 << 30)["metadata"]["annotations"]
+    job = parsed_job(training_job(resources={"gpu": 0.25}))
+    replica = ReplicaAssignment("worker", 0, "a", "abcde")
+    found = share_pod_of(job, replica, [replica], 1, gpu_memory_bytes=16 << 30)["metadata"]["annotations"]
     assert found["kubeshare/gpu_request"] == "0.25"
     assert found["kubeshare/gpu_limit"] == "1"
     assert found["kubeshare/gpu_mem"] == str(4 << 30)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import Carrier, Seat
+from sterna.backends.kubernetes.api.job import PodOwnership, ReplicaAssignment
 from sterna.backends.kubernetes.kinds import pod_of, service_of
 from sterna.model.job import Resizing, RestartPolicy
-from tests.unit.backends.kubernetes.kind_builders import group, pytorch_job, submitted, variables_of
+from tests.unit.backends.kubernetes.kind_builders import group, parsed_job, pytorch_job, variables_of
 
 ELASTIC = pytorch_job({"Worker": group(2, name="pytorch", gpus=1)}, {"minReplicas": 1, "maxReplicas": 3})
-GANG = [Seat("worker", 0, "a"), Seat("worker", 1, "b")]
+GANG = [ReplicaAssignment("worker", 0, "a"), ReplicaAssignment("worker", 1, "b")]
 
 
 def test_an_elastic_job_has_the_bounds_of_its_policy() -> None:
-    job = submitted(ELASTIC)
+    job = parsed_job(ELASTIC)
     assert (job.spec.minimum, job.spec.request, job.spec.maximum) == (1, 2, 3)
     assert job.spec.resizing is Resizing.TORCHRUN
     assert job.spec.restart is RestartPolicy.ON_FAILURE
-    assert job.carrier is Carrier.PODS
+    assert job.ownership is PodOwnership.PODS
 
 
 def test_elastic_agents_meet_at_worker_0_by_the_name_of_its_service() -> None:
-    job = submitted(ELASTIC)
-    first, second = (variables_of(pod_of(job, seat, GANG, attempt=2)) for seat in GANG)
+    job = parsed_job(ELASTIC)
+    first, second = (variables_of(pod_of(job, replica, GANG, attempt=2)) for replica in GANG)
     assert first["PET_RDZV_ENDPOINT"] == second["PET_RDZV_ENDPOINT"] == "resnet-worker-0.default.svc:23456"
     assert first["PET_NNODES"] == "1:3"
     assert first["PET_RDZV_BACKEND"] == "c10d"
@@ -43,7 +43,7 @@ def test_what_the_policy_says_about_torchrun_is_passed_on() -> None:
         "rdzvConf": [{"key": "timeout", "value": "60"}],
         "maxRestarts": 5,
     }
-    job = submitted(pytorch_job({"Worker": group(2, name="pytorch")}, policy, nprocPerNode="auto"))
+    job = parsed_job(pytorch_job({"Worker": group(2, name="pytorch")}, policy, nprocPerNode="auto"))
     variables = variables_of(pod_of(job, GANG[0], GANG, 1))
     told = {name: value for name, value in variables.items() if name.startswith("PET_")}
     assert told == {
@@ -58,10 +58,10 @@ def test_what_the_policy_says_about_torchrun_is_passed_on() -> None:
 
 
 def test_a_fixed_gang_calls_its_master() -> None:
-    job = submitted(pytorch_job({"Master": group(name="pytorch"), "Worker": group(2, name="pytorch")}))
+    job = parsed_job(pytorch_job({"Master": group(name="pytorch"), "Worker": group(2, name="pytorch")}))
     assert (job.spec.minimum, job.spec.maximum, job.shape.ps) == (2, 2, 1)
-    gang = [Seat("master", 0, "a"), *GANG]
-    told = [variables_of(pod_of(job, seat, gang, 1)) for seat in gang]
+    gang = [ReplicaAssignment("master", 0, "a"), *GANG]
+    told = [variables_of(pod_of(job, replica, gang, 1)) for replica in gang]
     assert [each["RANK"] for each in told] == ["0", "1", "2"]
     assert {each["WORLD_SIZE"] for each in told} == {"3"}
     assert {each["MASTER_ADDR"] for each in told} == {"resnet-master-0.default.svc"}
@@ -71,10 +71,10 @@ def test_a_fixed_gang_calls_its_master() -> None:
 
 
 def test_a_master_with_devices_is_counted_as_the_first_worker() -> None:
-    job = submitted(pytorch_job({"Master": group(name="pytorch", gpus=1), "Worker": group(3, name="pytorch", gpus=1)}))
+    job = parsed_job(pytorch_job({"Master": group(name="pytorch", gpus=1), "Worker": group(3, name="pytorch", gpus=1)}))
     assert (job.spec.minimum, job.spec.maximum, job.shape.ps) == (4, 4, 0)
-    gang = [Seat("worker", index, "a") for index in range(4)]
-    pods = [pod_of(job, seat, gang, 1) for seat in gang]
+    gang = [ReplicaAssignment("worker", index, "a") for index in range(4)]
+    pods = [pod_of(job, replica, gang, 1) for replica in gang]
     assert [each["metadata"]["name"] for each in pods] == [
         "resnet-master-0",
         "resnet-worker-0",
@@ -89,7 +89,7 @@ def test_a_master_with_devices_is_counted_as_the_first_worker() -> None:
 
 
 def test_a_job_of_a_master_alone_has_one_worker() -> None:
-    job = submitted(pytorch_job({"Master": group(name="pytorch"), "Worker": group(0, name="pytorch")}))
+    job = parsed_job(pytorch_job({"Master": group(name="pytorch"), "Worker": group(0, name="pytorch")}))
     assert (job.spec.minimum, job.spec.maximum, job.shape.ps) == (1, 1, 0)
     assert job.spec.worker.type == "master"
 
@@ -97,14 +97,14 @@ def test_a_job_of_a_master_alone_has_one_worker() -> None:
 def test_annotations_make_a_job_elastic_that_restarts_to_change_its_size() -> None:
     manifest = pytorch_job({"Worker": group(2, name="pytorch")})
     manifest["metadata"]["annotations"] = {"sterna.dev/min-workers": "1", "sterna.dev/max-workers": "8"}
-    job = submitted(manifest)
+    job = parsed_job(manifest)
     assert (job.spec.minimum, job.spec.request, job.spec.maximum) == (1, 2, 8)
     assert job.spec.resizing is Resizing.RESTART
 
 
 def test_a_part_of_a_gpu_is_asked_for_by_kubeshare_s_annotations() -> None:
     gpu_fraction = {"kubeshare/gpu_request": "0.2501", "kubeshare/gpu_limit": "0.5", "kubeshare/gpu_mem": "1073741824"}
-    job = submitted(pytorch_job({"Worker": group(2, name="pytorch", annotations=gpu_fraction)}))
-    assert job.carrier is Carrier.SHARE_PODS
+    job = parsed_job(pytorch_job({"Worker": group(2, name="pytorch", annotations=gpu_fraction)}))
+    assert job.ownership is PodOwnership.SHARE_PODS
     assert job.shape.devices == 251
     assert job.shape.is_fraction

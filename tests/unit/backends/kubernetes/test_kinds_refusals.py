@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sterna.backends.kubernetes.api.job import Carrier, Seat, Submitted
+from sterna.backends.kubernetes.api.job import ParsedJob, PodOwnership, ReplicaAssignment
 from sterna.backends.kubernetes.api.objects import JobObject, Pod
 from sterna.backends.kubernetes.api.resources import (
     MPI_JOBS,
@@ -22,7 +22,7 @@ from sterna.backends.kubernetes.api.resources import (
     Resource,
 )
 from sterna.backends.kubernetes.kinds import (
-    ReadContext,
+    ParseContext,
     invalid_reason,
     is_ours,
     move_record,
@@ -38,8 +38,8 @@ from sterna.errors import UserError
 from tests.unit.backends.kubernetes.kind_builders import (
     group,
     mpi_job,
+    parsed_job,
     pytorch_job,
-    submitted,
     template,
     tf_job,
     training_job,
@@ -162,7 +162,7 @@ REFUSED = [
 def test_what_cannot_be_run_is_refused_in_one_sentence(manifest: Object, sentence: str) -> None:
     """DRAGON-2."""
     with pytest.raises(UserError) as caught:
-        submitted(manifest)
+        parsed_job(manifest)
     said = str(caught.value)
     assert sentence in said
     assert "\n" not in said
@@ -170,16 +170,16 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(manifest: Object, sentenc
 
 
 def test_the_longest_name_that_fits_is_taken() -> None:
-    assert submitted(tf_job(name="a" * 54, high=9)).ref.name == "a" * 54
+    assert parsed_job(tf_job(name="a" * 54, high=9)).ref.name == "a" * 54
     with pytest.raises(UserError, match="use at most 53"):
-        submitted(tf_job(name="a" * 54, high=100))
+        parsed_job(tf_job(name="a" * 54, high=100))
 
 
 def test_fields_that_stand_empty_count_as_absent() -> None:
     """As in Kubernetes; `creationTimestamp: null` is in every template that a Go program wrote."""
     given_template = template("x", pod={"nodeSelector": None, "tolerations": None, "affinity": None})
     given_template["metadata"] = {"creationTimestamp": None, "labels": None}
-    assert submitted(training_job(template=given_template)).needs.selector == ()
+    assert parsed_job(training_job(template=given_template)).needs.selector == ()
 
 
 @pytest.mark.parametrize(
@@ -249,13 +249,13 @@ def spoiled(draw: st.DrawFn) -> tuple[Resource, Object, Object]:
     return resource, spec, annotations
 
 
-def made_of(job: Submitted) -> None:
+def made_of(job: ParsedJob) -> None:
     """Everything that is made of what was read."""
-    gang = [Seat(each.type, 0, "a") for each in job.spec.replicas]
-    for seat in gang:
-        made = share_pod_of if job.carrier is Carrier.SHARE_PODS else pod_of
-        msgspec.json.encode(made(job, seat, gang, 1))
-        msgspec.json.encode(service_of(job, seat.type, seat.index))
+    gang = [ReplicaAssignment(each.type, 0, "a") for each in job.spec.replicas]
+    for replica in gang:
+        made = share_pod_of if job.ownership is PodOwnership.SHARE_PODS else pod_of
+        msgspec.json.encode(made(job, replica, gang, 1))
+        msgspec.json.encode(service_of(job, replica.type, replica.index))
 
 
 GARBLED: list[object] = [
@@ -286,8 +286,8 @@ def swallowed(resource: Resource, spec: object, annotations: Object) -> None:
         return
     is_ours(job, resource)
     with contextlib.suppress(UserError):
-        found = read(job, resource, ReadContext(default_image="x"))
-        if found.carrier is not Carrier.MPI:
+        found = read(job, resource, ParseContext(default_image="x"))
+        if found.ownership is not PodOwnership.MPI:
             made_of(found)
 
 

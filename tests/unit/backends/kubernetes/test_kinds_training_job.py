@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import Carrier, CleanPods, Seat
-from sterna.backends.kubernetes.kinds import ReadContext, pod_of
+from sterna.backends.kubernetes.api.job import CleanPods, PodOwnership, ReplicaAssignment
+from sterna.backends.kubernetes.kinds import ParseContext, pod_of
 from sterna.errors import UserError
 from sterna.manifests.documents import read_documents
 from sterna.manifests.loading import load
 from sterna.model.job import Resizing, RestartPolicy
-from tests.unit.backends.kubernetes.kind_builders import submitted, template, training_job, variables_of
+from tests.unit.backends.kubernetes.kind_builders import parsed_job, template, training_job, variables_of
 
 GIB = 1 << 30
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 LOCAL = [
     file
     for file in sorted((ROOT / "examples" / "manifests").glob("*.yaml"))
@@ -24,9 +24,9 @@ LOCAL = [
 ]
 
 
-def container_of(manifest: dict[str, Any], context: ReadContext | None = None) -> dict[str, Any]:
-    seat = Seat("worker", 0, "a")
-    made = pod_of(submitted(manifest, context), seat, [seat], 1)["spec"]["containers"][0]
+def container_of(manifest: dict[str, Any], context: ParseContext | None = None) -> dict[str, Any]:
+    replica = ReplicaAssignment("worker", 0, "a")
+    made = pod_of(parsed_job(manifest, context), replica, [replica], 1)["spec"]["containers"][0]
     assert isinstance(made, dict)
     return made
 
@@ -38,7 +38,7 @@ def test_a_manifest_that_runs_on_one_machine_asks_for_the_same_here(file: Path) 
     document = read_documents(text, file.name)[0].value
     assert isinstance(document, dict)
     document["spec"]["image"] = "registry.example/train:1"
-    there = submitted(document).spec
+    there = parsed_job(document).spec
     for field in ("name", "minimum", "maximum", "request", "priority", "category", "restart", "backoff_limit"):
         assert getattr(there, field) == getattr(here, field), field
     for field in ("grace_seconds", "progress", "ttl_seconds", "deadline_seconds"):
@@ -73,12 +73,12 @@ def test_without_a_command_the_image_runs_its_own() -> None:
 
 
 def test_devices_of_another_make_are_asked_for_where_the_cluster_has_them() -> None:
-    made = container_of(training_job(resources={"gpu": 1}), ReadContext(gpu_resource="amd.com/gpu"))
+    made = container_of(training_job(resources={"gpu": 1}), ParseContext(gpu_resource="amd.com/gpu"))
     assert made["resources"]["limits"] == {"amd.com/gpu": 1}
 
 
 def test_the_cluster_may_have_an_image_for_those_who_name_none() -> None:
-    made = container_of(training_job(image=""), ReadContext(default_image="registry.example/default:1"))
+    made = container_of(training_job(image=""), ParseContext(default_image="registry.example/default:1"))
     assert made["image"] == "registry.example/default:1"
 
 
@@ -88,8 +88,8 @@ def test_fields_are_laid_over_the_first_container_of_a_template() -> None:
     )
     given["spec"]["containers"].append({"name": "proxy", "image": "registry.example/proxy:1"})
     manifest = training_job(image="", env={"LR": "2"}, template=given)
-    job = submitted(manifest)
-    pod = pod_of(job, Seat("worker", 0, "a"), [Seat("worker", 0, "a")], 1)
+    job = parsed_job(manifest)
+    pod = pod_of(job, ReplicaAssignment("worker", 0, "a"), [ReplicaAssignment("worker", 0, "a")], 1)
     first, second = pod["spec"]["containers"]
     assert (first["name"], first["image"]) == ("mine", "registry.example/train:1")
     assert first["command"] == ["python", "train.py"]
@@ -102,9 +102,9 @@ def test_fields_are_laid_over_the_first_container_of_a_template() -> None:
 
 
 def test_the_time_to_save_is_the_pod_s_grace() -> None:
-    seat = Seat("worker", 0, "a")
+    replica = ReplicaAssignment("worker", 0, "a")
     told = [
-        pod_of(submitted(manifest), seat, [seat], 1)["spec"]["terminationGracePeriodSeconds"]
+        pod_of(parsed_job(manifest), replica, [replica], 1)["spec"]["terminationGracePeriodSeconds"]
         for manifest in (
             training_job(grace="1.5s"),
             training_job(grace="2m", template=template("x", pod={"terminationGracePeriodSeconds": 7})),
@@ -116,17 +116,17 @@ def test_the_time_to_save_is_the_pod_s_grace() -> None:
 
 
 def test_every_start_is_ours_so_the_kubelet_restarts_nothing() -> None:
-    job = submitted(training_job(restartPolicy="OnFailure"))
-    seat = Seat("worker", 0, "a")
+    job = parsed_job(training_job(restartPolicy="OnFailure"))
+    replica = ReplicaAssignment("worker", 0, "a")
     assert job.spec.restart is RestartPolicy.ON_FAILURE
-    assert pod_of(job, seat, [seat], 1)["spec"]["restartPolicy"] == "Never"
+    assert pod_of(job, replica, [replica], 1)["spec"]["restartPolicy"] == "Never"
 
 
 def test_parameter_servers_stay_beside_the_workers() -> None:
     servers = {"count": 2, "command": ["python", "ps.py"], "resources": {"cpu": 2}, "env": {"ROLE": "ps"}}
-    job = submitted(training_job(workers="1:4", parameterServers=servers, env={"LR": "1"}))
+    job = parsed_job(training_job(workers="1:4", parameterServers=servers, env={"LR": "1"}))
     assert (job.shape.ps, job.shape.ps_cpus) == (2, 2000)
-    gang = [Seat("ps", 0, "a"), Seat("ps", 1, "a"), Seat("worker", 0, "a")]
+    gang = [ReplicaAssignment("ps", 0, "a"), ReplicaAssignment("ps", 1, "a"), ReplicaAssignment("worker", 0, "a")]
     pod = pod_of(job, gang[1], gang, 1)
     assert pod["metadata"]["name"] == "mnist-ps-1"
     assert pod["spec"]["containers"][0]["command"] == ["python", "ps.py"]
@@ -135,41 +135,43 @@ def test_parameter_servers_stay_beside_the_workers() -> None:
 
 
 def test_workers_of_one_job_find_each_other() -> None:
-    job = submitted(training_job(workers=2))
-    gang = [Seat("worker", 0, "a"), Seat("worker", 1, "b")]
+    job = parsed_job(training_job(workers=2))
+    gang = [ReplicaAssignment("worker", 0, "a"), ReplicaAssignment("worker", 1, "b")]
     variables = variables_of(pod_of(job, gang[1], gang, 1))
     assert (variables["MASTER_ADDR"], variables["RANK"]) == ("mnist-worker-0.default.svc", "1")
-    alone = submitted(training_job())
+    alone = parsed_job(training_job())
     assert "MASTER_ADDR" not in variables_of(pod_of(alone, gang[0], gang[:1], 1))
 
 
 def test_torchrun_s_agents_meet_as_those_of_a_pytorch_job_do() -> None:
-    job = submitted(training_job(workers="1:4", resizing="torchrun"))
-    seat = Seat("worker", 0, "a")
-    assert variables_of(pod_of(job, seat, [seat], 1))["PET_NNODES"] == "1:4"
+    job = parsed_job(training_job(workers="1:4", resizing="torchrun"))
+    replica = ReplicaAssignment("worker", 0, "a")
+    assert variables_of(pod_of(job, replica, [replica], 1))["PET_NNODES"] == "1:4"
 
 
 def test_workers_cannot_join_in_place_and_the_user_is_told() -> None:
-    job = submitted(training_job(workers="1:4", resizing="in-place"))
+    job = parsed_job(training_job(workers="1:4", resizing="in-place"))
     assert job.spec.resizing is Resizing.RESTART
     assert "resized by checkpoint and restart" in job.spec.notices[0]
 
 
 @pytest.mark.parametrize(("replicas", "asked"), [(0, 2), (3, 3), (9, 4), (1, 2)])
 def test_what_kubectl_scale_writes_is_the_number_asked_for(replicas: int, asked: int) -> None:
-    job = submitted(training_job(workers={"min": 2, "max": 4, "request": 2}, replicas=replicas))
+    job = parsed_job(training_job(workers={"min": 2, "max": 4, "request": 2}, replicas=replicas))
     assert (job.spec.minimum, job.spec.request, job.spec.maximum) == (2, asked, 4)
 
 
 def test_a_part_of_a_gpu_needs_kubeshare() -> None:
-    job = submitted(training_job(resources={"gpu": 0.5}))
-    assert job.carrier is Carrier.SHARE_PODS
+    job = parsed_job(training_job(resources={"gpu": 0.5}))
+    assert job.ownership is PodOwnership.SHARE_PODS
     assert job.shape.devices == 500
-    assert submitted(training_job(resources={"gpu": 1})).carrier is Carrier.PODS
+    assert parsed_job(training_job(resources={"gpu": 1})).ownership is PodOwnership.PODS
 
 
 def test_life_cycle_fields_are_understood() -> None:
-    job = submitted(training_job(ttl="1h", deadline=90, backoffLimit=2, cleanPodPolicy="All", suspend=True, priority=4))
+    job = parsed_job(
+        training_job(ttl="1h", deadline=90, backoffLimit=2, cleanPodPolicy="All", suspend=True, priority=4)
+    )
     assert (job.spec.ttl_seconds, job.spec.deadline_seconds, job.spec.backoff_limit) == (3600, 90, 2)
     assert job.clean_pods is CleanPods.ALL
     assert job.is_suspended
@@ -184,7 +186,7 @@ def test_selector_tolerations_and_affinity_say_which_nodes_it_takes() -> None:
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
         "affinity": required,
     }
-    first, second = (submitted(training_job(name, template=template("x", pod=pod))) for name in ("one", "two"))
+    first, second = (parsed_job(training_job(name, template=template("x", pod=pod))) for name in ("one", "two"))
     assert first.needs.selector == (("a", "1"), ("b", "2"))
     assert first.shape.selector == first.needs.selector
     assert first.needs.tolerations[0].operator == "Exists"
@@ -196,13 +198,13 @@ def test_selector_tolerations_and_affinity_say_which_nodes_it_takes() -> None:
 def test_jobs_of_one_specification_differ_in_what_is_their_own() -> None:
     first, second = training_job(), training_job()
     second["metadata"] |= {"name": "other", "uid": "uid-2", "namespace": "team", "generation": 4}
-    one, other = submitted(first), submitted(second)
+    one, other = parsed_job(first), parsed_job(second)
     assert (other.ref.name, other.ref.uid, other.ref.namespace, other.generation) == ("other", "uid-2", "team", 4)
     assert other.spec.name == "other"
     assert one.ref.name == one.spec.name == first["metadata"]["name"]
     assert other.templates == one.templates
     second["metadata"]["annotations"] = {"sterna.dev/priority": "7"}
-    assert submitted(second).spec.priority == 7
+    assert parsed_job(second).spec.priority == 7
     second["metadata"]["name"] = "x" * 63
     with pytest.raises(UserError, match="has 63 letters"):
-        submitted(second)
+        parsed_job(second)

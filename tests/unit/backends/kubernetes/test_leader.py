@@ -11,7 +11,7 @@ import pytest
 
 from sterna.apps.operator import TAKING_OVER_SECONDS
 from sterna.backends.kubernetes.api.objects import Pod
-from sterna.backends.kubernetes.api.resources import LEASES, PODS, Answer, Followed, Verb, Write
+from sterna.backends.kubernetes.api.resources import LEASES, PODS, Followed, Verb, Write, WriteResult
 from sterna.backends.kubernetes.leader import ADDRESS, Leadership, Terms
 from sterna.errors import Retry
 from sterna.settings import LeaseSettings
@@ -277,7 +277,7 @@ def test_a_straggler_s_write_is_not_sent_and_one_under_way_meets_the_fence() -> 
     kube.advance(3.0)
     server.send([write])
     kube.advance(3.0)
-    answers = [each for each in inbox.take() if isinstance(each, Answer)]
+    answers = [each for each in inbox.take() if isinstance(each, WriteResult)]
     assert [(each.status, each.reason) for each in answers] == [(403, "Forbidden"), (403, "NotLeader")]
     assert kube.items(PODS) == []
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import CleanPods, KubeJob, Memory, PodRow, PodState, Seat
+from sterna.backends.kubernetes.api.job import CleanPods, KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.termination import Ailment, ailment_of, how_it_ended
 from sterna.backends.kubernetes.lifecycle.verdict import (
     Fate,
@@ -20,18 +20,18 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
 )
 from sterna.model.job import Resizing, RestartPolicy
 from sterna.model.snapshot import NEVER
-from tests.unit.backends.kubernetes.replica_builders import kube_job, pod, submitted, tf_job, workers_at
+from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
 
-PS = Seat("ps", 0, "a")
+PS = ReplicaAssignment("ps", 0, "a")
 SAVED = '{"saved": true, "step": 70}'
 
 
-def failed(seat: Seat, code: int | None = 1, **more: Any) -> PodRow:
-    return pod(seat, PodState.FAILED, exit_code=code, **more)
+def failed(replica: ReplicaAssignment, code: int | None = 1, **more: Any) -> PodRow:
+    return pod(replica, PodState.FAILED, exit_code=code, **more)
 
 
 def one(*pods: PodRow, **more: Any) -> KubeJob:
-    return kube_job(submitted(**more), *pods, started_at=10.0, first_started_at=10.0)
+    return kube_job(parsed_job(**more), *pods, started_at=10.0, first_started_at=10.0)
 
 
 W0, W1 = workers_at("a", "b")
@@ -61,18 +61,18 @@ def test_a_tfjob_goes_on_when_another_worker_is_done() -> None:
 
 def test_the_chief_decides_where_there_is_one() -> None:
     """DRAGON-45."""
-    chief = Seat("chief", 0, "a")
-    of = submitted("TFJob", 1, {"chief": 1})
+    chief = ReplicaAssignment("chief", 0, "a")
+    of = parsed_job("TFJob", 1, {"chief": 1})
     assert judge(kube_job(of, pod(chief), pod(W0, PodState.SUCCEEDED)), 20.0).fate is Fate.GOES_ON
     assert judge(kube_job(of, pod(chief, PodState.SUCCEEDED), pod(W0)), 20.0).fate is Fate.COMPLETED
 
 
 def test_other_jobs_succeed_when_every_worker_has() -> None:
-    of, seats = submitted(workers=2), [W0, W1]
+    of, replicas = parsed_job(workers=2), [W0, W1]
     first = pod(W0, PodState.SUCCEEDED)
-    assert judge(kube_job(of, first, pod(W1)), 20.0, seats).fate is Fate.GOES_ON
-    assert judge(kube_job(of, first), 20.0, seats).fate is Fate.GOES_ON
-    assert judge(kube_job(of, first, pod(W1, PodState.SUCCEEDED)), 20.0, seats).fate is Fate.COMPLETED
+    assert judge(kube_job(of, first, pod(W1)), 20.0, replicas).fate is Fate.GOES_ON
+    assert judge(kube_job(of, first), 20.0, replicas).fate is Fate.GOES_ON
+    assert judge(kube_job(of, first, pod(W1, PodState.SUCCEEDED)), 20.0, replicas).fate is Fate.COMPLETED
 
 
 def test_success_outweighs_a_failure_of_somebody_else() -> None:
@@ -93,7 +93,7 @@ def test_a_pod_that_was_asked_to_go_after_its_last_step_has_done_its_work() -> N
 
 def test_a_job_that_has_ended_is_not_judged_again() -> None:
     """DRAGON-48: finished jobs are not run again."""
-    assert judge(kube_job(submitted(), failed(W0), ended_at=5.0), 20.0).fate is Fate.GOES_ON
+    assert judge(kube_job(parsed_job(), failed(W0), ended_at=5.0), 20.0).fate is Fate.GOES_ON
 
 
 # Restart policies and exit codes.
@@ -125,7 +125,7 @@ def test_a_single_replica_of_a_job_that_changes_in_place_is_replaced() -> None:
 
 
 def test_a_gang_that_does_not_change_in_place_begins_anew() -> None:
-    verdict = judge(kube_job(submitted(workers=2), pod(W0), failed(W1)), 20.0)
+    verdict = judge(kube_job(parsed_job(workers=2), pod(W0), failed(W1)), 20.0)
     assert (verdict.fate, verdict.replicas, verdict.exit_code) == (Fate.RESTART, (), 1)
 
 
@@ -143,13 +143,13 @@ def test_waits_between_restarts_double_from_10_s_to_300_s() -> None:
 
 
 def test_a_restart_waits_longer_each_time() -> None:
-    job = kube_job(submitted(), failed(W0), restarts=2)
+    job = kube_job(parsed_job(), failed(W0), restarts=2)
     assert judge(job, 1000.0).not_before == 1040.0
 
 
 def test_a_job_fails_when_its_back_off_limit_is_used_up() -> None:
     """DRAGON-43."""
-    verdict = judge(kube_job(submitted(backoff_limit=2), failed(W0), restarts=2), 20.0)
+    verdict = judge(kube_job(parsed_job(backoff_limit=2), failed(W0), restarts=2), 20.0)
     assert (verdict.fate, verdict.reason) == (Fate.FAILED, "BackoffLimitExceeded")
 
 
@@ -161,7 +161,7 @@ def test_restarts_of_containers_in_place_count_together(limit: int, restarts: in
     """DRAGON-43: as many as the limit, or any at all if it is 0."""
     first = pod(W0, restarts=restarts // 2)
     second = pod(W1, restarts=restarts - restarts // 2)
-    assert judge(kube_job(submitted(workers=2, backoff_limit=limit), first, second), 20.0).fate is expected
+    assert judge(kube_job(parsed_job(workers=2, backoff_limit=limit), first, second), 20.0).fate is expected
 
 
 def test_a_deadline_counts_from_the_first_start() -> None:
@@ -173,7 +173,7 @@ def test_a_deadline_counts_from_the_first_start() -> None:
 
 
 def test_a_job_that_waits_for_its_first_start_has_no_deadline_yet() -> None:
-    assert judge(kube_job(submitted(deadline_seconds=60.0)), 1e9).fate is Fate.GOES_ON
+    assert judge(kube_job(parsed_job(deadline_seconds=60.0)), 1e9).fate is Fate.GOES_ON
 
 
 # What the cluster does to pods.
@@ -258,13 +258,13 @@ def test_a_job_that_saved_when_asked_has_lost_nothing() -> None:
 
 
 def test_work_is_lost_since_the_last_checkpoint_only() -> None:
-    memory = Memory(attempt=2, started_at=10.0, saved_at=50.0, saved_attempt=1)
+    memory = PersistedState(attempt=2, started_at=10.0, saved_at=50.0, saved_attempt=1)
     assert lost_seconds(memory, 70.0) == 20.0
 
 
 def test_an_attempt_that_never_ran_loses_nothing() -> None:
-    assert lost_seconds(Memory(attempt=1), 70.0) == 0.0
-    assert judge(kube_job(submitted()), 70.0).fate is Fate.GOES_ON
+    assert lost_seconds(PersistedState(attempt=1), 70.0) == 0.0
+    assert judge(kube_job(parsed_job()), 70.0).fate is Fate.GOES_ON
 
 
 @pytest.mark.parametrize(
@@ -285,32 +285,32 @@ def test_whether_a_pod_saved_is_in_its_termination_message(message: str, step: i
 
 
 def test_a_pod_that_still_runs_has_not_saved_for_good() -> None:
-    memory = Memory()
+    memory = PersistedState()
     assert not note_saved(memory, pod(W0, is_deleting=True, message=SAVED), 60.0)
-    assert memory == Memory()
+    assert memory == PersistedState()
 
 
 def test_a_crash_after_a_checkpoint_is_no_orderly_stop() -> None:
-    memory = Memory(attempt=1, started_at=10.0)
+    memory = PersistedState(attempt=1, started_at=10.0)
     assert note_saved(memory, failed(W0, 1, message=SAVED), 60.0)
     assert (memory.saved_step, lost_seconds(memory, 60.0)) == (70, 50.0)
 
 
 def test_a_pod_that_crashed_tells_when_it_made_its_last_checkpoint() -> None:
     """DRAGON-88: total work is not repeated beyond one checkpoint interval."""
-    memory = Memory(attempt=1, started_at=10.0)
+    memory = PersistedState(attempt=1, started_at=10.0)
     assert not note_saved(memory, failed(W0, 1, message='{"saved": false, "step": 40, "at": 45.0}'), 60.0)
     assert (memory.saved_step, lost_seconds(memory, 60.0)) == (40, 15.0)
 
 
 def test_a_clock_that_runs_ahead_saves_nothing_in_the_future() -> None:
-    memory = Memory(attempt=1, started_at=10.0)
+    memory = PersistedState(attempt=1, started_at=10.0)
     note_saved(memory, failed(W0, 1, message='{"saved": false, "step": 40, "at": 1e9}'), 60.0)
     assert memory.saved_at == 60.0
 
 
 def test_a_worker_that_leaves_a_job_which_goes_on_does_not_speak_for_it() -> None:
-    memory = Memory(attempt=1, started_at=10.0)
+    memory = PersistedState(attempt=1, started_at=10.0)
     note_saved(memory, pod(W1, PodState.FAILED, is_deleting=True, message=SAVED), 50.0)
     assert lost_seconds(memory, 90.0) == 80.0
 
@@ -337,14 +337,14 @@ def test_which_pods_go_at_the_end_is_up_to_the_clean_pod_policy(policy: CleanPod
 
 
 def test_pods_that_are_not_ours_are_never_cleaned_up() -> None:
-    assert leftovers(kube_job(submitted("MPIJob", clean_pods=CleanPods.ALL), pod(W0))) == []
+    assert leftovers(kube_job(parsed_job("MPIJob", clean_pods=CleanPods.ALL), pod(W0))) == []
 
 
 def test_a_job_expires_its_ttl_after_its_end() -> None:
     """DRAGON-47."""
-    assert expires_at(kube_job(submitted(ttl_seconds=60.0), ended_at=100.0)) == 160.0
-    assert expires_at(kube_job(submitted(ttl_seconds=60.0))) == NEVER
-    assert expires_at(kube_job(submitted(), ended_at=100.0)) == NEVER
+    assert expires_at(kube_job(parsed_job(ttl_seconds=60.0), ended_at=100.0)) == 160.0
+    assert expires_at(kube_job(parsed_job(ttl_seconds=60.0))) == NEVER
+    assert expires_at(kube_job(parsed_job(), ended_at=100.0)) == NEVER
 
 
 # MPI jobs.
@@ -360,7 +360,7 @@ def test_a_job_expires_its_ttl_after_its_end() -> None:
     ],
 )
 def test_an_mpi_job_is_judged_by_its_own_operator(condition: dict[str, str], expected: Fate) -> None:
-    job = kube_job(submitted("MPIJob", 2), failed(W1), status={"conditions": [condition]})
+    job = kube_job(parsed_job("MPIJob", 2), failed(W1), status={"conditions": [condition]})
     assert judge(job, 20.0).fate is expected
 
 
@@ -369,7 +369,7 @@ EVICTED = {"type": "Failed", "status": "True", "reason": "MPIJobEvicted", "messa
 
 def test_an_mpi_job_has_failed_when_its_operator_says_when_and_not_because_a_worker_was_evicted() -> None:
     """VODA-73: the operator goes on with a job whose workers were evicted, and leaves it `Failed` meanwhile."""
-    job = kube_job(submitted("MPIJob", 2), pod(W0), pod(W1), status={"conditions": [EVICTED]})
+    job = kube_job(parsed_job("MPIJob", 2), pod(W0), pod(W1), status={"conditions": [EVICTED]})
     assert judge(job, 20.0).fate is Fate.GOES_ON
     job.status = {"conditions": [EVICTED], "completionTime": "2024-05-01T12:00:00Z"}
     assert judge(job, 20.0).fate is Fate.FAILED
@@ -378,11 +378,11 @@ def test_an_mpi_job_has_failed_when_its_operator_says_when_and_not_because_a_wor
 @pytest.mark.parametrize(("resizing", "fate"), [(Resizing.IN_PLACE, Fate.REPLACE), (Resizing.RESTART, Fate.RESTART)])
 def test_a_worker_that_its_node_refused_is_replaced_as_those_of_other_jobs_are(resizing: Resizing, fate: Fate) -> None:
     refused = pod(W1, PodState.FAILED, reason="OutOfcpu")
-    verdict = judge(kube_job(submitted("MPIJob", 2, resizing=resizing), pod(W0), refused), 20.0)
+    verdict = judge(kube_job(parsed_job("MPIJob", 2, resizing=resizing), pod(W0), refused), 20.0)
     assert (verdict.fate, verdict.refused_by, verdict.is_counted) == (fate, frozenset({refused.node}), False)
 
 
 def test_an_elastic_job_succeeds_though_a_new_worker_has_not_come_yet() -> None:
-    of = submitted(workers=2, resizing=Resizing.TORCHRUN)
+    of = parsed_job(workers=2, resizing=Resizing.TORCHRUN)
     done = pod(W0, PodState.SUCCEEDED)
     assert judge(kube_job(of, done), 20.0, [W0, W1]).fate is Fate.COMPLETED

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import PodState, Seat, Submitted
+from sterna.backends.kubernetes.api.job import ParsedJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict, judge
-from tests.unit.backends.kubernetes.kind_builders import group, pytorch_job, submitted, tf_job
+from tests.unit.backends.kubernetes.kind_builders import group, parsed_job, pytorch_job, tf_job
 from tests.unit.backends.kubernetes.replica_builders import kube_job, pod, workers_at
 
-PS = Seat("ps", 0, "a")
+PS = ReplicaAssignment("ps", 0, "a")
 W0, W1, W2 = workers_at("a", "b", "c")
 
 
-def judged(of: Submitted, *states: tuple[Seat, PodState, int | None], **more: Any) -> Verdict:
+def judged(of: ParsedJob, *states: tuple[ReplicaAssignment, PodState, int | None], **more: Any) -> Verdict:
     """With every seat taken."""
-    pods = [pod(seat, state, exit_code=code, **more) for seat, state, code in states]
-    return judge(kube_job(of, *pods), 20.0, [seat for seat, _, _ in states])
+    pods = [pod(replica, state, exit_code=code, **more) for replica, state, code in states]
+    return judge(kube_job(of, *pods), 20.0, [replica for replica, _, _ in states])
 
 
 RUNS, DONE = PodState.RUNNING, PodState.SUCCEEDED
@@ -36,20 +36,20 @@ def test_a_replica_is_judged_by_the_restart_policy_of_its_own_type(
     servers: str, workers: str, code: int, expected: Fate
 ) -> None:
     """DRAGON-42, 43."""
-    of = submitted(tf_job({"PS": group(restart=servers), "Worker": group(2, restart=workers)}))
+    of = parsed_job(tf_job({"PS": group(restart=servers), "Worker": group(2, restart=workers)}))
     verdict = judged(of, (PS, PodState.FAILED, code), (W0, RUNS, None), (W1, RUNS, None))
     assert verdict.fate is expected
     assert expected is not Fate.FAILED or f"(restart policy {servers})" in verdict.sentence
 
 
-def a_led_job(kind: str = "PyTorchJob", master: str = "OnFailure") -> Submitted:
+def a_led_job(kind: str = "PyTorchJob", master: str = "OnFailure") -> ParsedJob:
     """Its Master has a GPU as its workers have, so that the Master is the first of three seats."""
     name = "pytorch" if kind == "PyTorchJob" else "tensorflow"
     groups = {
         "Master": group(restart=master, name=name, gpus=1),
         "Worker": group(2, restart="OnFailure", name=name, gpus=1),
     }
-    of = submitted(pytorch_job(groups) if kind == "PyTorchJob" else tf_job(groups, low=None, high=None))
+    of = parsed_job(pytorch_job(groups) if kind == "PyTorchJob" else tf_job(groups, low=None, high=None))
     assert of.leading == ("master",)
     return of
 
@@ -72,7 +72,7 @@ def test_a_master_with_a_gpu_has_its_own_restart_policy() -> None:
 
 def test_a_server_with_a_gpu_is_not_taken_for_worker_0() -> None:
     """DRAGON-45: the parameter server sits where the first worker would."""
-    of = submitted(tf_job({"PS": group(gpus=1), "Worker": group(2, gpus=1)}, low=None, high=None))
+    of = parsed_job(tf_job({"PS": group(gpus=1), "Worker": group(2, gpus=1)}, low=None, high=None))
     assert of.leading == ("ps",)
     assert judged(of, (W0, DONE, 0), (W1, RUNS, None), (W2, RUNS, None)).fate is Fate.GOES_ON
     assert judged(of, (W0, RUNS, None), (W1, DONE, 0), (W2, RUNS, None)).fate is Fate.COMPLETED
@@ -82,26 +82,26 @@ def test_a_server_with_a_gpu_is_not_taken_for_worker_0() -> None:
 def test_with_the_success_policy_all_workers_the_first_does_not_end_a_tfjob_alone(
     bounds: tuple[int | None, int | None],
 ) -> None:
-    of = submitted(tf_job(low=bounds[0], high=bounds[1], successPolicy="AllWorkers"))
+    of = parsed_job(tf_job(low=bounds[0], high=bounds[1], successPolicy="AllWorkers"))
     assert judged(of, (PS, RUNS, None), (W0, DONE, 0), (W1, RUNS, None)).fate is Fate.GOES_ON
     assert judged(of, (PS, RUNS, None), (W0, DONE, 0), (W1, DONE, 0)).fate is Fate.COMPLETED
 
 
 def test_a_server_that_ends_well_has_not_done_the_workers_work() -> None:
-    of = submitted(tf_job(successPolicy="AllWorkers"))
+    of = parsed_job(tf_job(successPolicy="AllWorkers"))
     assert judged(of, (PS, DONE, 0)).fate is Fate.GOES_ON
 
 
 def test_without_a_back_off_limit_containers_may_be_restarted_as_often_as_it_takes() -> None:
     """DRAGON-43: Kubeflow's operator counts only against a limit that was given."""
     groups = {"PS": group(restart="OnFailure"), "Worker": group(2, restart="OnFailure")}
-    seats = (PS, RUNS, None), (W0, RUNS, None), (W1, RUNS, None)
-    assert judged(submitted(tf_job(groups)), *seats, restarts=100).fate is Fate.GOES_ON
-    assert judged(submitted(tf_job(groups, backoffLimit=6)), *seats, restarts=2).fate is Fate.FAILED
+    replicas = (PS, RUNS, None), (W0, RUNS, None), (W1, RUNS, None)
+    assert judged(parsed_job(tf_job(groups)), *replicas, restarts=100).fate is Fate.GOES_ON
+    assert judged(parsed_job(tf_job(groups, backoffLimit=6)), *replicas, restarts=2).fate is Fate.FAILED
 
 
 def test_without_a_back_off_limit_a_replica_is_replaced_every_time() -> None:
-    of = submitted(tf_job({"PS": group(), "Worker": group(2, restart="ExitCode")}))
+    of = parsed_job(tf_job({"PS": group(), "Worker": group(2, restart="ExitCode")}))
     job = kube_job(of, pod(PS), pod(W0), pod(W1, PodState.FAILED, exit_code=137), restarts=100)
     verdict = judge(job, 20.0)
     assert verdict.fate is Fate.REPLACE

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import CleanPods, Seat, Submitted
+from sterna.backends.kubernetes.api.job import CleanPods, ParsedJob, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.services import is_called_by_name, leftover_services, service_steps
-from tests.unit.backends.kubernetes.replica_builders import submitted, tf_job, workers_at
+from tests.unit.backends.kubernetes.replica_builders import parsed_job, tf_job, workers_at
 
-PS = Seat("ps", 0, "a")
+PS = ReplicaAssignment("ps", 0, "a")
 
 
 def test_each_replica_has_one_service_and_those_of_removed_ones_go() -> None:
@@ -25,27 +25,27 @@ def test_a_job_that_stopped_has_no_services() -> None:
 @pytest.mark.parametrize(
     ("job", "expected"),
     [
-        pytest.param(submitted("TFJob", 1), True, id="TFJob, also alone"),
-        pytest.param(submitted(), False, id="alone"),
-        pytest.param(submitted(maximum=2), True, id="may grow"),
-        pytest.param(submitted("MPIJob", 4), False, id="its operator's"),
-        pytest.param(submitted("Pod"), False, id="plain pod"),
+        pytest.param(parsed_job("TFJob", 1), True, id="TFJob, also alone"),
+        pytest.param(parsed_job(), False, id="alone"),
+        pytest.param(parsed_job(maximum=2), True, id="may grow"),
+        pytest.param(parsed_job("MPIJob", 4), False, id="its operator's"),
+        pytest.param(parsed_job("Pod"), False, id="plain pod"),
     ],
 )
-def test_only_replicas_that_talk_to_each_other_have_services(job: Submitted, expected: bool) -> None:
+def test_only_replicas_that_talk_to_each_other_have_services(job: ParsedJob, expected: bool) -> None:
     assert is_called_by_name(job) is expected
 
 
 @pytest.mark.parametrize(
     ("job", "expected"),
     [
-        pytest.param(submitted("TFJob", 3), [("worker", 0), ("worker", 1), ("worker", 2)], id="all are told of all"),
-        pytest.param(submitted(maximum=3), [("worker", 0)], id="they meet at the first"),
+        pytest.param(parsed_job("TFJob", 3), [("worker", 0), ("worker", 1), ("worker", 2)], id="all are told of all"),
+        pytest.param(parsed_job(maximum=3), [("worker", 0)], id="they meet at the first"),
     ],
 )
-def test_a_replica_that_nobody_is_told_of_has_no_service(job: Submitted, expected: list[tuple[str, int]]) -> None:
+def test_a_replica_that_nobody_is_told_of_has_no_service(job: ParsedJob, expected: list[tuple[str, int]]) -> None:
     assert service_steps(job, workers_at("a", "a", "b"), ()).create == expected
-    assert service_steps(job, [Seat("ps", 1, "a")], ()).create == [("ps", 1)]
+    assert service_steps(job, [ReplicaAssignment("ps", 1, "a")], ()).create == [("ps", 1)]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.job import KubeJob, PodState, Seat
+from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.lifecycle.overload import Dropped, Found, NodeInfo, Relocation, is_overloaded, relocated
-from tests.unit.backends.kubernetes.replica_builders import kube_job, pod, submitted, tf_job
+from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job
 
 
 def node(cpus: int = 0, memory: int = 0, **more: Any) -> NodeInfo:
@@ -24,9 +24,9 @@ def node(cpus: int = 0, memory: int = 0, **more: Any) -> NodeInfo:
 
 def worker(name: str = "mnist", index: int = 0, on: str = "a", job: KubeJob | None = None, **more: Any) -> Found:
     """Asks for one core and no memory."""
-    row = pod(Seat("worker", index, on), job=name, **({"devices": 0} | more))
+    row = pod(ReplicaAssignment("worker", index, on), job=name, **({"devices": 0} | more))
     row.uid = f"uid-{name}-{index}"
-    return Found(job or kube_job(submitted(name=name, devices=0), row), row)
+    return Found(job or kube_job(parsed_job(name=name, devices=0), row), row)
 
 
 def finder(*known: Found) -> Callable[[MoveRequest], Found | None]:
@@ -132,10 +132,10 @@ def test_many_requests_from_one_node_are_answered_one_by_one() -> None:
     ("found", "why"),
     [
         (worker(on="b"), "is on node 'b'"),
-        (Found(kube_job(tf_job()), pod(Seat("ps", 0, "a"))), "is a ps"),
+        (Found(kube_job(tf_job()), pod(ReplicaAssignment("ps", 0, "a"))), "is a ps"),
         (worker(is_deleting=True), "does not run"),
         (worker(state=PodState.PENDING), "does not run"),
-        (worker(job=kube_job(submitted(), replica_moves={"worker-0": 3})), "moved 3 times"),
+        (worker(job=kube_job(parsed_job(), replica_moves={"worker-0": 3})), "moved 3 times"),
         (worker()._replace(steps_left=5.0), "about to end"),
         (worker()._replace(is_leaving=True), "about to leave"),
     ],
@@ -158,8 +158,8 @@ def test_a_request_for_an_unknown_pod_is_dropped() -> None:
 def test_a_worker_may_move_up_to_three_times_whatever_others_of_its_job_did() -> None:
     """DRAGON-73."""
     infos = {"a": node(9_000), "b": node()}
-    rows = [pod(Seat("worker", index, "a"), devices=0) for index in range(2)]
-    job = kube_job(submitted(workers=2), *rows, replica_moves={"worker-0": 3, "worker-1": 2}, moves=5)
+    rows = [pod(ReplicaAssignment("worker", index, "a"), devices=0) for index in range(2)]
+    job = kube_job(parsed_job(workers=2), *rows, replica_moves={"worker-0": 3, "worker-1": 2}, moves=5)
     assert targets(infos, Found(job, rows[1], math.nan)) == ["b"]
     assert targets(infos, Found(job, rows[0], math.nan)) == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import PODS, Answer, Verb, Write
+from sterna.backends.kubernetes.api.resources import PODS, Verb, Write, WriteResult
 from sterna.backends.kubernetes.server.metrics import Happened, Telemetry
 from sterna.backends.kubernetes.server.specon_csv import HEADER, Distribution
 from sterna.control.cluster_service import JobView, NodeView
@@ -97,7 +97,7 @@ def test_jobs_that_are_over_have_no_lines_of_their_own() -> None:
 def test_rounds_and_writes_are_counted() -> None:
     told = telemetry()
     told.count_round(0.25)
-    told.count_answer(Answer(Write(Verb.CREATE, PODS, "default", "p", subresource="binding"), 201))
+    told.count_answer(WriteResult(Write(Verb.CREATE, PODS, "default", "p", subresource="binding"), 201))
     text = told.text()
     assert value(text, "sterna_round_seconds_sum") == 0.25
     assert value(text, "voda_scheduler_resched_total") == 1

@@ -13,7 +13,7 @@ import pytest
 from sterna.backends.kubernetes.api.job import INDEX_LABEL, JOB_LABEL
 from sterna.backends.kubernetes.api.resources import PODS, Change, Delta
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
-from sterna.backends.kubernetes.monitor.monitor import Asking, Monitor, Options
+from sterna.backends.kubernetes.monitor.monitor import ApiReader, Monitor, Options
 from sterna.backends.kubernetes.monitor.pods import NodePod
 from sterna.backends.kubernetes.monitor.sample_server import Sample, SampleService
 from sterna.model.growth import GrowthRule, Strict
@@ -227,10 +227,10 @@ def test_a_wish_that_could_not_be_told_is_dropped(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asking", "asked"), [(Asking.POSTED, 0), (Asking.ALL, 1), (Asking.NONE, 0)], ids=lambda each: str(each)
+    ("asking", "asked"), [(ApiReader.POSTED, 0), (ApiReader.ALL, 1), (ApiReader.NONE, 0)], ids=lambda each: str(each)
 )
 def test_whether_pods_are_asked_for_that_report_by_files_is_a_choice(
-    tmp_path: Path, asking: Asking, asked: int
+    tmp_path: Path, asking: ApiReader, asked: int
 ) -> None:
     """DRAGON-80 to 84: SpeCon's agent of a node judges whatever its pods write."""
     node = Node(tmp_path, asking=asking, rule=GrowthRule(strict=Strict.SPECON, alpha=0.1, interval_seconds=1.0))

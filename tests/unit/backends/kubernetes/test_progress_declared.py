@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.job import PROGRESS, Seat
+from sterna.backends.kubernetes.api.job import PROGRESS, ReplicaAssignment
 from sterna.backends.kubernetes.kinds import pod_of
 from sterna.backends.kubernetes.monitor.pods import NodePod, is_csv_guessed, progress_of
 from sterna.model.job import ProgressSpec
-from tests.unit.backends.kubernetes.kind_builders import Object, group, pytorch_job, submitted, tf_job, training_job
+from tests.unit.backends.kubernetes.kind_builders import Object, group, parsed_job, pytorch_job, tf_job, training_job
 
 
 def as_a_monitor_sees_it(manifest: Object) -> NodePod:
     """The first worker's pod."""
-    job = submitted(manifest)
-    seat = Seat(job.spec.worker.type, 0, "node-1")
-    return msgspec.json.decode(msgspec.json.encode(pod_of(job, seat, [seat], 1)), type=NodePod)
+    job = parsed_job(manifest)
+    replica = ReplicaAssignment(job.spec.worker.type, 0, "node-1")
+    return msgspec.json.decode(msgspec.json.encode(pod_of(job, replica, [replica], 1)), type=NodePod)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import PodState, Seat, Submitted
+from sterna.backends.kubernetes.api.job import ParsedJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, changes_in_place, need_of, steps
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
-from tests.unit.backends.kubernetes.replica_builders import kube_job, pod, submitted, tf_job, workers_at
+from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
 
-PS = Seat("ps", 0, "a")
+PS = ReplicaAssignment("ps", 0, "a")
 
 
 def everywhere(node: str, need: Need) -> bool:
@@ -25,7 +25,7 @@ def only_on(*nodes: str) -> Callable[[str, Need], bool]:
 
 def names(found: Steps) -> tuple[list[str], list[str]]:
     return (
-        [f"{seat.type}-{seat.index}@{seat.node}" for seat in found.create],
+        [f"{replica.type}-{replica.index}@{replica.node}" for replica in found.create],
         [f"{row.type}-{row.index}@{row.node}" for row in found.delete],
     )
 
@@ -60,22 +60,24 @@ def test_room_is_asked_for_all_that_would_come_to_a_node_together() -> None:
 
 
 def test_the_rest_of_a_gang_follows_one_by_one_with_the_same_attempt() -> None:
-    seats = [PS, *workers_at("a", "b", "b")]
-    job = kube_job(tf_job(workers=3), pod(PS, attempt=4), pod(seats[1], PodState.PENDING, 4), attempt=4)
-    found = steps(job, seats, lambda node, need: need.devices <= 1000)
+    replicas = [PS, *workers_at("a", "b", "b")]
+    job = kube_job(tf_job(workers=3), pod(PS, attempt=4), pod(replicas[1], PodState.PENDING, 4), attempt=4)
+    found = steps(job, replicas, lambda node, need: need.devices <= 1000)
     assert names(found) == (["worker-1@b"], [])
     assert found.waits_for == {"b"}
     assert found.attempt == 4
 
 
 def test_a_job_that_is_as_it_shall_be_needs_nothing() -> None:
-    seats = workers_at("a", "b")
-    found = steps(kube_job(submitted(workers=2), *(pod(seat, gang=seats) for seat in seats)), seats, only_on())
+    replicas = workers_at("a", "b")
+    found = steps(
+        kube_job(parsed_job(workers=2), *(pod(replica, gang=replicas) for replica in replicas)), replicas, only_on()
+    )
     assert (found.create, found.delete, found.force, found.is_settled) == ([], [], [], True)
 
 
 def test_nothing_is_made_before_the_back_off_is_over() -> None:
-    job = kube_job(submitted(), not_before=50.0)
+    job = kube_job(parsed_job(), not_before=50.0)
     found = steps(job, workers_at("a"), everywhere, now=49.0)
     assert (found.create, found.until) == ([], 50.0)
     found = steps(job, workers_at("a"), everywhere, now=50.0)
@@ -84,8 +86,8 @@ def test_nothing_is_made_before_the_back_off_is_over() -> None:
 
 def test_a_job_waits_for_the_pods_of_its_predecessor_of_the_same_name() -> None:
     """DRAGON-9."""
-    seats = [PS, *workers_at("a", "b")]
-    found = steps(kube_job(tf_job()), seats, everywhere, is_taken=lambda seat: seat.index == 1)
+    replicas = [PS, *workers_at("a", "b")]
+    found = steps(kube_job(tf_job()), replicas, everywhere, is_taken=lambda replica: replica.index == 1)
     assert found.create == []
 
 
@@ -94,22 +96,22 @@ def test_a_job_waits_for_the_pods_of_its_predecessor_of_the_same_name() -> None:
 
 def test_growing_in_place_touches_nobody_who_is_there() -> None:
     """DRAGON-32: the others are not restarted."""
-    seats = [PS, *workers_at("a", "b")]
-    job = kube_job(tf_job(), pod(PS), pod(seats[1]), started_at=1.0)
-    assert names(steps(job, seats, everywhere)) == (["worker-1@b"], [])
+    replicas = [PS, *workers_at("a", "b")]
+    job = kube_job(tf_job(), pod(PS), pod(replicas[1]), started_at=1.0)
+    assert names(steps(job, replicas, everywhere)) == (["worker-1@b"], [])
 
 
 def test_shrinking_in_place_removes_only_who_leaves() -> None:
     """DRAGON-24, DRAGON-28."""
-    seats = [PS, *workers_at("a", "b", "b")]
-    job = kube_job(tf_job(workers=3), *(pod(seat) for seat in seats), started_at=1.0)
-    assert names(steps(job, seats[:3], everywhere)) == ([], ["worker-2@b"])
+    replicas = [PS, *workers_at("a", "b", "b")]
+    job = kube_job(tf_job(workers=3), *(pod(replica) for replica in replicas), started_at=1.0)
+    assert names(steps(job, replicas[:3], everywhere)) == ([], ["worker-2@b"])
 
 
 def test_a_moved_worker_goes_before_it_comes_because_its_name_is_taken() -> None:
     """DRAGON-72, DRAGON-89."""
     old, new = [PS, *workers_at("a", "b")], [PS, *workers_at("a", "c")]
-    pods = [pod(seat) for seat in old]
+    pods = [pod(replica) for replica in old]
     job = kube_job(tf_job(), *pods, started_at=1.0)
     assert names(steps(job, new, everywhere)) == ([], ["worker-1@b"])
     pods[2].is_deleting = True
@@ -122,31 +124,31 @@ def test_a_moved_worker_goes_before_it_comes_because_its_name_is_taken() -> None
 
 def test_a_replica_that_vanished_without_trace_is_replaced() -> None:
     """DRAGON-50: a NoExecute taint deletes pods, nobody says why."""
-    seats = [PS, *workers_at("a", "b")]
-    job = kube_job(tf_job(), pod(PS), pod(seats[1]), started_at=1.0)
-    found = steps(job, seats, everywhere)
+    replicas = [PS, *workers_at("a", "b")]
+    job = kube_job(tf_job(), pod(PS), pod(replicas[1]), started_at=1.0)
+    found = steps(job, replicas, everywhere)
     assert names(found) == (["worker-1@b"], [])
     assert found.attempt == 1
 
 
 def test_a_refused_pod_is_deleted_first_because_it_keeps_its_name() -> None:
-    seats = [PS, *workers_at("a", "b")]
-    job = kube_job(tf_job(), pod(PS), pod(seats[1]), pod(seats[2], PodState.FAILED, reason="OutOfcpu"))
-    found = steps(job, seats, everywhere, replaced=[("worker", 1)])
+    replicas = [PS, *workers_at("a", "b")]
+    job = kube_job(tf_job(), pod(PS), pod(replicas[1]), pod(replicas[2], PodState.FAILED, reason="OutOfcpu"))
+    found = steps(job, replicas, everywhere, replaced=[("worker", 1)])
     assert names(found) == ([], ["worker-1@b"])
 
 
 def test_a_failed_pod_stays_until_somebody_has_judged_it() -> None:
-    seats = [PS, *workers_at("a")]
-    job = kube_job(tf_job(workers=1), pod(PS), pod(seats[1], PodState.FAILED, exit_code=1))
-    found = steps(job, seats, everywhere)
+    replicas = [PS, *workers_at("a")]
+    job = kube_job(tf_job(workers=1), pod(PS), pod(replicas[1], PodState.FAILED, exit_code=1))
+    found = steps(job, replicas, everywhere)
     assert names(found) == ([], [])
 
 
 def test_a_worker_that_has_done_its_work_does_not_come_again() -> None:
-    seats = [PS, *workers_at("a", "c")]
-    done = pod(Seat("worker", 1, "b"), PodState.SUCCEEDED)
-    found = steps(kube_job(tf_job(), pod(PS), pod(seats[1]), done, started_at=1.0), seats, everywhere)
+    replicas = [PS, *workers_at("a", "c")]
+    done = pod(ReplicaAssignment("worker", 1, "b"), PodState.SUCCEEDED)
+    found = steps(kube_job(tf_job(), pod(PS), pod(replicas[1]), done, started_at=1.0), replicas, everywhere)
     assert found.is_settled
 
 
@@ -155,8 +157,8 @@ def test_a_worker_that_has_done_its_work_does_not_come_again() -> None:
 
 def test_another_size_of_a_job_that_restarts_takes_all_of_it_down_first() -> None:
     old, new = workers_at("a", "b"), workers_at("a", "b", "c")
-    pods = [pod(seat, gang=old) for seat in old]
-    job = kube_job(submitted(workers=2, maximum=3), *pods, started_at=1.0)
+    pods = [pod(replica, gang=old) for replica in old]
+    job = kube_job(parsed_job(workers=2, maximum=3), *pods, started_at=1.0)
     found = steps(job, new, everywhere)
     assert names(found) == ([], ["worker-0@a", "worker-1@b"])
     for each in pods:
@@ -172,31 +174,35 @@ def test_another_size_of_a_job_that_restarts_takes_all_of_it_down_first() -> Non
 
 
 def test_a_smaller_gang_waits_for_all_of_the_larger_one_to_be_gone() -> None:
-    job = kube_job(submitted(workers=2, minimum=1), pod(Seat("worker", 1, "b"), is_deleting=True), started_at=1.0)
+    job = kube_job(
+        parsed_job(workers=2, minimum=1), pod(ReplicaAssignment("worker", 1, "b"), is_deleting=True), started_at=1.0
+    )
     assert names(steps(job, workers_at("a"), everywhere)) == ([], [])
 
 
 def test_a_gang_that_was_made_for_another_size_begins_anew_though_it_has_not_run_yet() -> None:
     old, new = workers_at("a", "b"), workers_at("a", "b", "c")
-    job = kube_job(submitted(workers=3), *(pod(seat, PodState.PENDING, gang=old) for seat in old))
+    job = kube_job(parsed_job(workers=3), *(pod(replica, PodState.PENDING, gang=old) for replica in old))
     assert names(steps(job, new, everywhere))[1] == ["worker-0@a", "worker-1@b"]
 
 
 def test_a_gang_that_lost_one_before_it_ran_only_gets_it_back() -> None:
-    seats = workers_at("a", "b")
-    found = steps(kube_job(submitted(workers=2), pod(seats[0], PodState.PENDING, gang=seats)), seats, everywhere)
+    replicas = workers_at("a", "b")
+    found = steps(
+        kube_job(parsed_job(workers=2), pod(replicas[0], PodState.PENDING, gang=replicas)), replicas, everywhere
+    )
     assert names(found) == (["worker-1@b"], [])
 
 
 def test_a_gang_that_lost_one_after_it_ran_begins_anew() -> None:
-    seats = workers_at("a", "b")
-    job = kube_job(submitted(workers=2), pod(seats[0], gang=seats), started_at=1.0)
-    assert names(steps(job, seats, everywhere)) == ([], ["worker-0@a"])
+    replicas = workers_at("a", "b")
+    job = kube_job(parsed_job(workers=2), pod(replicas[0], gang=replicas), started_at=1.0)
+    assert names(steps(job, replicas, everywhere)) == ([], ["worker-0@a"])
 
 
 def test_a_job_of_one_pod_moves_by_stopping_and_starting_elsewhere() -> None:
     """DRAGON-89."""
-    job = kube_job(submitted(), pod(Seat("worker", 0, "a")), started_at=1.0)
+    job = kube_job(parsed_job(), pod(ReplicaAssignment("worker", 0, "a")), started_at=1.0)
     assert names(steps(job, workers_at("b"), everywhere)) == ([], ["worker-0@a"])
     job.pods.clear()
     found = steps(job, workers_at("b"), everywhere)
@@ -204,8 +210,8 @@ def test_a_job_of_one_pod_moves_by_stopping_and_starting_elsewhere() -> None:
 
 
 def test_a_job_that_was_given_another_assignment_at_once_waits_until_the_old_pods_are_gone() -> None:
-    old = pod(Seat("worker", 0, "a"), is_deleting=True)
-    assert names(steps(kube_job(submitted(), old), workers_at("a"), everywhere)) == ([], [])
+    old = pod(ReplicaAssignment("worker", 0, "a"), is_deleting=True)
+    assert names(steps(kube_job(parsed_job(), old), workers_at("a"), everywhere)) == ([], [])
 
 
 # Stopping.
@@ -213,8 +219,8 @@ def test_a_job_that_was_given_another_assignment_at_once_waits_until_the_old_pod
 
 def test_stopping_asks_parameter_servers_last_because_a_worker_that_saves_needs_them() -> None:
     """DRAGON-78."""
-    seats = [PS, *workers_at("a", "b")]
-    pods = [pod(seat) for seat in seats]
+    replicas = [PS, *workers_at("a", "b")]
+    pods = [pod(replica) for replica in replicas]
     job = kube_job(tf_job(), *pods, started_at=1.0)
     assert names(steps(job, [], everywhere))[1] == ["worker-0@a", "worker-1@b"]
     for each in pods[1:]:
@@ -226,7 +232,7 @@ def test_stopping_asks_parameter_servers_last_because_a_worker_that_saves_needs_
 
 
 def test_a_stopped_job_is_settled_when_nothing_of_it_is_left() -> None:
-    assert steps(kube_job(submitted()), [], everywhere).is_settled
+    assert steps(kube_job(parsed_job()), [], everywhere).is_settled
 
 
 # Lost nodes.
@@ -234,17 +240,17 @@ def test_a_stopped_job_is_settled_when_nothing_of_it_is_left() -> None:
 
 def test_a_pod_on_a_lost_node_is_forced_out_when_its_grace_is_over_and_not_before() -> None:
     """DRAGON-50."""
-    seats = [PS, *workers_at("a", "c")]
-    lost = pod(Seat("worker", 1, "b"), is_deleting=True, deletes_at=100.0)
-    job = kube_job(tf_job(), pod(PS), pod(seats[1]), lost, started_at=1.0)
-    assert steps(job, seats, everywhere, now=99.0, lost={"b"}).force == []
-    found = steps(job, seats, everywhere, now=100.0, lost={"b"})
+    replicas = [PS, *workers_at("a", "c")]
+    lost = pod(ReplicaAssignment("worker", 1, "b"), is_deleting=True, deletes_at=100.0)
+    job = kube_job(tf_job(), pod(PS), pod(replicas[1]), lost, started_at=1.0)
+    assert steps(job, replicas, everywhere, now=99.0, lost={"b"}).force == []
+    found = steps(job, replicas, everywhere, now=100.0, lost={"b"})
     assert (found.force, found.create) == ([lost], [])
 
 
 def test_a_pod_whose_end_its_node_will_confirm_is_never_forced_out() -> None:
-    lost = pod(Seat("worker", 0, "b"), is_deleting=True, deletes_at=100.0)
-    assert steps(kube_job(submitted(), lost), [], everywhere, now=1000.0).force == []
+    lost = pod(ReplicaAssignment("worker", 0, "b"), is_deleting=True, deletes_at=100.0)
+    assert steps(kube_job(parsed_job(), lost), [], everywhere, now=1000.0).force == []
 
 
 # What it rests on.
@@ -254,15 +260,15 @@ def test_a_pod_whose_end_its_node_will_confirm_is_never_forced_out() -> None:
     ("job", "expected"),
     [
         pytest.param(tf_job(), True, id="TFJob with parameter servers"),
-        pytest.param(submitted("TFJob", 2), False, id="TFJob without"),
-        pytest.param(submitted("MPIJob", 2), False, id="MPIJob of fixed size"),
-        pytest.param(submitted("MPIJob", 2, resizing=Resizing.IN_PLACE), True, id="elastic MPIJob"),
-        pytest.param(submitted(resizing=Resizing.IN_PLACE), True, id="in place"),
-        pytest.param(submitted(resizing=Resizing.TORCHRUN), True, id="torchrun"),
-        pytest.param(submitted(), False, id="by restart"),
+        pytest.param(parsed_job("TFJob", 2), False, id="TFJob without"),
+        pytest.param(parsed_job("MPIJob", 2), False, id="MPIJob of fixed size"),
+        pytest.param(parsed_job("MPIJob", 2, resizing=Resizing.IN_PLACE), True, id="elastic MPIJob"),
+        pytest.param(parsed_job(resizing=Resizing.IN_PLACE), True, id="in place"),
+        pytest.param(parsed_job(resizing=Resizing.TORCHRUN), True, id="torchrun"),
+        pytest.param(parsed_job(), False, id="by restart"),
     ],
 )
-def test_which_jobs_change_in_place(job: Submitted, expected: bool) -> None:
+def test_which_jobs_change_in_place(job: ParsedJob, expected: bool) -> None:
     assert changes_in_place(job) is expected
 
 

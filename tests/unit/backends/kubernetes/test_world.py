@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.job import Memory, Seat
+from sterna.backends.kubernetes.api.job import PersistedState, ReplicaAssignment
 from sterna.backends.kubernetes.api.objects import JobObject, Node, Plain, Pod
 from sterna.backends.kubernetes.api.resources import (
     NODES,
@@ -19,12 +19,12 @@ from sterna.backends.kubernetes.api.resources import (
     Delta,
     Resource,
 )
-from sterna.backends.kubernetes.cache.cluster_state import World
+from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import Stage, row_assignment
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.controllers.pods import expected
-from sterna.backends.kubernetes.controllers.recovery import recover, seats_found
-from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.controllers.recovery import recover, replicas_found
+from sterna.backends.kubernetes.kinds.context import ParseContext
 from sterna.model.cluster import NOWHERE, Assignment, ResourceKind
 
 NOW = 1_750_000_000.0
@@ -37,7 +37,7 @@ class Story:
 
     def __init__(self, nodes: int = 3, gpus: int = 4, namespace: str = "") -> None:
         self.now = NOW
-        self.world = World(ReadContext(), Progress(), lambda: self.now, namespace)
+        self.world = ClusterState(ParseContext(), Progress(), lambda: self.now, namespace)
         self.version = 0
         for number in range(nodes):
             room = {"cpu": "8", "memory": "32Gi", GPU: str(gpus)}
@@ -79,7 +79,7 @@ class Story:
 
     def free(self) -> list[int]:
         self.world.settle()
-        return [int(each) for each in self.world.accounts.table().free[ResourceKind.DEVICES]]
+        return [int(each) for each in self.world.capacity.table().free[ResourceKind.DEVICES]]
 
 
 @pytest.mark.parametrize("is_job_first", [True, False])
@@ -133,19 +133,19 @@ def test_what_was_asked_to_go_counts_as_going_until_it_is_gone_or_the_server_ref
 def test_a_pod_that_comes_as_it_was_asked_for_is_no_news_for_its_job() -> None:
     story = Story()
     story.job(workers=1)
-    seats = [Seat("worker", 0, "node-0")]
-    story.world.reseat(story.entry, seats)
-    asked_for = expected(story.entry, seats[0], "job-worker-0", 1, "a home")
+    replicas = [ReplicaAssignment("worker", 0, "node-0")]
+    story.world.reassign(story.entry, replicas)
+    asked_for = expected(story.entry, replicas[0], "job-worker-0", 1, "a home")
     story.world.pods.expect(story.entry, asked_for)
-    story.world.attention.dirty.clear()
+    story.world.work_queue.dirty.clear()
     story.pod(phase="Pending", assignment="a home")
     assert story.entry.job.pods["worker", 0].uid
-    assert not story.world.attention.dirty
+    assert not story.world.work_queue.dirty
     assert story.free() == [3000, 4000, 4000]
     story.pod(phase="Pending", assignment="a home")
-    assert not story.world.attention.dirty
+    assert not story.world.work_queue.dirty
     story.pod(phase="Running", assignment="a home")
-    assert story.world.attention.dirty == {story.entry.key}
+    assert story.world.work_queue.dirty == {story.entry.key}
 
 
 def test_other_peoples_pods_are_kept_only_as_what_they_use() -> None:
@@ -196,7 +196,7 @@ def test_a_standby_learns_what_whoever_acts_writes_down() -> None:
 def test_what_cannot_be_read_of_a_memory_is_forgotten_and_nothing_else() -> None:
     story = Story()
     story.job(status={"sterna": {"moves": "many"}})
-    assert story.entry.job.memory == Memory(enqueued_at=story.entry.submitted.submitted_at)
+    assert story.entry.job.memory == PersistedState(enqueued_at=story.entry.parsed_job.submitted_at)
 
 
 def test_a_job_that_has_ended_is_not_run_again() -> None:
@@ -211,7 +211,9 @@ def test_a_job_that_has_ended_is_not_run_again() -> None:
 def test_when_nodes_come_and_go_assignments_follow_their_names() -> None:
     story = Story()
     story.job()
-    story.world.reseat(story.entry, [Seat("worker", 0, "node-1"), Seat("worker", 1, "node-2")])
+    story.world.reassign(
+        story.entry, [ReplicaAssignment("worker", 0, "node-1"), ReplicaAssignment("worker", 1, "node-2")]
+    )
     assert story.entry.assignment == Assignment(((1, 1), (2, 1)))
     story.see(NODES, {"metadata": {"name": "a-node"}, "status": {"allocatable": {GPU: "4"}}})
     story.world.settle()
@@ -222,7 +224,9 @@ def test_when_nodes_come_and_go_assignments_follow_their_names() -> None:
 def test_a_assignment_gives_its_room_back_when_the_job_ends_or_is_deleted() -> None:
     story = Story()
     story.job()
-    story.world.reseat(story.entry, [Seat("worker", 0, "node-0"), Seat("worker", 1, "node-0")])
+    story.world.reassign(
+        story.entry, [ReplicaAssignment("worker", 0, "node-0"), ReplicaAssignment("worker", 1, "node-0")]
+    )
     assert story.free() == [2000, 4000, 4000]
     story.job(metadata={"deletionTimestamp": "2025-06-15T15:07:40Z"})
     assert story.free() == [4000, 4000, 4000]
@@ -238,7 +242,7 @@ def test_a_gang_of_which_a_part_was_made_is_made_whole_as_it_was_meant() -> None
     story.job()
     story.pod(0, node="node-0", assignment=assignment)
     assert recover(story.world, NOW) == 1
-    assert story.entry.seats == (Seat("worker", 0, "node-0"), Seat("worker", 1, "node-2"))
+    assert story.entry.replicas == (ReplicaAssignment("worker", 0, "node-0"), ReplicaAssignment("worker", 1, "node-2"))
     assert story.entry.job.memory.attempt == 1
 
 
@@ -247,20 +251,24 @@ def test_a_gang_that_was_meant_for_a_node_that_is_gone_is_withdrawn() -> None:
     story.job()
     story.pod(0, node="node-0", assignment='{"worker":{"node-0":"0","node-9":"1"}}')
     assert recover(story.world, NOW) == 0
-    assert story.entry.seats == ()
+    assert story.entry.replicas == ()
 
 
 def test_pods_that_were_asked_to_go_or_belong_to_an_older_attempt_make_no_assignment() -> None:
     story = Story()
     story.job(status={"sterna": {"attempt": 2}})
     story.pod(0, attempt=1, assignment='{"worker":{"node-0":"0-1"}}')
-    assert seats_found(story.world, story.entry) == []
+    assert replicas_found(story.world, story.entry) == []
     story.pod(0, attempt=2, metadata={"deletionTimestamp": "2025-06-15T15:07:40Z"})
-    assert seats_found(story.world, story.entry) == []
+    assert replicas_found(story.world, story.entry) == []
 
 
 def test_workers_of_one_node_stand_together_in_a_assignment() -> None:
     story = Story()
     story.job(workers=4)
-    seats = [Seat("worker", 0, "node-1"), Seat("worker", 1, "node-0"), Seat("worker", 2, "node-1")]
-    assert row_assignment(story.entry.submitted, seats, story.world.accounts.row_of) == Assignment(((1, 2), (0, 1)))
+    replicas = [
+        ReplicaAssignment("worker", 0, "node-1"),
+        ReplicaAssignment("worker", 1, "node-0"),
+        ReplicaAssignment("worker", 2, "node-1"),
+    ]
+    assert row_assignment(story.entry.parsed_job, replicas, story.world.capacity.row_of) == Assignment(((1, 2), (0, 1)))

@@ -45,7 +45,7 @@ def variables(record: JobRecord, name: str, tmp_path: Path) -> dict[str, str]:
     return environment(Surroundings(Places(tmp_path)), record, attempt, replica, spec, 1)
 
 
-def test_worker_numbers_run_through_the_seats_from_the_left() -> None:
+def test_worker_numbers_run_through_the_replicas_from_the_left() -> None:
     replicas = laid_out(a_record(workers=[("b", 2), ("a", 1)]))
     assert [(each.name, each.node, each.rank) for each in replicas] == [
         ("worker-0", "b", 0),
@@ -59,13 +59,13 @@ def test_the_chief_is_first_in_rank_and_servers_are_last() -> None:
     assert [each.name for each in laid_out(record)] == ["chief-0", "worker-0", "worker-1", "ps-0"]
 
 
-def test_workers_without_a_command_are_seats_only() -> None:
+def test_workers_without_a_command_are_replicas_only() -> None:
     launcher = ReplicaSpec("launcher", 1, ("mpirun",))
     record = a_record(launcher, ReplicaSpec("worker", 2, ()), workers=[("a", 2)], servers=[("a", 1)], kind="MPIJob")
     assert [each.name for each in laid_out(record)] == ["launcher-0"]
 
 
-def test_a_launcher_runs_where_its_workers_sit_whatever_seat_it_was_given() -> None:
+def test_a_launcher_runs_where_its_workers_sit_whatever_replica_it_was_given() -> None:
     launcher = ReplicaSpec("launcher", 1, ("mpirun",))
     record = a_record(launcher, ReplicaSpec("worker", 2, ()), workers=[("b", 2)], servers=[("a", 1)], kind="MPIJob")
     assert [each.node for each in laid_out(record)] == ["b"]

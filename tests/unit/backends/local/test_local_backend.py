@@ -13,14 +13,14 @@ from sterna.errors import Retry, UserError
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
 from sterna.model.plan import Action, ActionKind, Outcome
 from sterna.model.snapshot import JobKey
-from tests.fakes.local_cluster import World
+from tests.fakes.local_cluster import LocalRun
 from tests.fakes.local_cluster import make as make
 from tests.fakes.machine import FakeMachine
 
 MILLI = 1000
 
 
-def test_jobs_run_one_after_the_other_where_there_is_one_core_each(make: Callable[..., World]) -> None:
+def test_jobs_run_one_after_the_other_where_there_is_one_core_each(make: Callable[..., LocalRun]) -> None:
     world = make(1)
     for name in "abc":
         world.submit(name)
@@ -31,7 +31,7 @@ def test_jobs_run_one_after_the_other_where_there_is_one_core_each(make: Callabl
     assert [views[name].ran_seconds for name in "abc"] == pytest.approx([10, 10, 10], abs=0.5)
 
 
-def test_a_failed_job_is_tried_again_with_patience_until_its_limit(make: Callable[..., World]) -> None:
+def test_a_failed_job_is_tried_again_with_patience_until_its_limit(make: Callable[..., LocalRun]) -> None:
     world = make(1)
     world.submit("a", backoff_limit=2)
     starts = []
@@ -46,7 +46,7 @@ def test_a_failed_job_is_tried_again_with_patience_until_its_limit(make: Callabl
     assert [after - before for before, after in pairwise(starts)] == pytest.approx([1, 2], abs=0.3)
 
 
-def test_a_job_that_waits_for_its_next_attempt_lets_others_go_first(make: Callable[..., World]) -> None:
+def test_a_job_that_waits_for_its_next_attempt_lets_others_go_first(make: Callable[..., LocalRun]) -> None:
     world = make(1)
     world.submit("a")
     world.submit("b", 3)
@@ -59,7 +59,7 @@ def test_a_job_that_waits_for_its_next_attempt_lets_others_go_first(make: Callab
     assert (world.state("a"), world.state("b")) == ("completed", "completed")
 
 
-def test_exit_codes_of_the_machine_are_retried_and_others_are_not(make: Callable[..., World]) -> None:
+def test_exit_codes_of_the_machine_are_retried_and_others_are_not(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1)
     world.submit("a", restart=RestartPolicy.EXIT_CODE)
     world.submit("b", restart=RestartPolicy.EXIT_CODE)
@@ -70,7 +70,7 @@ def test_exit_codes_of_the_machine_are_retried_and_others_are_not(make: Callable
     assert (world.state("a"), world.state("b")) == ("completed", "failed")
 
 
-def test_an_attempt_whose_end_nobody_saw_begins_again_though_its_policy_is_never(make: Callable[..., World]) -> None:
+def test_an_attempt_whose_end_nobody_saw_begins_again_though_its_policy_is_never(make: Callable[..., LocalRun]) -> None:
     world = make(1)
     world.submit("a", restart=RestartPolicy.NEVER)
     world.settle()
@@ -81,7 +81,7 @@ def test_an_attempt_whose_end_nobody_saw_begins_again_though_its_policy_is_never
     assert world.machine.most_at_once["a"] == 1
 
 
-def test_whoever_is_asked_to_leave_keeps_its_place_until_it_is_gone(make: Callable[..., World]) -> None:
+def test_whoever_is_asked_to_leave_keeps_its_place_until_it_is_gone(make: Callable[..., LocalRun]) -> None:
     world = make(1, policy="fifo")
     world.submit("low", priority=1)
     world.settle()
@@ -99,7 +99,7 @@ def test_whoever_is_asked_to_leave_keeps_its_place_until_it_is_gone(make: Callab
     assert "saved" in world.kinds("low")
 
 
-def test_work_that_was_not_saved_is_counted_as_lost(make: Callable[..., World]) -> None:
+def test_work_that_was_not_saved_is_counted_as_lost(make: Callable[..., LocalRun]) -> None:
     world = make(1, policy="fifo")
     world.machine.saves = False
     world.submit("low", 100, priority=1)
@@ -110,7 +110,7 @@ def test_work_that_was_not_saved_is_counted_as_lost(make: Callable[..., World]) 
     assert "lost" in world.kinds("low")
 
 
-def test_a_job_resized_by_restart_never_has_two_attempts_at_once(make: Callable[..., World]) -> None:
+def test_a_job_resized_by_restart_never_has_two_attempts_at_once(make: Callable[..., LocalRun]) -> None:
     world = make(2)
     world.submit("a", 100, (1, 2))
     world.go_on(5)
@@ -124,7 +124,7 @@ def test_a_job_resized_by_restart_never_has_two_attempts_at_once(make: Callable[
     assert world.machine.most_at_once == {"a": 1, "b": 1}
 
 
-def test_an_elastic_job_grows_and_shrinks_without_a_new_attempt(make: Callable[..., World]) -> None:
+def test_an_elastic_job_grows_and_shrinks_without_a_new_attempt(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1)
     world.submit("a", 100, (1, 2), resizing=Resizing.IN_PLACE)
     world.settle()
@@ -140,7 +140,7 @@ def test_an_elastic_job_grows_and_shrinks_without_a_new_attempt(make: Callable[.
     assert world.cluster.job("a").attempt == 1
 
 
-def test_an_elastic_job_goes_on_without_a_worker_that_died(make: Callable[..., World]) -> None:
+def test_an_elastic_job_goes_on_without_a_worker_that_died(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1)
     world.submit("a", 100, (1, 2), resizing=Resizing.IN_PLACE)
     world.settle()
@@ -152,7 +152,7 @@ def test_an_elastic_job_goes_on_without_a_worker_that_died(make: Callable[..., W
     assert world.cluster.job("a").restarts == 0
 
 
-def test_torchrun_goes_on_without_an_agent_that_died_but_not_without_the_first(make: Callable[..., World]) -> None:
+def test_torchrun_goes_on_without_an_agent_that_died_but_not_without_the_first(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1)
     world.submit("a", 100, (1, 2), resizing=Resizing.TORCHRUN)
     world.settle()
@@ -166,7 +166,7 @@ def test_torchrun_goes_on_without_an_agent_that_died_but_not_without_the_first(m
     assert (world.state("a"), world.cluster.job("a").attempt) == ("completed", 2)
 
 
-def test_a_newcomer_has_as_much_time_to_begin_as_those_who_began_with_the_job(make: Callable[..., World]) -> None:
+def test_a_newcomer_has_as_much_time_to_begin_as_those_who_began_with_the_job(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1)
     world.submit("b", 20)
     world.submit("a", 500, (1, 2), resizing=Resizing.TORCHRUN)
@@ -180,7 +180,7 @@ def test_a_newcomer_has_as_much_time_to_begin_as_those_who_began_with_the_job(ma
     assert world.cluster.job("a").attempt == 1
 
 
-def test_an_mpi_job_moves_by_checkpoint_because_its_launcher_starts_the_workers(make: Callable[..., World]) -> None:
+def test_an_mpi_job_moves_by_checkpoint_because_its_launcher_starts_the_workers(make: Callable[..., LocalRun]) -> None:
     world = make(2, 2)
     world.machine.work["a"] = 100.0
     launcher = ReplicaSpec("launcher", 1, ("true",))
@@ -196,7 +196,7 @@ def test_an_mpi_job_moves_by_checkpoint_because_its_launcher_starts_the_workers(
     assert world.cluster.job("a").nodes == [other]
 
 
-def test_a_chief_saves_before_those_who_compute_for_it_are_asked(make: Callable[..., World]) -> None:
+def test_a_chief_saves_before_those_who_compute_for_it_are_asked(make: Callable[..., LocalRun]) -> None:
     world = make(4, policy="fifo")
     others = (ReplicaSpec("chief", 1, ("true",)), ReplicaSpec("ps", 1, ("true",)))
     world.submit("tf", 100, (2, 2), kind="TFJob", priority=1, others=others)
@@ -214,7 +214,7 @@ def test_a_chief_saves_before_those_who_compute_for_it_are_asked(make: Callable[
 @pytest.mark.parametrize("resizing", [Resizing.IN_PLACE, Resizing.TORCHRUN])
 @pytest.mark.parametrize("is_asked_first", [True, False])
 def test_a_worker_that_is_resized_away_and_ends_by_itself_is_no_failure(
-    make: Callable[..., World], monkeypatch: pytest.MonkeyPatch, resizing: Resizing, is_asked_first: bool
+    make: Callable[..., LocalRun], monkeypatch: pytest.MonkeyPatch, resizing: Resizing, is_asked_first: bool
 ) -> None:
     world = make(1, 1)
     world.submit("a", 100, (1, 2), resizing=resizing, restart=RestartPolicy.NEVER)
@@ -239,7 +239,7 @@ def refuses(*_: object) -> None:
     raise Retry("the disk is full")
 
 
-def test_a_share_that_changes_is_told_and_a_small_change_is_not(make: Callable[..., World]) -> None:
+def test_a_share_that_changes_is_told_and_a_small_change_is_not(make: Callable[..., LocalRun]) -> None:
     world = make(1, is_shared=True)
     world.submit("a", 100)
     world.settle()
@@ -254,7 +254,7 @@ def test_a_share_that_changes_is_told_and_a_small_change_is_not(make: Callable[.
     assert told == [f"gets {cpu_share} equal share of the CPU of its node." for cpu_share in ("0.25 times an", "an")]
 
 
-def test_a_share_that_is_put_into_force_again_after_a_crash_is_nothing_new(make: Callable[..., World]) -> None:
+def test_a_share_that_is_put_into_force_again_after_a_crash_is_nothing_new(make: Callable[..., LocalRun]) -> None:
     world = make(1, is_shared=True)
     world.submit("a", 100)
     world.settle()
@@ -264,7 +264,7 @@ def test_a_share_that_is_put_into_force_again_after_a_crash_is_nothing_new(make:
     assert "shared" not in world.kinds("a")
 
 
-def test_parameter_servers_are_stopped_last_and_their_end_is_no_failure(make: Callable[..., World]) -> None:
+def test_parameter_servers_are_stopped_last_and_their_end_is_no_failure(make: Callable[..., LocalRun]) -> None:
     world = make(4)
     ps = ReplicaSpec("ps", 1, ("true",), cpus=MILLI)
     world.submit("tf", 10, (2, 2), kind="TFJob", others=(ps,))
@@ -279,7 +279,7 @@ def test_parameter_servers_are_stopped_last_and_their_end_is_no_failure(make: Ca
     assert world.state("tf") == "completed"
 
 
-def test_one_failed_worker_of_a_gang_ends_the_attempt_of_all(make: Callable[..., World]) -> None:
+def test_one_failed_worker_of_a_gang_ends_the_attempt_of_all(make: Callable[..., LocalRun]) -> None:
     world = make(2)
     world.submit("a", 20, (2, 2))
     world.settle()
@@ -291,7 +291,7 @@ def test_one_failed_worker_of_a_gang_ends_the_attempt_of_all(make: Callable[...,
     assert world.cluster.job("a").attempt == 2
 
 
-def test_a_cpu_job_moves_in_place_and_by_checkpoint_on_request(make: Callable[..., World]) -> None:
+def test_a_cpu_job_moves_in_place_and_by_checkpoint_on_request(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1)
     world.submit("a", 100)
     world.settle()
@@ -307,7 +307,7 @@ def test_a_cpu_job_moves_in_place_and_by_checkpoint_on_request(make: Callable[..
 
 
 def test_a_move_that_the_machine_refuses_is_made_by_checkpoint(
-    make: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., LocalRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make(1, 1)
     world.submit("a", 100)
@@ -323,7 +323,7 @@ def test_a_move_that_the_machine_refuses_is_made_by_checkpoint(
     assert (view.nodes, view.attempt, view.lost_seconds) == (["node1"], 2, 0)
 
 
-def test_a_job_with_a_device_moves_by_checkpoint(make: Callable[..., World]) -> None:
+def test_a_job_with_a_device_moves_by_checkpoint(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1, devices=1)
     world.submit("a", 100, devices=MILLI)
     world.settle()
@@ -334,7 +334,7 @@ def test_a_job_with_a_device_moves_by_checkpoint(make: Callable[..., World]) -> 
     assert (first, world.machine.processes["a/2/worker-0"].intent.env["CUDA_VISIBLE_DEVICES"]) == ("0", "1")
 
 
-def test_a_device_is_not_given_to_two_while_one_is_leaving(make: Callable[..., World]) -> None:
+def test_a_device_is_not_given_to_two_while_one_is_leaving(make: Callable[..., LocalRun]) -> None:
     world = make(4, devices=1, policy="fifo")
     world.submit("low", priority=1, devices=MILLI)
     world.settle()
@@ -347,7 +347,7 @@ def test_a_device_is_not_given_to_two_while_one_is_leaving(make: Callable[..., W
     assert world.machine.running("high") == ["high/1/worker-0"]
 
 
-def test_a_drained_node_is_left_by_all_and_a_cordoned_one_by_nobody(make: Callable[..., World]) -> None:
+def test_a_drained_node_is_left_by_all_and_a_cordoned_one_by_nobody(make: Callable[..., LocalRun]) -> None:
     world = make(2, 1)
     for name in ("a", "b", "c"):
         world.submit(name, 100)
@@ -366,7 +366,7 @@ def test_a_drained_node_is_left_by_all_and_a_cordoned_one_by_nobody(make: Callab
     assert [world.state(name) for name in "abc"] == ["running"] * 3
 
 
-def test_shares_are_put_into_force_on_every_replica(make: Callable[..., World]) -> None:
+def test_shares_are_put_into_force_on_every_replica(make: Callable[..., LocalRun]) -> None:
     world = make(1, is_shared=True, cpu_share="finish")
     for name in ("long", "short"):
         world.submit(name, 1000)
@@ -382,7 +382,7 @@ def test_shares_are_put_into_force_on_every_replica(make: Callable[..., World]) 
     assert world.machine.shares["short.1.worker-0"] > 1 > world.machine.shares["long.1.worker-0"]
 
 
-def test_a_job_is_deleted_when_all_of_it_is_gone_and_its_name_is_free_again(make: Callable[..., World]) -> None:
+def test_a_job_is_deleted_when_all_of_it_is_gone_and_its_name_is_free_again(make: Callable[..., LocalRun]) -> None:
     world = make(1)
     world.submit("a", 100)
     world.settle()
@@ -399,7 +399,7 @@ def test_a_job_is_deleted_when_all_of_it_is_gone_and_its_name_is_free_again(make
     assert world.cluster.jobs() == []
 
 
-def test_deleting_asks_for_all_names_to_exist(make: Callable[..., World]) -> None:
+def test_deleting_asks_for_all_names_to_exist(make: Callable[..., LocalRun]) -> None:
     world = make(1)
     world.submit("alpha", 100)
     with pytest.raises(UserError, match="did you mean 'alpha'"):
@@ -407,7 +407,7 @@ def test_deleting_asks_for_all_names_to_exist(make: Callable[..., World]) -> Non
     assert world.state("alpha") == "waiting"
 
 
-def test_a_job_past_its_deadline_fails_and_one_past_its_ttl_is_forgotten(make: Callable[..., World]) -> None:
+def test_a_job_past_its_deadline_fails_and_one_past_its_ttl_is_forgotten(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1)
     world.submit("slow", 100, deadline_seconds=5.0)
     world.submit("quick", 2, ttl_seconds=3.0)
@@ -419,7 +419,7 @@ def test_a_job_past_its_deadline_fails_and_one_past_its_ttl_is_forgotten(make: C
     assert "longer than the 5 s" in world.cluster.job("slow").reason
 
 
-def test_scaling_changes_what_a_job_may_have(make: Callable[..., World]) -> None:
+def test_scaling_changes_what_a_job_may_have(make: Callable[..., LocalRun]) -> None:
     world = make(4)
     world.submit("a", 1000, (1, 1))
     world.settle()
@@ -435,7 +435,7 @@ def test_scaling_changes_what_a_job_may_have(make: Callable[..., World]) -> None
         world.cluster.scale("a", 9, 9)
 
 
-def test_what_the_machine_refuses_is_tried_again(make: Callable[..., World]) -> None:
+def test_what_the_machine_refuses_is_tried_again(make: Callable[..., LocalRun]) -> None:
     world = make(1)
     world.machine.refuses = "no processes left"
     world.submit("a")
@@ -447,7 +447,7 @@ def test_what_the_machine_refuses_is_tried_again(make: Callable[..., World]) -> 
     assert world.state("a") == "completed"
 
 
-def test_a_machine_without_room_for_a_job_refuses_it_in_a_sentence(make: Callable[..., World]) -> None:
+def test_a_machine_without_room_for_a_job_refuses_it_in_a_sentence(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1)
     with pytest.raises(UserError, match="more than any node has"):
         world.submit("wide", cpus=2 * MILLI)

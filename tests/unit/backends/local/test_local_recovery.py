@@ -8,12 +8,12 @@ import pytest
 
 from sterna.errors import Retry
 from sterna.model.job import Resizing
-from tests.fakes.local_cluster import World
+from tests.fakes.local_cluster import LocalRun
 from tests.fakes.local_cluster import make as make
 from tests.fakes.machine import some_slices
 
 
-def test_after_a_crash_everything_is_found_again(make: Callable[..., World]) -> None:
+def test_after_a_crash_everything_is_found_again(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1)
     for name in "abc":
         world.submit(name, 30)
@@ -31,7 +31,9 @@ def test_after_a_crash_everything_is_found_again(make: Callable[..., World]) -> 
     assert [world.cluster.job(name).attempt for name in "abc"] == [1, 1, 1]
 
 
-def test_a_stop_that_was_written_down_but_not_asked_for_is_asked_for_after_a_crash(make: Callable[..., World]) -> None:
+def test_a_stop_that_was_written_down_but_not_asked_for_is_asked_for_after_a_crash(
+    make: Callable[..., LocalRun],
+) -> None:
     world = make(1)
     world.submit("a", 100)
     world.settle()
@@ -46,7 +48,7 @@ def test_a_stop_that_was_written_down_but_not_asked_for_is_asked_for_after_a_cra
     assert world.state("a") == "completed"
 
 
-def test_a_newcomer_that_a_crash_kept_from_starting_costs_the_others_nothing(make: Callable[..., World]) -> None:
+def test_a_newcomer_that_a_crash_kept_from_starting_costs_the_others_nothing(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1)
     world.submit("a", 100, (1, 2), resizing=Resizing.IN_PLACE)
     world.settle()
@@ -58,7 +60,7 @@ def test_a_newcomer_that_a_crash_kept_from_starting_costs_the_others_nothing(mak
     assert "worker-1" not in (world.folder / "jobs" / "a" / "world.json").read_text()
 
 
-def test_what_could_not_be_asked_is_asked_again(make: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_asked_is_asked_again(make: Callable[..., LocalRun], monkeypatch: pytest.MonkeyPatch) -> None:
     world = make(1)
     world.submit("a", 100)
     world.settle()
@@ -75,7 +77,7 @@ def test_what_could_not_be_asked_is_asked_again(make: Callable[..., World], monk
     assert world.state("a") == "waiting"
 
 
-def test_an_intention_without_a_process_is_voided_and_begun_anew(make: Callable[..., World]) -> None:
+def test_an_intention_without_a_process_is_voided_and_begun_anew(make: Callable[..., LocalRun]) -> None:
     world = make(1)
     world.submit("a", 5)
     world.settle()
@@ -87,7 +89,7 @@ def test_an_intention_without_a_process_is_voided_and_begun_anew(make: Callable[
     assert world.cluster.job("a").restarts == 0
 
 
-def test_a_daemon_that_comes_back_with_other_nodes_moves_its_jobs_there(make: Callable[..., World]) -> None:
+def test_a_daemon_that_comes_back_with_other_nodes_moves_its_jobs_there(make: Callable[..., LocalRun]) -> None:
     world = make(1, 1)
     world.submit("a", 30)
     world.submit("b", 30)
@@ -99,7 +101,7 @@ def test_a_daemon_that_comes_back_with_other_nodes_moves_its_jobs_there(make: Ca
     assert world.machine.most_at_once == {"a": 1, "b": 1}
 
 
-def test_growth_and_progress_survive_a_crash(make: Callable[..., World]) -> None:
+def test_growth_and_progress_survive_a_crash(make: Callable[..., LocalRun]) -> None:
     world = make(1)
     world.submit("a", 1000)
     world.settle()
@@ -117,7 +119,7 @@ def test_growth_and_progress_survive_a_crash(make: Callable[..., World]) -> None
     assert len(world.cluster.history("a")) == 200
 
 
-def test_folders_that_no_job_owns_are_cleared(make: Callable[..., World]) -> None:
+def test_folders_that_no_job_owns_are_cleared(make: Callable[..., LocalRun]) -> None:
     world = make(1)
     stranger = world.folder / "jobs" / "stranger" / "1" / "worker-0"
     stranger.mkdir(parents=True)

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import KubeJob, PodState, Seat
+from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
 
 Key = tuple[str, int]
 """Which replica of a job: its type and index."""
@@ -26,12 +26,12 @@ _AT = "/"
 """Between a node and a shared GPU of it; neither may contain it."""
 
 
-def written_assignment(gang: Iterable[Seat]) -> str:
+def written_assignment(gang: Iterable[ReplicaAssignment]) -> str:
     """`{"worker":{"node-1":"0-3,6"}}`: by type and node, the indices that sit there. Equal gangs, equal text."""
     indices: dict[str, dict[str, list[int]]] = {}
-    for seat in sorted(gang):
-        where = f"{seat.node}{_AT}{seat.gpu_id}" if seat.gpu_id else seat.node
-        indices.setdefault(seat.type, {}).setdefault(where, []).append(seat.index)
+    for replica in sorted(gang):
+        where = f"{replica.node}{_AT}{replica.gpu_id}" if replica.gpu_id else replica.node
+        indices.setdefault(replica.type, {}).setdefault(where, []).append(replica.index)
     texts = {
         type_: {where: written_ranges(numbers) for where, numbers in sorted(places.items())}
         for type_, places in indices.items()
@@ -39,12 +39,12 @@ def written_assignment(gang: Iterable[Seat]) -> str:
     return msgspec.json.encode(texts).decode()
 
 
-def read_assignment(text: str) -> list[Seat] | None:
+def read_assignment(text: str) -> list[ReplicaAssignment] | None:
     """The seats of a gang, sorted; None if the text is not ours."""
     try:
         places = msgspec.json.decode(text, type=dict[str, dict[str, str]])
         found = [
-            Seat(type_, index, *where.partition(_AT)[::2])
+            ReplicaAssignment(type_, index, *where.partition(_AT)[::2])
             for type_, indices in places.items()
             for where, numbers in indices.items()
             for index in _read(numbers)

@@ -56,7 +56,7 @@ class JobRef(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-class Carrier(Enum):
+class PodOwnership(Enum):
     """Who makes the pods of a job, and hence what an action turns into."""
 
     PODS = "pods"
@@ -69,7 +69,7 @@ class Carrier(Enum):
     """It is a pod itself; moved by making it anew elsewhere."""
 
 
-class Seat(NamedTuple):
+class ReplicaAssignment(NamedTuple):
     """Where one replica shall sit."""
 
     type: str
@@ -87,7 +87,7 @@ class CleanPods(Enum):
     NONE = "None"
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class ParsedJob(msgspec.Struct, frozen=True):
     """What a user's object asks for."""
 
     ref: JobRef
@@ -98,7 +98,7 @@ class Submitted(msgspec.Struct, frozen=True):
     needs: NodeNeeds
     templates: Mapping[str, Mapping[str, Any]]
     """Pod templates by replica type, as they were submitted."""
-    carrier: Carrier
+    ownership: PodOwnership
     submitted_at: float
     clean_pods: CleanPods = CleanPods.RUNNING
     generation: int = 0
@@ -157,7 +157,7 @@ class PendingServingPod(NamedTuple):
     gpu_fraction: GpuFraction | None = None
 
 
-class Memory(msgspec.Struct, omit_defaults=True, rename="camel"):
+class PersistedState(msgspec.Struct, omit_defaults=True, rename="camel"):
     """What must be known of a job after the operator died: `status.sterna` of kinds of ours, else an annotation."""
 
     attempt: int = 0
@@ -265,8 +265,8 @@ class KubeJob:
     """A job that wants to run, runs, or has ended, with everything known of it."""
 
     key: int
-    submitted: Submitted
-    memory: Memory
+    parsed_job: ParsedJob
+    memory: PersistedState
     version: int
     """Resource version of the object that was last seen."""
     pods: dict[tuple[str, int], PodRow] = field(default_factory=dict)
@@ -277,4 +277,4 @@ class KubeJob:
 
     @property
     def name(self) -> str:
-        return self.submitted.ref.key
+        return self.parsed_job.ref.key

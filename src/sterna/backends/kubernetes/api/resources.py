@@ -95,7 +95,7 @@ class Write(NamedTuple):
     """Comes back with the answer; means nothing on the way."""
 
 
-class Answer(NamedTuple):
+class WriteResult(NamedTuple):
     """What became of a write."""
 
     write: Write
@@ -167,11 +167,11 @@ class Inbox:
     """Where everything arrives. Any thread may put; one takes."""
 
     def __init__(self) -> None:
-        self._items: deque[Delta | Answer] = deque()
+        self._items: deque[Delta | WriteResult] = deque()
         self._ready = threading.Condition()
         self._is_woken = False
 
-    def put(self, *items: Delta | Answer) -> None:
+    def put(self, *items: Delta | WriteResult) -> None:
         with self._ready:
             self._items.extend(items)
             self._ready.notify_all()
@@ -182,7 +182,7 @@ class Inbox:
             self._is_woken = True
             self._ready.notify_all()
 
-    def take(self) -> list[Delta | Answer]:
+    def take(self) -> list[Delta | WriteResult]:
         """All that arrived, in order, without waiting."""
         with self._ready:
             items = list(self._items)
@@ -216,7 +216,7 @@ class ApiServer(Protocol):
         query: str = "",
         content_type: str = "",
         timeout_seconds: float = 30.0,
-    ) -> Answer:
+    ) -> WriteResult:
         """One request, waited for: rare reads, leases. `Retry` if the server cannot be reached."""
         ...
 

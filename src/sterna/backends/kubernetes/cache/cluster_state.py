@@ -16,13 +16,13 @@ from sterna.backends.kubernetes.api.assignment import Key
 from sterna.backends.kubernetes.api.job import (
     ATTEMPT_LABEL,
     KIND_LABEL,
-    Carrier,
     GpuFraction,
     KubeJob,
     NodeNeeds,
+    ParsedJob,
+    PodOwnership,
     PodRow,
-    Seat,
-    Submitted,
+    ReplicaAssignment,
 )
 from sterna.backends.kubernetes.api.objects import JobObject, Meta, Node, Plain, Pod, Record
 from sterna.backends.kubernetes.api.resources import (
@@ -35,24 +35,24 @@ from sterna.backends.kubernetes.api.resources import (
     Delta,
     Resource,
 )
-from sterna.backends.kubernetes.cache.job_entry import Entry, Stage, planned_charges, row_assignment, shared_places
-from sterna.backends.kubernetes.cache.node_capacity import Accounts, Interest
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, planned_charges, row_assignment, shared_places
+from sterna.backends.kubernetes.cache.node_capacity import Interest, NodeCapacity
 from sterna.backends.kubernetes.cache.object_parser import (
     ORPHAN,
     as_asked,
     memory_in,
+    parsed_job_in,
     read_of,
     replica_in,
     resting_status,
     status_in,
-    submitted_in,
 )
-from sterna.backends.kubernetes.cache.pod_cache import PodBook
+from sterna.backends.kubernetes.cache.pod_cache import PodCache
 from sterna.backends.kubernetes.cache.progress import Progress
-from sterna.backends.kubernetes.cache.share_pod_cache import ShareBook
+from sterna.backends.kubernetes.cache.share_pod_cache import SharePodCache
 from sterna.backends.kubernetes.cache.snapshot import JobTable
-from sterna.backends.kubernetes.cache.work_queue import Attention, JobIndex
-from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.cache.work_queue import JobIndex, WorkQueue
+from sterna.backends.kubernetes.kinds.context import ParseContext
 from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.kinds.move_record import Move, read_record
 from sterna.backends.kubernetes.kinds.parsing import is_ours
@@ -71,18 +71,18 @@ _WITHIN_SECOND = 0.999
 Clock = Callable[[], float]
 
 
-class World:
+class ClusterState:
     """Everything that is known now."""
 
-    def __init__(self, context: ReadContext, progress: Progress, clock: Clock, namespace: str = "") -> None:
+    def __init__(self, context: ParseContext, progress: Progress, clock: Clock, namespace: str = "") -> None:
         self._context, self.clock = context, clock
         self._namespace = namespace
         """Jobs of this one only, though everybody's pods are seen; empty: of all."""
         self.progress = progress
-        self.accounts, self.table, self.attention = Accounts(), JobTable(), Attention()
+        self.capacity, self.table, self.work_queue = NodeCapacity(), JobTable(), WorkQueue()
         self.jobs = JobIndex()
-        self.pods = PodBook(self.jobs, self.accounts, self.attention, progress)
-        self.share_pods = ShareBook(self.jobs, self.pods, self.accounts, self.attention)
+        self.pods = PodCache(self.jobs, self.capacity, self.work_queue, progress)
+        self.share_pods = SharePodCache(self.jobs, self.pods, self.capacity, self.work_queue)
         self.assignments: dict[JobKey, Assignment] = {}
         """Of jobs that want to run and have one."""
         self.services: dict[str, ServiceRow] = {}
@@ -98,13 +98,13 @@ class World:
         """Somebody else acts: what objects say of jobs is what they remember."""
         self.arrived_at = -NEVER
         """When a job last came."""
-        self.on_arrival: Callable[[Entry], None] = lambda entry: None
-        self.on_departure: Callable[[Entry], None] = lambda entry: None
-        self.on_mended: Callable[[Entry], None] = lambda entry: None
+        self.on_arrival: Callable[[JobEntry], None] = lambda entry: None
+        self.on_departure: Callable[[JobEntry], None] = lambda entry: None
+        self.on_mended: Callable[[JobEntry], None] = lambda entry: None
         """What was submitted can be run after all."""
 
     @property
-    def entries(self) -> dict[int, Entry]:
+    def entries(self) -> dict[int, JobEntry]:
         return self.jobs.entries
 
     # Deltas.
@@ -131,16 +131,16 @@ class World:
 
     def _take_node(self, node: Node, is_there: bool) -> None:
         name = node.metadata.name
-        interest = self.accounts.see(node) if is_there else self.accounts.lose(name)
+        interest = self.capacity.see(node) if is_there else self.capacity.lose(name)
         if interest is Interest.NONE:
             return
-        self.attention.has_news = True
-        self.attention.note_room()
-        if not self.accounts.is_open(name):
+        self.work_queue.has_news = True
+        self.work_queue.note_room()
+        if not self.capacity.is_open(name):
             for entry in self.entries.values():
-                nodes = {seat.node for seat in entry.seats} | {pod.node for pod in entry.job.pods.values()}
+                nodes = {replica.node for replica in entry.replicas} | {pod.node for pod in entry.job.pods.values()}
                 if name in nodes:
-                    self.attention.dirty.add(entry.key)
+                    self.work_queue.dirty.add(entry.key)
 
     def _see_pod(self, pod: Pod) -> None:
         is_here = self._namespace in ("", pod.metadata.namespace)
@@ -152,7 +152,7 @@ class World:
         is_asked = self.pods.is_asked(meta.uid)
         row = self.pods.lose(meta)
         entry = self.jobs.by_uid.get(meta.uid)
-        if row is None or entry is None or entry.submitted.carrier is not Carrier.POD:
+        if row is None or entry is None or entry.parsed_job.ownership is not PodOwnership.POD:
             return
         if entry.record is None and not entry.under_way and not row.disruption:
             self.forget(entry)
@@ -169,7 +169,7 @@ class World:
             self.services[meta.key] = ServiceRow(meta.uid, owner)
         else:
             owner = known.owner if known is not None else owner
-            self.attention.note_room()
+            self.work_queue.note_room()
         if known is not None and known.owner != owner:
             self._note_service(known.owner, replica_in(meta), False)
         self._note_service(owner, replica_in(meta), is_there)
@@ -189,7 +189,7 @@ class World:
                 entry.services[replica] = True
             else:
                 entry.services.pop(replica, None)
-            self.attention.dirty.add(entry.key)
+            self.work_queue.dirty.add(entry.key)
 
     def _take_record(self, record: Record, is_there: bool) -> None:
         """A plain pod is under way, or has arrived."""
@@ -198,10 +198,10 @@ class World:
         except UserError:
             return
         name = f"{move.namespace}/{move.name}"
-        entry = self.jobs.named(name, Carrier.POD)
+        entry = self.jobs.named(name, PodOwnership.POD)
         if entry is None and is_there:
             self._see_job(_remains(move), PODS)
-            entry = self.jobs.named(name, Carrier.POD)
+            entry = self.jobs.named(name, PodOwnership.POD)
         if entry is None:
             return
         if is_there:
@@ -212,7 +212,7 @@ class World:
         elif entry.record is not None:
             self.drop_record(entry)
 
-    def drop_record(self, entry: Entry) -> None:
+    def drop_record(self, entry: JobEntry) -> None:
         """A plain pod is not under way any more."""
         entry.record = None
         if entry.job.pods:
@@ -228,7 +228,7 @@ class World:
         if entry is None:
             self._enter(seen, resource)
             return
-        if entry.submitted.ref.uid != meta.uid:
+        if entry.parsed_job.ref.uid != meta.uid:
             self._succeed(entry, seen, resource)
             return
         job = entry.job
@@ -250,20 +250,20 @@ class World:
         if not entry.is_resting and entry.read_of != read_of(meta):
             self._read_again(entry, seen, resource)
 
-    def _former(self, seen: JobObject | Pod) -> Entry | None:
+    def _former(self, seen: JobObject | Pod) -> JobEntry | None:
         """The job that waits under this name for a plain pod: it goes on with this one if that is its next life."""
-        entry = self.jobs.named(seen.metadata.key, Carrier.POD) if isinstance(seen, Pod) else None
+        entry = self.jobs.named(seen.metadata.key, PodOwnership.POD) if isinstance(seen, Pod) else None
         if entry is None or entry.record is None or any(pod.uid for pod in entry.job.pods.values()):
             return None
         uid = seen.metadata.uid
         if entry.record.is_about(uid, seen.metadata.labels.get(ATTEMPT_LABEL, "")):
-            self.jobs.by_uid.pop(entry.submitted.ref.uid, None)
-            entry.job.submitted = structs.replace(entry.submitted, ref=entry.submitted.ref._replace(uid=uid))
+            self.jobs.by_uid.pop(entry.parsed_job.ref.uid, None)
+            entry.job.parsed_job = structs.replace(entry.parsed_job, ref=entry.parsed_job.ref._replace(uid=uid))
             self.jobs.by_uid[uid] = entry
             entry.job.version = 0
         return entry
 
-    def _succeed(self, former: Entry, seen: JobObject | Pod, resource: Resource) -> None:
+    def _succeed(self, former: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:
         """Somebody made another pod under the name of one that waits: that one is over, and what was written down of
         it is to be removed by whoever looks after the new one."""
         record = former.record
@@ -273,31 +273,33 @@ class World:
         if entry is not None:
             entry.record = record
 
-    def _note_status(self, entry: Entry, seen: JobObject) -> None:
+    def _note_status(self, entry: JobEntry, seen: JobObject) -> None:
         entry.seen_status = status_in(seen)
-        if not entry.telling.under_way or entry.submitted.carrier is Carrier.MPI:
+        if not entry.telling.under_way or entry.parsed_job.ownership is PodOwnership.MPI:
             entry.job.status = entry.seen_status
-        if entry.submitted.carrier is Carrier.MPI:
+        if entry.parsed_job.ownership is PodOwnership.MPI:
             entry.raw_spec = bytes(seen.spec)
-            self.attention.dirty.add(entry.key)
+            self.work_queue.dirty.add(entry.key)
 
     def _enter(self, seen: JobObject | Pod, resource: Resource) -> None:
         meta = seen.metadata
         if not is_ours(seen, resource, self._context):
             return
-        submitted, problem = submitted_in(seen, resource, self._context)
+        parsed_job, problem = parsed_job_in(seen, resource, self._context)
         status = status_in(seen) if isinstance(seen, JobObject) else {}
         memory = memory_in(meta.annotations, status)
         if memory.enqueued_at is None:
-            memory.enqueued_at = self._seen_at(submitted.submitted_at)
-        elif submitted.carrier is Carrier.POD:
-            submitted = as_asked(submitted, memory)
-        submitted = structs.replace(submitted, submitted_at=memory.enqueued_at)  # also of a pod that a move made anew
-        job = KubeJob(self.jobs.next_key(), submitted, memory, meta.version, status=status)
+            memory.enqueued_at = self._seen_at(parsed_job.submitted_at)
+        elif parsed_job.ownership is PodOwnership.POD:
+            parsed_job = as_asked(parsed_job, memory)
+        parsed_job = structs.replace(parsed_job, submitted_at=memory.enqueued_at)  # also of a pod that a move made anew
+        job = KubeJob(self.jobs.next_key(), parsed_job, memory, meta.version, status=status)
         job.is_deleting = _is_unwanted(seen)
-        entry = Entry(job, self._shape(submitted))
+        entry = JobEntry(job, self._shape(parsed_job))
         entry.seen_status, entry.read_of, entry.annotations = status, read_of(meta), meta.annotations
-        entry.raw_spec = bytes(seen.spec) if isinstance(seen, JobObject) and submitted.carrier is Carrier.MPI else b""
+        entry.raw_spec = (
+            bytes(seen.spec) if isinstance(seen, JobObject) and parsed_job.ownership is PodOwnership.MPI else b""
+        )
         entry.leaves_pods = ORPHAN in meta.finalizers
         entry.services = dict.fromkeys(self._served.get(meta.uid, ()), True)
         self.jobs.enter(entry)
@@ -319,17 +321,20 @@ class World:
         """When an object came that is new: the server tells the second, and whoever came first in it goes first."""
         return created_at + min(max(self.clock() - created_at, 0.0), _WITHIN_SECOND)
 
-    def _has_ended(self, entry: Entry) -> bool:
+    def _has_ended(self, entry: JobEntry) -> bool:
         """Whether its status says so, though its memory does not: the two may be written one after the other."""
-        if entry.submitted.carrier in (Carrier.MPI, Carrier.POD) or ending(conditions_in(entry.job.status)) is None:
+        if (
+            entry.parsed_job.ownership in (PodOwnership.MPI, PodOwnership.POD)
+            or ending(conditions_in(entry.job.status)) is None
+        ):
             return False
         entry.job.memory.ended_at = seconds_of(entry.job.status.get("completionTime")) or self.clock()
         return True
 
-    def _read_again(self, entry: Entry, seen: JobObject | Pod, resource: Resource) -> None:
+    def _read_again(self, entry: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:
         """Its user has changed it."""
         entry.read_of = read_of(seen.metadata)
-        submitted, problem = submitted_in(seen, resource, self._context)
+        parsed_job, problem = parsed_job_in(seen, resource, self._context)
         is_mended = False
         if entry.stage is Stage.ENDED:
             return
@@ -337,7 +342,7 @@ class World:
             entry.outcome = problem
             if entry.stage is Stage.ACTIVE and entry.job.pods:
                 entry.trouble = problem.sentence  # what runs goes on as it was submitted
-                self.attention.dirty.add(entry.key)
+                self.work_queue.dirty.add(entry.key)
                 return
             entry.stage = Stage.INVALID
         elif entry.stage is Stage.INVALID:
@@ -345,11 +350,11 @@ class World:
         elif entry.trouble and entry.trouble == entry.outcome[1]:
             entry.outcome, entry.trouble = ("", ""), ""  # it ran on while it could not be read
         self._plan(entry, -1)
-        submitted = structs.replace(submitted, submitted_at=entry.submitted.submitted_at)
-        if submitted.carrier is Carrier.POD:  # nothing of a pod changes but its share, which is our doing
-            submitted = structs.replace(submitted, spec=entry.submitted.spec, shape=entry.submitted.shape)
-        entry.job.submitted = submitted
-        entry.shape = self._shape(entry.job.submitted)
+        parsed_job = structs.replace(parsed_job, submitted_at=entry.parsed_job.submitted_at)
+        if parsed_job.ownership is PodOwnership.POD:  # nothing of a pod changes but its share, which is our doing
+            parsed_job = structs.replace(parsed_job, spec=entry.parsed_job.spec, shape=entry.parsed_job.shape)
+        entry.job.parsed_job = parsed_job
+        entry.shape = self._shape(entry.job.parsed_job)
         self._plan(entry, 1)
         if entry.stage is Stage.ACTIVE:
             self.progress.follow(entry.job)
@@ -357,9 +362,9 @@ class World:
         if is_mended:
             self.on_mended(entry)
 
-    def learn_spec(self, entry: Entry, body: bytes) -> None:
+    def learn_spec(self, entry: JobEntry, body: bytes) -> None:
         """What the server answered to a change of the object itself."""
-        if entry.submitted.carrier is Carrier.MPI:
+        if entry.parsed_job.ownership is PodOwnership.MPI:
             try:
                 seen = msgspec.json.decode(body, type=JobObject)
             except (msgspec.DecodeError, msgspec.ValidationError):
@@ -367,7 +372,7 @@ class World:
             if seen.metadata.version >= entry.job.version:
                 entry.raw_spec = bytes(seen.spec)
 
-    def _learn(self, entry: Entry) -> None:
+    def _learn(self, entry: JobEntry) -> None:
         """What whoever acts has written down."""
         job = entry.job
         job.memory = memory_in(entry.annotations, job.status)
@@ -376,11 +381,11 @@ class World:
             self.reindex(entry)
             self.rest(entry)
 
-    def rest(self, entry: Entry) -> None:
+    def rest(self, entry: JobEntry) -> None:
         """A job has ended and its status says so, for good: let go of what was needed to run it, which is most of what
         is held of it, because there may be thousands that nobody deletes."""
         entry.is_resting = True
-        entry.job.submitted = structs.replace(entry.submitted, templates={})
+        entry.job.parsed_job = structs.replace(entry.parsed_job, templates={})
         entry.job.status = entry.seen_status = resting_status(entry.seen_status)
         entry.annotations = {key: value for key, value in entry.annotations.items() if key == PHASE}
         entry.read_of, entry.raw_spec = None, b"{}"
@@ -393,94 +398,94 @@ class World:
             self.orphans += [pod for pod in entry.job.pods.values() if pod.uid and not pod.is_deleting]
         self.forget(entry)
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: JobEntry) -> None:
         """A job is gone."""
         entry.job.is_deleting = True
         self.reindex(entry)
         self.progress.forget(entry.key)
         self.jobs.remove(entry)
-        self.attention.forget(entry.key)
+        self.work_queue.forget(entry.key)
         self.pods.disown(entry)
         self.on_departure(entry)
 
-    def reindex(self, entry: Entry) -> None:
+    def reindex(self, entry: JobEntry) -> None:
         """Whether it wants to run may have changed, and with it what rules see of it."""
         if entry.wants_to_run:
-            self.attention.changed.add(entry.key)
+            self.work_queue.changed.add(entry.key)
         else:
-            if entry.seats:
-                self.seat(entry, (), NOWHERE)
+            if entry.replicas:
+                self.assign(entry, (), NOWHERE)
             self.table.drop(entry.key)
-            self.attention.changed.discard(entry.key)
-            self.attention.set_waiting(entry, False)
+            self.work_queue.changed.discard(entry.key)
+            self.work_queue.set_waiting(entry, False)
         self.pods.recharge(entry)
         self.share_pods.recharge(entry)
-        self.attention.dirty.add(entry.key)
-        self.attention.has_news = True
+        self.work_queue.dirty.add(entry.key)
+        self.work_queue.has_news = True
 
     # Homes.
 
-    def seat(self, entry: Entry, seats: Sequence[Seat], assignment: Assignment) -> None:
+    def assign(self, entry: JobEntry, replicas: Sequence[ReplicaAssignment], assignment: Assignment) -> None:
         """From now on it shall sit there."""
         self._plan(entry, -1)
-        entry.seats, entry.assignment = tuple(seats), assignment
+        entry.replicas, entry.assignment = tuple(replicas), assignment
         self._plan(entry, 1)
         if assignment.workers:
             self.assignments[JobKey(entry.key)] = assignment
         else:
             self.assignments.pop(JobKey(entry.key), None)
-        self.attention.note(entry)
+        self.work_queue.note(entry)
 
-    def reseat(self, entry: Entry, seats: Sequence[Seat]) -> None:
+    def reassign(self, entry: JobEntry, replicas: Sequence[ReplicaAssignment]) -> None:
         """The same by seats alone, as far as their nodes are there."""
-        self.seat(entry, seats, row_assignment(entry.submitted, seats, self.accounts.row_of))
+        self.assign(entry, replicas, row_assignment(entry.parsed_job, replicas, self.capacity.row_of))
 
-    def _plan(self, entry: Entry, sign: int) -> None:
-        if entry.seats:
-            self.accounts.plan(planned_charges(entry), sign)
+    def _plan(self, entry: JobEntry, sign: int) -> None:
+        if entry.replicas:
+            self.capacity.plan(planned_charges(entry), sign)
             if entry.shape.is_fraction:
-                self.accounts.parts.plan(shared_places(entry), entry.shape.devices, sign)
+                self.capacity.parts.plan(shared_places(entry), entry.shape.devices, sign)
 
     def settle(self) -> None:
         """Make everything that hangs on the set of nodes current."""
-        generation = self.accounts.generation
-        if not self.accounts.settle():
+        generation = self.capacity.generation
+        if not self.capacity.settle():
             return
-        if generation != self.accounts.generation:
+        if generation != self.capacity.generation:
             self._fit_again()
-        row_of = self.accounts.row_of
+        row_of = self.capacity.row_of
         for entry in self.entries.values():
             if not entry.wants_to_run:
                 continue
-            if entry.seats:
+            if entry.replicas:
                 entry.assignment = self.assignments[JobKey(entry.key)] = row_assignment(
-                    entry.submitted, entry.seats, row_of
+                    entry.parsed_job, entry.replicas, row_of
                 )
-            self.attention.changed.add(entry.key)
+            self.work_queue.changed.add(entry.key)
 
     def _fit_again(self) -> None:
         """What jobs and shares come to on the nodes that there are has changed."""
         self._shapes.clear()
         for entry in self.entries.values():
             self._plan(entry, -1)
-            entry.shape = self._shape(entry.submitted)
+            entry.shape = self._shape(entry.parsed_job)
             self._plan(entry, 1)
         self.share_pods.hold_again()
 
     def write_table(self) -> None:
         """Bring the table of jobs up to date with what has changed."""
-        row_of = self.accounts.row_of
-        for key in self.attention.take_changed():
+        row_of = self.capacity.row_of
+        for key in self.work_queue.take_changed():
             entry = self.entries.get(key)
             if entry is not None and entry.wants_to_run:
                 self.table.put(entry, row_of, self.jobs.key_of)
 
-    def _shape(self, submitted: Submitted) -> Shape:
+    def _shape(self, parsed_job: ParsedJob) -> Shape:
         """What one worker needs, in terms of the nodes that there are."""
-        key = (submitted.shape, submitted.needs, submitted.gpu_fraction)
+        key = (parsed_job.shape, parsed_job.needs, parsed_job.gpu_fraction)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = self.accounts.fitted(*key)
+            shape = self._shapes[key] = self.capacity.fitted(*key)
         return shape
 
 

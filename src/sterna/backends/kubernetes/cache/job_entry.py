@@ -11,7 +11,15 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from sterna.backends.kubernetes.api.assignment import gpu_number
-from sterna.backends.kubernetes.api.job import Carrier, KubeJob, Memory, PodRow, PodState, Seat, Submitted
+from sterna.backends.kubernetes.api.job import (
+    KubeJob,
+    ParsedJob,
+    PersistedState,
+    PodOwnership,
+    PodRow,
+    PodState,
+    ReplicaAssignment,
+)
 from sterna.backends.kubernetes.api.resources import Urgency, Write
 from sterna.backends.kubernetes.cache.node_capacity import Charge
 from sterna.backends.kubernetes.kinds.move_record import Move
@@ -44,7 +52,7 @@ class Hosts(NamedTuple):
     since: float
 
 
-class Entry:
+class JobEntry:
     """A job and everything that is known of it."""
 
     __slots__ = (
@@ -68,10 +76,10 @@ class Entry:
         "read_of",
         "reason",
         "record",
+        "replicas",
         "resized",
         "retry_at",
         "seated_at",
-        "seats",
         "seen_status",
         "services",
         "shape",
@@ -88,7 +96,7 @@ class Entry:
     def __init__(self, job: KubeJob, shape: Shape) -> None:
         self.job, self.key, self.shape = job, job.key, shape
         self.stage = Stage.ACTIVE
-        self.seats: tuple[Seat, ...] = ()
+        self.replicas: tuple[ReplicaAssignment, ...] = ()
         """Where its replicas shall sit; none: nowhere."""
         self.assignment: Assignment = NOWHERE
         self.seated_at = NEVER
@@ -132,7 +140,7 @@ class Entry:
         """SharePods of the job, by replica."""
         self.made_pods: dict[tuple[str, int], PodRow] = {}
         """What KubeShare made of them."""
-        self.newborn: dict[tuple[str, int], tuple[Seat, bool]] = {}
+        self.newborn: dict[tuple[str, int], tuple[ReplicaAssignment, bool]] = {}
         """Seats whose pods are being made, and whether the server took them; told of together."""
         self.hosts: Hosts | None = None
         """What the launcher of an MPI job knows."""
@@ -150,18 +158,18 @@ class Entry:
 
     @property
     def name(self) -> str:
-        return self.job.submitted.ref.key
+        return self.job.parsed_job.ref.key
 
     @property
-    def submitted(self) -> Submitted:
-        return self.job.submitted
+    def parsed_job(self) -> ParsedJob:
+        return self.job.parsed_job
 
     @property
     def wants_to_run(self) -> bool:
         """Whether rules may decide about it. A plain pod is its own scheduler's until it has a node."""
-        if self.stage is not Stage.ACTIVE or self.job.is_deleting or self.submitted.is_suspended:
+        if self.stage is not Stage.ACTIVE or self.job.is_deleting or self.parsed_job.is_suspended:
             return False
-        if self.submitted.carrier is not Carrier.POD:
+        if self.parsed_job.ownership is not PodOwnership.POD:
             return True
         return self.record is not None or any(pod.node for pod in self.job.pods.values())
 
@@ -173,7 +181,7 @@ class Entry:
     @property
     def running_workers(self) -> int:
         """Workers that train now."""
-        worker = self.submitted.spec.worker.type
+        worker = self.parsed_job.spec.worker.type
         pods = self.job.pods.values()
         return sum(pod.type == worker and pod.state is PodState.RUNNING and not pod.is_deleting for pod in pods)
 
@@ -219,18 +227,18 @@ class Telling:
         """Something changed while they were."""
 
 
-def has_ended(entry: Entry) -> bool:
+def has_ended(entry: JobEntry) -> bool:
     """Whether it ended while we were there."""
     return entry.verdict.fate in (Fate.COMPLETED, Fate.FAILED)
 
 
-def cleared(entry: Entry) -> None:
+def cleared(entry: JobEntry) -> None:
     """What its pods showed is over: it runs, or waits, like any other."""
     if not has_ended(entry):
         entry.verdict, entry.ending_attempt = GOES_ON, -1
 
 
-def marks_of(memory: Memory) -> tuple[object, ...]:
+def marks_of(memory: PersistedState) -> tuple[object, ...]:
     """What of a job's memory cannot be found out otherwise and seldom changes."""
     return (
         memory.attempt,
@@ -253,31 +261,33 @@ def charge_of(shape: Shape, is_worker: bool) -> Charge:
     return Charge(0, shape.ps_cpus, shape.ps_memory_bytes)
 
 
-def planned_charges(entry: Entry) -> list[tuple[str, Charge]]:
+def planned_charges(entry: JobEntry) -> list[tuple[str, Charge]]:
     """Node and charge of every seat."""
-    worker = entry.submitted.spec.worker.type
+    worker = entry.parsed_job.spec.worker.type
     own, other = charge_of(entry.shape, True), charge_of(entry.shape, False)
-    return [(seat.node, own if seat.type == worker else other) for seat in entry.seats]
+    return [(replica.node, own if replica.type == worker else other) for replica in entry.replicas]
 
 
-def shared_places(entry: Entry) -> list[tuple[str, str]]:
+def shared_places(entry: JobEntry) -> list[tuple[str, str]]:
     """Node and GPU of every worker that shares one."""
-    return [(seat.node, seat.gpu_id) for seat in entry.seats if seat.gpu_id]
+    return [(replica.node, replica.gpu_id) for replica in entry.replicas if replica.gpu_id]
 
 
-def row_assignment(submitted: Submitted, seats: Sequence[Seat], row_of: Mapping[str, int]) -> Assignment:
+def row_assignment(
+    parsed_job: ParsedJob, replicas: Sequence[ReplicaAssignment], row_of: Mapping[str, int]
+) -> Assignment:
     """The home that these seats are, by rows. Workers of one node stand together, in the order of their nodes' lowest
     indices; those on nodes that are not there are left out."""
-    worker = submitted.spec.worker.type
-    by_row: dict[int, list[Seat]] = {}
+    worker = parsed_job.spec.worker.type
+    by_row: dict[int, list[ReplicaAssignment]] = {}
     others: dict[int, int] = {}
-    for seat in sorted(seats):
-        row = row_of.get(seat.node)
+    for replica in sorted(replicas):
+        row = row_of.get(replica.node)
         if row is None:
             continue
-        if seat.type == worker:
-            by_row.setdefault(row, []).append(seat)
+        if replica.type == worker:
+            by_row.setdefault(row, []).append(replica)
         else:
             others[row] = others.get(row, 0) + 1
-    slots = [gpu_number(seat.gpu_id) for run in by_row.values() for seat in run if seat.gpu_id]
+    slots = [gpu_number(replica.gpu_id) for run in by_row.values() for replica in run if replica.gpu_id]
     return Assignment(tuple((row, len(run)) for row, run in by_row.items()), tuple(others.items()), tuple(slots))

@@ -90,7 +90,7 @@ class _Used(NamedTuple):
     """It belongs to a job of ours that has a home, which is what rules see instead of it."""
 
 
-class Accounts:
+class NodeCapacity:
     """Room on all nodes. Nodes have slots of their own that never change; rows follow the order of names."""
 
     def __init__(self) -> None:
@@ -230,10 +230,10 @@ class Accounts:
         self._used[4, slot] += sign * most_cpus
         self._used[5, slot] += sign * most_memory_bytes
 
-    def plan(self, seats: Iterable[tuple[str, Charge]], sign: int = 1) -> None:
+    def plan(self, replicas: Iterable[tuple[str, Charge]], sign: int = 1) -> None:
         """So much shall be used from now on; with -1, no more."""
         planned = self._planned
-        for node, charge in seats:
+        for node, charge in replicas:
             slot = self._slot(node)
             planned[0, slot] += sign * charge.devices
             planned[1, slot] += sign * charge.cpus

@@ -16,15 +16,15 @@ from sterna.backends.kubernetes.api.job import (
     INDEX_LABEL,
     MEMORY,
     TYPE_LABEL,
-    Carrier,
     JobRef,
-    Memory,
     NodeNeeds,
-    Submitted,
+    ParsedJob,
+    PersistedState,
+    PodOwnership,
 )
 from sterna.backends.kubernetes.api.objects import JobObject, Meta, Pod
 from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, Resource
-from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.kinds.context import ParseContext
 from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.kinds.parsing import invalid_reason, read
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
@@ -37,13 +37,13 @@ ORPHAN = "orphan"
 """The finalizer of an object whose pods shall outlive it."""
 _LEAST, _MOST = -1.0, 1e11
 """No number in a memory is beyond these: counts, seconds of work, and instants until the year 5138."""
-_CARRIERS = {MPI_JOBS.kind: Carrier.MPI, PODS.kind: Carrier.POD}
+_CARRIERS = {MPI_JOBS.kind: PodOwnership.MPI, PODS.kind: PodOwnership.POD}
 """Kinds whose pods, and whose status, are never ours."""
 _OWN_WORDS = frozenset({MEMORY, PHASE, REASON})
 """Annotations that we write ourselves."""
 
 
-_FIELDS = tuple((each.name, each.default) for each in msgspec.structs.fields(Memory))
+_FIELDS = tuple((each.name, each.default) for each in msgspec.structs.fields(PersistedState))
 
 
 class Problem(NamedTuple):
@@ -53,7 +53,7 @@ class Problem(NamedTuple):
     sentence: str
 
 
-def submitted_in(seen: JobObject | Pod, resource: Resource, context: ReadContext) -> tuple[Submitted, Problem | None]:
+def parsed_job_in(seen: JobObject | Pod, resource: Resource, context: ParseContext) -> tuple[ParsedJob, Problem | None]:
     """What is asked for, or something that stands for it and what is wrong."""
     try:
         return read(seen, resource, context), None
@@ -61,22 +61,22 @@ def submitted_in(seen: JobObject | Pod, resource: Resource, context: ReadContext
         return _unreadable(seen.metadata, resource), Problem(invalid_reason(resource), str(error))
 
 
-def _unreadable(meta: Meta, resource: Resource) -> Submitted:
+def _unreadable(meta: Meta, resource: Resource) -> ParsedJob:
     """Stands for an object that cannot be run: it has a name, and asks for nothing."""
     spec = JobSpec(meta.name, resource.kind, (ReplicaSpec("worker", 1, ()),), 1, 1, 1)
     ref = JobRef(resource, meta.namespace, meta.name, meta.uid)
     at = seconds_of(meta.creation_timestamp)
-    carrier = _CARRIERS.get(resource.kind, Carrier.PODS)
-    return Submitted(ref, spec, Shape(), NodeNeeds(), {}, carrier, at, generation=meta.generation)
+    ownership = _CARRIERS.get(resource.kind, PodOwnership.PODS)
+    return ParsedJob(ref, spec, Shape(), NodeNeeds(), {}, ownership, at, generation=meta.generation)
 
 
-def as_asked(submitted: Submitted, memory: Memory) -> Submitted:
+def as_asked(parsed_job: ParsedJob, memory: PersistedState) -> ParsedJob:
     """A plain pod as its user wrote it, whatever share it has now."""
     if not memory.asked_cpus:
-        return submitted
-    worker = replace(submitted.spec.worker, cpus=memory.asked_cpus)
-    spec = replace(submitted.spec, replicas=(worker,))
-    return msgspec.structs.replace(submitted, spec=spec, shape=replace(submitted.shape, cpus=memory.asked_cpus))
+        return parsed_job
+    worker = replace(parsed_job.spec.worker, cpus=memory.asked_cpus)
+    spec = replace(parsed_job.spec, replicas=(worker,))
+    return msgspec.structs.replace(parsed_job, spec=spec, shape=replace(parsed_job.shape, cpus=memory.asked_cpus))
 
 
 def read_of(meta: Meta) -> object:
@@ -102,18 +102,18 @@ def resting_status(status: Mapping[str, Any]) -> dict[str, Any]:
     return {"phase": status.get("phase"), "conditions": held}
 
 
-def memory_in(annotations: Mapping[str, str], status: Mapping[str, Any]) -> Memory:
+def memory_in(annotations: Mapping[str, str], status: Mapping[str, Any]) -> PersistedState:
     """What a predecessor of ours remembered; nothing if it cannot be read."""
     try:
         if isinstance(kept := status.get("sterna"), dict):
-            return _sane(msgspec.convert(kept, Memory))
+            return _sane(msgspec.convert(kept, PersistedState))
         kept_there = annotations.get(MEMORY)
-        return _sane(msgspec.json.decode(kept_there, type=Memory)) if kept_there else Memory()
+        return _sane(msgspec.json.decode(kept_there, type=PersistedState)) if kept_there else PersistedState()
     except (msgspec.ValidationError, msgspec.DecodeError):
-        return Memory()
+        return PersistedState()
 
 
-def _sane(memory: Memory) -> Memory:
+def _sane(memory: PersistedState) -> PersistedState:
     """Anybody may have written it: a number that no job can have is as if it were not there."""
     for name, default in _FIELDS:
         value = getattr(memory, name)

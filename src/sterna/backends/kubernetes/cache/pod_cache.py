@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from sterna.backends.kubernetes.api.job import KIND_LABEL, Carrier, KubeJob, PendingServingPod, PodRow, PodState
+from sterna.backends.kubernetes.api.job import KIND_LABEL, KubeJob, PendingServingPod, PodOwnership, PodRow, PodState
 from sterna.backends.kubernetes.api.objects import Meta, Pod
-from sterna.backends.kubernetes.cache.job_entry import Entry
-from sterna.backends.kubernetes.cache.node_capacity import Accounts, Charge
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
+from sterna.backends.kubernetes.cache.node_capacity import Charge, NodeCapacity
 from sterna.backends.kubernetes.cache.progress import Progress
-from sterna.backends.kubernetes.cache.work_queue import Attention, JobIndex
+from sterna.backends.kubernetes.cache.work_queue import JobIndex, WorkQueue
 from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.kinds.pod_rows import pending_serving_pod, pod_row
 
@@ -28,11 +28,11 @@ _what_counts = attrgetter(
 """Of a pod for its job. A pod that comes as it was asked for, or of which only conditions change, is no news."""
 
 
-class PodBook:
+class PodCache:
     """All pods."""
 
-    def __init__(self, jobs: JobIndex, accounts: Accounts, attention: Attention, progress: Progress) -> None:
-        self._jobs, self._accounts, self._attention, self._progress = jobs, accounts, attention, progress
+    def __init__(self, jobs: JobIndex, capacity: NodeCapacity, work_queue: WorkQueue, progress: Progress) -> None:
+        self._jobs, self._capacity, self._work_queue, self._progress = jobs, capacity, work_queue, progress
         self.serving: dict[str, PendingServingPod] = {}
         """Serving pods that are not bound yet, by uid."""
         self._pods: dict[str, PodRow] = {}
@@ -93,9 +93,9 @@ class PodBook:
 
     def _owner(self, row: PodRow) -> str:
         """Of a pod that somebody else made for a job of ours: told by the name of the job, among those of its kind."""
-        carrier = Carrier.SHARE_PODS if row.is_kubeshare else Carrier.MPI
-        entry = self._jobs.named(row.job, carrier)
-        return entry.submitted.ref.uid if entry is not None else _stray_of(carrier, row.job)
+        ownership = PodOwnership.SHARE_PODS if row.is_kubeshare else PodOwnership.MPI
+        entry = self._jobs.named(row.job, ownership)
+        return entry.parsed_job.ref.uid if entry is not None else _stray_of(ownership, row.job)
 
     def _enter(self, row: PodRow) -> None:
         old = self._pods.get(row.uid)
@@ -108,12 +108,12 @@ class PodBook:
         if entry is None:
             self._strays.setdefault(row.owner_uid, set()).add(row.uid)
             self.charge(row, None)
-        elif entry.submitted.carrier is Carrier.SHARE_PODS:
+        elif entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
             self.charge(row, entry)
             entry.made_pods[row.type, row.index] = row
-            self._attention.note(entry)
+            self._work_queue.note(entry)
         else:
-            self.seat(entry, row)
+            self.assign(entry, row)
 
     def put(self, row: PodRow) -> None:
         """Lay what we asked for over what was seen, and keep it."""
@@ -124,7 +124,7 @@ class PodBook:
         self._pods[row.uid] = row
         self._taken[row.key] = row.uid
 
-    def seat(self, entry: Entry, row: PodRow) -> None:
+    def assign(self, entry: JobEntry, row: PodRow) -> None:
         """It is a replica of a job."""
         present = entry.job.pods.get((row.type, row.index))
         if present is not None and not present.uid:
@@ -132,21 +132,21 @@ class PodBook:
         entry.job.pods[row.type, row.index] = row
         self.charge(row, entry)
         if present is None or _what_counts(present) != _what_counts(row):
-            self._attention.note(entry)
+            self._work_queue.note(entry)
 
-    def adopt(self, entry: Entry) -> None:
+    def adopt(self, entry: JobEntry) -> None:
         """A job is known now: pods that were seen before it are its own."""
-        ref = entry.submitted.ref
-        by_name = _stray_of(entry.submitted.carrier, ref.key)
+        ref = entry.parsed_job.ref
+        by_name = _stray_of(entry.parsed_job.ownership, ref.key)
         for uid in sorted((*self._strays.pop(ref.uid, ()), *self._strays.pop(by_name, ()))):
             row = self._pods[uid]
             row.owner_uid = ref.uid
-            if entry.submitted.carrier is Carrier.SHARE_PODS:
+            if entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
                 entry.made_pods[row.type, row.index] = row
             else:
                 entry.job.pods[row.type, row.index] = row
 
-    def disown(self, entry: Entry) -> None:
+    def disown(self, entry: JobEntry) -> None:
         """A job is gone: its pods are strangers that keep their names."""
         for pod in (*entry.job.pods.values(), *entry.made_pods.values()):
             if pod.uid in self._pods:
@@ -158,11 +158,11 @@ class PodBook:
         """A pod is not there any more; its row, if it was a job's."""
         uid = meta.uid
         if self.serving.pop(uid, None) is not None:
-            self._attention.has_news = True
-        self._accounts.parts.stand_down(uid)
+            self._work_queue.has_news = True
+        self._capacity.parts.stand_down(uid)
         if self._discharge(uid):
-            self._attention.has_news = True
-            self._attention.note_room()
+            self._work_queue.has_news = True
+            self._work_queue.note_room()
         return self.drop(uid)
 
     def drop(self, uid: str) -> PodRow | None:
@@ -180,7 +180,7 @@ class PodBook:
             strays.discard(uid)
             if not strays:
                 self._strays.pop(row.owner_uid, None)
-            self._attention.note_room()  # it may have kept a name from somebody
+            self._work_queue.note_room()  # it may have kept a name from somebody
             return row
         self._unseat(row)
         return row
@@ -194,38 +194,38 @@ class PodBook:
         for pods in (entry.job.pods, entry.made_pods):
             if pods.get((row.type, row.index)) is row:
                 del pods[row.type, row.index]
-        self._attention.note(entry)
+        self._work_queue.note(entry)
 
     # What they use.
 
-    def charge(self, pod: PodRow, entry: Entry | None) -> None:
+    def charge(self, pod: PodRow, entry: JobEntry | None) -> None:
         """What a pod uses of its node, from its creation to the end of its containers."""
         is_ours = entry is not None and entry.wants_to_run
         if not pod.node or pod.is_terminated:
             is_news = self._discharge(account(pod))
             if is_news:
-                self._attention.note_room()
+                self._work_queue.note_room()
         else:
             most = pod.limit_cpus or pod.cpus, pod.limit_memory_bytes or pod.memory_bytes
             charge = Charge(pod.devices, pod.cpus, pod.memory_bytes, *most)
-            is_news = self._accounts.charge(account(pod), pod.node, charge, is_ours)
+            is_news = self._capacity.charge(account(pod), pod.node, charge, is_ours)
         if is_news and not is_ours:
-            self._attention.has_news = True
+            self._work_queue.has_news = True
 
-    def recharge(self, entry: Entry) -> None:
+    def recharge(self, entry: JobEntry) -> None:
         """Whether rules see a job's home or its pods may have changed."""
         for pod in (*entry.job.pods.values(), *entry.made_pods.values()):
             self.charge(pod, entry)
 
     # What we ask for.
 
-    def expect(self, entry: Entry, pod: PodRow) -> None:
+    def expect(self, entry: JobEntry, pod: PodRow) -> None:
         """A pod is being made: it counts from now on."""
         entry.job.pods[pod.type, pod.index] = pod
         self.charge(pod, entry)
         if pod.gpu_id:
-            self._accounts.parts.hold(account(pod), pod.node, pod.gpu_id, entry.shape.devices, is_planned=True)
-        self._attention.changed.add(entry.key)
+            self._capacity.parts.hold(account(pod), pod.node, pod.gpu_id, entry.shape.devices, is_planned=True)
+        self._work_queue.changed.add(entry.key)
 
     def discharge(self, pod: PodRow) -> None:
         """A pod that was being made is there, or does not come: what stood for it uses nothing."""
@@ -233,22 +233,22 @@ class PodBook:
 
     def _discharge(self, account: str) -> bool:
         """It uses nothing any more, nor any part of a GPU; whether it did."""
-        has_part = self._accounts.parts.release(account)
-        return self._accounts.discharge(account) or has_part
+        has_part = self._capacity.parts.release(account)
+        return self._capacity.discharge(account) or has_part
 
-    def give_up(self, entry: Entry, pod: PodRow) -> None:
+    def give_up(self, entry: JobEntry, pod: PodRow) -> None:
         """A pod that was being made does not come."""
         if entry.job.pods.get((pod.type, pod.index)) is pod:
             del entry.job.pods[pod.type, pod.index]
         self.discharge(pod)
-        self._attention.note(entry)
-        self._attention.note_room()
+        self._work_queue.note(entry)
+        self._work_queue.note_room()
 
-    def ask_to_go(self, entry: Entry, pod: PodRow) -> None:
+    def ask_to_go(self, entry: JobEntry, pod: PodRow) -> None:
         """A pod is being deleted: it counts as on its way out from now on."""
         pod.is_deleting = True
         self._asked.add(pod.uid)
-        self._attention.changed.add(entry.key)
+        self._work_queue.changed.add(entry.key)
 
     def is_asked(self, uid: str) -> bool:
         """Whether it may be our doing that a pod goes."""
@@ -266,11 +266,11 @@ class PodBook:
             pod.is_deleting = False
             self._note_owner(pod)
 
-    def bind(self, entry: Entry, pod: PodRow, node: str) -> None:
+    def bind(self, entry: JobEntry, pod: PodRow, node: str) -> None:
         """A pod is being bound: it counts as there from now on."""
         self._bound[pod.uid] = pod.node = node
         self.charge(pod, entry)
-        self._attention.changed.add(entry.key)
+        self._work_queue.changed.add(entry.key)
 
     def unbind(self, uid: str) -> None:
         """A binding was refused."""
@@ -284,7 +284,7 @@ class PodBook:
     def _note_owner(self, pod: PodRow) -> None:
         entry = self._jobs.by_uid.get(pod.owner_uid)
         if entry is not None:
-            self._attention.note(entry)
+            self._work_queue.note(entry)
 
     # Special ones.
 
@@ -293,7 +293,7 @@ class PodBook:
         waits = not row.node and not row.is_deleting and not row.is_terminated and not pod.spec.scheduling_gates
         if waits == (row.uid in self.serving):
             return
-        self._attention.has_news = True
+        self._work_queue.has_news = True
         if waits:
             self.serving[row.uid] = pending_serving_pod(pod)
         else:
@@ -306,14 +306,14 @@ class PodBook:
         if not name.startswith(_DUMMY):
             return
         if row.node and not row.is_terminated:
-            self._accounts.parts.stand_for(row.uid, row.node, name.rpartition("-")[2])
+            self._capacity.parts.stand_for(row.uid, row.node, name.rpartition("-")[2])
         else:
-            self._accounts.parts.stand_down(row.uid)
+            self._capacity.parts.stand_down(row.uid)
 
 
-def _stray_of(carrier: Carrier, name: str) -> str:
+def _stray_of(ownership: PodOwnership, name: str) -> str:
     """Stands for the uid of a job of which only the name is known; no uid looks like it."""
-    return f"{carrier.value}:{name}"
+    return f"{ownership.value}:{name}"
 
 
 def account(pod: PodRow) -> str:

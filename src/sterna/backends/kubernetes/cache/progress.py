@@ -125,7 +125,7 @@ class Progress:
 
     def follow(self, job: KubeJob) -> None:
         """Begin to listen to a job that has not ended; what it remembers of itself counts until it is heard of."""
-        spec = job.submitted.spec
+        spec = job.parsed_job.spec
         known = self._voices.get(job.key)
         if known is not None:
             known.job, known.worker = job, spec.worker
@@ -233,7 +233,7 @@ class Progress:
         job, memory, worker = voice.job, voice.job.memory, voice.worker
         workers = max(1, _running(job, worker.type))
         voice.cpu_seconds = max([voice.cpu_seconds, *(each.cpu_seconds for each in told)])
-        if voice.cpu_seconds and workers == 1 and not job.submitted.shape.devices:
+        if voice.cpu_seconds and workers == 1 and not job.parsed_job.shape.devices:
             return Pace(voice.attempt, workers, voice.cpu_seconds / max(1, -(-worker.cpus // MILLI)))
         started = memory.started_at if memory.started_at is not None else told[-1].at
         return Pace(voice.attempt, workers, memory.executed + max(0.0, told[-1].at - started))
@@ -328,7 +328,7 @@ def unsaved_seconds(job: KubeJob, now: float) -> float:
     """Work that moving it would throw away: none of one that has shown that it saves when asked, and none where there
     are no devices to move it for."""
     memory = job.memory
-    if not job.submitted.shape.devices or memory.started_at is None or memory.saved_step >= 0:
+    if not job.parsed_job.shape.devices or memory.started_at is None or memory.saved_step >= 0:
         return 0.0
     return max(0.0, now - max(memory.saved_at, memory.started_at))
 

@@ -10,24 +10,31 @@ from __future__ import annotations
 from msgspec import structs
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import ASSIGNMENT, ATTEMPT_LABEL, Carrier, PendingServingPod, PodRow, PodState
+from sterna.backends.kubernetes.api.job import (
+    ASSIGNMENT,
+    ATTEMPT_LABEL,
+    PendingServingPod,
+    PodOwnership,
+    PodRow,
+    PodState,
+)
 from sterna.backends.kubernetes.api.objects import JobObject, Meta
 from sterna.backends.kubernetes.cache.gpu_fractions import fraction_of
-from sterna.backends.kubernetes.cache.job_entry import Entry
-from sterna.backends.kubernetes.cache.node_capacity import Accounts
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
+from sterna.backends.kubernetes.cache.node_capacity import NodeCapacity
 from sterna.backends.kubernetes.cache.object_parser import replica_in
-from sterna.backends.kubernetes.cache.pod_cache import PodBook
-from sterna.backends.kubernetes.cache.work_queue import Attention, JobIndex
+from sterna.backends.kubernetes.cache.pod_cache import PodCache
+from sterna.backends.kubernetes.cache.work_queue import JobIndex, WorkQueue
 from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.kinds.share_pod import ShareRow, share_row
 from sterna.model.cluster import Shape
 
 
-class ShareBook:
+class SharePodCache:
     """All SharePods."""
 
-    def __init__(self, jobs: JobIndex, pods: PodBook, accounts: Accounts, attention: Attention) -> None:
-        self._jobs, self._pods, self._accounts, self._attention = jobs, pods, accounts, attention
+    def __init__(self, jobs: JobIndex, pods: PodCache, capacity: NodeCapacity, work_queue: WorkQueue) -> None:
+        self._jobs, self._pods, self._capacity, self._work_queue = jobs, pods, capacity, work_queue
         self._rows: dict[str, ShareRow] = {}
         self._strays: dict[str, dict[Key, PodRow]] = {}
         """Replicas of jobs that are not known yet, by the job's uid."""
@@ -48,20 +55,20 @@ class ShareBook:
             self._strays.setdefault(row.owner_uid, {})[replica] = pod
         else:
             entry.share_pods[replica] = pod
-            self._attention.note(entry)
+            self._work_queue.note(entry)
 
     def lose(self, meta: Meta) -> None:
         row = self._rows.pop(meta.uid, None)
         self._pods.drop(meta.uid)
         left = self._pods.named(row.key) if row is not None else None
         if left is not None and not left.is_terminated:
-            self._accounts.parts.pass_on(meta.uid, left.uid)
-        elif self._accounts.parts.release(meta.uid):
-            self._attention.has_news = True
+            self._capacity.parts.pass_on(meta.uid, left.uid)
+        elif self._capacity.parts.release(meta.uid):
+            self._work_queue.has_news = True
         if self.urgent.pop(meta.uid, None) is not None:
-            self._attention.has_news = True
-        self._accounts.discharge(meta.uid)
-        self._attention.note_room()
+            self._work_queue.has_news = True
+        self._capacity.discharge(meta.uid)
+        self._work_queue.note_room()
         if row is None:
             return
         entry = self._jobs.by_uid.get(row.owner_uid)
@@ -69,26 +76,26 @@ class ShareBook:
         for replica in [key for key, pod in share_pods.items() if pod.uid == meta.uid]:
             del share_pods[replica]
         if entry is not None:
-            self._attention.note(entry)
+            self._work_queue.note(entry)
 
-    def adopt(self, entry: Entry) -> None:
+    def adopt(self, entry: JobEntry) -> None:
         """A job is known now: SharePods that were seen before it are its own."""
-        if entry.submitted.carrier is Carrier.SHARE_PODS:
-            entry.share_pods.update(self._strays.pop(entry.submitted.ref.uid, {}))
+        if entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
+            entry.share_pods.update(self._strays.pop(entry.parsed_job.ref.uid, {}))
             self.join(entry)
 
-    def recharge(self, entry: Entry) -> None:
+    def recharge(self, entry: JobEntry) -> None:
         """Whether rules see a job's home or its SharePods may have changed."""
         for pod in entry.share_pods.values():
             if (row := self._rows.get(pod.uid)) is not None:
                 self._hold(row, entry)
 
-    def join(self, entry: Entry) -> None:
+    def join(self, entry: JobEntry) -> None:
         """Make one replica each of SharePods and the pods that were made of them."""
         pods, charged = entry.job.pods, {made.uid for made in entry.made_pods.values()}
         for replica in [key for key, pod in pods.items() if pod.uid and key not in entry.share_pods]:
             if (uid := pods.pop(replica).uid) not in charged:
-                self._accounts.discharge(uid)
+                self._capacity.discharge(uid)
         for replica, left in entry.made_pods.items():
             if replica not in entry.share_pods and replica not in pods:  # else its SharePod is being made
                 left.is_deleting = True  # its owner is gone, so the cluster deletes it
@@ -103,11 +110,11 @@ class ShareBook:
             pods[replica] = row
             if made is not None:
                 self._pods.put(made)  # which has the name for longer
-                self._accounts.discharge(row.uid)  # the pod itself is charged
+                self._capacity.discharge(row.uid)  # the pod itself is charged
             else:
                 self._pods.charge(row, entry)
 
-    def bereft(self, entry: Entry) -> list[PodRow]:
+    def bereft(self, entry: JobEntry) -> list[PodRow]:
         """SharePods whose pod somebody else asked to go: KubeShare would make it again, alone and where it was, also on
         a node that is lost."""
         goes = {replica for replica, made in entry.made_pods.items() if made.is_deleting}
@@ -115,16 +122,16 @@ class ShareBook:
 
     # Parts of GPUs.
 
-    def _hold(self, row: ShareRow, entry: Entry | None) -> None:
+    def _hold(self, row: ShareRow, entry: JobEntry | None) -> None:
         is_ours = entry is not None and entry.wants_to_run
         if row.gpu_fraction is None or not row.node or not row.gpu_id or row.is_terminated:
-            is_news = self._accounts.parts.release(row.uid)
+            is_news = self._capacity.parts.release(row.uid)
         else:
-            part = fraction_of(row.gpu_fraction, self._accounts.gpu_memory_bytes(row.node))
-            is_news = self._accounts.parts.hold(row.uid, row.node, row.gpu_id, part, is_ours)
+            part = fraction_of(row.gpu_fraction, self._capacity.gpu_memory_bytes(row.node))
+            is_news = self._capacity.parts.hold(row.uid, row.node, row.gpu_id, part, is_ours)
         if is_news:
-            self._attention.note_room()
-            self._attention.has_news = self._attention.has_news or not is_ours
+            self._work_queue.note_room()
+            self._work_queue.has_news = self._work_queue.has_news or not is_ours
 
     def hold_again(self) -> None:
         """GPUs have another memory than was known."""
@@ -134,7 +141,7 @@ class ShareBook:
     def _note_urgent(self, row: ShareRow) -> None:
         waits = row.is_urgent and not row.node and not row.is_terminated and not row.is_deleting
         if waits != (row.uid in self.urgent):
-            self._attention.has_news = True
+            self._work_queue.has_news = True
         if waits:
             self.urgent[row.uid] = row
         else:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.node_capacity import KnownNodes
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.model.cluster import MILLI, Assignment, Ints, Shape, Shapes
@@ -71,7 +71,7 @@ class JobTable:
     def __contains__(self, key: int) -> bool:
         return key in self._slot_of
 
-    def put(self, entry: Entry, row_of: Mapping[str, int], key_of: Mapping[str, int]) -> None:
+    def put(self, entry: JobEntry, row_of: Mapping[str, int], key_of: Mapping[str, int]) -> None:
         """Write a job down as it is now."""
         slot = self._slot_of.get(entry.key)
         if slot is None:
@@ -88,14 +88,14 @@ class JobTable:
             self._free.append(slot)
             self._order = None
 
-    def _enter(self, entry: Entry) -> int:
+    def _enter(self, entry: JobEntry) -> int:
         if not self._free:
             size = self._ints.shape[1]
             self._ints = np.concatenate([self._ints, np.zeros_like(self._ints)], axis=1)
             self._floats = np.concatenate([self._floats, np.zeros_like(self._floats)], axis=1)
             self._free = list(range(2 * size - 1, size - 1, -1))
         slot = self._slot_of[entry.key] = self._free.pop()
-        place = self._places[slot] = (entry.submitted.submitted_at, entry.name, slot)
+        place = self._places[slot] = (entry.parsed_job.submitted_at, entry.name, slot)
         at = bisect_left(self._sorted, place)
         self._sorted.insert(at, place)
         self._sorted_names.insert(at, entry.name)
@@ -103,8 +103,8 @@ class JobTable:
         self._order = None
         return slot
 
-    def _numbers(self, entry: Entry, row_of: Mapping[str, int], key_of: Mapping[str, int]) -> tuple[int, ...]:
-        spec, memory = entry.submitted.spec, entry.job.memory
+    def _numbers(self, entry: JobEntry, row_of: Mapping[str, int], key_of: Mapping[str, int]) -> tuple[int, ...]:
+        spec, memory = entry.parsed_job.spec, entry.job.memory
         shape = self._shape_ids.setdefault(entry.shape, len(self._shape_ids))
         return (
             entry.key,
@@ -160,11 +160,11 @@ class JobTable:
         return self._shapes[1]
 
 
-def _times(entry: Entry) -> tuple[float, ...]:
-    memory, submitted = entry.job.memory, entry.submitted
-    since = memory.waiting_since if memory.waiting_since is not None else submitted.submitted_at
+def _times(entry: JobEntry) -> tuple[float, ...]:
+    memory, parsed_job = entry.job.memory, entry.parsed_job
+    since = memory.waiting_since if memory.waiting_since is not None else parsed_job.submitted_at
     return (
-        submitted.submitted_at,
+        parsed_job.submitted_at,
         _or(memory.first_started_at, entry.seated_at if entry.assignment.workers else NEVER),
         since,
         memory.attained,
@@ -176,7 +176,7 @@ def _times(entry: Entry) -> tuple[float, ...]:
         _or(memory.counted_from, NEVER),
         _or(memory.started_at, NEVER),
         memory.saved_at,
-        math.nan if entry.shape.devices else float(max(1, -(-submitted.spec.worker.cpus // MILLI))),
+        math.nan if entry.shape.devices else float(max(1, -(-parsed_job.spec.worker.cpus // MILLI))),
     )
 
 

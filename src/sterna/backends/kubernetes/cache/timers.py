@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.model.snapshot import NEVER
 
 
@@ -14,7 +14,7 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int]] = []
 
-    def set(self, at: float, entry: Entry | None = None) -> None:
+    def set(self, at: float, entry: JobEntry | None = None) -> None:
         """Look at a job, or at everything that hangs on time alone, then. The earliest of a job's instants counts."""
         if at == NEVER:
             return

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sterna.backends.kubernetes.api.job import PodState
-from sterna.backends.kubernetes.cache.cluster_state import World
-from sterna.backends.kubernetes.cache.job_entry import Entry, Stage
+from sterna.backends.kubernetes.cache.cluster_state import ClusterState
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.lifecycle.verdict import Fate
 from sterna.control.cluster_service import JobView, NodeView, ReplicaView
@@ -21,16 +21,16 @@ _STATES = {
 }
 
 
-def job_views(world: World, now: float) -> list[JobView]:
-    return [job_view(world, entry, now) for entry in world.entries.values()]
+def job_views(state: ClusterState, now: float) -> list[JobView]:
+    return [job_view(state, entry, now) for entry in state.entries.values()]
 
 
-def job_view(world: World, entry: Entry, now: float) -> JobView:
-    spec, memory = entry.submitted.spec, entry.job.memory
-    told = world.progress.view(entry.key, False)
+def job_view(state: ClusterState, entry: JobEntry, now: float) -> JobView:
+    spec, memory = entry.parsed_job.spec, entry.job.memory
+    told = state.progress.view(entry.key, False)
     running = now - memory.counted_from if memory.counted_from is not None else 0.0
-    waits_from = memory.waiting_since if memory.waiting_since is not None else entry.submitted.submitted_at
-    is_waiting = entry.stage is Stage.ACTIVE and not entry.seats
+    waits_from = memory.waiting_since if memory.waiting_since is not None else entry.parsed_job.submitted_at
+    is_waiting = entry.stage is Stage.ACTIVE and not entry.replicas
     return JobView(
         entry.name,
         spec.kind,
@@ -43,7 +43,7 @@ def job_view(world: World, entry: Entry, now: float) -> JobView:
         spec.priority,
         category_of(spec.name, spec.category),
         spec.user,
-        entry.submitted.submitted_at,
+        entry.parsed_job.submitted_at,
         memory.first_started_at,
         memory.ended_at,
         max(0.0, now - waits_from) if is_waiting else 0.0,
@@ -66,18 +66,18 @@ def job_view(world: World, entry: Entry, now: float) -> JobView:
     )
 
 
-def state_of(entry: Entry) -> str:
+def state_of(entry: JobEntry) -> str:
     if entry.job.is_deleting:
         return "deleting"
     if entry.stage is not Stage.ACTIVE:
         is_complete = entry.verdict.fate is Fate.COMPLETED or entry.telling.phase == "Succeeded"
         return "completed" if is_complete or entry.job.status.get("phase") == "Succeeded" else "failed"
-    if not entry.seats:
+    if not entry.replicas:
         return "stopping" if any(True for _ in entry.live_pods) else "waiting"
     return "running"
 
 
-def _replicas(entry: Entry) -> list[ReplicaView]:
+def _replicas(entry: JobEntry) -> list[ReplicaView]:
     return [
         ReplicaView(
             f"{pod.type}-{pod.index}",
@@ -90,11 +90,11 @@ def _replicas(entry: Entry) -> list[ReplicaView]:
     ]
 
 
-def node_views(world: World) -> list[NodeView]:
-    world.settle()
-    table, accounts = world.accounts.table(), world.accounts
+def node_views(state: ClusterState) -> list[NodeView]:
+    state.settle()
+    table, capacity = state.capacity.table(), state.capacity
     jobs: dict[str, list[str]] = {}
-    for entry in world.entries.values():
+    for entry in state.entries.values():
         for node in {pod.node for pod in entry.live_pods}:
             jobs.setdefault(node, []).append(entry.name)
     shared = table.shared
@@ -112,17 +112,17 @@ def node_views(world: World) -> list[NodeView]:
             "Kubernetes",
             sorted(jobs.get(name, ())),
         )
-        for row, name in enumerate(accounts.names)
+        for row, name in enumerate(capacity.names)
     ]
 
 
-def cluster_info(world: World) -> Mapping[str, NodeInfo]:
+def cluster_info(state: ClusterState) -> Mapping[str, NodeInfo]:
     """What each node has, has left, and may be asked for: container-migration's `/cluster-info`."""
-    world.settle()
-    table, usage, name_of = world.accounts.table(), world.accounts.usage(), world.accounts.parts.name_of
+    state.settle()
+    table, usage, name_of = state.capacity.table(), state.capacity.usage(), state.capacity.parts.name_of
     found = {}
-    for row, name in enumerate(world.accounts.names):
-        facts = world.accounts.facts(name)
+    for row, name in enumerate(state.capacity.names):
+        facts = state.capacity.facts(name)
         devices, cpus, memory_bytes, _, most_cpus, most_memory_bytes = usage[:, row].tolist()
         total = table.capacity[:, row].tolist()
         parts = {name_of(name, number): {"request": left} for number, left in table.shared.get(row, {}).items()}

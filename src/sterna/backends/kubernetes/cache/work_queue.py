@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sterna.backends.kubernetes.api.job import Carrier
-from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.api.job import PodOwnership
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 
 
 class JobIndex:
     """All jobs that are known, by key, by uid and by name."""
 
     def __init__(self) -> None:
-        self.entries: dict[int, Entry] = {}
-        self.by_uid: dict[str, Entry] = {}
+        self.entries: dict[int, JobEntry] = {}
+        self.by_uid: dict[str, JobEntry] = {}
         self.key_of: dict[str, int] = {}
         """By `namespace/name`: jobs remember one another so."""
-        self._alike: dict[str, list[Entry]] = {}
+        self._alike: dict[str, list[JobEntry]] = {}
         """Jobs of one name: there may be one of every kind."""
         self._next_key = 1
 
@@ -24,15 +24,15 @@ class JobIndex:
         self._next_key += 1
         return self._next_key - 1
 
-    def enter(self, entry: Entry) -> None:
-        self.entries[entry.key] = self.by_uid[entry.submitted.ref.uid] = entry
+    def enter(self, entry: JobEntry) -> None:
+        self.entries[entry.key] = self.by_uid[entry.parsed_job.ref.uid] = entry
         self.key_of[entry.name] = entry.key
         self._alike.setdefault(entry.name, []).append(entry)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: JobEntry) -> None:
         del self.entries[entry.key]
-        if self.by_uid.get(entry.submitted.ref.uid) is entry:
-            del self.by_uid[entry.submitted.ref.uid]
+        if self.by_uid.get(entry.parsed_job.ref.uid) is entry:
+            del self.by_uid[entry.parsed_job.ref.uid]
         alike = self._alike[entry.name]
         alike.remove(entry)
         if self.key_of.get(entry.name) == entry.key:
@@ -42,13 +42,13 @@ class JobIndex:
         else:
             del self._alike[entry.name]
 
-    def named(self, name: str, carrier: Carrier | None = None) -> Entry | None:
+    def named(self, name: str, ownership: PodOwnership | None = None) -> JobEntry | None:
         """A job of this name, of those that are carried out so."""
         found = self._alike.get(name, ())
-        return next((entry for entry in found if carrier in (None, entry.submitted.carrier)), None)
+        return next((entry for entry in found if ownership in (None, entry.parsed_job.ownership)), None)
 
 
-class Attention:
+class WorkQueue:
     """Noted as things change, taken as they are seen to."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Attention:
         self.has_news = False
         """A decision could come out differently."""
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: JobEntry) -> None:
         """Something of a job has changed."""
         self.dirty.add(entry.key)
         self.changed.add(entry.key)
@@ -70,7 +70,7 @@ class Attention:
         """Room, or a name, has become free: whoever waits for one looks again."""
         self.dirty |= self.waiting
 
-    def set_waiting(self, entry: Entry, is_waiting: bool) -> None:
+    def set_waiting(self, entry: JobEntry, is_waiting: bool) -> None:
         if is_waiting:
             self.waiting.add(entry.key)
         else:

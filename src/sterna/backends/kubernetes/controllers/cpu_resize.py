@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import Carrier, PodRow, PodState
+from sterna.backends.kubernetes.api.job import PodOwnership, PodRow, PodState
 from sterna.backends.kubernetes.api.resources import PODS, Urgency, Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import Resized
-from sterna.backends.kubernetes.cache.job_entry import Entry, marks_of
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, marks_of
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.lifecycle.replicas import need_of
 
@@ -27,16 +27,16 @@ _LEAST = 2
 _MAIN = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
 
 
-def resizes(entry: Entry, now: float, timers: Timers) -> list[Write]:
+def resizes(entry: JobEntry, now: float, timers: Timers) -> list[Write]:
     """Writes that bring the job's share into force on pods that have another."""
     memory, cpu_share = entry.job.memory, entry.job.memory.cpu_share
-    if entry.shape.devices or entry.submitted.carrier not in (Carrier.PODS, Carrier.POD):
+    if entry.shape.devices or entry.parsed_job.ownership not in (PodOwnership.PODS, PodOwnership.POD):
         return []
-    if entry.submitted.carrier is Carrier.POD and not _is_base_kept(entry):
+    if entry.parsed_job.ownership is PodOwnership.POD and not _is_base_kept(entry):
         return []
     if cpu_share == 1.0 and not entry.resized and not memory.asked_cpus:
         return []
-    worker = entry.submitted.spec.worker.type
+    worker = entry.parsed_job.spec.worker.type
     found = []
     for pod in entry.job.pods.values():
         is_up = pod.state is PodState.RUNNING and not pod.is_deleting and bool(pod.uid)
@@ -48,8 +48,8 @@ def resizes(entry: Entry, now: float, timers: Timers) -> list[Write]:
     return found
 
 
-def _resize(entry: Entry, pod: PodRow, cpu_share: float, now: float) -> Write | None:
-    asked = entry.job.memory.asked_cpus or need_of(entry.submitted, pod.type).cpus
+def _resize(entry: JobEntry, pod: PodRow, cpu_share: float, now: float) -> Write | None:
+    asked = entry.job.memory.asked_cpus or need_of(entry.parsed_job, pod.type).cpus
     place = _place(entry, pod)
     if not asked or place is None:
         return None
@@ -65,7 +65,7 @@ def _resize(entry: Entry, pod: PodRow, cpu_share: float, now: float) -> Write | 
     return None
 
 
-def _patch(entry: Entry, pod: PodRow, place: int, cpus: int) -> Write:
+def _patch(entry: JobEntry, pod: PodRow, place: int, cpus: int) -> Write:
     namespace, _, name = pod.key.partition("/")
     operations = [
         {"op": "test", "path": "/metadata/uid", "value": pod.uid},
@@ -84,7 +84,7 @@ def _patch(entry: Entry, pod: PodRow, place: int, cpus: int) -> Write:
     )
 
 
-def _is_base_kept(entry: Entry) -> bool:
+def _is_base_kept(entry: JobEntry) -> bool:
     """A plain pod is all that says what it asked for, so that this is written down before it is changed."""
     memory, telling = entry.job.memory, entry.telling
     if not memory.asked_cpus and memory.cpu_share != 1.0:
@@ -93,12 +93,12 @@ def _is_base_kept(entry: Entry) -> bool:
     return not telling.under_way and telling.marks == marks_of(memory)
 
 
-def _place(entry: Entry, pod: PodRow) -> int | None:
+def _place(entry: JobEntry, pod: PodRow) -> int | None:
     """Which container carries the weight; None if none can."""
-    if entry.submitted.carrier is Carrier.POD:
+    if entry.parsed_job.ownership is PodOwnership.POD:
         return 0
-    containers = _containers(entry.submitted.templates.get(pod.type, {}))
-    name = _MAIN.get(entry.submitted.spec.kind, "")
+    containers = _containers(entry.parsed_job.templates.get(pod.type, {}))
+    name = _MAIN.get(entry.parsed_job.spec.kind, "")
     for place, container in enumerate(containers):
         if not name or container.get("name") == name:
             resources = container.get("resources") or {}

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import written_ranges
-from sterna.backends.kubernetes.api.job import HOSTS, MAX_WORKERS, MIN_WORKERS, PodRow, PodState, Seat
+from sterna.backends.kubernetes.api.job import HOSTS, MAX_WORKERS, MIN_WORKERS, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import PODS, Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import Bound, DeletedPod, Patched
-from sterna.backends.kubernetes.cache.cluster_state import World
-from sterna.backends.kubernetes.cache.job_entry import Entry, Hosts, Stage, cleared
+from sterna.backends.kubernetes.cache.cluster_state import ClusterState
+from sterna.backends.kubernetes.cache.job_entry import Hosts, JobEntry, Stage, cleared
 from sterna.backends.kubernetes.controllers.pods import Reconciler, deletion_of
 from sterna.backends.kubernetes.controllers.runtime_accounting import is_whole
 from sterna.backends.kubernetes.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
@@ -56,7 +56,7 @@ class MpiState(msgspec.Struct, rename="camel"):
         return 1 if group is None or group.replicas is None else group.replicas
 
 
-def state_of(entry: Entry) -> MpiState:
+def state_of(entry: JobEntry) -> MpiState:
     try:
         return msgspec.json.decode(entry.raw_spec, type=MpiState)
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -66,10 +66,10 @@ def state_of(entry: Entry) -> MpiState:
 class MpiCarrier:
     """Looks after MPIJobs."""
 
-    def __init__(self, world: World, reconciler: Reconciler) -> None:
-        self._world, self._reconciler = world, reconciler
+    def __init__(self, state: ClusterState, reconciler: Reconciler) -> None:
+        self._world, self._reconciler = state, reconciler
 
-    def look(self, entry: Entry, now: float) -> list[Write]:
+    def look(self, entry: JobEntry, now: float) -> list[Write]:
         """The next writes for a job."""
         if entry.stage is Stage.INVALID:
             self._reconciler.refuse(entry, now)
@@ -80,8 +80,8 @@ class MpiCarrier:
             if pod.is_terminated and pod.message:
                 note_saved(memory, pod, now)
         self._reconciler.time.count(entry, now)
-        self._world.attention.changed.add(entry.key)
-        verdict = judge(entry.job, now, entry.seats)
+        self._world.work_queue.changed.add(entry.key)
+        verdict = judge(entry.job, now, entry.replicas)
         if verdict.fate is not Fate.GOES_ON:
             self._reconciler.act_on(entry, verdict, now)
         elif is_whole(entry):
@@ -89,15 +89,15 @@ class MpiCarrier:
         if entry.stage is not Stage.ACTIVE:
             return self._let_go(entry, now)
         if verdict.fate is Fate.RESTART:
-            self._reconciler.unseat(entry, now)
+            self._reconciler.unassign(entry, now)
         writes = self._reconciler.clear_away(entry, self._useless(entry, verdict), now)
         if entry.under_way or entry.retry_at > now:
             self._reconciler.timers.set(entry.retry_at if entry.retry_at > now else NEVER, entry)
             return writes
-        self._reconciler.drop_lost_seats(entry, now)
+        self._reconciler.drop_lost_replicas(entry, now)
         return writes + self._towards(entry, now) + self._nudges(entry, now)
 
-    def _let_go(self, entry: Entry, now: float) -> list[Write]:
+    def _let_go(self, entry: JobEntry, now: float) -> list[Write]:
         """When a job has ended, its operator sees to those that were to stay; one that was to leave just then would
         keep its device."""
         if entry.stage is not Stage.ENDED or entry.is_resting:
@@ -105,64 +105,64 @@ class MpiCarrier:
         count = state_of(entry).workers
         return self._reconciler.clear_away(entry, [pod for pod in self._present(entry) if pod.index >= count], now)
 
-    def _towards(self, entry: Entry, now: float) -> list[Write]:
+    def _towards(self, entry: JobEntry, now: float) -> list[Write]:
         state, workers = state_of(entry), self._workers(entry)
         if state.is_suspended:
             return self._resumed(entry, workers, now) if self._has_stopped(entry, now) else []
         if not workers or self._must_stop_first(entry):
             return [self._patch(entry, mpi_suspend(True), "suspend")]
-        if len(workers) < entry.submitted.spec.minimum:
+        if len(workers) < entry.parsed_job.spec.minimum:
             return []  # of a node that was lost; the next round finds room for more, or stops it (VODA-107)
         # Its operator removes the last, so that a gap stays until the next round fills it.
-        count = max(seat.index for seat in workers) + 1
+        count = max(replica.index for replica in workers) + 1
         if state.workers != count:
             return [self._patch(entry, mpi_scale(count), "scale")]
         return self._moves(entry) + self._bindings(entry, now)
 
-    def _has_stopped(self, entry: Entry, now: float) -> bool:
+    def _has_stopped(self, entry: JobEntry, now: float) -> bool:
         """Whether nothing of a suspended job is left. What its operator has not taken away yet would be taken for the
         next life of it."""
-        job, worker = entry.job, entry.submitted.spec.worker.type
+        job, worker = entry.job, entry.parsed_job.spec.worker.type
         if any(pod.type == worker or not pod.is_terminated for pod in job.pods.values()):
             return False
         if job.memory.started_at is not None:
             job.memory.lost_seconds += lost_seconds(job.memory, now)
             self._reconciler.time.stop(entry, now)
-            self._world.attention.dirty.add(entry.key)
+            self._world.work_queue.dirty.add(entry.key)
         if job.memory.not_before > now:
             self._reconciler.timers.set(job.memory.not_before, entry)
         else:
             cleared(entry)
         return True
 
-    def _resumed(self, entry: Entry, workers: Sequence[Seat], now: float) -> list[Write]:
+    def _resumed(self, entry: JobEntry, workers: Sequence[ReplicaAssignment], now: float) -> list[Write]:
         if not workers:
             return []
-        if len(workers) < max(entry.submitted.spec.minimum, *(seat.index + 1 for seat in workers)):
-            self._reconciler.unseat(entry, now)  # a node was lost on the way
+        if len(workers) < max(entry.parsed_job.spec.minimum, *(replica.index + 1 for replica in workers)):
+            self._reconciler.unassign(entry, now)  # a node was lost on the way
             return []
         entry.job.memory.attempt += 1
         return [self._patch(entry, mpi_start(len(workers)), "start")]
 
-    def _workers(self, entry: Entry) -> list[Seat]:
-        worker = entry.submitted.spec.worker.type
-        return [seat for seat in entry.seats if seat.type == worker] if entry.wants_to_run else []
+    def _workers(self, entry: JobEntry) -> list[ReplicaAssignment]:
+        worker = entry.parsed_job.spec.worker.type
+        return [replica for replica in entry.replicas if replica.type == worker] if entry.wants_to_run else []
 
-    def _must_stop_first(self, entry: Entry) -> bool:
+    def _must_stop_first(self, entry: JobEntry) -> bool:
         """A job of fixed size whose pods sit elsewhere than they shall is stopped as a whole and begun again. So is any
         other of whose workers none stays: Horovod gives up when all its hosts go at once (VODA-87)."""
-        seats = {(seat.type, seat.index): seat.node for seat in entry.seats}
+        replicas = {(replica.type, replica.index): replica.node for replica in entry.replicas}
         sitting = {key: pod for key, pod in entry.job.pods.items() if pod.node and not pod.is_terminated}
-        if entry.submitted.spec.resizing is Resizing.RESTART:
-            return any(seats.get(key, pod.node) != pod.node for key, pod in sitting.items())
-        worker = entry.submitted.spec.worker.type
+        if entry.parsed_job.spec.resizing is Resizing.RESTART:
+            return any(replicas.get(key, pod.node) != pod.node for key, pod in sitting.items())
+        worker = entry.parsed_job.spec.worker.type
         staying = [
-            seats.get(key) == pod.node for key, pod in sitting.items() if pod.type == worker and not pod.is_deleting
+            replicas.get(key) == pod.node for key, pod in sitting.items() if pod.type == worker and not pod.is_deleting
         ]
         return bool(staying) and not any(staying)
 
-    def _patch(self, entry: Entry, patch: dict[str, Any], what: str) -> Write:
-        ref, spec = entry.submitted.ref, entry.submitted.spec
+    def _patch(self, entry: JobEntry, patch: dict[str, Any], what: str) -> Write:
+        ref, spec = entry.parsed_job.ref, entry.parsed_job.spec
         given = {MIN_WORKERS: spec.minimum, MAX_WORKERS: spec.maximum}
         lacking = {key: str(value) for key, value in given.items() if key not in entry.annotations}
         if len(lacking) == 1:
@@ -176,7 +176,7 @@ class MpiCarrier:
 
     # Workers.
 
-    def _useless(self, entry: Entry, verdict: Verdict) -> list[PodRow]:
+    def _useless(self, entry: JobEntry, verdict: Verdict) -> list[PodRow]:
         """Workers that have the name of one to come, and will not run again."""
         state = state_of(entry)
         is_over = state.is_suspended or verdict.fate is Fate.RESTART
@@ -187,63 +187,67 @@ class MpiCarrier:
             or (is_over and (pod.is_terminated or pod.index >= state.workers))
         ]
 
-    def _present(self, entry: Entry) -> list[PodRow]:
+    def _present(self, entry: JobEntry) -> list[PodRow]:
         """Workers that nobody has asked to go."""
-        worker = entry.submitted.spec.worker.type
+        worker = entry.parsed_job.spec.worker.type
         pods = [pod for _, pod in sorted(entry.job.pods.items()) if pod.type == worker]
         return [pod for pod in pods if pod.uid and not pod.is_deleting]
 
-    def _moves(self, entry: Entry) -> list[Write]:
+    def _moves(self, entry: JobEntry) -> list[Write]:
         """Workers that sit elsewhere than they shall are made anew by their operator."""
-        seats = {(seat.type, seat.index): seat for seat in entry.seats}
+        replicas = {(replica.type, replica.index): replica for replica in entry.replicas}
         astray = [
             pod
             for key, pod in sorted(entry.job.pods.items())
-            if key in seats and pod.node and pod.node != seats[key].node and not pod.is_deleting and pod.uid
+            if key in replicas and pod.node and pod.node != replicas[key].node and not pod.is_deleting and pod.uid
         ]
         for pod in astray:
             self._world.pods.ask_to_go(entry, pod)
         return [deletion_of(pod, DeletedPod(entry.key, pod.uid)) for pod in astray]
 
-    def _bindings(self, entry: Entry, now: float) -> list[Write]:
+    def _bindings(self, entry: JobEntry, now: float) -> list[Write]:
         if entry.job.memory.not_before > now:
             self._reconciler.timers.set(entry.job.memory.not_before, entry)
             return []
         pods = entry.job.pods
-        waiting = [(seat, pod) for seat in entry.seats if (pod := pods.get((seat.type, seat.index))) and _waits(pod)]
+        waiting = [
+            (replica, pod)
+            for replica in entry.replicas
+            if (pod := pods.get((replica.type, replica.index))) and _waits(pod)
+        ]
         if not waiting:
-            self._world.attention.set_waiting(entry, False)
+            self._world.work_queue.set_waiting(entry, False)
             return []
         is_new = entry.job.memory.started_at is None
-        if is_new and any((seat.type, seat.index) not in pods for seat in entry.seats):
+        if is_new and any((replica.type, replica.index) not in pods for replica in entry.replicas):
             return []  # its operator is still making the others: a gang is bound as one
         needs: dict[str, Need] = {}
-        fitting: list[tuple[Seat, PodRow]] = []
+        fitting: list[tuple[ReplicaAssignment, PodRow]] = []
         full: set[str] = set()
-        for seat, pod in waiting:
-            need = needs.get(seat.node, Need()).plus(need_of(entry.submitted, seat.type))
-            if self._world.accounts.has_room(seat.node, need.devices, need.cpus, need.memory_bytes):
-                needs[seat.node] = need
-                fitting.append((seat, pod))
+        for replica, pod in waiting:
+            need = needs.get(replica.node, Need()).plus(need_of(entry.parsed_job, replica.type))
+            if self._world.capacity.has_room(replica.node, need.devices, need.cpus, need.memory_bytes):
+                needs[replica.node] = need
+                fitting.append((replica, pod))
             else:
-                full.add(seat.node)
-        self._world.attention.set_waiting(entry, bool(full))
+                full.add(replica.node)
+        self._world.work_queue.set_waiting(entry, bool(full))
         if is_new and full:
             return []
-        return [self._binding(entry, seat, pod) for seat, pod in fitting]
+        return [self._binding(entry, replica, pod) for replica, pod in fitting]
 
-    def _binding(self, entry: Entry, seat: Seat, pod: PodRow) -> Write:
+    def _binding(self, entry: JobEntry, replica: ReplicaAssignment, pod: PodRow) -> Write:
         namespace, _, name = pod.key.partition("/")
-        self._world.pods.bind(entry, pod, seat.node)
-        body = msgspec.json.encode(binding_of(namespace, name, pod.uid, seat.node))
-        tag = Bound(entry.key, pod.uid, seat.node)
+        self._world.pods.bind(entry, pod, replica.node)
+        body = msgspec.json.encode(binding_of(namespace, name, pod.uid, replica.node))
+        tag = Bound(entry.key, pod.uid, replica.node)
         return Write(Verb.CREATE, PODS, namespace, name, body, "binding", tag=tag)
 
-    def _nudges(self, entry: Entry, now: float) -> list[Write]:
+    def _nudges(self, entry: JobEntry, now: float) -> list[Write]:
         """A launcher sees in `discover_hosts.sh` who has come or gone when its kubelet next looks after its volumes,
         about once a minute, or when its pod changes (VODA-70). That is done a little later, because its operator has
         to write them down first. Nothing follows from it if it fails."""
-        pods, worker = entry.job.pods, entry.submitted.spec.worker.type
+        pods, worker = entry.job.pods, entry.parsed_job.spec.worker.type
         launcher = pods.get(("launcher", 0))
         if launcher is None or launcher.state is not PodState.RUNNING or launcher.is_deleting:
             entry.hosts = None

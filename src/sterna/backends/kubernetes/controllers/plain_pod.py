@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import MEMORY, PodRow, PodState, Seat
+from sterna.backends.kubernetes.api.job import MEMORY, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.objects import Pod
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, PODS, ApiServer, Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import FORGOTTEN, CreatedPod, DeletedPod, Patched
-from sterna.backends.kubernetes.cache.cluster_state import World
-from sterna.backends.kubernetes.cache.job_entry import Entry, Stage
+from sterna.backends.kubernetes.cache.cluster_state import ClusterState
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage
 from sterna.backends.kubernetes.controllers.cpu_resize import resizes
 from sterna.backends.kubernetes.controllers.pods import Reconciler, deletion_of, expected
 from sterna.backends.kubernetes.kinds.move_record import Move, move_record, record_name, redirection
@@ -35,10 +35,10 @@ _ASK_SECONDS = 5.0
 class PodCarrier:
     """Looks after plain pods."""
 
-    def __init__(self, world: World, reconciler: Reconciler, server: ApiServer) -> None:
-        self._world, self._reconciler, self._server = world, reconciler, server
+    def __init__(self, state: ClusterState, reconciler: Reconciler, server: ApiServer) -> None:
+        self._world, self._reconciler, self._server = state, reconciler, server
 
-    def look(self, entry: Entry, now: float) -> list[Write]:
+    def look(self, entry: JobEntry, now: float) -> list[Write]:
         """The next writes for a job."""
         pod = next(iter(entry.job.pods.values()), None)
         if entry.stage is Stage.INVALID:
@@ -53,12 +53,12 @@ class PodCarrier:
             note_saved(entry.job.memory, pod, now)
             if self._is_lost(pod):
                 self._world.pods.suspect(pod.uid)  # whoever deletes it now is not its user
-            elif not entry.seats and pod.node and entry.record is None and not pod.is_deleting:
+            elif not entry.replicas and pod.node and entry.record is None and not pod.is_deleting:
                 self._settled(entry, pod, now)  # its scheduler has found a node for it
         self._reconciler.time.count(entry, now)
-        self._world.attention.changed.add(entry.key)
+        self._world.work_queue.changed.add(entry.key)
         if entry.record is None or (pod is not None and (not pod.is_deleting or is_done(entry.job, pod))):
-            verdict = judge(entry.job, now, entry.seats)
+            verdict = judge(entry.job, now, entry.replicas)
             if verdict.fate in (Fate.COMPLETED, Fate.FAILED):
                 self._reconciler.end(entry, verdict, now)
                 return [self._forgotten(entry)] if entry.record is not None else []
@@ -71,7 +71,7 @@ class PodCarrier:
             return []
         return self._towards(entry, pod, now)
 
-    def _let_go(self, entry: Entry, pod: PodRow | None) -> list[Write]:
+    def _let_go(self, entry: JobEntry, pod: PodRow | None) -> list[Write]:
         """It does not come again: what was written down is removed, and what may be under way is waited for."""
         if entry.record is not None and not entry.under_way:
             return [self._forgotten(entry)]
@@ -79,41 +79,43 @@ class PodCarrier:
             self._world.forget(entry)
         return []
 
-    def _ended(self, entry: Entry, former: PodRow, now: float) -> None:
+    def _ended(self, entry: JobEntry, former: PodRow, now: float) -> None:
         """A life of it is over, as it was last seen: it comes again unless it was done."""
         entry.former = None
         note_saved(entry.job.memory, former, now)
         if is_done(entry.job, former):
             self._reconciler.end(entry, completed(entry.job), now)
 
-    def _settled(self, entry: Entry, pod: PodRow, now: float) -> None:
+    def _settled(self, entry: JobEntry, pod: PodRow, now: float) -> None:
         entry.seated_at = now
-        self._world.reseat(entry, [Seat(pod.type, pod.index, pod.node)])
+        self._world.reassign(entry, [ReplicaAssignment(pod.type, pod.index, pod.node)])
         self._world.reindex(entry)
 
     def _is_lost(self, pod: PodRow) -> bool:
         """Whether it cannot stay where it is, and nobody but us makes it again."""
-        return bool(pod.uid) and (bool(pod.disruption) or self._world.accounts.is_gone(pod.node))
+        return bool(pod.uid) and (bool(pod.disruption) or self._world.capacity.is_gone(pod.node))
 
-    def _put_off(self, entry: Entry, pod: PodRow, now: float) -> None:
+    def _put_off(self, entry: JobEntry, pod: PodRow, now: float) -> None:
         """It gives up its place and moves as any other that is stopped for others."""
         how = f"the cluster takes it from {pod.node} ({pod.disruption})" if pod.disruption else f"{pod.node} is gone"
         sentence = f"{how}; it comes again where there is room."
         self._reconciler.begin_again(entry, Verdict(Fate.RESTART, reason="PodRestarting", sentence=sentence), now)
-        self._reconciler.unseat(entry, now)
+        self._reconciler.unassign(entry, now)
 
-    def _towards(self, entry: Entry, pod: PodRow | None, now: float) -> list[Write]:
-        seat = entry.seats[0] if entry.seats else None
-        if pod is not None and seat is not None and pod.node == seat.node and not pod.is_deleting:
+    def _towards(self, entry: JobEntry, pod: PodRow | None, now: float) -> list[Write]:
+        replica = entry.replicas[0] if entry.replicas else None
+        if pod is not None and replica is not None and pod.node == replica.node and not pod.is_deleting:
             entry.draft = None
             if entry.record is not None:
                 return [self._forgotten(entry)]
             return resizes(entry, now, self._reconciler.timers)
         if pod is not None and pod.node and (not pod.is_deleting or self._is_lost(pod)):
             if entry.record is None:
-                return self._written_down(entry, pod, seat)
+                return self._written_down(entry, pod, replica)
             if entry.record.uid not in ("", pod.uid):  # of the move before
-                return [self._redirected(entry, entry.record, seat.node if seat is not None else pod.node, pod.uid)]
+                return [
+                    self._redirected(entry, entry.record, replica.node if replica is not None else pod.node, pod.uid)
+                ]
         if pod is not None and pod.node and entry.record is not None:
             return self._deleted(entry, pod, now)
         if pod is not None:
@@ -122,13 +124,13 @@ class PodCarrier:
         if entry.record is None:
             return self._unwritten(entry, now)
         entry.draft = None
-        if seat is None:
+        if replica is None:
             return []
-        if entry.record.node != seat.node:
-            return [self._redirected(entry, entry.record, seat.node, entry.record.uid)]
-        return self._created(entry, entry.record, seat)
+        if entry.record.node != replica.node:
+            return [self._redirected(entry, entry.record, replica.node, entry.record.uid)]
+        return self._created(entry, entry.record, replica)
 
-    def _deleted(self, entry: Entry, pod: PodRow, now: float) -> list[Write]:
+    def _deleted(self, entry: JobEntry, pod: PodRow, now: float) -> list[Write]:
         """Ask it to go; one that was asked, and whose node does not answer, is waited for until its grace is over."""
         lost = {pod.node} if self._reconciler.is_dead(pod.node) else set()
         is_over = is_dead(pod, lost, now)
@@ -144,13 +146,13 @@ class PodCarrier:
 
     # The record.
 
-    def _written_down(self, entry: Entry, pod: PodRow, seat: Seat | None) -> list[Write]:
+    def _written_down(self, entry: JobEntry, pod: PodRow, replica: ReplicaAssignment | None) -> list[Write]:
         """The whole pod is asked for only now, because few are ever moved."""
         namespace, _, name = pod.key.partition("/")
         try:
             answer = self._server.ask("GET", PODS.path(namespace, name))
             attempt = max(entry.job.memory.attempt, pod.attempt) + 1
-            target = seat.node if seat is not None else pod.node
+            target = replica.node if replica is not None else pod.node
             is_there = answer.is_done and _is_as_seen(pod, answer.body)
             record = move_record(_remembering(entry, answer.body), target, attempt) if is_there else None
         except (Retry, UserError, msgspec.MsgspecError):
@@ -165,7 +167,7 @@ class PodCarrier:
         entry.draft = Write(Verb.CREATE, CONFIG_MAPS, namespace, record_name(name), body, tag=tag)
         return [entry.draft]
 
-    def _unwritten(self, entry: Entry, now: float) -> list[Write]:
+    def _unwritten(self, entry: JobEntry, now: float) -> list[Write]:
         """The cluster was faster than what was written down, if anything was: nobody knows the pod any more."""
         if entry.draft is not None:
             entry.under_way += 1
@@ -175,37 +177,37 @@ class PodCarrier:
         self._world.forget(entry)
         return []
 
-    def _redirected(self, entry: Entry, record: Move, node: str, uid: str) -> Write:
+    def _redirected(self, entry: JobEntry, record: Move, node: str, uid: str) -> Write:
         """It goes elsewhere than was written down, or another life of it goes."""
         body = msgspec.json.encode(redirection(record, node, uid))
         entry.under_way += 1
         name, tag = record_name(record.name), Patched(entry.key, "record")
         return Write(Verb.MERGE, CONFIG_MAPS, record.namespace, name, body, tag=tag)
 
-    def _forgotten(self, entry: Entry) -> Write:
+    def _forgotten(self, entry: JobEntry) -> Write:
         """The move is over, or there is nothing left to move."""
         entry.under_way += 1
-        ref, tag = entry.submitted.ref, Patched(entry.key, FORGOTTEN)
+        ref, tag = entry.parsed_job.ref, Patched(entry.key, FORGOTTEN)
         return Write(Verb.DELETE, CONFIG_MAPS, ref.namespace, record_name(ref.name), b"", tag=tag)
 
     # The pod.
 
-    def _created(self, entry: Entry, record: Move, seat: Seat) -> list[Write]:
-        need, accounts = need_of(entry.submitted, seat.type), self._world.accounts
-        if not accounts.has_room(seat.node, need.devices, need.cpus, need.memory_bytes):
-            self._world.attention.set_waiting(entry, True)
-            if not accounts.is_open(seat.node):
-                self._reconciler.unseat(entry, self._world.clock())
+    def _created(self, entry: JobEntry, record: Move, replica: ReplicaAssignment) -> list[Write]:
+        need, capacity = need_of(entry.parsed_job, replica.type), self._world.capacity
+        if not capacity.has_room(replica.node, need.devices, need.cpus, need.memory_bytes):
+            self._world.work_queue.set_waiting(entry, True)
+            if not capacity.is_open(replica.node):
+                self._reconciler.unassign(entry, self._world.clock())
             return []
-        self._world.attention.set_waiting(entry, False)
+        self._world.work_queue.set_waiting(entry, False)
         entry.job.memory.attempt = record.attempt
-        row = expected(entry, seat, record.name, record.attempt)
+        row = expected(entry, replica, record.name, record.attempt)
         self._world.pods.expect(entry, row)
         body = msgspec.json.encode(record.pod)
         return [Write(Verb.CREATE, PODS, record.namespace, record.name, body, tag=CreatedPod(entry.key, row))]
 
 
-def _deletion(entry: Entry, pod: PodRow) -> Write:
+def _deletion(entry: JobEntry, pod: PodRow) -> Write:
     """Of the pod as we know it: if it has ended or was deleted since, that is looked at first."""
     options = {"preconditions": {"uid": pod.uid, "resourceVersion": str(pod.version)}}
     namespace, _, name = pod.key.partition("/")
@@ -221,11 +223,11 @@ def _is_as_seen(pod: PodRow, body: bytes) -> bool:
     return found.uid == pod.uid and (is_at_work or (bool(found.disruption) and found.state is not PodState.SUCCEEDED))
 
 
-def _sits_at(entry: Entry, node: str) -> bool:
-    return any(seat.node == node for seat in entry.seats)
+def _sits_at(entry: JobEntry, node: str) -> bool:
+    return any(replica.node == node for replica in entry.replicas)
 
 
-def _remembering(entry: Entry, body: bytes) -> dict[str, Any]:
+def _remembering(entry: JobEntry, body: bytes) -> dict[str, Any]:
     """The pod, with what is remembered of its job as of now: it may be all that is left when somebody looks."""
     pod: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
     metadata = dict(pod.get("metadata") or {})

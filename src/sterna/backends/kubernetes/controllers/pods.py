@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import Carrier, PodRow, PodState, Seat
+from sterna.backends.kubernetes.api.job import PodOwnership, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import PODS, SERVICES, SHARE_PODS, Resource, Urgency, Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import (
     CreatedPod,
@@ -24,12 +24,12 @@ from sterna.backends.kubernetes.api.write_purpose import (
     DeletedPod,
     DeletedService,
 )
-from sterna.backends.kubernetes.cache.cluster_state import World
-from sterna.backends.kubernetes.cache.job_entry import Entry, Stage, cleared, has_ended
+from sterna.backends.kubernetes.cache.cluster_state import ClusterState
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, cleared, has_ended
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.controllers.cpu_resize import resizes
 from sterna.backends.kubernetes.controllers.runtime_accounting import Timekeeper, is_whole
-from sterna.backends.kubernetes.kinds.context import Around
+from sterna.backends.kubernetes.kinds.context import ClusterDomain
 from sterna.backends.kubernetes.kinds.gang import gang_of
 from sterna.backends.kubernetes.kinds.pod_builder import pod_name, pod_of, service_of, share_pod_of
 from sterna.backends.kubernetes.lifecycle.replicas import (
@@ -53,28 +53,30 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
     note_saved,
 )
 from sterna.backends.kubernetes.server.metrics import Happened
-from sterna.backends.kubernetes.status.event_recorder import Chronicle
+from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.model.cluster import NOWHERE
 from sterna.model.snapshot import NEVER
 
 _DISTRUST_SECONDS = 30.0
 """A node whose kubelet refused a pod gets no other for so long."""
 
-Happens = Callable[[Entry, Happened], None]
+Happens = Callable[[JobEntry, Happened], None]
 """Told that a job has ended, or begins again."""
 
 
 class Reconciler:
     """Looks after the jobs whose pods we make."""
 
-    def __init__(self, world: World, timers: Timers, around: Around, chronicle: Chronicle, happens: Happens) -> None:
-        self._world, self.timers, self._around = world, timers, around
-        self.time = Timekeeper(lambda: world.accounts.unit)
-        self._chronicle, self._happens = chronicle, happens
+    def __init__(
+        self, state: ClusterState, timers: Timers, around: ClusterDomain, recorder: EventRecorder, happens: Happens
+    ) -> None:
+        self._world, self.timers, self._around = state, timers, around
+        self.time = Timekeeper(lambda: state.capacity.unit)
+        self._recorder, self._happens = recorder, happens
 
-    def look(self, entry: Entry, now: float) -> list[Write]:
+    def look(self, entry: JobEntry, now: float) -> list[Write]:
         """The next writes for a job."""
-        if entry.submitted.carrier is Carrier.SHARE_PODS:
+        if entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
             self._world.share_pods.join(entry)
         if entry.stage is Stage.INVALID:
             self.refuse(entry, now)
@@ -84,20 +86,20 @@ class Reconciler:
         self.time.suspend(entry, now)
         if not entry.wants_to_run:
             return self._gone(entry, now)
-        if not entry.seats and self._waits(entry, now):
+        if not entry.replicas and self._waits(entry, now):
             return []
         self._note_pods(entry, now)
-        verdict = judge(entry.job, now, entry.seats)
+        verdict = judge(entry.job, now, entry.replicas)
         self.act_on(entry, verdict, now)
         if entry.stage is not Stage.ACTIVE:
             return self._tidied(entry, now)
-        self.drop_lost_seats(entry, now)
+        self.drop_lost_replicas(entry, now)
         replaced = verdict.replicas if verdict.fate is Fate.REPLACE else ()
         if verdict.fate is Fate.RESTART:
             replaced = tuple(entry.job.pods)
         return [*self._steps(entry, replaced, now, verdict.until), *resizes(entry, now, self.timers)]
 
-    def _waits(self, entry: Entry, now: float) -> bool:
+    def _waits(self, entry: JobEntry, now: float) -> bool:
         """Whether nothing of a job without a home is there, and its time is not over: then only time changes that."""
         memory, deadline = entry.job.memory, deadline_of(entry.job)
         if memory.not_before > now:
@@ -111,16 +113,16 @@ class Reconciler:
 
     # What its pods mean.
 
-    def _note_pods(self, entry: Entry, now: float) -> None:
+    def _note_pods(self, entry: JobEntry, now: float) -> None:
         """What pods told when they ended, and how long how many workers have run."""
         memory = entry.job.memory
         for pod in entry.job.pods.values():
             if pod.is_terminated and pod.message:
                 note_saved(memory, pod, now)
         self.time.count(entry, now)
-        self._world.attention.changed.add(entry.key)
+        self._world.work_queue.changed.add(entry.key)
 
-    def act_on(self, entry: Entry, verdict: Verdict, now: float) -> None:
+    def act_on(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Take down what a verdict means for a job."""
         fate = verdict.fate
         entry.job.memory.lost_seconds += verdict.lost_seconds
@@ -128,8 +130,8 @@ class Reconciler:
             self.end(entry, verdict, now)
         elif fate is Fate.STOPPED:
             self.time.stop(entry, now)
-            self._chronicle.judged(entry, verdict, now)
-            self._world.attention.has_news = True
+            self._recorder.judged(entry, verdict, now)
+            self._world.work_queue.has_news = True
         elif fate in (Fate.REPLACE, Fate.RESTART):
             if not self._is_known(entry, verdict):
                 self.begin_again(entry, verdict, now)
@@ -137,7 +139,7 @@ class Reconciler:
             cleared(entry)
             entry.tries, entry.trouble = 0, ""
 
-    def _is_known(self, entry: Entry, verdict: Verdict) -> bool:
+    def _is_known(self, entry: JobEntry, verdict: Verdict) -> bool:
         """Whether all of it goes already because of this: a parameter server that failed goes last, and shows its
         failure until then."""
         attempt = max((pod.attempt for pod in entry.job.pods.values()), default=0)
@@ -145,174 +147,178 @@ class Reconciler:
         entry.ending_attempt = attempt if verdict.fate is Fate.RESTART else -1
         return is_known
 
-    def begin_again(self, entry: Entry, verdict: Verdict, now: float) -> None:
+    def begin_again(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Some of it, or all, comes again, which is told."""
         memory = entry.job.memory
         memory.restarts += verdict.is_counted
         memory.not_before = max(memory.not_before, verdict.not_before)
         for node in verdict.refused_by:
-            self._world.accounts.distrust(node, now + _DISTRUST_SECONDS)
+            self._world.capacity.distrust(node, now + _DISTRUST_SECONDS)
             self.timers.set(now + _DISTRUST_SECONDS)
         entry.verdict = verdict
-        self._chronicle.judged(entry, verdict, now)
+        self._recorder.judged(entry, verdict, now)
         self._happens(entry, Happened.RESTARTED)
-        self._world.attention.has_news = True
+        self._world.work_queue.has_news = True
         if verdict.fate is Fate.RESTART:
             self.time.stop(entry, now)
             if memory.not_before > now:  # others may use the room meanwhile
-                self.unseat(entry, now)
+                self.unassign(entry, now)
 
-    def refuse(self, entry: Entry, now: float) -> None:
+    def refuse(self, entry: JobEntry, now: float) -> None:
         """What was submitted cannot be run, which is told once."""
         if entry.telling.sentence != entry.outcome[1]:
-            self._chronicle.invalid(entry, now)
+            self._recorder.invalid(entry, now)
 
-    def end(self, entry: Entry, verdict: Verdict, now: float) -> None:
+    def end(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """It is over; nothing changes that any more."""
         self.time.stop(entry, now)
         entry.job.memory.ended_at = now
         entry.stage = Stage.ENDED
         entry.outcome, entry.verdict = (verdict.reason, verdict.sentence), verdict
-        self._chronicle.judged(entry, verdict, now)
+        self._recorder.judged(entry, verdict, now)
         self._world.reindex(entry)
         self._happens(entry, Happened.COMPLETED if verdict.fate is Fate.COMPLETED else Happened.FAILED)
 
-    def unseat(self, entry: Entry, now: float) -> None:
+    def unassign(self, entry: JobEntry, now: float) -> None:
         """It has no home any more and waits again."""
-        if entry.seats:
+        if entry.replicas:
             entry.job.memory.waiting_since = now
-            self._world.seat(entry, (), NOWHERE)
-            self._world.attention.has_news = True
+            self._world.assign(entry, (), NOWHERE)
+            self._world.work_queue.has_news = True
 
     # Where it sits.
 
-    def drop_lost_seats(self, entry: Entry, now: float) -> None:
+    def drop_lost_replicas(self, entry: JobEntry, now: float) -> None:
         """Seats on nodes that are gone, or that will not take the pod that is missing there, are given up: the next
         round finds others (DRAGON-50)."""
-        if not entry.seats or self._is_at_assignment(entry):
+        if not entry.replicas or self._is_at_assignment(entry):
             return
-        lost = [seat for seat in entry.seats if self._is_lost(entry, seat)]
+        lost = [replica for replica in entry.replicas if self._is_lost(entry, replica)]
         if not lost:
             return
-        left = [seat for seat in entry.seats if seat not in lost]
-        worker = entry.submitted.spec.worker.type
-        is_maimed = any(seat.type != worker for seat in lost) or not any(seat.type == worker for seat in left)
-        if is_maimed or not changes_in_place(entry.submitted):
-            self.unseat(entry, now)
+        left = [replica for replica in entry.replicas if replica not in lost]
+        worker = entry.parsed_job.spec.worker.type
+        is_maimed = any(replica.type != worker for replica in lost) or not any(
+            replica.type == worker for replica in left
+        )
+        if is_maimed or not changes_in_place(entry.parsed_job):
+            self.unassign(entry, now)
         else:
             self.time.book(entry, now)
-            self._world.reseat(entry, left)
-            self._world.attention.has_news = True
+            self._world.reassign(entry, left)
+            self._world.work_queue.has_news = True
 
-    def _is_at_assignment(self, entry: Entry) -> bool:
+    def _is_at_assignment(self, entry: JobEntry) -> bool:
         """Whether everybody has a pod that stays, on nodes that are there: then no seat can be lost."""
         pods = entry.job.pods
-        if len(pods) < len(entry.seats) or any(pod.is_deleting or not pod.node for pod in pods.values()):
+        if len(pods) < len(entry.replicas) or any(pod.is_deleting or not pod.node for pod in pods.values()):
             return False
-        is_known = all(self._world.accounts.facts(node) is not None for node in {seat.node for seat in entry.seats})
-        return is_known and all((seat.type, seat.index) in pods for seat in entry.seats)
+        is_known = all(
+            self._world.capacity.facts(node) is not None for node in {replica.node for replica in entry.replicas}
+        )
+        return is_known and all((replica.type, replica.index) in pods for replica in entry.replicas)
 
-    def _is_lost(self, entry: Entry, seat: Seat) -> bool:
-        accounts = self._world.accounts
-        facts = accounts.facts(seat.node)
+    def _is_lost(self, entry: JobEntry, replica: ReplicaAssignment) -> bool:
+        capacity = self._world.capacity
+        facts = capacity.facts(replica.node)
         if facts is None:
             return True
-        pod = entry.job.pods.get((seat.type, seat.index))
+        pod = entry.job.pods.get((replica.type, replica.index))
         if pod is None or not pod.node:
-            return not accounts.takes(seat.node, entry.shape)
-        return pod.is_deleting and pod.node == seat.node and not facts.is_ready
+            return not capacity.takes(replica.node, entry.shape)
+        return pod.is_deleting and pod.node == replica.node and not facts.is_ready
 
     # Towards it.
 
-    def _steps(self, entry: Entry, replaced: Collection[Key], now: float, until: float) -> list[Write]:
-        world, job = self._world, entry.job
+    def _steps(self, entry: JobEntry, replaced: Collection[Key], now: float, until: float) -> list[Write]:
+        state, job = self._world, entry.job
         is_fraction = entry.shape.is_fraction
 
         def has_room(node: str, need: Need) -> bool:
-            return world.accounts.has_room(node, 0 if is_fraction else need.devices, need.cpus, need.memory_bytes)
+            return state.capacity.has_room(node, 0 if is_fraction else need.devices, need.cpus, need.memory_bytes)
 
-        def is_taken(seat: Seat) -> bool:
-            name = pod_name(entry.submitted, seat.type, seat.index)
-            if seat.gpu_id and not world.accounts.has_parts(seat.node, _parts_missing(entry, seat.node)):
+        def is_taken(replica: ReplicaAssignment) -> bool:
+            name = pod_name(entry.parsed_job, replica.type, replica.index)
+            if replica.gpu_id and not state.capacity.has_parts(replica.node, _parts_missing(entry, replica.node)):
                 return True
-            return world.pods.is_taken(f"{entry.submitted.ref.namespace}/{name}", entry.submitted.ref.uid)
+            return state.pods.is_taken(f"{entry.parsed_job.ref.namespace}/{name}", entry.parsed_job.ref.uid)
 
         lost = self._dead_nodes(entry)
-        todo = steps(job, entry.seats, has_room, now, replaced, lost, is_taken)
-        is_stuck = not todo.is_settled and len(job.pods) < len(entry.seats)
-        is_stuck = is_stuck and (not todo.create or entry.submitted.ref.resource in world.absent)
-        world.attention.set_waiting(entry, bool(todo.waits_for) or is_stuck)
+        todo = steps(job, entry.replicas, has_room, now, replaced, lost, is_taken)
+        is_stuck = not todo.is_settled and len(job.pods) < len(entry.replicas)
+        is_stuck = is_stuck and (not todo.create or entry.parsed_job.ref.resource in state.absent)
+        state.work_queue.set_waiting(entry, bool(todo.waits_for) or is_stuck)
         writes = self._deletions(entry, todo.delete, todo.force, now)
-        if entry.retry_at <= now and entry.submitted.ref.resource not in world.absent:
+        if entry.retry_at <= now and entry.parsed_job.ref.resource not in state.absent:
             writes += self._services(entry, now)
             writes += self._creations(entry, todo)
         self.timers.set(min(until, todo.until, entry.retry_at if entry.retry_at > now else NEVER), entry)
         return writes
 
-    def clear_away(self, entry: Entry, going: Sequence[PodRow], now: float) -> list[Write]:
+    def clear_away(self, entry: JobEntry, going: Sequence[PodRow], now: float) -> list[Write]:
         """Ask pods to go, and delete at once those of the job whose end nobody will confirm."""
         lost, pods = self._dead_nodes(entry), entry.job.pods.values()
         self.timers.set(look_again(pods, lost, now), entry)
         return self._deletions(entry, going, [pod for pod in pods if is_dead(pod, lost, now)], now)
 
-    def _dead_nodes(self, entry: Entry) -> set[str]:
+    def _dead_nodes(self, entry: JobEntry) -> set[str]:
         nodes = {pod.node for pod in entry.job.pods.values()}  # of hundreds of pods only a few dozen
         return {node for node in nodes if self.is_dead(node)}
 
     def is_dead(self, node: str) -> bool:
         """Whether nobody there carries out what is asked for."""
-        facts = self._world.accounts.facts(node)
+        facts = self._world.capacity.facts(node)
         return bool(node) and (facts is None or not facts.is_ready)
 
-    def _creations(self, entry: Entry, todo: Steps) -> list[Write]:
+    def _creations(self, entry: JobEntry, todo: Steps) -> list[Write]:
         if not todo.create:
             return []
-        submitted, memory = entry.submitted, entry.job.memory
+        parsed_job, memory = entry.parsed_job, entry.job.memory
         if todo.attempt != memory.attempt:
             memory.attempt = todo.attempt
             memory.not_before = 0.0
-        assignment = gang_of(entry.seats).assignment
+        assignment = gang_of(entry.replicas).assignment
         writes = []
         resource = resource_of(entry)
-        for seat in todo.create:
-            body = self._body(entry, seat, todo.attempt)
-            name = pod_name(submitted, seat.type, seat.index)
-            row = expected(entry, seat, name, todo.attempt, assignment)
+        for replica in todo.create:
+            body = self._body(entry, replica, todo.attempt)
+            name = pod_name(parsed_job, replica.type, replica.index)
+            row = expected(entry, replica, name, todo.attempt, assignment)
             self._world.pods.expect(entry, row)
-            self._chronicle.creating(entry, seat)
+            self._recorder.creating(entry, replica)
             raw, tag = msgspec.json.encode(body), CreatedPod(entry.key, row)
-            writes.append(Write(Verb.CREATE, resource, submitted.ref.namespace, name, raw, tag=tag))
+            writes.append(Write(Verb.CREATE, resource, parsed_job.ref.namespace, name, raw, tag=tag))
         return writes
 
-    def _body(self, entry: Entry, seat: Seat, attempt: int) -> dict[str, Any]:
+    def _body(self, entry: JobEntry, replica: ReplicaAssignment, attempt: int) -> dict[str, Any]:
         """The pod, or the SharePod, of a seat."""
-        submitted, seats, around = entry.submitted, entry.seats, self._around
-        if submitted.carrier is Carrier.SHARE_PODS:
-            memory_bytes = self._world.accounts.gpu_memory_bytes(seat.node)
-            return share_pod_of(submitted, seat, seats, attempt, around, gpu_memory_bytes=memory_bytes)
-        return pod_of(submitted, seat, seats, attempt, around)
+        parsed_job, replicas, around = entry.parsed_job, entry.replicas, self._around
+        if parsed_job.ownership is PodOwnership.SHARE_PODS:
+            memory_bytes = self._world.capacity.gpu_memory_bytes(replica.node)
+            return share_pod_of(parsed_job, replica, replicas, attempt, around, gpu_memory_bytes=memory_bytes)
+        return pod_of(parsed_job, replica, replicas, attempt, around)
 
-    def _deletions(self, entry: Entry, going: Sequence[PodRow], dead: Sequence[PodRow], now: float) -> list[Write]:
+    def _deletions(self, entry: JobEntry, going: Sequence[PodRow], dead: Sequence[PodRow], now: float) -> list[Write]:
         """Ask pods to go; `dead` ones are not asked."""
         if entry.retry_at > now:
             self.timers.set(entry.retry_at, entry)
             return []
         going = [*going, *self._world.share_pods.bereft(entry)]
-        self._chronicle.deleted(entry, [*going, *dead], now)
+        self._recorder.deleted(entry, [*going, *dead], now)
         writes = [self._deletion(entry, pod) for pod in going]
         made = [entry.made_pods.get((pod.type, pod.index), pod) for pod in dead]  # a SharePod runs nowhere itself
         return writes + [self._deletion(entry, pod, force=True) for pod in made]
 
-    def _deletion(self, entry: Entry, pod: PodRow, force: bool = False) -> Write:
+    def _deletion(self, entry: JobEntry, pod: PodRow, force: bool = False) -> Write:
         self._world.pods.ask_to_go(entry, pod)
         is_made = entry.made_pods.get((pod.type, pod.index)) is pod
         return deletion_of(pod, DeletedPod(entry.key, pod.uid), force, PODS if is_made else resource_of(entry))
 
     # Names.
 
-    def _services(self, entry: Entry, now: float) -> list[Write]:
+    def _services(self, entry: JobEntry, now: float) -> list[Write]:
         """A name for each replica that others call."""
-        todo = service_steps(entry.submitted, entry.seats, entry.services) if entry.seats else None
+        todo = service_steps(entry.parsed_job, entry.replicas, entry.services) if entry.replicas else None
         if todo is None or not (todo.create or todo.delete):
             return []
         return [
@@ -320,39 +326,39 @@ class Reconciler:
             *(self._old_service(entry, key) for key in todo.delete),
         ]
 
-    def _is_service_taken(self, entry: Entry, key: Key) -> bool:
+    def _is_service_taken(self, entry: JobEntry, key: Key) -> bool:
         row = self.service_row(entry, key)
-        return row is not None and row.owner != entry.submitted.ref.uid
+        return row is not None and row.owner != entry.parsed_job.ref.uid
 
-    def service_row(self, entry: Entry, key: Key) -> ServiceRow | None:
+    def service_row(self, entry: JobEntry, key: Key) -> ServiceRow | None:
         """Whatever has the name of a replica's service."""
-        name = pod_name(entry.submitted, *key)
-        return self._world.services.get(f"{entry.submitted.ref.namespace}/{name}")
+        name = pod_name(entry.parsed_job, *key)
+        return self._world.services.get(f"{entry.parsed_job.ref.namespace}/{name}")
 
-    def _new_service(self, entry: Entry, key: Key) -> Write:
+    def _new_service(self, entry: JobEntry, key: Key) -> Write:
         entry.services[key] = False
-        body = msgspec.json.encode(service_of(entry.submitted, *key))
-        name, tag = pod_name(entry.submitted, *key), CreatedService(entry.key, key)
-        return Write(Verb.CREATE, SERVICES, entry.submitted.ref.namespace, name, body, tag=tag)
+        body = msgspec.json.encode(service_of(entry.parsed_job, *key))
+        name, tag = pod_name(entry.parsed_job, *key), CreatedService(entry.key, key)
+        return Write(Verb.CREATE, SERVICES, entry.parsed_job.ref.namespace, name, body, tag=tag)
 
-    def _old_service(self, entry: Entry, key: Key) -> Write:
+    def _old_service(self, entry: JobEntry, key: Key) -> Write:
         entry.services.pop(key, None)
-        name, row = pod_name(entry.submitted, *key), self.service_row(entry, key)
+        name, row = pod_name(entry.parsed_job, *key), self.service_row(entry, key)
         options = {"preconditions": {"uid": row.uid}} if row is not None and row.uid else {}
         body, tag = msgspec.json.encode(options), DeletedService(entry.key, key)
-        return Write(Verb.DELETE, SERVICES, entry.submitted.ref.namespace, name, body, urgency=Urgency.STATUS, tag=tag)
+        return Write(Verb.DELETE, SERVICES, entry.parsed_job.ref.namespace, name, body, urgency=Urgency.STATUS, tag=tag)
 
     # Endings.
 
-    def _tidied(self, entry: Entry, now: float) -> list[Write]:
+    def _tidied(self, entry: JobEntry, now: float) -> list[Write]:
         """What is left of a job that has ended goes by its cleanPodPolicy, the job itself when its time is over; but
         not before its status says that it ended, because its pods are the only other proof of that."""
-        job, ref = entry.job, entry.submitted.ref
+        job, ref = entry.job, entry.parsed_job.ref
         if has_ended(entry) and not entry.telling.is_end_told:
             return []
         writes = self._deletions(entry, leftovers(job), (), now)
         staying = {key for key, pod in job.pods.items() if not pod.is_deleting}
-        spare = leftover_services(entry.submitted, entry.services, staying) if entry.retry_at <= now else []
+        spare = leftover_services(entry.parsed_job, entry.services, staying) if entry.retry_at <= now else []
         writes += [self._old_service(entry, key) for key in spare]
         at = expires_at(job)
         if at <= now and not job.is_deleting:
@@ -363,7 +369,7 @@ class Reconciler:
             self.timers.set(at, entry)
         return writes
 
-    def _gone(self, entry: Entry, now: float) -> list[Write]:
+    def _gone(self, entry: JobEntry, now: float) -> list[Write]:
         """A job that is being deleted, or that its user has suspended: nothing of it stays."""
         if entry.job.is_deleting and entry.leaves_pods:
             return []
@@ -376,14 +382,14 @@ class Reconciler:
         return self._deletions(entry, todo.delete, todo.force, now)
 
 
-def expected(entry: Entry, seat: Seat, name: str, attempt: int, assignment: str = "") -> PodRow:
+def expected(entry: JobEntry, replica: ReplicaAssignment, name: str, attempt: int, assignment: str = "") -> PodRow:
     """What stands for a pod that is being made."""
-    ref, need = entry.submitted.ref, need_of(entry.submitted, seat.type)
+    ref, need = entry.parsed_job.ref, need_of(entry.parsed_job, replica.type)
     return PodRow(
         f"{ref.namespace}/{name}",
         "",
         0,
-        seat.node,
+        replica.node,
         PodState.PENDING,
         is_terminated=False,
         is_deleting=False,
@@ -392,26 +398,26 @@ def expected(entry: Entry, seat: Seat, name: str, attempt: int, assignment: str 
         memory_bytes=need.memory_bytes,
         job=entry.name,
         owner_uid=ref.uid,
-        type=seat.type,
-        index=seat.index,
+        type=replica.type,
+        index=replica.index,
         attempt=attempt,
         assignment=assignment,
-        gpu_id=seat.gpu_id,
+        gpu_id=replica.gpu_id,
     )
 
 
-def _parts_missing(entry: Entry, node: str) -> Counter[str]:
+def _parts_missing(entry: JobEntry, node: str) -> Counter[str]:
     """By name, what a job shall have of the shared GPUs of a node for replicas that are not there yet."""
     parts = Counter[str]()
-    for seat in entry.seats:
-        if seat.node == node and seat.gpu_id and (seat.type, seat.index) not in entry.job.pods:
-            parts[seat.gpu_id] += entry.shape.devices
+    for replica in entry.replicas:
+        if replica.node == node and replica.gpu_id and (replica.type, replica.index) not in entry.job.pods:
+            parts[replica.gpu_id] += entry.shape.devices
     return parts
 
 
-def resource_of(entry: Entry) -> Resource:
+def resource_of(entry: JobEntry) -> Resource:
     """What a replica of a job is."""
-    return SHARE_PODS if entry.submitted.carrier is Carrier.SHARE_PODS else PODS
+    return SHARE_PODS if entry.parsed_job.ownership is PodOwnership.SHARE_PODS else PODS
 
 
 def deletion_of(pod: PodRow, tag: object, force: bool = False, resource: Resource = PODS) -> Write:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sterna.backends.kubernetes.api.job import PodState
-from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.model.cluster import MILLI, ResourceKind
 
 
-def is_whole(entry: Entry) -> bool:
+def is_whole(entry: JobEntry) -> bool:
     """Whether everybody who shall be there runs, or has done so."""
     pods = entry.job.pods
-    return bool(entry.seats) and all(
-        (pod := pods.get((seat.type, seat.index))) is not None
+    return bool(entry.replicas) and all(
+        (pod := pods.get((replica.type, replica.index))) is not None
         and pod.state in (PodState.RUNNING, PodState.SUCCEEDED)
         and not pod.is_deleting
-        for seat in entry.seats
+        for replica in entry.replicas
     )
 
 
@@ -30,7 +30,7 @@ class Timekeeper:
     def __init__(self, unit: Callable[[], ResourceKind]) -> None:
         self._unit = unit
 
-    def count(self, entry: Entry, now: float) -> None:
+    def count(self, entry: JobEntry, now: float) -> None:
         """Begin, go on, or stop counting, by the pods that run now."""
         memory, workers = entry.job.memory, entry.running_workers
         if memory.started_at is None:
@@ -46,7 +46,7 @@ class Timekeeper:
             if memory.counted_from is None and workers:
                 memory.counted_from = now
 
-    def book(self, entry: Entry, now: float) -> None:
+    def book(self, entry: JobEntry, now: float) -> None:
         """Add what has been used at the present size to what was used in all."""
         memory = entry.job.memory
         if memory.counted_from is None:
@@ -56,23 +56,23 @@ class Timekeeper:
         memory.attained += span * self.units(entry, entry.counted_workers) / MILLI
         memory.counted_from = now if entry.running_workers else None
 
-    def stop(self, entry: Entry, now: float) -> None:
+    def stop(self, entry: JobEntry, now: float) -> None:
         """The attempt is over."""
         self.book(entry, now)
         memory = entry.job.memory
         memory.started_at = memory.counted_from = None
         entry.counted_workers = 0
 
-    def suspend(self, entry: Entry, now: float) -> None:
+    def suspend(self, entry: JobEntry, now: float) -> None:
         """Count how long its user has it suspended, once it has run."""
-        memory, is_suspended = entry.job.memory, entry.submitted.is_suspended
+        memory, is_suspended = entry.job.memory, entry.parsed_job.is_suspended
         if is_suspended and memory.suspended_at is None and memory.first_started_at is not None:
             memory.suspended_at = now
         elif not is_suspended and memory.suspended_at is not None:
             memory.suspended_seconds += max(0.0, now - memory.suspended_at)
             memory.suspended_at = None
 
-    def units(self, entry: Entry, workers: int) -> int:
+    def units(self, entry: JobEntry, workers: int) -> int:
         """What so many workers hold, in thousandths."""
         shape = entry.shape
         if not workers:

@@ -7,9 +7,9 @@ the same each time, so that nothing is made twice.
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import Carrier
+from sterna.backends.kubernetes.api.job import PodOwnership
 from sterna.backends.kubernetes.api.rbac import FENCE
-from sterna.backends.kubernetes.api.resources import NOT_LEADER, Answer
+from sterna.backends.kubernetes.api.resources import NOT_LEADER, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import (
     FORGOTTEN,
     Bound,
@@ -23,14 +23,14 @@ from sterna.backends.kubernetes.api.write_purpose import (
     Placed,
     Told,
 )
-from sterna.backends.kubernetes.cache.cluster_state import World
-from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.cluster_state import ClusterState
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.controllers.pods import Reconciler
 from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
-from sterna.backends.kubernetes.status.event_recorder import Chronicle
-from sterna.backends.kubernetes.status.status_writer import Teller
+from sterna.backends.kubernetes.status.event_recorder import EventRecorder
+from sterna.backends.kubernetes.status.status_writer import StatusWriter
 
 UNSURE_SECONDS = 5.0
 """After so long without news a write of which nobody knows the fate counts as not done."""
@@ -43,19 +43,24 @@ _TAKEN_TRIES = 2
 _FIRST_REFUSAL_SECONDS, _MOST_REFUSAL_SECONDS = 10.0, 300.0
 
 
-class Answers:
+class WriteResults:
     """Takes answers, one by one."""
 
     def __init__(
-        self, world: World, reconciler: Reconciler, teller: Teller, chronicle: Chronicle, timers: Timers
+        self,
+        state: ClusterState,
+        reconciler: Reconciler,
+        status_writer: StatusWriter,
+        recorder: EventRecorder,
+        timers: Timers,
     ) -> None:
-        self._world, self._reconciler, self._teller, self._timers = world, reconciler, teller, timers
-        self._chronicle = chronicle
+        self._world, self._reconciler, self._status_writer, self._timers = state, reconciler, status_writer, timers
+        self._recorder = recorder
         self._unsure: dict[int, tuple[float, object]] = {}
         """Writes of unknown fate: until when they count as done, and what they were for."""
         self._next = 0
 
-    def take(self, answer: Answer, now: float) -> None:
+    def take(self, answer: WriteResult, now: float) -> None:
         tag = answer.write.tag
         if isinstance(tag, CreatedPod):
             self._pod_created(tag, answer, now)
@@ -64,7 +69,7 @@ class Answers:
         elif isinstance(tag, Told):
             entry = self._world.entries.get(tag.job)
             if entry is not None:
-                self._teller.answered(entry, answer, now)
+                self._status_writer.answered(entry, answer, now)
         elif isinstance(tag, CreatedService):
             self._service_created(tag, answer, now)
         elif isinstance(tag, DeletedService):
@@ -73,7 +78,7 @@ class Answers:
             if not answer.is_done:
                 self._world.share_pods.take_back(tag.uid)
         elif isinstance(tag, Event):
-            self._chronicle.answered(answer, now)
+            self._recorder.answered(answer, now)
         elif isinstance(tag, Bound):
             self._bound(tag, answer, now)
         elif isinstance(tag, DeletedJob | Patched):
@@ -101,12 +106,12 @@ class Answers:
 
     # Pods.
 
-    def _pod_created(self, tag: CreatedPod, answer: Answer, now: float) -> None:
+    def _pod_created(self, tag: CreatedPod, answer: WriteResult, now: float) -> None:
         entry = self._world.entries.get(tag.job)
         if entry is None:
             return
         if answer.is_done:
-            self._chronicle.created(entry, tag.pod, now)
+            self._recorder.created(entry, tag.pod, now)
             is_seen = entry.job.pods.get((tag.pod.type, tag.pod.index)) is not tag.pod
             if not is_seen:
                 self._doubt(tag, now)
@@ -117,10 +122,10 @@ class Answers:
         if entry.job.pods.get((tag.pod.type, tag.pod.index)) is tag.pod:
             self._world.pods.give_up(entry, tag.pod)
         is_trouble = answer.status in (400, 403, 404, 422) and not is_ours(answer)
-        self._chronicle.not_created(entry, tag.pod, _said(answer) if is_trouble else "", now)
+        self._recorder.not_created(entry, tag.pod, _said(answer) if is_trouble else "", now)
         self._refused(entry, tag, answer, now)
 
-    def _refused(self, entry: Entry, tag: CreatedPod, answer: Answer, now: float) -> None:
+    def _refused(self, entry: JobEntry, tag: CreatedPod, answer: WriteResult, now: float) -> None:
         """The pod is not there. Why not says what becomes of its job."""
         if is_ours(answer):
             entry.retry_at = now + _SOON_SECONDS
@@ -134,37 +139,37 @@ class Answers:
                 entry.retry_at = now + _TAKEN_SECONDS
         elif answer.status in (400, 422):
             sentence = f"failed: the API server does not take its pods ({_said(answer)})."
-            verdict = Verdict(Fate.FAILED, reason=f"{entry.submitted.spec.kind}Failed", sentence=sentence)
+            verdict = Verdict(Fate.FAILED, reason=f"{entry.parsed_job.spec.kind}Failed", sentence=sentence)
             self._reconciler.end(entry, verdict, now)
         elif answer.status in (403, 404):
             self._count(entry, now)
             self._hold_back(entry, f"the API server refuses its pods ({_said(answer)})", "it is asked again", now)
         else:
             entry.retry_at = now + _SOON_SECONDS
-        self._world.attention.dirty.add(entry.key)
+        self._world.work_queue.dirty.add(entry.key)
 
-    def _count(self, entry: Entry, now: float) -> int:
+    def _count(self, entry: JobEntry, now: float) -> int:
         """Refusals in a row; those of one gang count as one."""
         is_new = now >= max(entry.retry_at, entry.job.memory.not_before)
         entry.tries += is_new or not entry.tries
         return entry.tries
 
-    def _hold_back(self, entry: Entry, what: str, then: str, now: float) -> None:
+    def _hold_back(self, entry: JobEntry, what: str, then: str, now: float) -> None:
         """It cannot have all its pods now: it gives up its place, and tries again less and less often."""
         wait = min(_FIRST_REFUSAL_SECONDS * 2.0 ** (entry.tries - 1), _MOST_REFUSAL_SECONDS)
         entry.trouble = f"waits: {what}; {then}."
-        if entry.job.memory.started_at is None or not changes_in_place(entry.submitted):
+        if entry.job.memory.started_at is None or not changes_in_place(entry.parsed_job):
             entry.job.memory.not_before = now + wait
-            self._reconciler.unseat(entry, now)
+            self._reconciler.unassign(entry, now)
         else:
             entry.retry_at = now + wait  # the others train on
         self._timers.set(now + wait, entry)
 
-    def _pod_deleted(self, tag: DeletedPod, answer: Answer, now: float) -> None:
+    def _pod_deleted(self, tag: DeletedPod, answer: WriteResult, now: float) -> None:
         entry, pod = self._world.entries.get(tag.job), self._world.pods.get(tag.uid)
         if (
             entry is not None
-            and entry.submitted.carrier is Carrier.POD
+            and entry.parsed_job.ownership is PodOwnership.POD
             and self._plain_pod_answered(entry, tag, answer, now)
         ):
             return
@@ -177,16 +182,16 @@ class Answers:
         self._world.pods.call_back(tag.uid)
         if entry is not None:
             if pod is not None and not is_ours(answer):
-                self._chronicle.not_deleted(entry, pod, _said(answer), now)
+                self._recorder.not_deleted(entry, pod, _said(answer), now)
             self._count(entry, now)
             entry.retry_at = now + min(_SOON_SECONDS * 2.0**entry.tries, _MOST_REFUSAL_SECONDS)
             self._timers.set(entry.retry_at, entry)
 
-    def _plain_pod_answered(self, entry: Entry, tag: DeletedPod, answer: Answer, now: float) -> bool:
+    def _plain_pod_answered(self, entry: JobEntry, tag: DeletedPod, answer: WriteResult, now: float) -> bool:
         """Of a pod that is a job itself; whether that was all. If it was not as we knew it, it has ended, or somebody
         else deletes it: that is looked at first."""
         entry.under_way = max(0, entry.under_way - 1)
-        self._world.attention.dirty.add(entry.key)
+        self._world.work_queue.dirty.add(entry.key)
         if answer.status not in (404, 409):
             return False
         if self._world.pods.get(tag.uid) is None:
@@ -198,12 +203,12 @@ class Answers:
 
     # Others.
 
-    def _service_created(self, tag: CreatedService, answer: Answer, now: float) -> None:
+    def _service_created(self, tag: CreatedService, answer: WriteResult, now: float) -> None:
         entry = self._world.entries.get(tag.job)
         if entry is None:
             return
         row = self._reconciler.service_row(entry, tag.replica)
-        is_there = answer.reason == "AlreadyExists" and row is not None and row.owner == entry.submitted.ref.uid
+        is_there = answer.reason == "AlreadyExists" and row is not None and row.owner == entry.parsed_job.ref.uid
         if answer.is_done or is_there:
             entry.services[tag.replica] = True
             return
@@ -213,17 +218,17 @@ class Answers:
         entry.retry_at = max(entry.retry_at, now + _TAKEN_SECONDS)
         self._timers.set(entry.retry_at, entry)
 
-    def _service_deleted(self, tag: DeletedService, answer: Answer, now: float) -> None:
+    def _service_deleted(self, tag: DeletedService, answer: WriteResult, now: float) -> None:
         """One that is still there is asked to go again; not one that somebody else has made since."""
         entry = self._world.entries.get(tag.job)
         if entry is None or answer.is_done or answer.status in (404, 409):
             return
         row = self._reconciler.service_row(entry, tag.replica)
-        if row is not None and row.owner == entry.submitted.ref.uid:
+        if row is not None and row.owner == entry.parsed_job.ref.uid:
             entry.services[tag.replica] = True
             self._wait(entry, answer, now)
 
-    def _bound(self, tag: Bound, answer: Answer, now: float) -> None:
+    def _bound(self, tag: Bound, answer: WriteResult, now: float) -> None:
         if answer.is_done:
             return
         if answer.status == 0:
@@ -232,7 +237,7 @@ class Answers:
         self._world.pods.unbind(tag.uid)
         self._wait(self._world.entries.get(tag.job), answer, now)
 
-    def _look_again(self, tag: DeletedJob | Patched, answer: Answer, now: float) -> None:
+    def _look_again(self, tag: DeletedJob | Patched, answer: WriteResult, now: float) -> None:
         """A change to the object itself was made, or has to be tried again a little later."""
         entry = self._world.entries.get(tag.job)
         if entry is None:
@@ -241,7 +246,7 @@ class Answers:
             entry.under_way = max(0, entry.under_way - 1)
             if tag.what == FORGOTTEN and (answer.is_done or answer.status == 404):
                 entry.tries = 0
-                self._world.attention.dirty.add(entry.key)
+                self._world.work_queue.dirty.add(entry.key)
                 if entry.record is not None:
                     self._world.drop_record(entry)
                 return
@@ -252,9 +257,9 @@ class Answers:
             if isinstance(tag, DeletedJob):
                 entry.job.is_deleting = answer.status == 404
             self._wait(entry, answer, now)
-        self._world.attention.dirty.add(entry.key)
+        self._world.work_queue.dirty.add(entry.key)
 
-    def _wait(self, entry: Entry | None, answer: Answer, now: float) -> None:
+    def _wait(self, entry: JobEntry | None, answer: WriteResult, now: float) -> None:
         if entry is None:
             return
         wait = min(_SOON_SECONDS * 2.0**entry.tries, _MOST_REFUSAL_SECONDS)
@@ -262,14 +267,14 @@ class Answers:
         entry.retry_at = now + (UNSURE_SECONDS if answer.status == 0 else wait)
         if answer.status in (400, 403, 422) and not is_ours(answer):
             entry.trouble = f"waits: the API server refuses a change ({_said(answer)}); it is asked again."
-        self._world.attention.dirty.add(entry.key)
+        self._world.work_queue.dirty.add(entry.key)
         self._timers.set(entry.retry_at, entry)
 
 
-def is_ours(answer: Answer) -> bool:
+def is_ours(answer: WriteResult) -> bool:
     """Whether it was refused because another operator leads, which says nothing about the object."""
     return answer.reason == NOT_LEADER or FENCE in answer.message
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: WriteResult) -> str:
     return (answer.message or answer.reason or f"status {answer.status}").strip().rstrip(".")

@@ -6,7 +6,7 @@ objects that a decision turns into, `mpi_start` and its neighbours patches of MP
 plain pod that goes elsewhere.
 """
 
-from sterna.backends.kubernetes.kinds.context import Around, KubeShare, ReadContext
+from sterna.backends.kubernetes.kinds.context import ClusterDomain, KubeShare, ParseContext
 from sterna.backends.kubernetes.kinds.move_record import Move, move_record, moved_pod, read_record, record_name
 from sterna.backends.kubernetes.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
 from sterna.backends.kubernetes.kinds.mpi_v1 import translated_v1
@@ -16,10 +16,10 @@ from sterna.backends.kubernetes.kinds.pod_rows import is_plain_job, is_serving, 
 from sterna.backends.kubernetes.kinds.share_pod import ShareRow, placing_patch, share_row
 
 __all__ = [
-    "Around",
+    "ClusterDomain",
     "KubeShare",
     "Move",
-    "ReadContext",
+    "ParseContext",
     "ShareRow",
     "binding_of",
     "invalid_reason",

@@ -18,7 +18,7 @@ class KubeShare(Enum):
 
 
 @dataclass(frozen=True)
-class ReadContext:
+class ParseContext:
     """What a user's object leaves open."""
 
     default_image: str = ""
@@ -29,7 +29,7 @@ class ReadContext:
 
 
 @dataclass(frozen=True)
-class Around:
+class ClusterDomain:
     """What pods find around them."""
 
     cluster_domain: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sterna.backends.kubernetes.api.job import Seat, Submitted
+from sterna.backends.kubernetes.api.job import ParsedJob, ReplicaAssignment
 from sterna.backends.kubernetes.kinds import tf_job, torch_environment
 from sterna.backends.kubernetes.kinds.gang import Gang
 
@@ -33,14 +33,16 @@ _DOWNWARD = (
 )
 
 
-def identity(submitted: Submitted, seat: Seat, gang: Gang, attempt: int, generation: int) -> dict[str, str]:
+def identity(
+    parsed_job: ParsedJob, replica: ReplicaAssignment, gang: Gang, attempt: int, generation: int
+) -> dict[str, str]:
     """For the agent."""
     return {
         "STERNA_DIR": AGENT_FOLDER,
-        "STERNA_JOB": submitted.ref.name,
-        "STERNA_TYPE": seat.type,
-        "STERNA_INDEX": str(seat.index),
-        "STERNA_RANK": str(gang.rank(seat)),
+        "STERNA_JOB": parsed_job.ref.name,
+        "STERNA_TYPE": replica.type,
+        "STERNA_INDEX": str(replica.index),
+        "STERNA_RANK": str(gang.rank(replica)),
         "STERNA_SIZE": str(gang.size),
         "STERNA_ATTEMPT": str(attempt),
         "STERNA_GENERATION": str(generation),
@@ -48,20 +50,20 @@ def identity(submitted: Submitted, seat: Seat, gang: Gang, attempt: int, generat
 
 
 def framework(
-    submitted: Submitted, seat: Seat, who: tuple[str, int], gang: Gang, attempt: int, domain: str
+    parsed_job: ParsedJob, replica: ReplicaAssignment, who: tuple[str, int], gang: Gang, attempt: int, domain: str
 ) -> dict[str, str]:
     """`who`: the type and index under which its framework knows this replica."""
-    if submitted.spec.kind == "TFJob":
-        return {"TF_CONFIG": tf_config(submitted, who, domain)}
-    if torch_environment.is_elastic(submitted):
-        return torch_environment.elastic_environment(submitted, seat.index, attempt, domain)
-    if submitted.spec.kind == "PyTorchJob" or len(gang.seats) > 1:
-        return torch_environment.fixed_environment(submitted, gang.rank(seat), gang.size, domain)
-    return dict(submitted.variables)
+    if parsed_job.spec.kind == "TFJob":
+        return {"TF_CONFIG": tf_config(parsed_job, who, domain)}
+    if torch_environment.is_elastic(parsed_job):
+        return torch_environment.elastic_environment(parsed_job, replica.index, attempt, domain)
+    if parsed_job.spec.kind == "PyTorchJob" or len(gang.replicas) > 1:
+        return torch_environment.fixed_environment(parsed_job, gang.rank(replica), gang.size, domain)
+    return dict(parsed_job.variables)
 
 
-def tf_config(submitted: Submitted, who: tuple[str, int], domain: str) -> str:
-    return tf_job.tf_config(submitted, *who, domain)
+def tf_config(parsed_job: ParsedJob, who: tuple[str, int], domain: str) -> str:
+    return tf_job.tf_config(parsed_job, *who, domain)
 
 
 def with_variables(container: Mapping[str, Any], ours: Mapping[str, str], has_agent: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from sterna.backends.kubernetes.api.assignment import written_assignment
-from sterna.backends.kubernetes.api.job import Seat
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
 
 _UNRANKED = frozenset({"ps", "evaluator", "launcher"})
 """Types that take no part in the ranks of a training."""
@@ -19,26 +19,26 @@ _FIRST = ("chief", "master")
 class Gang:
     """All replicas of a job that shall run together."""
 
-    def __init__(self, seats: tuple[Seat, ...]) -> None:
-        self.seats = seats
-        ordered = sorted(seats, key=_rank_order)
-        self._ranks = {(seat.type, seat.index): rank for rank, seat in enumerate(ordered)}
-        self.size = sum(seat.type not in _UNRANKED for seat in seats)
-        self.assignment = written_assignment(seats)
+    def __init__(self, replicas: tuple[ReplicaAssignment, ...]) -> None:
+        self.replicas = replicas
+        ordered = sorted(replicas, key=_rank_order)
+        self._ranks = {(replica.type, replica.index): rank for rank, replica in enumerate(ordered)}
+        self.size = sum(replica.type not in _UNRANKED for replica in replicas)
+        self.assignment = written_assignment(replicas)
 
-    def rank(self, seat: Seat) -> int:
+    def rank(self, replica: ReplicaAssignment) -> int:
         """Chief or master first, then workers, then those that have no rank; 0 for whoever is not of the gang."""
-        return self._ranks.get((seat.type, seat.index), 0)
+        return self._ranks.get((replica.type, replica.index), 0)
 
 
 @lru_cache(maxsize=64)
-def _gang(seats: tuple[Seat, ...]) -> Gang:
-    return Gang(seats)
+def _gang(replicas: tuple[ReplicaAssignment, ...]) -> Gang:
+    return Gang(replicas)
 
 
-def gang_of(seats: Sequence[Seat]) -> Gang:
-    return _gang(tuple(seats))
+def gang_of(replicas: Sequence[ReplicaAssignment]) -> Gang:
+    return _gang(tuple(replicas))
 
 
-def _rank_order(seat: Seat) -> tuple[bool, bool, str, int]:
-    return seat.type in _UNRANKED, seat.type not in _FIRST, seat.type, seat.index
+def _rank_order(replica: ReplicaAssignment) -> tuple[bool, bool, str, int]:
+    return replica.type in _UNRANKED, replica.type not in _FIRST, replica.type, replica.index

@@ -14,16 +14,16 @@ from functools import lru_cache
 
 from msgspec import structs
 
-from sterna.backends.kubernetes.api.job import Carrier, GpuFraction, JobRef, Submitted
+from sterna.backends.kubernetes.api.job import GpuFraction, JobRef, ParsedJob, PodOwnership
 from sterna.backends.kubernetes.api.objects import Meta
 from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.kinds.annotations import NO_PROGRESS, Wishes
 from sterna.backends.kubernetes.kinds.pod_template import (
     ReplicaGroup,
+    parsed_job_template,
     replica_of,
     restart_of,
     shared_needs,
-    submitted_template,
 )
 from sterna.backends.kubernetes.kinds.resource_requests import NOTHING, Demand
 from sterna.backends.kubernetes.kinds.run_policy import RunPolicy
@@ -69,7 +69,7 @@ class Parts:
     restart: RestartPolicy | None = None
     """What we do about failures, where that is not what the kubelet is told."""
     resizing: Resizing = Resizing.RESTART
-    carrier: Carrier = Carrier.PODS
+    ownership: PodOwnership = PodOwnership.PODS
     gpu_fraction: GpuFraction | None = None
     category: str = ""
     progress: ProgressSpec = NO_PROGRESS
@@ -81,11 +81,11 @@ class Parts:
     is_done_by_all: bool = False
 
 
-def assembled(meta: Meta, resource: Resource, parts: Parts) -> Submitted:
+def assembled(meta: Meta, resource: Resource, parts: Parts) -> ParsedJob:
     leading = _leading(parts)
     bounds = parts.bounds.within(parts.wishes.workers).plus(len(leading))
     servers = [each for each in parts.groups if each is not parts.scaled and each.type not in leading]
-    if parts.carrier in (Carrier.PODS, Carrier.SHARE_PODS):
+    if parts.ownership in (PodOwnership.PODS, PodOwnership.SHARE_PODS):
         check_name(meta.name, parts.groups, parts.scaled, bounds.high)
     needs = shared_needs(parts.scaled, (each for each in parts.groups if each is not parts.scaled))
     worker = _largest(parts, leading)
@@ -110,13 +110,13 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> Submitted:
         deadline_seconds=policy.deadline_seconds,
         notices=parts.notices,
     )
-    return Submitted(
+    return ParsedJob(
         ref=JobRef(resource, meta.namespace, meta.name, meta.uid),
         spec=spec,
         shape=_shape(worker, servers, needs.selector),
         needs=needs,
-        templates={each.type: submitted_template(each, parts.default_restart, needs) for each in parts.groups},
-        carrier=parts.carrier,
+        templates={each.type: parsed_job_template(each, parts.default_restart, needs) for each in parts.groups},
+        ownership=parts.ownership,
         submitted_at=seconds_of(meta.creation_timestamp),
         clean_pods=policy.clean_pods,
         generation=meta.generation,
@@ -129,14 +129,14 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> Submitted:
     )
 
 
-def renamed(submitted: Submitted, parts: Parts, meta: Meta) -> Submitted:
+def renamed(parsed_job: ParsedJob, parts: Parts, meta: Meta) -> ParsedJob:
     """The same as another object asks for it, which was assembled of the same parts."""
-    if parts.carrier in (Carrier.PODS, Carrier.SHARE_PODS):
-        check_name(meta.name, parts.groups, parts.scaled, submitted.spec.maximum)
+    if parts.ownership in (PodOwnership.PODS, PodOwnership.SHARE_PODS):
+        check_name(meta.name, parts.groups, parts.scaled, parsed_job.spec.maximum)
     return structs.replace(
-        submitted,
-        ref=JobRef(submitted.ref.resource, meta.namespace, meta.name, meta.uid),
-        spec=replace(submitted.spec, name=meta.name),
+        parsed_job,
+        ref=JobRef(parsed_job.ref.resource, meta.namespace, meta.name, meta.uid),
+        spec=replace(parsed_job.spec, name=meta.name),
         submitted_at=seconds_of(meta.creation_timestamp),
         generation=meta.generation,
     )
@@ -181,7 +181,7 @@ def _leading(parts: Parts) -> tuple[str, ...]:
     """Replicas of other types that need devices. A job that shrinks keeps its first worker only, so there can be but
     one of them; a job of fixed size may have any number."""
     others = [each for each in parts.groups if each is not parts.scaled and each.demand.devices]
-    if parts.carrier is Carrier.MPI:
+    if parts.ownership is PodOwnership.MPI:
         return ()
     names = tuple(each.type for each in others for _ in range(each.replicas))
     if len(names) > 1 and parts.bounds.low != parts.bounds.high:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import SCHEDULER, Carrier, Submitted
+from sterna.backends.kubernetes.api.job import SCHEDULER, ParsedJob, PodOwnership
 from sterna.backends.kubernetes.api.objects import JobObject
 from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, Wishes, wishes_of
@@ -46,7 +46,7 @@ def is_taken(job: JobObject) -> bool:
     return "worker" in groups and groups["worker"].spec.scheduler_name == SCHEDULER
 
 
-def read(job: JobObject, resource: Resource) -> Submitted:
+def read(job: JobObject, resource: Resource) -> ParsedJob:
     fields = decoded(job.spec, _Fields, "spec")
     wishes = wishes_of(job.metadata.annotations)
     groups = groups_of(fields.mpi_replica_specs, TYPES, "mpiReplicaSpecs")
@@ -68,7 +68,7 @@ def read(job: JobObject, resource: Resource) -> Submitted:
             wishes=wishes,
             default_restart=RestartPolicy.NEVER,
             resizing=Resizing.IN_PLACE if is_elastic else Resizing.RESTART,
-            carrier=Carrier.MPI,
+            ownership=PodOwnership.MPI,
             category=job.metadata.name,
             priority=_number(given, ("JOB_PRIORITY",)) or 0,
             progress=_progress(job.metadata.name, launcher, given),

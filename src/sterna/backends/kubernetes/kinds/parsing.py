@@ -6,20 +6,20 @@ people of that kind know (`invalid_reason`). Nothing but `UserError` is ever rai
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import Submitted
+from sterna.backends.kubernetes.api.job import ParsedJob
 from sterna.backends.kubernetes.api.objects import JobObject, Pod
 from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS, Resource
 from sterna.backends.kubernetes.kinds import mpi_job, plain_pod, pytorch_job, tf_job, training_job
-from sterna.backends.kubernetes.kinds.context import KubeShare, ReadContext
+from sterna.backends.kubernetes.kinds.context import KubeShare, ParseContext
 from sterna.backends.kubernetes.kinds.decoding import decoded
 from sterna.backends.kubernetes.kinds.pod_rows import is_plain_job
 from sterna.backends.kubernetes.kinds.run_policy import SpecFields, is_managed_by_others
 from sterna.errors import Bug, UserError
 
-_ANY = ReadContext()
+_ANY = ParseContext()
 
 
-def read(object_: JobObject | Pod, resource: Resource, context: ReadContext = _ANY) -> Submitted:
+def read(object_: JobObject | Pod, resource: Resource, context: ParseContext = _ANY) -> ParsedJob:
     """What an object asks for."""
     if isinstance(object_, Pod):
         return plain_pod.read(object_)
@@ -34,7 +34,7 @@ def read(object_: JobObject | Pod, resource: Resource, context: ReadContext = _A
     raise Bug(f"no job is made of {resource.plural}")
 
 
-def is_ours(object_: JobObject | Pod, resource: Resource, context: ReadContext = _ANY) -> bool:
+def is_ours(object_: JobObject | Pod, resource: Resource, context: ParseContext = _ANY) -> bool:
     """Whether we look after it, or somebody else does. One that cannot be read is ours: its user has to be told."""
     if context.kubeshare is KubeShare.ONLY and resource.plural != TF_JOBS.plural:
         return False

@@ -5,7 +5,7 @@ Its scheduler places it first (DRAGON-90) and its kubelet restarts it; we watch 
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import Carrier, CleanPods, JobRef, Submitted
+from sterna.backends.kubernetes.api.job import CleanPods, JobRef, ParsedJob, PodOwnership
 from sterna.backends.kubernetes.api.objects import Pod
 from sterna.backends.kubernetes.api.resources import PODS
 from sterna.backends.kubernetes.kinds.annotations import wishes_of
@@ -17,7 +17,7 @@ from sterna.model.cluster import Shape
 from sterna.model.job import JobSpec, ReplicaSpec, RestartPolicy
 
 
-def read(pod: Pod) -> Submitted:
+def read(pod: Pod) -> ParsedJob:
     """One worker that stays one. Its template is not kept: whoever moves it asks the server for the whole pod."""
     meta, wishes = pod.metadata, wishes_of(pod.metadata.annotations)
     try:
@@ -41,13 +41,13 @@ def read(pod: Pod) -> Submitted:
         grace_seconds=float(DEFAULT_GRACE_SECONDS if grace is None else grace),
         progress=wishes.progress,
     )
-    return Submitted(
+    return ParsedJob(
         ref=JobRef(PODS, meta.namespace, meta.name, meta.uid),
         spec=spec,
         shape=Shape(demand.devices, demand.cpus, demand.memory_bytes, selector=needs.selector),
         needs=needs,
         templates={},
-        carrier=Carrier.POD,
+        ownership=PodOwnership.POD,
         submitted_at=seconds_of(meta.creation_timestamp),
         clean_pods=CleanPods.NONE,
         generation=meta.generation,

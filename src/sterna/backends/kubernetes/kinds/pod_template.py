@@ -160,7 +160,7 @@ def pod_restart(policy: RestartPolicy) -> str:
     return "OnFailure" if policy is RestartPolicy.ON_FAILURE else "Never"
 
 
-def submitted_template(group: ReplicaGroup, default: RestartPolicy, needs: NodeNeeds) -> dict[str, Any]:
+def parsed_job_template(group: ReplicaGroup, default: RestartPolicy, needs: NodeNeeds) -> dict[str, Any]:
     """The template with what its group says: how containers restart, and that its pods may sit where workers may."""
     spec = {**_mapping(group.plain.get("spec")), "restartPolicy": pod_restart(restart_of(group.restart, default))}
     lacking = [each for each in needs.tolerations if each not in group.spec.tolerations]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import Carrier, Submitted
+from sterna.backends.kubernetes.api.job import ParsedJob, PodOwnership
 from sterna.backends.kubernetes.api.objects import JobObject
 from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, Wishes, wishes_of
@@ -43,7 +43,7 @@ class _Fields(SpecFields, rename="camel"):
     nproc_per_node: str | int | None = None
 
 
-def read(job: JobObject, resource: Resource) -> Submitted:
+def read(job: JobObject, resource: Resource) -> ParsedJob:
     fields = decoded(job.spec, _Fields, "spec")
     wishes = wishes_of(job.metadata.annotations)
     groups = groups_of(fields.pytorch_replica_specs, TYPES, "pytorchReplicaSpecs", CONTAINER)
@@ -65,7 +65,7 @@ def read(job: JobObject, resource: Resource) -> Submitted:
             wishes=wishes,
             default_restart=RestartPolicy.ON_FAILURE,
             resizing=Resizing.TORCHRUN if elastic else Resizing.RESTART,
-            carrier=Carrier.SHARE_PODS if gpu_fraction else Carrier.PODS,
+            ownership=PodOwnership.SHARE_PODS if gpu_fraction else PodOwnership.PODS,
             gpu_fraction=gpu_fraction,
             variables=_variables(fields, elastic),
         ),

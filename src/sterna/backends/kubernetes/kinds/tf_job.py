@@ -12,11 +12,11 @@ from functools import lru_cache
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import Carrier, Submitted
+from sterna.backends.kubernetes.api.job import ParsedJob, PodOwnership
 from sterna.backends.kubernetes.api.objects import JobObject
 from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, Wishes, is_true, wishes_of
-from sterna.backends.kubernetes.kinds.context import KubeShare, ReadContext
+from sterna.backends.kubernetes.kinds.context import KubeShare, ParseContext
 from sterna.backends.kubernetes.kinds.decoding import decoded
 from sterna.backends.kubernetes.kinds.gpu_fraction import MARK, gpu_fraction_of
 from sterna.backends.kubernetes.kinds.hosts import host_of
@@ -43,7 +43,7 @@ class _Fields(SpecFields, rename="camel"):
     success_policy: str | None = None
 
 
-def is_taken(job: JobObject, context: ReadContext) -> bool:
+def is_taken(job: JobObject, context: ParseContext) -> bool:
     """DRAGON-10: a KubeShare instance and a plain one may run side by side."""
     marked = is_true(job.metadata.annotations, MARK)
     if context.kubeshare is not KubeShare.BOTH and marked != (context.kubeshare is KubeShare.ONLY):
@@ -51,7 +51,7 @@ def is_taken(job: JobObject, context: ReadContext) -> bool:
     return not is_managed_by_others(decoded(job.spec, SpecFields, "spec"))
 
 
-def read(job: JobObject, resource: Resource, context: ReadContext) -> Submitted:
+def read(job: JobObject, resource: Resource, context: ParseContext) -> ParsedJob:
     fields = decoded(job.spec, _Fields, "spec")
     wishes = wishes_of(job.metadata.annotations)
     groups = groups_of(fields.tf_replica_specs, TYPES, "tfReplicaSpecs", CONTAINER)
@@ -77,7 +77,7 @@ def read(job: JobObject, resource: Resource, context: ReadContext) -> Submitted:
             wishes=wishes,
             default_restart=RestartPolicy.NEVER,
             resizing=Resizing.IN_PLACE if is_elastic else Resizing.RESTART,
-            carrier=Carrier.SHARE_PODS if is_marked else Carrier.PODS,
+            ownership=PodOwnership.SHARE_PODS if is_marked else PodOwnership.PODS,
             gpu_fraction=gpu_fraction_of(scaled.annotations) if is_marked else None,
             node_preference=fields.node_preference or "",
             chiefs=_chiefs(groups, wishes),
@@ -114,28 +114,28 @@ def _chiefs(groups: Mapping[str, ReplicaGroup], wishes: Wishes) -> int:
     return groups["ps"].replicas if wishes.is_preemptible or CHIEF_PORT_NAME in names else 0
 
 
-def port(submitted: Submitted, type_: str) -> int:
-    return port_of(submitted.templates.get(type_, {}), PORT_NAME, PORT)
+def port(parsed_job: ParsedJob, type_: str) -> int:
+    return port_of(parsed_job.templates.get(type_, {}), PORT_NAME, PORT)
 
 
-def tf_config(submitted: Submitted, type_: str, index: int, domain: str) -> str:
+def tf_config(parsed_job: ParsedJob, type_: str, index: int, domain: str) -> str:
     """Addresses of all replicas by type, and which of them this one is."""
-    task = index + submitted.chiefs if type_ == "worker" else index
+    task = index + parsed_job.chiefs if type_ == "worker" else index
     counts = tuple(
-        (each, _count(submitted, each), port(submitted, each)) for each in submitted.templates if each != "evaluator"
+        (each, _count(parsed_job, each), port(parsed_job, each)) for each in parsed_job.templates if each != "evaluator"
     )
-    ref = submitted.ref
-    cluster = _cluster(ref.name, ref.namespace, counts, submitted.chiefs, domain)
+    ref = parsed_job.ref
+    cluster = _cluster(ref.name, ref.namespace, counts, parsed_job.chiefs, domain)
     return f'{{"cluster":{cluster},"task":{{"type":"{type_}","index":{task}}},"environment":"cloud"}}'
 
 
-def _count(submitted: Submitted, type_: str) -> int:
+def _count(parsed_job: ParsedJob, type_: str) -> int:
     """How many replicas of a type there may ever be."""
-    spec = submitted.spec
-    if type_ in submitted.leading:
-        return submitted.leading.count(type_)
+    spec = parsed_job.spec
+    if type_ in parsed_job.leading:
+        return parsed_job.leading.count(type_)
     if type_ == spec.worker.type:
-        return spec.maximum - len(submitted.leading)
+        return spec.maximum - len(parsed_job.leading)
     return next((each.count for each in spec.replicas if each.type == type_), 0)
 
 

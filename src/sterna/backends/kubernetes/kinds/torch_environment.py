@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sterna.backends.kubernetes.api.job import Submitted
+from sterna.backends.kubernetes.api.job import ParsedJob
 from sterna.backends.kubernetes.kinds.hosts import host_of
 from sterna.backends.kubernetes.kinds.pod_template import port_of
 from sterna.model.job import Resizing
@@ -18,22 +18,22 @@ _RENDEZVOUS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=
 RENDEZVOUS = "PET_RDZV_CONF"
 
 
-def port(submitted: Submitted) -> int:
+def port(parsed_job: ParsedJob) -> int:
     """The one port that the first replica listens on."""
-    type_, _ = first(submitted)
-    return port_of(submitted.templates.get(type_, {}), PORT_NAME, PORT)
+    type_, _ = first(parsed_job)
+    return port_of(parsed_job.templates.get(type_, {}), PORT_NAME, PORT)
 
 
-def first(submitted: Submitted) -> tuple[str, int]:
+def first(parsed_job: ParsedJob) -> tuple[str, int]:
     """The replica that the others call: a master, else worker 0."""
-    scaled = submitted.spec.worker.type
-    return next((each for each in ("master", "chief") if each in submitted.templates), scaled), 0
+    scaled = parsed_job.spec.worker.type
+    return next((each for each in ("master", "chief") if each in parsed_job.templates), scaled), 0
 
 
-def fixed_environment(submitted: Submitted, rank: int, size: int, domain: str) -> dict[str, str]:
+def fixed_environment(parsed_job: ParsedJob, rank: int, size: int, domain: str) -> dict[str, str]:
     """Of a gang that keeps its size while it trains."""
-    host, at = _first_host(submitted, domain), str(port(submitted))
-    given = dict(submitted.variables)
+    host, at = _first_host(parsed_job, domain), str(port(parsed_job))
+    given = dict(parsed_job.variables)
     return {
         "MASTER_ADDR": host,
         "MASTER_PORT": at,
@@ -49,16 +49,16 @@ def fixed_environment(submitted: Submitted, rank: int, size: int, domain: str) -
     }
 
 
-def elastic_environment(submitted: Submitted, index: int, attempt: int, domain: str) -> dict[str, str]:
+def elastic_environment(parsed_job: ParsedJob, index: int, attempt: int, domain: str) -> dict[str, str]:
     """Of agents that come and go."""
-    spec, ref = submitted.spec, submitted.ref
-    given: Mapping[str, str] = dict(submitted.variables)
+    spec, ref = parsed_job.spec, parsed_job.ref
+    given: Mapping[str, str] = dict(parsed_job.variables)
     found = {
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PET_NNODES": f"{spec.minimum}:{spec.maximum}",
         "PET_NPROC_PER_NODE": "1",
         "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": f"{_first_host(submitted, domain)}:{port(submitted)}",
+        "PET_RDZV_ENDPOINT": f"{_first_host(parsed_job, domain)}:{port(parsed_job)}",
         "PET_RDZV_ID": f"{ref.namespace}-{ref.name}-{attempt}",
         RENDEZVOUS: _RENDEZVOUS,
         "PET_MAX_RESTARTS": "1000",
@@ -70,11 +70,11 @@ def elastic_environment(submitted: Submitted, index: int, attempt: int, domain: 
     return found
 
 
-def is_elastic(submitted: Submitted) -> bool:
-    return submitted.spec.resizing is Resizing.TORCHRUN
+def is_elastic(parsed_job: ParsedJob) -> bool:
+    return parsed_job.spec.resizing is Resizing.TORCHRUN
 
 
-def _first_host(submitted: Submitted, domain: str) -> str:
-    ref = submitted.ref
-    type_, index = first(submitted)
+def _first_host(parsed_job: ParsedJob, domain: str) -> str:
+    ref = parsed_job.ref
+    type_, index = first(parsed_job)
     return host_of(ref.name, ref.namespace, type_, index, domain)

@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field, ValidationError
 
-from sterna.backends.kubernetes.api.job import GROUP, Carrier, CleanPods, GpuFraction, Submitted
+from sterna.backends.kubernetes.api.job import GROUP, CleanPods, GpuFraction, ParsedJob, PodOwnership
 from sterna.backends.kubernetes.api.objects import JobObject, Meta
 from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, wishes_of
-from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.kinds.context import ParseContext
 from sterna.backends.kubernetes.kinds.decoding import decoded
 from sterna.backends.kubernetes.kinds.gpu_fraction import gpu_fraction_of
 from sterna.backends.kubernetes.kinds.job_builder import Bounds, Parts, assembled, renamed
@@ -67,7 +67,7 @@ class _Manifest(Fields):
     spec: _Spec
 
 
-def read(job: JobObject, resource: Resource, context: ReadContext) -> Submitted:
+def read(job: JobObject, resource: Resource, context: ParseContext) -> ParsedJob:
     meta = job.metadata
     wished = tuple(sorted(each for each in meta.annotations.items() if each[0].startswith(_WISHES)))
     written = bytes(job.spec)
@@ -76,8 +76,8 @@ def read(job: JobObject, resource: Resource, context: ReadContext) -> Submitted:
 
 
 def _read(
-    written: bytes, wished: tuple[tuple[str, str], ...], resource: Resource, context: ReadContext
-) -> tuple[Submitted, Parts]:
+    written: bytes, wished: tuple[tuple[str, str], ...], resource: Resource, context: ParseContext
+) -> tuple[ParsedJob, Parts]:
     """As if it had no name."""
     spec = _spec_of(written)
     wishes = wishes_of(dict(wished))
@@ -97,7 +97,7 @@ def _read(
         default_restart=RestartPolicy.NEVER,
         restart=RestartPolicy(spec.restart_policy),
         resizing=Resizing.TORCHRUN if spec.resizing == "torchrun" else Resizing.RESTART,
-        carrier=Carrier.SHARE_PODS if gpu_fraction else Carrier.PODS,
+        ownership=PodOwnership.SHARE_PODS if gpu_fraction else PodOwnership.PODS,
         gpu_fraction=gpu_fraction,
         category=spec.category,
         progress=spec.progress.spec,
@@ -122,7 +122,7 @@ def _spec_of(written: bytes) -> _Spec:
 
 
 def _group(
-    type_: str, spec: _Spec, own: _Spec | _Servers, context: ReadContext
+    type_: str, spec: _Spec, own: _Spec | _Servers, context: ParseContext
 ) -> tuple[ReplicaGroup, GpuFraction | None]:
     """The template of one type, with everything laid over it that the specification says."""
     place = "spec" if own is spec else "spec.parameterServers"
@@ -159,7 +159,7 @@ def _lay_over(container: dict[str, Any], spec: _Spec, own: _Spec | _Servers) -> 
 
 
 def _resources(
-    container: dict[str, Any], own: _Spec | _Servers, has_template: bool, context: ReadContext
+    container: dict[str, Any], own: _Spec | _Servers, has_template: bool, context: ParseContext
 ) -> GpuFraction | None:
     """What one replica needs: as requests, memory as its own limit too; devices as limits, or a part of one."""
     if has_template and "resources" not in own.model_fields_set:

@@ -124,7 +124,7 @@ def _objection(request: MoveRequest, found: Found | None) -> str:
         return f"Pod '{request.pod}' does not run."
     if moves_of(job, pod) >= MOST_MOVES:
         return f"Pod '{request.pod}' has been moved {MOST_MOVES} times already."
-    if steps_left <= _LAST_STEPS * job.submitted.spec.maximum:
+    if steps_left <= _LAST_STEPS * job.parsed_job.spec.maximum:
         return f"The job of pod '{request.pod}' is about to end."
     return ""
 

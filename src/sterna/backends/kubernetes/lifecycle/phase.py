@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from sterna.backends.kubernetes.api.job import Carrier, KubeJob, PodState, Seat
+from sterna.backends.kubernetes.api.job import KubeJob, PodOwnership, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
 from sterna.backends.kubernetes.lifecycle.verdict import Fate
 
@@ -32,35 +32,35 @@ class Phase(Enum):
 _BY_FATE = {Fate.COMPLETED: Phase.SUCCEEDED, Fate.FAILED: Phase.FAILED}
 
 
-def phase_of(job: KubeJob, seats: Sequence[Seat], now: float, fate: Fate = Fate.GOES_ON) -> Phase:
+def phase_of(job: KubeJob, replicas: Sequence[ReplicaAssignment], now: float, fate: Fate = Fate.GOES_ON) -> Phase:
     """Of a job that has not ended before, or ends now by the fate that was just judged."""
     if fate in _BY_FATE:
         return _BY_FATE[fate]
     is_held_back = now < job.memory.not_before
-    if not seats:
+    if not replicas:
         if any(not pod.is_terminated for pod in job.pods.values()):
             return Phase.STOPPING
-        if job.submitted.is_suspended:
+        if job.parsed_job.is_suspended:
             return Phase.SUSPENDED
         return Phase.RESTARTING if is_held_back else Phase.WAITING
     if fate in (Fate.REPLACE, Fate.RESTART):
         return Phase.RESTARTING
-    if is_running(job, seats):
+    if is_running(job, replicas):
         return Phase.RUNNING
     is_leaving = any(pod.is_deleting for pod in job.pods.values())
     return Phase.RESTARTING if is_held_back or is_leaving else Phase.STARTING
 
 
-def is_running(job: KubeJob, seats: Sequence[Seat]) -> bool:
+def is_running(job: KubeJob, replicas: Sequence[ReplicaAssignment]) -> bool:
     """Whether it trains: everybody runs; of a job that changes in place, its fewest workers with worker 0 among them
     and all who are not workers. Any workers of an MPI job will do: its launcher leads them."""
-    spec = job.submitted.spec
+    spec = job.parsed_job.spec
     running = {key for key, pod in job.pods.items() if pod.state in _ALIVE and not pod.is_deleting}
-    wanted = {(seat.type, seat.index) for seat in seats}
-    if not changes_in_place(job.submitted):
+    wanted = {(replica.type, replica.index) for replica in replicas}
+    if not changes_in_place(job.parsed_job):
         return bool(wanted) and wanted <= running
     worker = spec.worker.type
     workers = [key for key in running if key[0] == worker]
     others = {key for key in wanted if key[0] != worker}
-    is_led = (worker, 0) in running or job.submitted.carrier is Carrier.MPI
+    is_led = (worker, 0) in running or job.parsed_job.ownership is PodOwnership.MPI
     return others <= running and is_led and len(workers) >= max(spec.minimum, 1)

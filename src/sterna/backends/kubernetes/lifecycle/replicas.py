@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sterna.backends.kubernetes.api.assignment import Key, gpu_id, read_assignment
-from sterna.backends.kubernetes.api.job import Carrier, KubeJob, PodRow, PodState, Seat, Submitted
+from sterna.backends.kubernetes.api.job import KubeJob, ParsedJob, PodOwnership, PodRow, PodState, ReplicaAssignment
 from sterna.errors import Bug
 from sterna.model.cluster import Assignment
 from sterna.model.job import Resizing
@@ -40,7 +40,7 @@ class Need(NamedTuple):
 class Steps(NamedTuple):
     """What to do next for one job."""
 
-    create: list[Seat]
+    create: list[ReplicaAssignment]
     delete: list[PodRow]
     """To be asked to go, with the grace that they have."""
     force: list[PodRow]
@@ -55,19 +55,19 @@ class Steps(NamedTuple):
     """Everybody who shall be there is, and nobody else."""
 
 
-def changes_in_place(submitted: Submitted) -> bool:
+def changes_in_place(parsed_job: ParsedJob) -> bool:
     """Whether single replicas may come, go and be replaced while the others train on; else all of them start anew."""
-    if submitted.spec.resizing is not Resizing.RESTART:
+    if parsed_job.spec.resizing is not Resizing.RESTART:
         return True
-    return submitted.spec.kind == "TFJob" and any(each.type == "ps" for each in submitted.spec.replicas)
+    return parsed_job.spec.kind == "TFJob" and any(each.type == "ps" for each in parsed_job.spec.replicas)
 
 
-def need_of(submitted: Submitted, replica_type: str) -> Need:
+def need_of(parsed_job: ParsedJob, replica_type: str) -> Need:
     """What one replica of a type needs."""
-    shape = submitted.shape
-    if replica_type == submitted.spec.worker.type:
+    shape = parsed_job.shape
+    if replica_type == parsed_job.spec.worker.type:
         return Need(shape.devices, shape.cpus, shape.memory_bytes)
-    spec = next((each for each in submitted.spec.replicas if each.type == replica_type), None)
+    spec = next((each for each in parsed_job.spec.replicas if each.type == replica_type), None)
     if spec is None:
         return Need(0, shape.ps_cpus, shape.ps_memory_bytes)
     return Need(spec.devices, spec.cpus, spec.memory_bytes)
@@ -81,14 +81,14 @@ class _Place(NamedTuple):
     gpu_id: str = ""
 
 
-def seats(
-    submitted: Submitted,
+def replicas(
+    parsed_job: ParsedJob,
     assignment: Assignment,
     node_names: Sequence[str],
     current: Mapping[Key, str],
     held_gpus: Mapping[Key, str] | None = None,
     gpu_ids: Mapping[tuple[str, int], str] | None = None,
-) -> list[Seat]:
+) -> list[ReplicaAssignment]:
     """A seat for every replica, parameter servers first; none if the home is empty.
 
     `current` says which node each replica holds that is not on its way out (`homes.current_of`). Who sits right stays,
@@ -103,17 +103,17 @@ def seats(
     wanted = _places(assignment, node_names, gpu_ids or {})
     if not wanted:
         return []
-    worker, held = submitted.spec.worker.type, held_gpus or {}
+    worker, held = parsed_job.spec.worker.type, held_gpus or {}
     now = {
         index: _Place(node, held.get((type_, index), "")) for (type_, index), node in current.items() if type_ == worker
     }
-    if submitted.carrier is Carrier.MPI:
+    if parsed_job.ownership is PodOwnership.MPI:
         now = {index: place for index, place in now.items() if index < len(wanted)}
-    elif not changes_in_place(submitted) and not _is_laid_out(now, wanted):
+    elif not changes_in_place(parsed_job) and not _is_laid_out(now, wanted):
         now = {}
     assigned = _assigned(now, wanted)
-    workers = [Seat(worker, index, *assigned[index]) for index in sorted(assigned)]
-    return [*_others(submitted, assignment, node_names, current, workers[0].node), *workers]
+    workers = [ReplicaAssignment(worker, index, *assigned[index]) for index in sorted(assigned)]
+    return [*_others(parsed_job, assignment, node_names, current, workers[0].node), *workers]
 
 
 def _places(assignment: Assignment, node_names: Sequence[str], gpu_ids: Mapping[tuple[str, int], str]) -> list[_Place]:
@@ -168,12 +168,14 @@ def _assigned(now: Mapping[int, _Place], wanted: Sequence[_Place]) -> dict[int, 
 
 
 def _others(
-    submitted: Submitted, assignment: Assignment, node_names: Sequence[str], current: Mapping[Key, str], beside: str
-) -> list[Seat]:
+    parsed_job: ParsedJob, assignment: Assignment, node_names: Sequence[str], current: Mapping[Key, str], beside: str
+) -> list[ReplicaAssignment]:
     """Replicas that are not scaled, in the order in which the job lists them; without a seat of their own they sit
     beside the first worker."""
-    worker = submitted.spec.worker
-    keys = [(spec.type, index) for spec in submitted.spec.replicas if spec is not worker for index in range(spec.count)]
+    worker = parsed_job.spec.worker
+    keys = [
+        (spec.type, index) for spec in parsed_job.spec.replicas if spec is not worker for index in range(spec.count)
+    ]
     vacant = _names(assignment.ps, node_names)
     seated: dict[Key, str] = {}
     for key in keys:
@@ -184,7 +186,7 @@ def _others(
     for key in keys:
         if key not in seated:
             seated[key] = vacant.pop(0) if vacant else beside
-    return [Seat(*key, seated[key]) for key in keys]
+    return [ReplicaAssignment(*key, seated[key]) for key in keys]
 
 
 # What to do next.
@@ -192,12 +194,12 @@ def _others(
 
 def steps(
     job: KubeJob,
-    seats: Sequence[Seat],
+    replicas: Sequence[ReplicaAssignment],
     has_room: Callable[[str, Need], bool],
     now: float = NEVER,
     replaced: Collection[Key] = (),
     lost: Collection[str] = (),
-    is_taken: Callable[[Seat], bool] = lambda seat: False,
+    is_taken: Callable[[ReplicaAssignment], bool] = lambda replica: False,
 ) -> Steps:
     """The next creations and deletions on the way to these seats; no seats: everything goes.
 
@@ -210,26 +212,26 @@ def steps(
     Expects of the caller that creations and deletions under way are in `job.pods`, and that `Memory.started_at` is
     set once all replicas of the attempt have run and is None between attempts.
     """
-    wanted = {(seat.type, seat.index): seat for seat in seats}
+    wanted = {(replica.type, replica.index): replica for replica in replicas}
     staying = {key for key, pod in job.pods.items() if key not in replaced and _sits_right(pod, wanted.get(key))}
-    is_whole = not changes_in_place(job.submitted)
-    if is_whole and staying and _must_begin_anew(job, seats, staying):
+    is_whole = not changes_in_place(job.parsed_job)
+    if is_whole and staying and _must_begin_anew(job, replicas, staying):
         staying.clear()
     latest = max((pod.attempt for pod in job.pods.values()), default=0)
     attempt = max(job.pods[key].attempt for key in staying) if staying else max(job.memory.attempt, latest) + 1
     if len(staying) == len(job.pods) == len(wanted):  # nobody leaves and nobody is missing, as of most jobs most times
         return Steps([], [], [], frozenset(), attempt, NEVER, is_settled=True)
     leaving = [pod for key, pod in job.pods.items() if key not in staying]
-    missing = [seat for seat in seats if (seat.type, seat.index) not in job.pods]
-    create: list[Seat] = []
+    missing = [replica for replica in replicas if (replica.type, replica.index) not in job.pods]
+    create: list[ReplicaAssignment] = []
     waits_for: frozenset[str] = frozenset()
     is_held_back = now < job.memory.not_before
     if missing and not is_held_back and not (is_whole and leaving):
-        free = [seat for seat in missing if not is_taken(seat)]
+        free = [replica for replica in missing if not is_taken(replica)]
         if staying:
-            create, waits_for = _one_by_one(job.submitted, free, has_room)
-        elif len(free) == len(seats):
-            create, waits_for = _together(job.submitted, free, has_room)
+            create, waits_for = _one_by_one(job.parsed_job, free, has_room)
+        elif len(free) == len(replicas):
+            create, waits_for = _together(job.parsed_job, free, has_room)
     return Steps(
         create,
         _asked_to_go(leaving),
@@ -241,58 +243,58 @@ def steps(
     )
 
 
-def _sits_right(pod: PodRow, seat: Seat | None) -> bool:
+def _sits_right(pod: PodRow, replica: ReplicaAssignment | None) -> bool:
     """A pod that has done its work sits right wherever it was: it uses nothing and must not run again."""
-    if seat is None or pod.is_deleting:
+    if replica is None or pod.is_deleting:
         return False
-    return pod.state is PodState.SUCCEEDED or (pod.node, pod.gpu_id) == (seat.node, seat.gpu_id)
+    return pod.state is PodState.SUCCEEDED or (pod.node, pod.gpu_id) == (replica.node, replica.gpu_id)
 
 
-def _must_begin_anew(job: KubeJob, seats: Sequence[Seat], staying: Collection[Key]) -> bool:
+def _must_begin_anew(job: KubeJob, replicas: Sequence[ReplicaAssignment], staying: Collection[Key]) -> bool:
     """Whether those who sit right belong to an attempt that cannot become what is wanted: somebody left or is missing
     after it had begun, somebody sits wrong, or it was made for another gang."""
     if any(key not in staying and not pod.is_deleting for key, pod in job.pods.items()):
         return True
-    if job.memory.started_at is not None and len(staying) < len(seats):
+    if job.memory.started_at is not None and len(staying) < len(replicas):
         return True
     pods = [job.pods[key] for key in staying]
     if any(pod.attempt != pods[0].attempt for pod in pods):
         return True
     gangs = [_gang(text) for text in {pod.assignment for pod in pods if pod.assignment}]
-    return any(gang is not None and gang != frozenset(seats) for gang in gangs)
+    return any(gang is not None and gang != frozenset(replicas) for gang in gangs)
 
 
 @lru_cache(maxsize=1024)
-def _gang(text: str) -> frozenset[Seat] | None:
+def _gang(text: str) -> frozenset[ReplicaAssignment] | None:
     """Asked anew whenever one pod of a gang changes, and a gang may have hundreds."""
     found = read_assignment(text)
     return None if found is None else frozenset(found)
 
 
 def _together(
-    submitted: Submitted, missing: Sequence[Seat], has_room: Callable[[str, Need], bool]
-) -> tuple[list[Seat], frozenset[str]]:
+    parsed_job: ParsedJob, missing: Sequence[ReplicaAssignment], has_room: Callable[[str, Need], bool]
+) -> tuple[list[ReplicaAssignment], frozenset[str]]:
     needs: dict[str, Need] = {}
-    each = {type_: need_of(submitted, type_) for type_ in {seat.type for seat in missing}}
-    for seat in missing:
-        needs[seat.node] = needs.get(seat.node, Need()).plus(each[seat.type])
+    each = {type_: need_of(parsed_job, type_) for type_ in {replica.type for replica in missing}}
+    for replica in missing:
+        needs[replica.node] = needs.get(replica.node, Need()).plus(each[replica.type])
     full = frozenset(node for node, need in needs.items() if not has_room(node, need))
     return ([], full) if full else (list(missing), full)
 
 
 def _one_by_one(
-    submitted: Submitted, missing: Sequence[Seat], has_room: Callable[[str, Need], bool]
-) -> tuple[list[Seat], frozenset[str]]:
+    parsed_job: ParsedJob, missing: Sequence[ReplicaAssignment], has_room: Callable[[str, Need], bool]
+) -> tuple[list[ReplicaAssignment], frozenset[str]]:
     needs: dict[str, Need] = {}
-    create: list[Seat] = []
+    create: list[ReplicaAssignment] = []
     full: set[str] = set()
-    for seat in missing:
-        need = needs.get(seat.node, Need()).plus(need_of(submitted, seat.type))
-        if has_room(seat.node, need):
-            needs[seat.node] = need
-            create.append(seat)
+    for replica in missing:
+        need = needs.get(replica.node, Need()).plus(need_of(parsed_job, replica.type))
+        if has_room(replica.node, need):
+            needs[replica.node] = need
+            create.append(replica)
         else:
-            full.add(seat.node)
+            full.add(replica.node)
     return create, frozenset(full)
 
 

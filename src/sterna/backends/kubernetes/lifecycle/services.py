@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import Carrier, CleanPods, Seat, Submitted
+from sterna.backends.kubernetes.api.job import CleanPods, ParsedJob, PodOwnership, ReplicaAssignment
 
 
 class ServiceRow(NamedTuple):
@@ -27,34 +27,38 @@ class ServiceSteps(NamedTuple):
     delete: list[Key]
 
 
-def is_called_by_name(submitted: Submitted) -> bool:
+def is_called_by_name(parsed_job: ParsedJob) -> bool:
     """Whether its replicas talk to each other at all: one that is alone is not worth a write, except that everything
     which reads a TFJob expects its services. An MPI job's are its operator's, a plain pod has none."""
-    if submitted.carrier in (Carrier.MPI, Carrier.POD):
+    if parsed_job.ownership in (PodOwnership.MPI, PodOwnership.POD):
         return False
-    spec = submitted.spec
+    spec = parsed_job.spec
     others = sum(each.count for each in spec.replicas if each is not spec.worker)
     return spec.kind == "TFJob" or spec.maximum + others > 1
 
 
-def _is_called(submitted: Submitted, seat: Seat) -> bool:
+def _is_called(parsed_job: ParsedJob, replica: ReplicaAssignment) -> bool:
     """Whether others are told of this replica: all of a TFJob are, because each is told of everybody; else the worker
     at which they meet, and those that are no workers."""
-    spec = submitted.spec
-    return spec.kind == "TFJob" or seat.index == 0 or seat.type != spec.worker.type
+    spec = parsed_job.spec
+    return spec.kind == "TFJob" or replica.index == 0 or replica.type != spec.worker.type
 
 
-def service_steps(submitted: Submitted, seats: Sequence[Seat], existing: Collection[Key]) -> ServiceSteps:
+def service_steps(
+    parsed_job: ParsedJob, replicas: Sequence[ReplicaAssignment], existing: Collection[Key]
+) -> ServiceSteps:
     """Towards one service for each seat that others call: those of removed replicas go. While a job is moved or begins
     anew its seats stay, and so do its services."""
-    called = [seat for seat in seats if _is_called(submitted, seat)] if is_called_by_name(submitted) else []
-    wanted = {(seat.type, seat.index) for seat in called}
+    called = (
+        [replica for replica in replicas if _is_called(parsed_job, replica)] if is_called_by_name(parsed_job) else []
+    )
+    wanted = {(replica.type, replica.index) for replica in called}
     return ServiceSteps(sorted(wanted.difference(existing)), sorted(set(existing) - wanted))
 
 
-def leftover_services(submitted: Submitted, existing: Collection[Key], staying: Collection[Key]) -> list[Key]:
+def leftover_services(parsed_job: ParsedJob, existing: Collection[Key], staying: Collection[Key]) -> list[Key]:
     """Services of a job that has ended which are to be deleted, by its cleanPodPolicy; `staying` are the pods that
     are kept."""
-    if submitted.clean_pods is CleanPods.NONE:
+    if parsed_job.clean_pods is CleanPods.NONE:
         return []
-    return sorted(key for key in existing if submitted.clean_pods is CleanPods.ALL or key not in staying)
+    return sorted(key for key in existing if parsed_job.clean_pods is CleanPods.ALL or key not in staying)

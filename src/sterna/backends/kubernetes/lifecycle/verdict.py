@@ -17,7 +17,16 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import Carrier, CleanPods, KubeJob, Memory, PodRow, PodState, Seat, Submitted
+from sterna.backends.kubernetes.api.job import (
+    CleanPods,
+    KubeJob,
+    ParsedJob,
+    PersistedState,
+    PodOwnership,
+    PodRow,
+    PodState,
+    ReplicaAssignment,
+)
 from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
 from sterna.backends.kubernetes.lifecycle.termination import Ailment, ailment_of, how_it_ended
 from sterna.model.job import RestartPolicy
@@ -75,7 +84,7 @@ class Verdict:
 GOES_ON = Verdict()
 
 
-def judge(job: KubeJob, now: float, seats: Sequence[Seat] = ()) -> Verdict:
+def judge(job: KubeJob, now: float, replicas: Sequence[ReplicaAssignment] = ()) -> Verdict:
     """What becomes of a job that has not ended, by its pods and the time.
 
     `seats` is where it shall sit (`replicas.seats`): without them whoever exists counts as everybody. A restart or a
@@ -84,10 +93,10 @@ def judge(job: KubeJob, now: float, seats: Sequence[Seat] = ()) -> Verdict:
     """
     if job.memory.ended_at is not None:
         return GOES_ON
-    if job.submitted.carrier is Carrier.MPI:
+    if job.parsed_job.ownership is PodOwnership.MPI:
         return _as_its_operator_says(job, now)
     present = _present(job)
-    if _is_complete(job, present, seats):
+    if _is_complete(job, present, replicas):
         return completed(job)
     deadline = deadline_of(job)
     if now >= deadline:
@@ -96,7 +105,7 @@ def judge(job: KubeJob, now: float, seats: Sequence[Seat] = ()) -> Verdict:
     if failed:
         return _after_failure(job, failed, now, deadline)
     restarts = job.memory.restarts + sum(pod.restarts for pod in present)
-    limit = job.submitted.spec.backoff_limit
+    limit = job.parsed_job.spec.backoff_limit
     if limit is not None and any(pod.restarts for pod in present) and restarts >= max(limit, 1):
         return _given_up(job, "its containers were restarted too often", None, now)
     if not job.pods and job.memory.started_at is not None:
@@ -107,13 +116,13 @@ def judge(job: KubeJob, now: float, seats: Sequence[Seat] = ()) -> Verdict:
 
 def completed(job: KubeJob) -> Verdict:
     """It has done all it had to do."""
-    return Verdict(Fate.COMPLETED, reason=f"{job.submitted.spec.kind}Succeeded", sentence="completed.")
+    return Verdict(Fate.COMPLETED, reason=f"{job.parsed_job.spec.kind}Succeeded", sentence="completed.")
 
 
 def leftovers(job: KubeJob) -> list[PodRow]:
     """Pods of a job that has ended which are to be deleted, by its cleanPodPolicy (DRAGON-46)."""
-    policy = job.submitted.clean_pods
-    if policy is CleanPods.NONE or job.submitted.carrier in (Carrier.MPI, Carrier.POD):
+    policy = job.parsed_job.clean_pods
+    if policy is CleanPods.NONE or job.parsed_job.ownership in (PodOwnership.MPI, PodOwnership.POD):
         return []
     return [
         pod for pod in job.pods.values() if not pod.is_deleting and (policy is CleanPods.ALL or not pod.is_terminated)
@@ -122,7 +131,7 @@ def leftovers(job: KubeJob) -> list[PodRow]:
 
 def expires_at(job: KubeJob) -> float:
     """When a job that has ended is to be deleted (`ttlSecondsAfterFinished`); `NEVER` if it stays."""
-    ended_at, ttl = job.memory.ended_at, job.submitted.spec.ttl_seconds
+    ended_at, ttl = job.memory.ended_at, job.parsed_job.spec.ttl_seconds
     return NEVER if ended_at is None or ttl is None else ended_at + ttl
 
 
@@ -135,7 +144,7 @@ def saved_step(pod: PodRow) -> int | None:
     return said.step if said.step is not None and said.step >= 0 else -1
 
 
-def note_saved(memory: Memory, pod: PodRow, now: float) -> bool:
+def note_saved(memory: PersistedState, pod: PodRow, now: float) -> bool:
     """Take down which work of a pod is in a checkpoint; whether it saved when it was asked to go. To be called once its
     containers have ended, also for one that is gone, as it was last seen. Only who never leaves a job that runs,
     number 0, speaks for all of it."""
@@ -150,7 +159,7 @@ def note_saved(memory: Memory, pod: PodRow, now: float) -> bool:
     return said.saved
 
 
-def lost_seconds(memory: Memory, ended_at: float) -> float:
+def lost_seconds(memory: PersistedState, ended_at: float) -> float:
     """Work of an attempt that ends which is in no checkpoint: all since the last one, unless somebody saved when asked
     to go."""
     if memory.started_at is None or memory.saved_attempt == memory.attempt:
@@ -200,35 +209,35 @@ def _present(job: KubeJob) -> list[PodRow]:
 
 def deadline_of(job: KubeJob) -> float:
     """When its time is over, counted from its first start; while its user has it suspended the clock stands still."""
-    started_at, seconds = job.memory.first_started_at, job.submitted.spec.deadline_seconds
+    started_at, seconds = job.memory.first_started_at, job.parsed_job.spec.deadline_seconds
     return NEVER if started_at is None or seconds is None else started_at + seconds + job.memory.suspended_seconds
 
 
 # How a job ends.
 
 
-def _is_complete(job: KubeJob, present: Sequence[PodRow], seats: Sequence[Seat]) -> bool:
+def _is_complete(job: KubeJob, present: Sequence[PodRow], replicas: Sequence[ReplicaAssignment]) -> bool:
     """Chief, master or launcher decide where there is one; worker 0 of a TFJob, unless all shall; else every worker
     (DRAGON-45)."""
-    submitted, spec = job.submitted, job.submitted.spec
-    done = {submitted.known_as(pod.type, pod.index) for pod in present if is_done(job, pod)}
+    parsed_job, spec = job.parsed_job, job.parsed_job.spec
+    done = {parsed_job.known_as(pod.type, pod.index) for pod in present if is_done(job, pod)}
     if not done:
         return False
-    leader = _leader(submitted)
+    leader = _leader(parsed_job)
     if leader is not None:
         return leader in done
     worker = spec.worker.type
     if spec.kind == "TFJob" and not spec.is_done_by_all and (worker, 0) in done:
         return True
     counting = [(pod.type, pod.index) for pod in present if not pod.is_deleting]
-    if not changes_in_place(submitted):
-        counting += [seat[:2] for seat in seats]
-    workers = {who for who in (submitted.known_as(*each) for each in counting) if who[0] == worker}
+    if not changes_in_place(parsed_job):
+        counting += [replica[:2] for replica in replicas]
+    workers = {who for who in (parsed_job.known_as(*each) for each in counting) if who[0] == worker}
     return workers <= done and any(who[0] == worker for who in done)
 
 
-def _leader(submitted: Submitted) -> Key | None:
-    types = {*submitted.leading, *(each.type for each in submitted.spec.replicas)}
+def _leader(parsed_job: ParsedJob) -> Key | None:
+    types = {*parsed_job.leading, *(each.type for each in parsed_job.spec.replicas)}
     return next(((each, 0) for each in _DECISIVE if each in types), None)
 
 
@@ -237,7 +246,7 @@ def is_done(job: KubeJob, pod: PodRow) -> bool:
     have been reported, and if nobody knows of steps, a plain pod that ended well is done, as Kubernetes sees it."""
     if pod.state is not PodState.SUCCEEDED:
         return False
-    is_plain = job.submitted.carrier is Carrier.POD
+    is_plain = job.parsed_job.ownership is PodOwnership.POD
     if not pod.is_deleting or (is_plain and pod.deletes_at is None):  # asked, but it had ended before that arrived
         return True
     if saved_step(pod) is not None:
@@ -259,13 +268,13 @@ def _as_its_operator_says(job: KubeJob, now: float) -> Verdict:
         pod
         for pod in _present(job)
         if pod.state is PodState.FAILED and not pod.is_deleting
-        if pod.type == job.submitted.spec.worker.type and ailment_of(pod) is not Ailment.ENDED
+        if pod.type == job.parsed_job.spec.worker.type and ailment_of(pod) is not Ailment.ENDED
     ]
     return _after_failure(job, failed, now, NEVER) if failed else GOES_ON
 
 
 def _out_of_time(job: KubeJob, now: float) -> Verdict:
-    seconds = job.submitted.spec.deadline_seconds or 0.0
+    seconds = job.parsed_job.spec.deadline_seconds or 0.0
     return Verdict(
         Fate.FAILED,
         reason="DeadlineExceeded",
@@ -275,7 +284,7 @@ def _out_of_time(job: KubeJob, now: float) -> Verdict:
 
 
 def _given_up(job: KubeJob, how: str, exit_code: int | None, now: float) -> Verdict:
-    limit = job.submitted.spec.backoff_limit
+    limit = job.parsed_job.spec.backoff_limit
     return Verdict(
         Fate.FAILED,
         reason="BackoffLimitExceeded",
@@ -285,7 +294,7 @@ def _given_up(job: KubeJob, how: str, exit_code: int | None, now: float) -> Verd
     )
 
 
-def _how_it_stopped(memory: Memory, lost: float) -> str:
+def _how_it_stopped(memory: PersistedState, lost: float) -> str:
     if memory.saved_attempt == memory.attempt:
         at = f" at step {memory.saved_step}" if memory.saved_step >= 0 else ""
         return f"saved its work{at} and stopped."
@@ -296,14 +305,14 @@ def _how_it_stopped(memory: Memory, lost: float) -> str:
 
 
 def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline: float) -> Verdict:
-    submitted, spec = job.submitted, job.submitted.spec
+    parsed_job, spec = job.parsed_job, job.parsed_job.spec
     own = [pod for pod in failed if ailment_of(pod) is Ailment.ENDED]
-    fatal = next((pod for pod in own if not _may_come_again(submitted, pod)), None)
+    fatal = next((pod for pod in own if not _may_come_again(parsed_job, pod)), None)
     if fatal is not None:
         return Verdict(
             Fate.FAILED,
             reason=f"{spec.kind}Failed",
-            sentence=f"failed: {how_it_ended(fatal)} (restart policy {_policy(submitted, fatal).value}).",
+            sentence=f"failed: {how_it_ended(fatal)} (restart policy {_policy(parsed_job, fatal).value}).",
             exit_code=fatal.exit_code,
             lost_seconds=lost_seconds(job.memory, now),
         )
@@ -311,7 +320,7 @@ def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline:
         return _given_up(job, how_it_ended(own[0]), own[0].exit_code, now)
     refused_by = frozenset(pod.node for pod in failed if ailment_of(pod) is Ailment.REFUSED)
     wait = wait_seconds(job.memory.restarts + 1) if own else REFUSAL_WAIT_SECONDS if refused_by else 0.0
-    is_single = changes_in_place(submitted)
+    is_single = changes_in_place(parsed_job)
     return Verdict(
         Fate.REPLACE if is_single else Fate.RESTART,
         tuple((pod.type, pod.index) for pod in failed) if is_single else (),
@@ -326,14 +335,14 @@ def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline:
     )
 
 
-def _may_come_again(submitted: Submitted, pod: PodRow) -> bool:
+def _may_come_again(parsed_job: ParsedJob, pod: PodRow) -> bool:
     """By the restart policy of its type (DRAGON-42)."""
-    policy = _policy(submitted, pod)
+    policy = _policy(parsed_job, pod)
     return pod.exit_code in RETRYABLE if policy is RestartPolicy.EXIT_CODE else policy is not RestartPolicy.NEVER
 
 
-def _policy(submitted: Submitted, pod: PodRow) -> RestartPolicy:
-    return submitted.spec.restart_of(submitted.known_as(pod.type, pod.index)[0])
+def _policy(parsed_job: ParsedJob, pod: PodRow) -> RestartPolicy:
+    return parsed_job.spec.restart_of(parsed_job.known_as(pod.type, pod.index)[0])
 
 
 def _comes_again(job: KubeJob, failed: Collection[PodRow], own: Sequence[PodRow], wait: float, is_single: bool) -> str:
@@ -341,7 +350,7 @@ def _comes_again(job: KubeJob, failed: Collection[PodRow], own: Sequence[PodRow]
     others = f" and {len(failed) - 1} more failed" if len(failed) > 1 else ""
     who = "it is replaced" if is_single else "all of it is started again"
     when = f" in {wait:g} s" if wait else ""
-    limit = job.submitted.spec.backoff_limit
+    limit = job.parsed_job.spec.backoff_limit
     most = f" of {limit}" if limit is not None else ""
     counted = f" (restart {job.memory.restarts + 1}{most})" if own else ""
     return f"{how_it_ended(first)}{others}; {who}{when}{counted}."

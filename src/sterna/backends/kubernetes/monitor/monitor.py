@@ -36,7 +36,7 @@ _LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 1.0, 30.0
 _KUBEFLOW_INDEX = "training.kubeflow.org/replica-index"
 
 
-class Asking(Enum):
+class ApiReader(Enum):
     """For which pods moves are asked for."""
 
     POSTED = "posted"
@@ -52,7 +52,7 @@ class Options:
 
     node: str
     roots: Roots = field(default_factory=Roots)
-    asking: Asking = Asking.POSTED
+    asking: ApiReader = ApiReader.POSTED
     rule: GrowthRule = CONTAINER_MIGRATION
     threshold: float = THRESHOLD
 
@@ -183,7 +183,7 @@ class Monitor:
 
     def _take(self, known: _Followed, reports: Sequence[Report]) -> None:
         self._pass_on(known, reports)
-        if self._options.asking is Asking.ALL:
+        if self._options.asking is ApiReader.ALL:
             self._judge(list(self._measured(known.pod, reports)), self._clock())
 
     def _pass_on(self, known: _Followed, reports: Sequence[Report]) -> None:
@@ -199,7 +199,7 @@ class Monitor:
 
     def _judge(self, measured: Sequence[Measured], now: float) -> None:
         for key in self._judging.hear(measured, now):
-            if self._options.asking is not Asking.NONE:
+            if self._options.asking is not ApiReader.NONE:
                 namespace, _, name = key.partition("/")
                 self._wanted[key] = MoveRequest(self._options.node, name, namespace)
 
@@ -211,7 +211,7 @@ class Monitor:
         try:
             self._send_reports(now)
             self._send_requests()
-            if self._options.asking is not Asking.NONE and len(self._judging) and self._judging.wants_info(now):
+            if self._options.asking is not ApiReader.NONE and len(self._judging) and self._judging.wants_info(now):
                 self._judging.learn(self._operator.cluster_info(), now)
             self._mended()
         except Retry as trouble:

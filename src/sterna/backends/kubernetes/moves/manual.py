@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from sterna.backends.kubernetes.api.job import MIGRATE_TO
 from sterna.backends.kubernetes.backend import KubernetesBackend
-from sterna.backends.kubernetes.cache.cluster_state import World
-from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.cluster_state import ClusterState
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import Assignment
@@ -20,22 +20,22 @@ from sterna.model.reason import Code, Reason
 from sterna.model.snapshot import JobKey
 
 
-def moved_to(world: World, entry: Entry, node: str) -> Assignment:
+def moved_to(state: ClusterState, entry: JobEntry, node: str) -> Assignment:
     """Where a running job would sit if all its workers were on this node; refuses what is not possible."""
-    name, assignment = entry.submitted.ref.name, entry.assignment
-    world.settle()
-    row = world.accounts.row_of.get(node)
+    name, assignment = entry.parsed_job.ref.name, entry.assignment
+    state.settle()
+    row = state.capacity.row_of.get(node)
     if row is None:
-        raise UserError(f"There is no node '{node}': {did_you_mean(node, world.accounts.names)}")
+        raise UserError(f"There is no node '{node}': {did_you_mean(node, state.capacity.names)}")
     if not entry.wants_to_run or not assignment.workers:
         raise UserError(f"Job '{name}' does not run, so that it cannot be moved; wait until it has started.")
-    if {seat for seat, _ in assignment.workers} == {row}:
+    if {replica for replica, _ in assignment.workers} == {row}:
         raise UserError(f"Job '{name}' is on {node} already; name another node.")
-    if not world.accounts.is_open(node):
+    if not state.capacity.is_open(node):
         raise UserError(f"{node} takes no jobs now; open it with: sterna uncordon {node}.")
-    if not world.accounts.takes(node, entry.shape):
+    if not state.capacity.takes(node, entry.shape):
         raise UserError(f"Job '{name}' may not be on {node}, by its node selector or the node's taints; name another.")
-    room = room_beside(world, reservations(world), world.clock())
+    room = room_beside(state, reservations(state), state.clock())
     room.give(entry.shape, Assignment(assignment.workers, (), assignment.slots))
     if room.slots_at(entry.shape, row) < assignment.size:
         raise UserError(
@@ -53,18 +53,18 @@ class RequestedMoves:
 
     def look(self, now: float) -> None:
         """At jobs of which something has changed. The caller holds the backend's lock."""
-        world = self._backend.world
-        for key in sorted(world.attention.dirty):
-            entry = world.entries.get(key)
+        state = self._backend.state
+        for key in sorted(state.work_queue.dirty):
+            entry = state.entries.get(key)
             wish = entry.annotations.get(MIGRATE_TO, "").strip() if entry is not None else ""
             if entry is not None and wish and wish != entry.job.memory.asked_move:
                 entry.job.memory.asked_move = wish
                 self._carry_out(entry, wish.split()[0], now)
 
-    def _carry_out(self, entry: Entry, node: str, now: float) -> None:
+    def _carry_out(self, entry: JobEntry, node: str, now: float) -> None:
         backend = self._backend
         try:
-            assignment = moved_to(backend.world, entry, node)
+            assignment = moved_to(backend.state, entry, node)
         except UserError as error:
             self._say(f"A request to move {entry.name} came to nothing: {error}")
             return

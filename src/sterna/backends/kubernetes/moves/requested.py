@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sterna.backends.kubernetes.api.assignment import gpu_number
-from sterna.backends.kubernetes.api.job import PodRow, Seat
+from sterna.backends.kubernetes.api.job import PodRow, ReplicaAssignment
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.backend import KubernetesBackend
-from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
 from sterna.backends.kubernetes.cache.views import cluster_info
 from sterna.backends.kubernetes.lifecycle.overload import Dropped, Found, Relocation, relocated, replica_name
@@ -33,7 +33,7 @@ class Relocations:
     """Carries out what monitors ask for. The caller holds the backend's lock."""
 
     def __init__(self, backend: KubernetesBackend, note: Note, say: Say) -> None:
-        self._backend, self._world, self._note, self._say = backend, backend.world, note, say
+        self._backend, self._world, self._note, self._say = backend, backend.state, note, say
         self._told: dict[str, str] = {}
 
     def carry_out(self, wishes: Sequence[MoveRequest], now: float) -> None:
@@ -48,29 +48,31 @@ class Relocations:
     def _found(self, request: MoveRequest) -> Found | None:
         for entry in self._world.entries.values():
             pod = next((each for each in entry.job.pods.values() if _is_meant(each, request)), None)
-            if pod is not None and entry.wants_to_run and (seat := _seat_of(entry, pod)) is not None:
+            if pod is not None and entry.wants_to_run and (replica := _replica_of(entry, pod)) is not None:
                 steps_left = self._world.progress.steps_left(entry.key)
-                return Found(entry.job, pod, steps_left, is_leaving=seat.node != pod.node)
+                return Found(entry.job, pod, steps_left, is_leaving=replica.node != pod.node)
         return None
 
     def _hosts(self, found: Found, room: Room) -> set[str]:
         slots = room.slots(self._world.entries[found.job.key].shape)
-        return {self._world.accounts.names[row] for row in (slots > 0).nonzero()[0].tolist()}
+        return {self._world.capacity.names[row] for row in (slots > 0).nonzero()[0].tolist()}
 
     def _move(self, move: Relocation, room: Room, now: float) -> None:
         job, pod = move.found.job, move.found.pod
-        entry, accounts = self._world.entries[job.key], self._world.accounts
+        entry, capacity = self._world.entries[job.key], self._world.capacity
         held = (gpu_number(pod.gpu_id),) if pod.gpu_id else ()
-        room.give(entry.shape, Assignment(((accounts.row_of[pod.node], 1),), (), held))
-        slots = room.take(entry.shape, accounts.row_of[move.target], 1)
-        gpu = accounts.parts.name_of(move.target, slots[0]) if slots else ""
+        room.give(entry.shape, Assignment(((capacity.row_of[pod.node], 1),), (), held))
+        slots = room.take(entry.shape, capacity.row_of[move.target], 1)
+        gpu = capacity.parts.name_of(move.target, slots[0]) if slots else ""
         name, memory = replica_name(pod), job.memory
         memory.replica_moves = {**memory.replica_moves, name: memory.replica_moves.get(name, 0) + 1}
         memory.moves, memory.moved_at, memory.moved_from = memory.moves + 1, now, pod.node
-        there = Seat(pod.type, pod.index, move.target, gpu)
-        seats = [there if (seat.type, seat.index) == (pod.type, pod.index) else seat for seat in entry.seats]
-        self._world.reseat(entry, seats)
-        self._world.attention.has_news = True  # others may use what it leaves
+        there = ReplicaAssignment(pod.type, pod.index, move.target, gpu)
+        replicas = [
+            there if (replica.type, replica.index) == (pod.type, pod.index) else replica for replica in entry.replicas
+        ]
+        self._world.reassign(entry, replicas)
+        self._world.work_queue.has_news = True  # others may use what it leaves
         self._backend.explain(entry, Reason(-1, entry.name, Code.MOVED, 1), now)
         self._note(now, entry.name, pod.node, move.target)
 
@@ -90,5 +92,5 @@ def _is_meant(pod: PodRow, request: MoveRequest) -> bool:
     return name == request.pod and request.namespace in ("", namespace)
 
 
-def _seat_of(entry: Entry, pod: PodRow) -> Seat | None:
-    return next((seat for seat in entry.seats if (seat.type, seat.index) == (pod.type, pod.index)), None)
+def _replica_of(entry: JobEntry, pod: PodRow) -> ReplicaAssignment | None:
+    return next((replica for replica in entry.replicas if (replica.type, replica.index) == (pod.type, pod.index)), None)

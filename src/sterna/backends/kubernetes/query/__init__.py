@@ -1,1 +1,4 @@
-"""query."""
+"""The read side for commands: jobs, nodes, logs and history taken from API objects, without asking the operator.
+
+Nothing here changes the cluster except by the verbs that a user calls (create, scale, migrate, delete).
+"""

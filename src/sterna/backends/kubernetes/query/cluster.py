@@ -20,7 +20,7 @@ from sterna.backends.kubernetes.api.job import MIGRATE_TO
 from sterna.backends.kubernetes.api.objects import JobObject, Pod
 from sterna.backends.kubernetes.api.operator_rules import OperatorRules
 from sterna.backends.kubernetes.api.resources import EVENTS, PODS, ApiServer, Followed, Inbox
-from sterna.backends.kubernetes.cache.object_parser import submitted_in
+from sterna.backends.kubernetes.cache.object_parser import parsed_job_in
 from sterna.backends.kubernetes.cache.watched_resources import JOB_KINDS
 from sterna.backends.kubernetes.kinds.pod_rows import pod_row
 from sterna.backends.kubernetes.query.listing import (
@@ -35,7 +35,13 @@ from sterna.backends.kubernetes.query.listing import (
 from sterna.backends.kubernetes.query.logs import Logs
 from sterna.backends.kubernetes.query.manifests import SUBMISSION, Order, orders_of
 from sterna.backends.kubernetes.query.nodes import ClusterNodes
-from sterna.backends.kubernetes.query.reader import Asking, NotAllowedError, NotThereError, TakenError, UnknownKindError
+from sterna.backends.kubernetes.query.reader import (
+    ApiReader,
+    NotAllowedError,
+    NotThereError,
+    TakenError,
+    UnknownKindError,
+)
 from sterna.backends.kubernetes.query.rules import rules_in
 from sterna.backends.kubernetes.query.scaling import bounds_asked, bounds_patch
 from sterna.backends.kubernetes.query.story import explanation, story_of
@@ -48,7 +54,7 @@ from sterna.model.job import JobSpec
 from sterna.model.snapshot import JobKey, Snapshot
 
 if TYPE_CHECKING:
-    from sterna.backends.kubernetes.query.observer import Onlooker
+    from sterna.backends.kubernetes.query.observer import Observer
 
 Starts = Callable[[Snapshot, JobKey, OperatorRules], list[dict[str, object]]]
 """What would start a job that waits, as `sterna explain` tells it."""
@@ -88,7 +94,7 @@ class KubernetesCluster:
         self._connect, self._clock, self._inbox = connect, clock, inbox
         self._place, self._starts = place, starts
         self._opened: list[ApiServer] = []
-        self._asking = Asking(self._open(), place.context)
+        self._asking = ApiReader(self._open(), place.context)
         self._logs = Logs(self._asking)
         self._nodes = ClusterNodes(self._asking, self.onlooker)
         self._recent: dict[str, tuple[float, SeenJob]] = {}
@@ -104,10 +110,10 @@ class KubernetesCluster:
         while self._opened:
             self._opened.pop().close()
 
-    def onlooker(self) -> Onlooker:
-        from sterna.backends.kubernetes.query.observer import Onlooker  # all of the operator, which few questions need
+    def onlooker(self) -> Observer:
+        from sterna.backends.kubernetes.query.observer import Observer  # all of the operator, which few questions need
 
-        return Onlooker(self._open(), self._inbox(), self._clock)
+        return Observer(self._open(), self._inbox(), self._clock)
 
     def watching(self) -> Watching:
         return Watching(self._open(), self._inbox(), self._place.searched)
@@ -245,16 +251,16 @@ class KubernetesCluster:
 
     def scale(self, name: str, minimum: int | None, maximum: int | None) -> JobView:
         job = self._active(name)
-        submitted, problem = submitted_in(job.object, job.resource, ANY_IMAGE)
+        parsed_job, problem = parsed_job_in(job.object, job.resource, ANY_IMAGE)
         if problem is not None:
             raise UserError(f"Job '{name}' cannot be scaled, because it cannot be run: {problem.sentence}")
         if isinstance(job.object, Pod):
             raise UserError(f"Job '{name}' is a pod, which is one worker and stays one.")
-        low, high = bounds_asked(submitted, minimum, maximum)
-        patch = bounds_patch(job.object, submitted, low, high)
+        low, high = bounds_asked(parsed_job, minimum, maximum)
+        patch = bounds_patch(job.object, parsed_job, low, high)
         where = job.resource, job.meta.namespace, job.meta.name
         tried = msgspec.json.decode(self._asking.patch(*where, patch, is_rehearsal=True), type=JobObject)
-        _, problem = submitted_in(tried, job.resource, ANY_IMAGE)
+        _, problem = parsed_job_in(tried, job.resource, ANY_IMAGE)
         if problem is not None:
             raise UserError(f"Job '{name}' cannot have {low} to {high} workers: {problem.sentence}")
         changed = msgspec.json.decode(self._asking.patch(*where, patch), type=JobObject)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from sterna.backends.kubernetes.api.objects import Pod
-from sterna.backends.kubernetes.api.resources import PODS, Answer
-from sterna.backends.kubernetes.query.reader import Asking
+from sterna.backends.kubernetes.api.resources import PODS, WriteResult
+from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.errors import Retry
 
 _STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) ?")
@@ -39,7 +39,7 @@ class _Position(NamedTuple):
 class Logs:
     """Reads logs, and remembers how far."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: ApiReader) -> None:
         self._asking = asking
         self._positions: dict[tuple[str, str], _Position] = {}
 
@@ -92,7 +92,7 @@ class Logs:
         raise self._asking.refusal(answer, PODS, meta.namespace, meta.name)
 
 
-def _is_early(answer: Answer) -> bool:
+def _is_early(answer: WriteResult) -> bool:
     """Its container has not run yet, or has gone."""
     return answer.status == 400 and any(
         word in answer.message for word in ("waiting to start", "not found", "does not have")

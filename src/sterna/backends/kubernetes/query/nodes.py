@@ -10,12 +10,12 @@ import msgspec
 from sterna.backends.kubernetes.api.objects import Node, Pod
 from sterna.backends.kubernetes.api.resources import NODES, PODS, Followed
 from sterna.backends.kubernetes.kinds.pod_rows import pod_row
-from sterna.backends.kubernetes.query.reader import Asking, NotThereError
+from sterna.backends.kubernetes.query.reader import ApiReader, NotThereError
 from sterna.control.cluster_service import NodeView
 from sterna.errors import Retry, did_you_mean
 
 if TYPE_CHECKING:
-    from sterna.backends.kubernetes.query.observer import Onlooker
+    from sterna.backends.kubernetes.query.observer import Observer
 
 _BUSY = 429
 
@@ -23,7 +23,7 @@ _BUSY = 429
 class ClusterNodes:
     """Asked by one person."""
 
-    def __init__(self, asking: Asking, onlooker: Callable[[], Onlooker]) -> None:
+    def __init__(self, asking: ApiReader, onlooker: Callable[[], Observer]) -> None:
         self._asking, self._onlooker = asking, onlooker
 
     def views(self) -> list[NodeView]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import msgspec
 
 from sterna.backends.kubernetes.api.resources import NODES, PODS, ApiServer, Inbox
-from sterna.backends.kubernetes.backend import Circumstances, KubernetesBackend
-from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.views import node_views
-from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.kinds.context import ParseContext
 from sterna.backends.kubernetes.moves.manual import moved_to
 from sterna.backends.kubernetes.query.reader import NotAllowedError
 from sterna.control.cluster_service import NodeView
@@ -27,7 +27,7 @@ _STEP_SECONDS = 0.25
 
 
 @dataclass
-class Onlooker:
+class Observer:
     """Sees everything, or says why it cannot."""
 
     server: ApiServer
@@ -35,7 +35,7 @@ class Onlooker:
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:
-        about = Circumstances(identity="onlooker", context=ReadContext(default_image="default"))
+        about = BackendConfig(identity="onlooker", context=ParseContext(default_image="default"))
         self.backend = KubernetesBackend(self.server, self.inbox, self.clock, about)
         self.backend.start()
         ends_at = self.clock() + _PATIENCE_SECONDS
@@ -58,14 +58,14 @@ class Onlooker:
         """Take in what has happened since."""
         self.backend.idle(0.0)
 
-    def entry(self, uid: str) -> Entry | None:
-        return self.backend.world.jobs.by_uid.get(uid)
+    def entry(self, uid: str) -> JobEntry | None:
+        return self.backend.state.jobs.by_uid.get(uid)
 
     def check_move(self, uid: str, node: str) -> None:
         """`UserError` if the operator would not move this job there."""
         entry = self.entry(uid)
         if entry is not None:
-            moved_to(self.backend.world, entry, node)
+            moved_to(self.backend.state, entry, node)
 
     def snapshot(self) -> Snapshot:
         """As rules would see it now."""
@@ -73,10 +73,10 @@ class Onlooker:
 
     def nodes(self) -> list[NodeView]:
         """With what keeps each from taking jobs: somebody's wish, or its own silence."""
-        world = self.backend.world
+        cluster_state = self.backend.state
         found = []
-        for view in node_views(world):
-            facts = world.accounts.facts(view.name)
+        for view in node_views(cluster_state):
+            facts = cluster_state.capacity.facts(view.name)
             state = "not ready" if facts is not None and not facts.is_ready else view.state
             if state == "cordoned" and self._leaving(view.name):
                 state = "draining"
@@ -85,5 +85,5 @@ class Onlooker:
 
     def _leaving(self, node: str) -> bool:
         """Whether pods of jobs are on their way off it."""
-        entries = self.backend.world.entries.values()
+        entries = self.backend.state.entries.values()
         return any(pod.node == node and pod.is_deleting for entry in entries for pod in entry.live_pods)

@@ -18,11 +18,11 @@ import msgspec
 from sterna.backends.kubernetes.api.resources import (
     MPI_JOBS,
     PYTORCH_JOBS,
-    Answer,
     ApiServer,
     Change,
     Followed,
     Resource,
+    WriteResult,
 )
 from sterna.backends.kubernetes.transport.reflector import Reflector
 from sterna.errors import Retry, UserError
@@ -61,7 +61,7 @@ class ChangedError(UserError):
     """It was changed by somebody else meanwhile."""
 
 
-class Asking:
+class ApiReader:
     """One server, asked by one person."""
 
     def __init__(self, server: ApiServer, context: str = "") -> None:
@@ -126,14 +126,16 @@ class Asking:
         answer = self.server.ask("DELETE", resource.path(namespace, name), msgspec.json.encode(options))
         self._done(answer, resource, namespace, name)
 
-    def _done(self, answer: Answer, resource: Resource, namespace: str, name: str) -> bytes:
+    def _done(self, answer: WriteResult, resource: Resource, namespace: str, name: str) -> bytes:
         if not answer.is_done:
             raise self.refusal(answer, resource, namespace, name)
         return answer.body
 
     # Refusals.
 
-    def refusal(self, answer: Answer, resource: Resource, namespace: str = "", name: str = "") -> UserError | Retry:
+    def refusal(
+        self, answer: WriteResult, resource: Resource, namespace: str = "", name: str = ""
+    ) -> UserError | Retry:
         """What a person is told."""
         message = " ".join(answer.message.split())[:_LONGEST_ANSWER].rstrip(".")
         where = f" in the namespace '{namespace}'" if namespace else ""

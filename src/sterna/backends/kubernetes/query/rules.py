@@ -12,7 +12,7 @@ from sterna.backends.kubernetes.api.operator_rules import OperatorRules, rules_t
 from sterna.backends.kubernetes.api.resources import LEASES, Followed
 from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.leader import LeaseSpec
-from sterna.backends.kubernetes.query.reader import Asking
+from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.errors import UserError
 from sterna.settings import LeaseSettings, OperatorSettings
 
@@ -39,7 +39,7 @@ def usual_rules() -> OperatorRules:
     return rules_told(_USUAL)
 
 
-def rules_in(asking: Asking, now: float) -> Told:
+def rules_in(asking: ApiReader, now: float) -> Told:
     """Of the operator that acts now."""
     try:
         lease = _lease(asking)
@@ -59,7 +59,7 @@ def rules_in(asking: Asking, now: float) -> Told:
         return Told(usual_rules(), "The operator does not say which rules it goes by, so the usual ones are asked.")
 
 
-def _lease(asking: Asking) -> Held | None:
+def _lease(asking: ApiReader) -> Held | None:
     """Wherever it is installed; where one may not look everywhere, in its usual place."""
     name = LeaseSettings().name
     try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import MAX_WORKERS, MIN_WORKERS, Submitted
+from sterna.backends.kubernetes.api.job import MAX_WORKERS, MIN_WORKERS, ParsedJob
 from sterna.backends.kubernetes.api.objects import JobObject, Meta
 from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
 from sterna.errors import UserError
@@ -15,9 +15,9 @@ _ELASTIC = "elasticPolicy"
 _FEWEST, _MOST = "min-instances", "max-instances"
 
 
-def bounds_asked(submitted: Submitted, minimum: int | None, maximum: int | None) -> tuple[int, int]:
+def bounds_asked(parsed_job: ParsedJob, minimum: int | None, maximum: int | None) -> tuple[int, int]:
     """What is meant where only one bound is given: the other one makes way."""
-    spec = submitted.spec
+    spec = parsed_job.spec
     low = spec.minimum if minimum is None else minimum
     high = max(spec.maximum, low) if maximum is None else maximum
     if maximum is not None and minimum is None:
@@ -27,17 +27,17 @@ def bounds_asked(submitted: Submitted, minimum: int | None, maximum: int | None)
     return low, high
 
 
-def bounds_patch(job: JobObject, submitted: Submitted, low: int, high: int) -> dict[str, Any]:
+def bounds_patch(job: JobObject, parsed_job: ParsedJob, low: int, high: int) -> dict[str, Any]:
     """A merge patch that holds only for the object as it was seen. A master that needs devices is counted as a worker,
     and is not one that the object's fields count."""
-    leading = len(submitted.leading)
+    leading = len(parsed_job.leading)
     if low <= leading:
         raise UserError(f"'{job.metadata.name}' has {leading} that always run; give at least {leading + 1} workers.")
     fewest, most = low - leading, high - leading
-    plural = submitted.ref.resource.plural
+    plural = parsed_job.ref.resource.plural
     spec = _fields(job)
     if plural == TRAINING_JOBS.plural:
-        asked = min(max(submitted.spec.request - leading, fewest), most)
+        asked = min(max(parsed_job.spec.request - leading, fewest), most)
         return _patch(job.metadata, spec={"workers": {"min": fewest, "max": most, "request": asked}})
     if plural == TF_JOBS.plural and {_FEWEST, _MOST} & spec.keys():
         return _patch(job.metadata, spec={_FEWEST: fewest, _MOST: most})

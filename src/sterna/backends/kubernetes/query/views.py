@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sterna.backends.kubernetes.api.job import Memory, PodRow, PodState, Submitted
+from sterna.backends.kubernetes.api.job import ParsedJob, PersistedState, PodRow, PodState
 from sterna.backends.kubernetes.api.objects import JobObject
 from sterna.backends.kubernetes.api.resources import PODS
-from sterna.backends.kubernetes.cache.object_parser import memory_in, status_in, submitted_in
-from sterna.backends.kubernetes.kinds.context import ReadContext
+from sterna.backends.kubernetes.cache.object_parser import memory_in, parsed_job_in, status_in
+from sterna.backends.kubernetes.kinds.context import ParseContext
 from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.kinds.mpi_v1 import ACCELERATOR
 from sterna.backends.kubernetes.kinds.pod_rows import pod_row
@@ -30,7 +30,7 @@ SCHEDULER = "kubernetes"
 UNSEEN = "waits: no operator has looked at it yet; see that one runs."
 UNPLACED = "waits: its own scheduler has not found it a node yet."
 
-ANY_IMAGE = ReadContext(default_image="default")
+ANY_IMAGE = ParseContext(default_image="default")
 """Whether an image may be left out is the operator's to say."""
 _GPU_TYPES = (ACCELERATOR, "nvidia.com/gpu.product")
 _RANKS = {type_: rank for rank, type_ in enumerate(("launcher", "master", "chief", "worker", "ps", "evaluator"))}
@@ -66,8 +66,8 @@ class ClusterJob(JobView):
 class _Facts:
     """What an object and its pods say."""
 
-    submitted: Submitted
-    memory: Memory
+    parsed_job: ParsedJob
+    memory: PersistedState
     status: Mapping[str, Any]
     annotations: Mapping[str, str]
     rows: Sequence[PodRow]
@@ -81,18 +81,18 @@ class _Facts:
     @property
     def workers(self) -> list[PodRow]:
         """Those that are there to stay."""
-        worker = self.submitted.spec.worker.type
+        worker = self.parsed_job.spec.worker.type
         return [row for row in self.rows if row.type == worker and not (row.is_terminated or row.is_deleting)]
 
 
 def job_view(job: SeenJob, now: float, is_everywhere: bool = False) -> ClusterJob:
     """One job; with its namespace in its name where jobs of all are shown."""
     facts = _facts_of(job)
-    spec, memory, status = facts.submitted.spec, facts.memory, facts.status
+    spec, memory, status = facts.parsed_job.spec, facts.memory, facts.status
     state = _state(facts)
     ended_at = _ended_at(facts, state)
     ran = memory.executed + _running_seconds(memory, state, now)
-    lasted = max(0.0, (now if ended_at is None else ended_at) - facts.submitted.submitted_at)
+    lasted = max(0.0, (now if ended_at is None else ended_at) - facts.parsed_job.submitted_at)
     view = ClusterJob(
         job.meta.key if is_everywhere else job.meta.name,
         job.resource.kind,
@@ -105,7 +105,7 @@ def job_view(job: SeenJob, now: float, is_everywhere: bool = False) -> ClusterJo
         spec.priority,
         category_of(spec.name, spec.category),
         spec.user,
-        facts.submitted.submitted_at,
+        facts.parsed_job.submitted_at,
         memory.first_started_at or seconds_of(status.get("startTime")) or None,
         ended_at,
         max(0.0, lasted - ran),
@@ -120,18 +120,18 @@ def job_view(job: SeenJob, now: float, is_everywhere: bool = False) -> ClusterJo
         replicas=[_replica(row) for row in facts.rows],
         notices=list(spec.notices),
     )
-    view.namespace, view.uid, view.scheduler = job.meta.namespace, job.meta.uid, _scheduler(facts.submitted)
+    view.namespace, view.uid, view.scheduler = job.meta.namespace, job.meta.uid, _scheduler(facts.parsed_job)
     _tell_progress(view, facts)
     return view
 
 
 def _facts_of(job: SeenJob) -> _Facts:
-    submitted, problem = submitted_in(job.object, job.resource, ANY_IMAGE)
+    parsed_job, problem = parsed_job_in(job.object, job.resource, ANY_IMAGE)
     status = status_in(job.object) if isinstance(job.object, JobObject) else {"phase": job.object.status.phase}
     rows = sorted(map(pod_row, job.pods), key=lambda row: (_RANKS.get(row.type, len(_RANKS)), row.type, row.index))
     annotations = job.meta.annotations
     return _Facts(
-        submitted,
+        parsed_job,
         memory_in(annotations, status),
         status,
         annotations,
@@ -157,7 +157,7 @@ def _is_end(condition: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     return condition.get("type") in _OVER and condition.get("status") == "True" and not is_passing(condition, status)
 
 
-def _running_seconds(memory: Memory, state: str, now: float) -> float:
+def _running_seconds(memory: PersistedState, state: str, now: float) -> float:
     """What is not booked yet."""
     if memory.counted_from is None or memory.ended_at is not None or state in ("completed", "failed"):
         return 0.0
@@ -180,7 +180,7 @@ def _reason(facts: _Facts, state: str) -> str:
     said = facts.status.get("reason") or facts.annotations.get(REASON) or next(filter(None, told), "") or facts.problem
     if said or state != "waiting":
         return str(said)
-    return UNPLACED if facts.submitted.ref.resource == PODS else UNSEEN
+    return UNPLACED if facts.parsed_job.ref.resource == PODS else UNSEEN
 
 
 def _exit_code(facts: _Facts, state: str) -> int | None:
@@ -200,8 +200,8 @@ def replica_name(row: PodRow) -> str:
     return f"{row.type}-{row.index}"
 
 
-def _scheduler(submitted: Submitted) -> str:
-    selector = dict(submitted.needs.selector)
+def _scheduler(parsed_job: ParsedJob) -> str:
+    selector = dict(parsed_job.needs.selector)
     return next((selector[label] for label in _GPU_TYPES if selector.get(label)), SCHEDULER)
 
 

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from sterna.backends.kubernetes.api.resources import Answer
+from sterna.backends.kubernetes.api.resources import WriteResult
 from sterna.control.cluster_service import JobView, NodeView
 from sterna.control.metrics import of_jobs, of_nodes, of_version
 
@@ -71,7 +71,7 @@ class Telemetry(Collector):
             self._rounds += 1
             self._round_seconds += seconds
 
-    def count_answer(self, answer: Answer) -> None:
+    def count_answer(self, answer: WriteResult) -> None:
         """Of the API server to a write."""
         write = answer.write
         what = f"{write.resource.plural}/{write.subresource}" if write.subresource else write.resource.plural

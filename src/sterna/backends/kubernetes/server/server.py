@@ -40,7 +40,7 @@ class Service:
         """`leader`: where another replica answers that leads, for whoever asks this one. `then` gets every round;
         `monitors`: service accounts that may report, as `NAMESPACE/NAME`; none: everybody may. `say` is told of
         requests that come to nothing."""
-        self._backend, self._world = backend, backend.world
+        self._backend, self._world = backend, backend.state
         self.distribution = Distribution(then)
         """Where rounds are to be recorded."""
         self.telemetry = Telemetry(
@@ -87,15 +87,15 @@ class Service:
     def _hear(self, now: float) -> None:
         batches = self._service.heard.take()
         if batches:
-            world = self._world
-            news = world.progress.take(batches, world.pods.find, now)
-            world.attention.has_news = world.attention.has_news or bool(news)
+            state = self._world
+            news = state.progress.take(batches, state.pods.find, now)
+            state.work_queue.has_news = state.work_queue.has_news or bool(news)
             for uid in {pod.uid for batch in batches for pod in batch.pods}:
-                found = world.pods.find(uid)
-                entry = world.entries.get(found[0].key) if found is not None else None
+                found = state.pods.find(uid)
+                entry = state.entries.get(found[0].key) if found is not None else None
                 if entry is not None:
-                    world.attention.changed.add(entry.key)
-                    self._backend.teller.progressed(entry, now)
+                    state.work_queue.changed.add(entry.key)
+                    self._backend.status_writer.progressed(entry, now)
         wishes = self._service.wishes.take()
         if wishes:
             self._relocations.carry_out(wishes, now)

@@ -6,10 +6,10 @@ gang is told of as one. An event that was told before is counted on as a series,
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import PodRow, PodState, Seat
-from sterna.backends.kubernetes.api.resources import Answer, Write
+from sterna.backends.kubernetes.api.job import PodRow, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.resources import Write, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import Event
-from sterna.backends.kubernetes.cache.job_entry import Entry
+from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
 from sterna.backends.kubernetes.status.events import Reporter
 from sterna.backends.kubernetes.status.status_writer import HOPELESS
@@ -31,7 +31,7 @@ _MOST_COUNTED = 4096
 """So many series are counted on; one that was not told for long begins anew."""
 
 
-class Chronicle:
+class EventRecorder:
     """Collects events to be sent."""
 
     def __init__(self, reporter: Reporter) -> None:
@@ -50,11 +50,11 @@ class Chronicle:
 
     # What was decided.
 
-    def decided(self, entry: Entry, reason: Reason, now: float) -> None:
+    def decided(self, entry: JobEntry, reason: Reason, now: float) -> None:
         if reason.code in _TOLD:
             self._tell(self._reporter.decided(entry.job, reason, now))
 
-    def judged(self, entry: Entry, verdict: Verdict, now: float) -> None:
+    def judged(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Pods meant something for their job."""
         if verdict.fate in (Fate.REPLACE, Fate.RESTART, Fate.FAILED):
             failed = [pod for pod in entry.job.pods.values() if pod.state is PodState.FAILED and not pod.is_deleting]
@@ -62,48 +62,48 @@ class Chronicle:
                 self._tell(self._reporter.exited(entry.job, pod, now))
         self._tell(self._reporter.judged(entry.job, verdict, now))
 
-    def invalid(self, entry: Entry, now: float) -> None:
-        self._tell(self._reporter.invalid(entry.submitted.ref, entry.outcome[1], now))
+    def invalid(self, entry: JobEntry, now: float) -> None:
+        self._tell(self._reporter.invalid(entry.parsed_job.ref, entry.outcome[1], now))
 
     # What became of pods.
 
-    def creating(self, entry: Entry, seat: Seat) -> None:
-        entry.newborn[seat.type, seat.index] = (seat, False)
+    def creating(self, entry: JobEntry, replica: ReplicaAssignment) -> None:
+        entry.newborn[replica.type, replica.index] = (replica, False)
 
-    def created(self, entry: Entry, pod: PodRow, now: float) -> None:
+    def created(self, entry: JobEntry, pod: PodRow, now: float) -> None:
         """The server took a pod. All that were asked for together are told of together."""
         known = entry.newborn.get((pod.type, pod.index))
         if known is not None:
             entry.newborn[pod.type, pod.index] = (known[0], True)
             self._close(entry, now)
 
-    def not_created(self, entry: Entry, pod: PodRow, message: str, now: float) -> None:
+    def not_created(self, entry: JobEntry, pod: PodRow, message: str, now: float) -> None:
         """It did not; an empty message: that is nobody's trouble."""
         known = entry.newborn.pop((pod.type, pod.index), None)
         if known is not None and message:
             self._tell(self._reporter.not_created(entry.job, known[0], message, now))
         self._close(entry, now)
 
-    def _close(self, entry: Entry, now: float) -> None:
+    def _close(self, entry: JobEntry, now: float) -> None:
         # Those that were asked for last come last: from there it costs little to see that a large gang is not whole.
         if not entry.newborn or not all(is_made for _, is_made in reversed(entry.newborn.values())):
             return
-        seats = [seat for seat, _ in entry.newborn.values()]
+        replicas = [replica for replica, _ in entry.newborn.values()]
         entry.newborn.clear()
         is_start = entry.reason is not None and entry.reason.code is Code.STARTED
         sentence = entry.reason.sentence if is_start and entry.reason is not None else ""
-        self._tell(self._reporter.created(entry.job, seats, now, sentence))
+        self._tell(self._reporter.created(entry.job, replicas, now, sentence))
 
-    def deleted(self, entry: Entry, pods: list[PodRow], now: float, why: str = "") -> None:
+    def deleted(self, entry: JobEntry, pods: list[PodRow], now: float, why: str = "") -> None:
         if pods:
             self._tell(self._reporter.deleted(entry.job, pods, now, why))
 
-    def not_deleted(self, entry: Entry, pod: PodRow, message: str, now: float) -> None:
+    def not_deleted(self, entry: JobEntry, pod: PodRow, message: str, now: float) -> None:
         self._tell(self._reporter.not_deleted(entry.job, pod, message, now))
 
     # Again.
 
-    def answered(self, answer: Answer, now: float) -> None:
+    def answered(self, answer: WriteResult, now: float) -> None:
         """What was told before is counted on."""
         tag = answer.write.tag
         if isinstance(tag, Event) and answer.reason == "AlreadyExists" and tag.number == 1:

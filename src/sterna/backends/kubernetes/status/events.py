@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import JobRef, KubeJob, PodRow, Seat
+from sterna.backends.kubernetes.api.job import JobRef, KubeJob, PodRow, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import EVENTS, Urgency, Verb, Write
 from sterna.backends.kubernetes.cache.node_facts import in_plain_words
 from sterna.backends.kubernetes.lifecycle.termination import how_it_ended
@@ -86,51 +86,51 @@ class Reporter:
         """Scheduled, Resized, Moved, Stopped, Shared or Waiting, with the reason's sentence."""
         word, action = _DECISIONS.get(reason.code, ("Waiting", "Schedule"))
         kind = WARNING if reason.code in _HOPELESS else NORMAL
-        sentence = in_plain_words(reason.sentence, job.submitted.needs.required)
-        return self.said(job.submitted.ref, word, action, sentence, now, kind)
+        sentence = in_plain_words(reason.sentence, job.parsed_job.needs.required)
+        return self.said(job.parsed_job.ref, word, action, sentence, now, kind)
 
     def judged(self, job: KubeJob, verdict: Verdict, now: float) -> Write | None:
         """`TFJobSucceeded`, `TFJobFailed`, `TFJobRestarting` and their like, or `Stopped`; None if nothing happened."""
-        ref = job.submitted.ref
+        ref = job.parsed_job.ref
         if verdict.fate is Fate.STOPPED:
             kind = WARNING if verdict.lost_seconds >= 1.0 else NORMAL
             return self.said(ref, "Stopped", "Stop", verdict.sentence, now, kind)
         if verdict.fate not in _VERDICTS:
             return None
         word, action, kind = _VERDICTS[verdict.fate]
-        return self.said(ref, f"{job.submitted.spec.kind}{word}", action, verdict.sentence, now, kind)
+        return self.said(ref, f"{job.parsed_job.spec.kind}{word}", action, verdict.sentence, now, kind)
 
     def invalid(self, ref: JobRef, sentence: str, now: float) -> Write:
         return self.said(ref, f"Invalid{ref.resource.kind}Spec", "Read", sentence, now, WARNING)
 
     # What became of pods.
 
-    def created(self, job: KubeJob, seats: Sequence[Seat], now: float, sentence: str = "") -> Write:
+    def created(self, job: KubeJob, replicas: Sequence[ReplicaAssignment], now: float, sentence: str = "") -> Write:
         """Of the pods that were made together; with the decision's sentence, so that one event tells both."""
-        nodes = list(dict.fromkeys(seat.node for seat in seats))
-        names = _listed([_pod_name(job, seat) for seat in seats])
-        note = f"Created {_counted(len(seats))} on {_listed(nodes)}: {names}."
+        nodes = list(dict.fromkeys(replica.node for replica in replicas))
+        names = _listed([_pod_name(job, replica) for replica in replicas])
+        note = f"Created {_counted(len(replicas))} on {_listed(nodes)}: {names}."
         return self.said(
-            job.submitted.ref, "SuccessfulCreatePod", "Create", f"{note} {_capital(sentence)}".strip(), now
+            job.parsed_job.ref, "SuccessfulCreatePod", "Create", f"{note} {_capital(sentence)}".strip(), now
         )
 
-    def not_created(self, job: KubeJob, seat: Seat, message: str, now: float) -> Write:
-        note = f"Could not create {_pod_name(job, seat)} on {seat.node}: {message}"
-        return self.said(job.submitted.ref, "FailedCreatePod", "Create", note, now, WARNING)
+    def not_created(self, job: KubeJob, replica: ReplicaAssignment, message: str, now: float) -> Write:
+        note = f"Could not create {_pod_name(job, replica)} on {replica.node}: {message}"
+        return self.said(job.parsed_job.ref, "FailedCreatePod", "Create", note, now, WARNING)
 
     def deleted(self, job: KubeJob, pods: Sequence[PodRow], now: float, why: str = "") -> Write:
         names = _listed([_name_in(pod.key) for pod in pods])
         note = f"Deleted {_counted(len(pods))}: {names}. {_capital(why)}".strip()
-        return self.said(job.submitted.ref, "SuccessfulDeletePod", "Delete", note, now)
+        return self.said(job.parsed_job.ref, "SuccessfulDeletePod", "Delete", note, now)
 
     def not_deleted(self, job: KubeJob, pod: PodRow, message: str, now: float) -> Write:
         note = f"Could not delete {_name_in(pod.key)}: {message}"
-        return self.said(job.submitted.ref, "FailedDeletePod", "Delete", note, now, WARNING)
+        return self.said(job.parsed_job.ref, "FailedDeletePod", "Delete", note, now, WARNING)
 
     def exited(self, job: KubeJob, pod: PodRow, now: float) -> Write:
         """A pod ended with an error, or was refused, evicted or lost."""
         word = "ExitedWithCode" if pod.exit_code is not None else pod.reason or "PodLost"
-        return self.said(job.submitted.ref, word, "Watch", f"{_capital(how_it_ended(pod))}.", now, WARNING)
+        return self.said(job.parsed_job.ref, word, "Watch", f"{_capital(how_it_ended(pod))}.", now, WARNING)
 
     def again(self, said: Write, count: int, now: float) -> Write:
         """The same once more: `said` is the write that was answered with `AlreadyExists`, `count` how often in all."""
@@ -160,8 +160,8 @@ def _shortened(note: str) -> str:
     return f"{raw[: _LONGEST_NOTE_BYTES - 3].decode(errors='ignore').rstrip()}.."
 
 
-def _pod_name(job: KubeJob, seat: Seat) -> str:
-    return f"{job.submitted.ref.name}-{seat.type}-{seat.index}"
+def _pod_name(job: KubeJob, replica: ReplicaAssignment) -> str:
+    return f"{job.parsed_job.ref.name}-{replica.type}-{replica.index}"
 
 
 def _name_in(key: str) -> str:

@@ -19,14 +19,14 @@ import msgspec
 from sterna.backends.kubernetes.api.job import (
     GROUP,
     MEMORY,
-    Carrier,
     CleanPods,
     JobRef,
     KubeJob,
-    Memory,
+    PersistedState,
+    PodOwnership,
     PodRow,
     PodState,
-    Seat,
+    ReplicaAssignment,
 )
 from sterna.backends.kubernetes.api.resources import Urgency, Verb, Write
 from sterna.backends.kubernetes.cache.progress import ProgressView
@@ -67,7 +67,7 @@ class Keeping(Enum):
 class Standing:
     """What is to be told of a job beside its pods and its memory."""
 
-    seats: Sequence[Seat] = ()
+    replicas: Sequence[ReplicaAssignment] = ()
     """Where it shall sit; none: it waits or stops."""
     reason: Reason | None = None
     """Of the decision that was last made about it."""
@@ -77,8 +77,8 @@ class Standing:
     progress: ProgressView | None = None
 
 
-def keeping_of(carrier: Carrier, is_definition_ours: bool) -> Keeping:
-    if carrier in (Carrier.MPI, Carrier.POD):
+def keeping_of(ownership: PodOwnership, is_definition_ours: bool) -> Keeping:
+    if ownership in (PodOwnership.MPI, PodOwnership.POD):
         return Keeping.ANNOTATIONS
     return Keeping.WHOLE if is_definition_ours else Keeping.KUBEFLOW
 
@@ -87,10 +87,10 @@ def status_of(job: KubeJob, standing: Standing, now: float) -> dict[str, Any]:
     """The whole status as it shall be. Of a job that has ended only what is remembered still changes."""
     old = job.status
     conditions = conditions_in(old)
-    if ending(conditions) is not None and job.submitted.carrier is not Carrier.MPI:
+    if ending(conditions) is not None and job.parsed_job.ownership is not PodOwnership.MPI:
         return {**old, "sterna": memory_fields(job.memory)}
-    spec, memory, verdict = job.submitted.spec, job.memory, standing.verdict
-    phase = phase_of(job, standing.seats, now, verdict.fate)
+    spec, memory, verdict = job.parsed_job.spec, job.memory, standing.verdict
+    phase = phase_of(job, standing.replicas, now, verdict.fate)
     sentence = sentence_of(job, standing, phase)
     live = [pod for _, pod in sorted(job.pods.items()) if not (pod.is_terminated or pod.is_deleting)]
     workers = [pod for pod in live if pod.type == spec.worker.type]
@@ -104,12 +104,12 @@ def status_of(job: KubeJob, standing: Standing, now: float) -> dict[str, Any]:
             Subject(spec.kind, spec.name),
             phase,
             sentence,
-            scheduling_of(bool(standing.seats), standing.reason, standing.sentence),
+            scheduling_of(bool(standing.replicas), standing.reason, standing.sentence),
             now,
             verdict.reason if phase.is_over else "",
         ),
         "replicaStatuses": _replica_statuses(job, phase),
-        "observedGeneration": job.submitted.generation,
+        "observedGeneration": job.parsed_job.generation,
         "sterna": memory_fields(memory),
     }
     ended_at = memory.ended_at if memory.ended_at is not None else now if phase.is_over else None
@@ -153,7 +153,7 @@ def sentence_of(job: KubeJob, standing: Standing, phase: Phase) -> str:
         return standing.sentence
     if phase is Phase.STARTING and not job.pods:
         return "waits: its place is being cleared by those who leave it."
-    return scheduling_of(bool(standing.seats), standing.reason).sentence
+    return scheduling_of(bool(standing.replicas), standing.reason).sentence
 
 
 def trouble_of(job: KubeJob) -> str:
@@ -168,7 +168,7 @@ def trouble_of(job: KubeJob) -> str:
 # Parts.
 
 
-def memory_fields(memory: Memory) -> dict[str, Any]:
+def memory_fields(memory: PersistedState) -> dict[str, Any]:
     """As JSON knows it: what is no number is left out."""
     fields: dict[str, Any] = msgspec.to_builtins(memory)
     return {
@@ -212,12 +212,12 @@ def duration_text(seconds: float) -> str:
 
 def _replica_statuses(job: KubeJob, phase: Phase) -> dict[str, dict[str, int]]:
     """By type, as Kubeflow spells them. A job that has succeeded counts those that still ran as succeeded."""
-    types = {each.type for each in job.submitted.spec.replicas}
+    types = {each.type for each in job.parsed_job.spec.replicas}
     counts = {_type_name(each): {"active": 0, "succeeded": 0, "failed": 0} for each in sorted(types)}
     for pod in job.pods.values():
         if (count := counts.get(_type_name(pod.type))) is not None and (what := _counted_as(pod)):
             count[what] += 1
-    if phase.is_over and job.submitted.clean_pods is not CleanPods.NONE:
+    if phase.is_over and job.parsed_job.clean_pods is not CleanPods.NONE:
         for count in counts.values():
             count["succeeded"] += count["active"] if phase is Phase.SUCCEEDED else 0
             count["active"] = 0
@@ -286,7 +286,7 @@ def annotations_write(
     changed = {key: value for key, value in wanted.items() if seen.get(key) != value}
     if not changed:
         return None
-    ref = job.submitted.ref
+    ref = job.parsed_job.ref
     body = {"metadata": {"uid": ref.uid, "annotations": changed}}
     return Write(
         Verb.MERGE,

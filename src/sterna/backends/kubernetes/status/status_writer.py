@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import Carrier
-from sterna.backends.kubernetes.api.resources import PYTORCH_JOBS, Answer, Resource, Urgency, Write
+from sterna.backends.kubernetes.api.job import PodOwnership
+from sterna.backends.kubernetes.api.resources import PYTORCH_JOBS, Resource, Urgency, Write, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import Told
-from sterna.backends.kubernetes.cache.cluster_state import World
-from sterna.backends.kubernetes.cache.job_entry import Entry, Stage, has_ended, marks_of
+from sterna.backends.kubernetes.cache.cluster_state import ClusterState
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, has_ended, marks_of
 from sterna.backends.kubernetes.lifecycle.conditions import INVALID, ending
 from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
@@ -68,18 +68,18 @@ makes its writes fail, and after a few of those it falls silent for a minute."""
 _PATIENT = frozenset({Phase.STARTING, Phase.RESTARTING, Phase.STOPPING})
 
 
-class Teller:
+class StatusWriter:
     """Keeps the statuses of all jobs in step with what is known."""
 
-    def __init__(self, world: World, backlog: Callable[[], int]) -> None:
-        self._world, self._backlog = world, backlog
+    def __init__(self, state: ClusterState, backlog: Callable[[], int]) -> None:
+        self._world, self._backlog = state, backlog
         self._heap: list[tuple[float, int]] = []
         self._foreign: set[Resource] = {PYTORCH_JOBS}
         """Kinds whose definitions are not ours, so that the server drops what they do not know."""
 
     # When.
 
-    def consider(self, entry: Entry, now: float) -> None:
+    def consider(self, entry: JobEntry, now: float) -> None:
         """Something of a job may have changed: set the moment at which it is told."""
         telling = entry.telling
         if entry.stage is Stage.INVALID:
@@ -89,7 +89,7 @@ class Teller:
             return
         if entry.stage is Stage.ENDED and not has_ended(entry):
             return  # it had ended before we came, and whoever was there before us told
-        phase = phase_of(entry.job, entry.seats, now, entry.verdict.fate)
+        phase = phase_of(entry.job, entry.replicas, now, entry.verdict.fate)
         if phase.is_over:
             if telling.phase != phase.value:
                 self._due(entry, now, Urgency.VERDICT)
@@ -113,7 +113,7 @@ class Teller:
         elif self._sentence(entry) != telling.sentence:
             self._due(entry, max(now + _WAITING_SECONDS, telling.said_at + _AGAIN_SECONDS), Urgency.STATUS)
 
-    def recall(self, entry: Entry) -> None:
+    def recall(self, entry: JobEntry) -> None:
         """What a predecessor told, so that it is not told again."""
         telling, status = entry.telling, entry.job.status
         said = {each.get("type") for each in conditions_in(status) if each.get("status") == "True"}
@@ -122,13 +122,15 @@ class Teller:
         telling.phase = telling.next_phase = str(phase)
         telling.marks = marks_of(entry.job.memory)
 
-    def progressed(self, entry: Entry, now: float) -> None:
+    def progressed(self, entry: JobEntry, now: float) -> None:
         """It told how far it is."""
         self._due(entry, max(now, entry.telling.said_at + _PROGRESS_SECONDS), Urgency.STATUS)
 
-    def _due(self, entry: Entry, at: float, urgency: Urgency) -> None:
+    def _due(self, entry: JobEntry, at: float, urgency: Urgency) -> None:
         telling = entry.telling
-        if entry.submitted.carrier is Carrier.MPI and (entry.reason is None or entry.reason.code not in HOPELESS):
+        if entry.parsed_job.ownership is PodOwnership.MPI and (
+            entry.reason is None or entry.reason.code not in HOPELESS
+        ):
             at += _BESIDE_ANOTHER_SECONDS
         telling.urgency = min(telling.urgency, urgency)
         if at < telling.due_at:
@@ -160,7 +162,7 @@ class Teller:
                 on_mishap(mishap)
         return found
 
-    def _told(self, entry: Entry, now: float) -> list[Write]:
+    def _told(self, entry: JobEntry, now: float) -> list[Write]:
         telling, job = entry.telling, entry.job
         if entry.is_resting:
             return []
@@ -169,7 +171,7 @@ class Teller:
             return []
         if entry.stage is Stage.INVALID:
             return self._told_invalid(entry, now)
-        phase = phase_of(job, entry.seats, now, entry.verdict.fate)
+        phase = phase_of(job, entry.replicas, now, entry.verdict.fate)
         if phase in _PATIENT and telling.urgency > Urgency.VERDICT and self._backlog() > _BUSY:
             self._due(entry, now + _PATIENCE_SECONDS, telling.urgency)
             return []
@@ -179,7 +181,7 @@ class Teller:
         telling.sentence, telling.said_at, telling.marks = self._sentence(entry), now, marks_of(job.memory)
         telling.code = entry.reason.code if entry.reason is not None else None
         keeping = self._keeping(entry)
-        ref = entry.submitted.ref
+        ref = entry.parsed_job.ref
         writes = [
             status_write(ref, job.status, status, keeping, urgency),
             annotations_write(job, status, entry.annotations, keeping, urgency),
@@ -194,13 +196,13 @@ class Teller:
             self._note_end_told(entry)
         return self._sent(entry, [write for write in writes if write is not None])
 
-    def _note_end_told(self, entry: Entry) -> None:
+    def _note_end_told(self, entry: JobEntry) -> None:
         entry.telling.is_end_told = True
-        self._world.attention.dirty.add(entry.key)
+        self._world.work_queue.dirty.add(entry.key)
 
-    def _told_invalid(self, entry: Entry, now: float) -> list[Write]:
-        ref, telling, sentence = entry.submitted.ref, entry.telling, entry.outcome[1]
-        old, generation = entry.job.status, entry.submitted.generation
+    def _told_invalid(self, entry: JobEntry, now: float) -> list[Write]:
+        ref, telling, sentence = entry.parsed_job.ref, entry.telling, entry.outcome[1]
+        old, generation = entry.job.status, entry.parsed_job.generation
         telling.sentence, telling.said_at, telling.urgency = sentence, now, Urgency.EVENT
         if any(entry.live_pods):  # what runs goes on as it was submitted, and has not failed
             status = {**old, "reason": sentence, "observedGeneration": generation}
@@ -216,33 +218,33 @@ class Teller:
             entry.job.status = status
         return self._sent(entry, [write] if write is not None else [])
 
-    def _sent(self, entry: Entry, writes: list[Write]) -> list[Write]:
+    def _sent(self, entry: JobEntry, writes: list[Write]) -> list[Write]:
         entry.telling.under_way = len(writes)
         return [write._replace(tag=Told(entry.key)) for write in writes]
 
-    def _standing(self, entry: Entry, phase: Phase) -> Standing:
+    def _standing(self, entry: JobEntry, phase: Phase) -> Standing:
         view = self._world.progress.view(entry.key, phase is Phase.RUNNING)
         is_worded = bool(entry.trouble) or (entry.reason is not None and entry.words != entry.reason.sentence)
-        return Standing(entry.seats, entry.reason, self._sentence(entry) if is_worded else "", entry.verdict, view)
+        return Standing(entry.replicas, entry.reason, self._sentence(entry) if is_worded else "", entry.verdict, view)
 
-    def _sentence(self, entry: Entry) -> str:
+    def _sentence(self, entry: JobEntry) -> str:
         """What there is to say beside the verdict on its pods."""
         return entry.trouble or entry.words
 
-    def _keeping(self, entry: Entry) -> Keeping:
-        return keeping_of(entry.submitted.carrier, entry.submitted.ref.resource not in self._foreign)
+    def _keeping(self, entry: JobEntry) -> Keeping:
+        return keeping_of(entry.parsed_job.ownership, entry.parsed_job.ref.resource not in self._foreign)
 
     # Answers.
 
-    def answered(self, entry: Entry, answer: Answer, now: float) -> None:
+    def answered(self, entry: JobEntry, answer: WriteResult, now: float) -> None:
         """A status was taken, or has to be told again."""
         telling = entry.telling
         telling.under_way = max(0, telling.under_way - 1)
-        resource = entry.submitted.ref.resource
+        resource = entry.parsed_job.ref.resource
         if answer.is_done:
             telling.refusals = 0
-            if entry.submitted.carrier is Carrier.POD:
-                self._world.attention.dirty.add(entry.key)  # some things wait for what is written down
+            if entry.parsed_job.ownership is PodOwnership.POD:
+                self._world.work_queue.dirty.add(entry.key)  # some things wait for what is written down
             if answer.write.subresource and (kept := _kept(answer)) is not None:
                 entry.job.status = entry.seen_status = kept
                 if resource not in self._foreign and "conditions" in kept and "phase" not in kept:
@@ -272,7 +274,7 @@ class _Kept(msgspec.Struct):
     status: dict[str, Any] | None = None
 
 
-def _kept(answer: Answer) -> dict[str, Any] | None:
+def _kept(answer: WriteResult) -> dict[str, Any] | None:
     """The status as the server has it now; nothing if the answer does not say."""
     try:
         return msgspec.json.decode(answer.body, type=_Kept).status if answer.body else None

@@ -29,13 +29,13 @@ from sterna.backends.kubernetes.api.resources import (
     NOT_LEADER,
     SUPERSEDED,
     UNREACHABLE,
-    Answer,
     Delta,
     Followed,
     Inbox,
     Resource,
     Verb,
     Write,
+    WriteResult,
 )
 from sterna.backends.kubernetes.transport.connection_pool import (
     Connections,
@@ -108,7 +108,7 @@ class Client:
         self._reflectors: dict[Resource, list[Reflector]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._untold: list[Delta | Answer] = []
+        self._untold: list[Delta | WriteResult] = []
         self._is_settling = False
         self._failure: BaseException | None = None
         self._is_closing = False
@@ -147,7 +147,7 @@ class Client:
         query: str = "",
         content_type: str = "",
         timeout_seconds: float = 30.0,
-    ) -> Answer:
+    ) -> WriteResult:
         if threading.current_thread() is self._thread:
             raise Bug("the client's own thread cannot wait for itself")
         if not self._thread.is_alive():
@@ -230,7 +230,9 @@ class Client:
 
     # One request.
 
-    async def _ask(self, verb: str, path: str, body: bytes, query: str, content_type: str, seconds: float) -> Answer:
+    async def _ask(
+        self, verb: str, path: str, body: bytes, query: str, content_type: str, seconds: float
+    ) -> WriteResult:
         request = Request(verb, path, query or _QUERIES.get(verb, ""), body, content_type or _JSON)
         for is_last in (verb != "GET", True):
             try:
@@ -242,7 +244,7 @@ class Client:
                 if is_last:  # before: a kept connection may have been closed meanwhile, and this only reads
                     raise Retry(self._no_reply(error)) from None
         refusal = refusal_of(reply.body) if reply.status >= 400 else _NONE
-        return Answer(NO_WRITE, reply.status, refusal.reason, refusal.message, reply.body)
+        return WriteResult(NO_WRITE, reply.status, refusal.reason, refusal.message, reply.body)
 
     async def _exchanged(self, request: Request, seconds: float) -> Reply:
         try:
@@ -334,11 +336,11 @@ class Client:
                 self._judge(ticket, outcome)
             elif isinstance(outcome, NotConnectedError):
                 self._note_unreachable(outcome)
-                self._try_again(ticket, Answer(ticket.write, 503, UNREACHABLE, self.trouble))
+                self._try_again(ticket, WriteResult(ticket.write, 503, UNREACHABLE, self.trouble))
             elif isinstance(outcome, WithdrawnError):
                 self._answer(ticket, _not_leader(ticket.write))
             else:
-                self._answer(ticket, Answer(ticket.write, 0, "NoReply", self._no_reply(outcome)))
+                self._answer(ticket, WriteResult(ticket.write, 0, "NoReply", self._no_reply(outcome)))
             self._settle_soon()
         except Exception as error:
             self._note_bug(error)
@@ -346,17 +348,17 @@ class Client:
     def _judge(self, ticket: Ticket, reply: Reply) -> None:
         write = ticket.write
         if reply.status < 300:
-            self._answer(ticket, Answer(write, reply.status, body=reply.body))
+            self._answer(ticket, WriteResult(write, reply.status, body=reply.body))
             return
         refusal = refusal_of(reply.body)
-        answer = Answer(write, reply.status, refusal.reason, refusal.message, reply.body)
+        answer = WriteResult(write, reply.status, refusal.reason, refusal.message, reply.body)
         fate = fate_of(reply.status)
         if fate is Fate.TURNED_AWAY:
             self._try_again(ticket, answer, reply.retry_after)
         else:
             self._answer(ticket, answer._replace(status=0) if fate is Fate.UNKNOWN else answer)
 
-    def _try_again(self, ticket: Ticket, answer: Answer, retry_after: float = 0.0) -> None:
+    def _try_again(self, ticket: Ticket, answer: WriteResult, retry_after: float = 0.0) -> None:
         now = self._loop.time()
         not_before = now + pause_seconds(ticket.tries - 1, random.random(), retry_after)
         if not_before > ticket.asked_at + PATIENCE_SECONDS:
@@ -366,16 +368,16 @@ class Client:
         if replaced is not None:
             self._tell([_superseded(replaced)])
 
-    def _answer(self, ticket: Ticket, answer: Answer) -> None:
+    def _answer(self, ticket: Ticket, answer: WriteResult) -> None:
         self._outbox.done(ticket)
-        news: list[Delta | Answer] = []
+        news: list[Delta | WriteResult] = []
         if answer.is_done:
             for reflector in self._reflectors.get(answer.write.resource, ()):
                 news += reflector.note_written(answer.body)
         news.append(answer)
         self._tell(news)
 
-    def _tell(self, news: Sequence[Delta | Answer]) -> None:
+    def _tell(self, news: Sequence[Delta | WriteResult]) -> None:
         if news:
             self._untold += news
             self._settle_soon()
@@ -453,9 +455,9 @@ class Client:
         return has_told or self._loop.time() - began > _SETTLED_SECONDS
 
 
-def _not_leader(write: Write) -> Answer:
-    return Answer(write, 403, NOT_LEADER, "Another operator leads.")
+def _not_leader(write: Write) -> WriteResult:
+    return WriteResult(write, 403, NOT_LEADER, "Another operator leads.")
 
 
-def _superseded(write: Write) -> Answer:
-    return Answer(write, 409, SUPERSEDED, "A later write of the same slot took its place.")
+def _superseded(write: Write) -> WriteResult:
+    return WriteResult(write, 409, SUPERSEDED, "A later write of the same slot took its place.")

@@ -1,1 +1,4 @@
-"""cgroups."""
+"""Placing the processes of a replica in control groups: version 1, version 2, or CPU affinity where neither is writable.
+
+Choosing cores for a node belongs to `store`.
+"""

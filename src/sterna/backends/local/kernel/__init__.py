@@ -1,1 +1,4 @@
-"""kernel."""
+"""Thin wrappers of operating-system facilities: /proc, prctl, atomic file writes, cgroup files, epoll wake-ups.
+
+Nothing here knows jobs.
+"""

@@ -29,7 +29,7 @@ Cpus = Annotated[
         "--cpus", help="Cores of each worker: 2, 0.5.  [default: 1; on shared nodes none]", show_default=False
     ),
 ]
-Memory = Annotated[str, typer.Option("--memory", help="Memory of each worker: 2Gi.")]
+PersistedState = Annotated[str, typer.Option("--memory", help="Memory of each worker: 2Gi.")]
 Gpus = Annotated[str, typer.Option("--gpus", help="GPUs of each worker: 1, or a share such as 0.5.")]
 Image = Annotated[str, typer.Option("--image", help="What holds the command, in a Kubernetes cluster.")]
 Env = Annotated[
@@ -59,7 +59,7 @@ def command(
     name: Name = "",
     workers: Workers = "1",
     cpus: Cpus = "",
-    memory: Memory = "",
+    memory: PersistedState = "",
     gpus: Gpus = "",
     image: Image = "",
     env: Env = None,

@@ -30,7 +30,7 @@ KubeletRoot = Annotated[Path, flag("monitor.kubelet_root")]
 LogsRoot = Annotated[Path, flag("monitor.logs_root")]
 HostRoot = Annotated[str, flag("monitor.host_root")]
 Growth = Annotated[str, flag("monitor.growth")]
-Asking = Annotated[str, flag("monitor.ask_for")]
+ApiReader = Annotated[str, flag("monitor.ask_for")]
 
 
 def command(
@@ -46,7 +46,7 @@ def command(
     alpha: Alpha = _USUAL.alpha,
     interval: Interval = _USUAL.interval_seconds,
     threshold: Threshold = _USUAL.overload_threshold,
-    asking: Asking = _USUAL.ask_for,
+    asking: ApiReader = _USUAL.ask_for,
     kubelet_root: KubeletRoot = Path(_USUAL.kubelet_root),
     logs_root: LogsRoot = Path(_USUAL.logs_root),
     host_root: HostRoot = _USUAL.host_root,
@@ -84,7 +84,7 @@ def _run(
     with kubernetes_packages():
         from sterna.backends.kubernetes.monitor.host_paths import Roots
         from sterna.backends.kubernetes.monitor.main import Surroundings, connected
-        from sterna.backends.kubernetes.monitor.monitor import Asking as Which
+        from sterna.backends.kubernetes.monitor.monitor import ApiReader as Which
         from sterna.backends.kubernetes.monitor.monitor import Options
     from sterna.model.growth import GrowthRule, Strict
 

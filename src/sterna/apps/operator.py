@@ -112,7 +112,7 @@ class Operator:
         self.identity = settings.identity or socket.gethostname()
         self._over = threading.Event()
         self._leadership: Leadership | None = None
-        self.server = Client(access, self._may_write, gather_seconds=_GATHER_SECONDS)
+        self.server = Client(access, self._may_write)
         self.inbox = Inbox()
         self.backend = KubernetesBackend(
             self.server,

@@ -12,7 +12,6 @@ from enum import Enum
 
 from sterna.model.cached_attribute import once
 
-
 LEAST_PRIORITY, MOST_PRIORITY = -1_000_000_000, 1_000_000_000
 """Bounds of a priority that a user writes; the upper one is that of Kubernetes' own PriorityClasses."""
 

@@ -36,7 +36,9 @@ Image = Annotated[str, typer.Option("--image", help="What holds the command, in 
 Env = Annotated[
     list[str] | None, typer.Option("--env", "-e", metavar="NAME[=VALUE]", help="A variable; without a value, yours.")
 ]
-Priority = Annotated[int, typer.Option("--priority", min=LEAST_PRIORITY, max=MOST_PRIORITY, help="Higher goes first; may be negative.")]
+Priority = Annotated[
+    int, typer.Option("--priority", min=LEAST_PRIORITY, max=MOST_PRIORITY, help="Higher goes first; may be negative.")
+]
 Category = Annotated[str, typer.Option("--category", help="Jobs assumed alike.  [default: from the name]")]
 Pattern = Annotated[
     list[str] | None, typer.Option("--progress", metavar="REGEX", help="What lines of progress look like.")

@@ -30,7 +30,7 @@ FENCE = "sterna-fence"
 """Name of the admission policy that refuses the writes of a replica which lost the Lease. A refusal that names it says
 nothing about the object: look again."""
 
-LESSONS = "sterna-lessons"
+LESSONS = "sterna-learned-curves"
 """Name of the ConfigMap that holds what jobs have taught."""
 
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", is_namespaced=False)

@@ -188,7 +188,7 @@ def _description(job: ReadyJob, order: int) -> Mapping[str, object]:
         "min": config.min_num_proc,
         "max": config.max_num_proc,
         "workers": config.num_proc or config.min_num_proc,
-        "priority": job.priority,
+        "priority": -job.priority,  # Voda: the lower number goes first
     }
     if info.estimate_remainning_time_seconds > 0:
         found["remaining"] = info.estimate_remainning_time_seconds

@@ -71,7 +71,7 @@ def read(job: JobObject, resource: Resource) -> ParsedJob:
             resizing=Resizing.IN_PLACE if is_elastic else Resizing.RESTART,
             ownership=PodOwnership.MPI,
             category=job.metadata.name,
-            priority=_number(given, ("JOB_PRIORITY",)) or 0,
+            priority=-(_number(given, ("JOB_PRIORITY",)) or 0),  # Voda: the lower number goes first
             progress=_progress(job.metadata.name, launcher, given),
         ),
     )

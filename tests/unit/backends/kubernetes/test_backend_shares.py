@@ -173,7 +173,7 @@ def test_a_share_waits_until_the_gpu_that_it_opens_has_really_been_left(request_
     """DRAGON-23, 36."""
     cluster = a_cluster(8)
     cluster.start()
-    cluster.submit("low", seconds=1000.0, priority=5, annotations={"fake/stop-seconds": "8"}, grace=20)
+    cluster.submit("low", seconds=1000.0, priority=-5, annotations={"fake/stop-seconds": "8"}, grace=20)
     cluster.run(3.0)
     job = a_job("high", request_, 1)
     job["metadata"]["annotations"]["sterna.dev/priority"] = "0"

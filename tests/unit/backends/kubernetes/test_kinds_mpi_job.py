@@ -46,7 +46,7 @@ def test_variables_count_processes_where_workers_have_several_slots() -> None:
 def test_epochs_priority_and_metrics_are_read() -> None:
     """VODA-4, VODA-8, VODA-51."""
     job = parsed_job(mpi_job({"EPOCHS": "5", "JOB_PRIORITY": "2"}))
-    assert job.spec.priority == 2
+    assert job.spec.priority == -2
     assert job.spec.progress.total == 5
     assert job.spec.progress.csv == "/metrics/keras.csv"
     assert job.spec.category == "keras"

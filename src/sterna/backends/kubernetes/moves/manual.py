@@ -39,7 +39,8 @@ def moved_to(state: ClusterState, entry: JobEntry, node: str) -> Assignment:
     room.give(entry.shape, Assignment(assignment.workers, (), assignment.slots))
     if room.slots_at(entry.shape, row) < assignment.size:
         raise UserError(
-            f"{node} has no room for the {assignment.size} workers of '{name}'; name another node, or move others away first."
+            f"{node} has no room for the {assignment.size} workers of '{name}'; name another node, or move "
+            "others away first."
         )
     return Assignment(((row, assignment.size),), assignment.ps, room.take(entry.shape, row, assignment.size))
 

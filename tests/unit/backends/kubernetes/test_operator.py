@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from sterna.apps.operator import Operator, journal_at, rules_of
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, LEASES, MPI_JOBS, TRAINING_JOBS
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, LEASES
 from sterna.backends.kubernetes.server.server import address_of
 from sterna.backends.kubernetes.transport.kubeconfig import Access
 from sterna.control.clock import steady_clock
 from sterna.control.journal import read_rounds
 from sterna.errors import UserError
+from sterna.kinds.resource import MPI_JOBS, TRAINING_JOBS
 from sterna.settings import OperatorSettings
 from tests.fakes.kube import RESOURCES, FakeKube
 from tests.fakes.kube_http import HttpKube

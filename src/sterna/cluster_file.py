@@ -1,7 +1,7 @@
 """Descriptions of a cluster: from what somebody wrote down to a snapshot.
 
 A description is checked to the last key before anything is decided: each entry is read through `_Entry`, which knows
-where it stands and refuses what it does not know. What the keys are is on the page docs/descriptions.md.
+where it stands and refuses what it does not know. What the keys are is on the page docs/cluster-files.md.
 """
 
 from __future__ import annotations

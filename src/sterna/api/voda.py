@@ -22,10 +22,10 @@ from sterna.api.responses import Answer, Asker, Cluster, asked, body_of, changea
 from sterna.api.submit_batching import created
 from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import UserError
-from sterna.manifests.documents import Document, read_documents
+from sterna.kinds.parsing.documents import Document, read_documents
+from sterna.kinds.parsing.naming import numbered, stamped
 from sterna.manifests.kubeflow import MPIJob
 from sterna.manifests.loading import checked
-from sterna.manifests.naming import numbered, stamped
 from sterna.model.job import JobSpec
 from sterna.service import plan
 

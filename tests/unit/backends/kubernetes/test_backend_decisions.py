@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
-from sterna.backends.kubernetes.api.resources import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.backends.kubernetes.server.server import Service
 from sterna.engine.check import check
 from sterna.engine.decide import decide
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import Assignment, ResourceKind
 from sterna.model.plan import Action, ActionKind, Outcome
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals

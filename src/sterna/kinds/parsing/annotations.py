@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sterna.backends.kubernetes.api.job import GROUP, MAX_WORKERS, MIN_WORKERS
 from sterna.errors import UserError
+from sterna.kinds.labels import GROUP, MAX_WORKERS, MIN_WORKERS
 from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY, ProgressSpec
 
 WORKERS = f"{GROUP}/workers"

@@ -70,7 +70,7 @@ def run_simulation(
         unschedulable=unschedulable,
         unfinished=tuple(workload.name[job] for job in np.flatnonzero(~times.is_finished)),
         notices=tuple(dict.fromkeys((*scenario.notices, *workload.notices))),
-        timeline=timeline_of(world.tally.times, world.tally.devices_used, world.tally.jobs_waiting) if log else None,
+        timeline=timeline_of(world.counters.times, world.counters.devices_used, world.counters.jobs_waiting) if log else None,
         spans=log.closed(world.finish, world.observe()) if log else (),
     )
 
@@ -107,15 +107,15 @@ def _times(world: SimulatedBackend, rows: Ints, log: AllocationLog | None) -> Jo
 
 
 def _counts(world: SimulatedBackend, rounds: int) -> Counts:
-    tally = world.tally
+    counters = world.counters
     return Counts(
-        preemptions=tally.preemptions,
-        migrations=tally.migrations,
-        resizes=tally.resizes,
-        failures=tally.failures,
+        preemptions=counters.preemptions,
+        migrations=counters.migrations,
+        resizes=counters.resizes,
+        failures=counters.failures,
         rounds=rounds,
-        lost_seconds=tally.lost_seconds,
-        device_seconds=tally.device_seconds,
+        lost_seconds=counters.lost_seconds,
+        device_seconds=counters.device_seconds,
     )
 
 

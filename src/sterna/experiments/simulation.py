@@ -70,7 +70,9 @@ def run_simulation(
         unschedulable=unschedulable,
         unfinished=tuple(workload.name[job] for job in np.flatnonzero(~times.is_finished)),
         notices=tuple(dict.fromkeys((*scenario.notices, *workload.notices))),
-        timeline=timeline_of(world.counters.times, world.counters.devices_used, world.counters.jobs_waiting) if log else None,
+        timeline=timeline_of(world.counters.times, world.counters.devices_used, world.counters.jobs_waiting)
+        if log
+        else None,
         spans=log.closed(world.finish, world.observe()) if log else (),
     )
 

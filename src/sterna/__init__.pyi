@@ -8,3 +8,4 @@ from sterna.workloads.generate import Mix as Mix
 from sterna.workloads.trace import Trace as Trace
 
 __version__: str
+__all__: list[str]

@@ -93,7 +93,7 @@ def _jobs() -> list[AJob]:
             submit=float(3 * (n // 2)),
             remaining=20.0 + 7 * n,
             devices=(1, 1, 2, 0.5)[n % 4],
-            priority=n % 5 // 4,
+            priority=-(n % 5 // 4),
         )
         for n in range(20)
     ]

@@ -72,7 +72,7 @@ def test_rounds_that_are_skipped_would_have_changed_nothing(policy: str, seed: i
             submit=float(random.randint(0, 60)),
             remaining=random.uniform(1, 30),
             devices=random.choice(parts),
-            priority=random.randint(0, 1) if seed > 1 else 0,
+            priority=-random.randint(0, 1) if seed > 1 else 0,
         )
         for n in range(40)
     ]

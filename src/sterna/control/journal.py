@@ -31,7 +31,8 @@ from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs
 from sterna.model.speedup import Curves
 from sterna.settings import only_counts
 
-VERSION = 1
+VERSION = 2
+"""2: the higher priority goes first; in 1 it was the lower."""
 
 
 class Opening(msgspec.Struct, tag="journal", tag_field="line"):

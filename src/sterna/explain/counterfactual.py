@@ -74,9 +74,9 @@ def _devices(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
 def _priority(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     key, ranks = _key(snapshot, row), snapshot.jobs.priority
     own = ranks.item(row)
-    # Only where it passes somebody, or comes level with somebody, can anything change.
-    levels = {rank - ahead for rank in np.unique(ranks).tolist() for ahead in (0, 1) if 0 <= rank - ahead < own}
-    for level in sorted(levels, reverse=True):
+    # Only a level that equals or passes the priority of another job can change the order.
+    levels = {rank + ahead for rank in np.unique(ranks).tolist() for ahead in (0, 1) if own < rank + ahead}
+    for level in sorted(levels):
         if starting(with_values(snapshot, row, priority=level), key, rules):
             return Change("priority", level, f"Priority {level} instead of {own} would start it now.")
     return None

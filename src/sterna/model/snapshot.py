@@ -95,7 +95,7 @@ class Jobs:
 
     key = Column[np.int64]("The backend's number for the job.")
     submit = Column[np.float64]("When it was submitted, in seconds.")
-    priority = Column[np.int64]("0 is the highest.")
+    priority = Column[np.int64]("Higher goes first; 0 is the default.")
     minimum = Column[np.int64]("Fewest workers it can train with.")
     maximum = Column[np.int64]("Most workers it may have now; below the minimum: it may not run now.")
     request = Column[np.int64]("Workers its user asked for.")

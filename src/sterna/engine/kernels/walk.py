@@ -100,7 +100,7 @@ def _in_order(key: Floats, workers: Ints) -> Ints:
 def by_priority(snapshot: Snapshot) -> Ints:
     """Rows that may run, higher priority first, then in submit order."""
     jobs = snapshot.jobs
-    order = jobs.priority.argsort(kind="stable") if jobs.has_priorities else np.arange(len(jobs))
+    order = (-jobs.priority).argsort(kind="stable") if jobs.has_priorities else np.arange(len(jobs))
     return order if jobs.barred is None else order[~jobs.barred[order]]
 
 

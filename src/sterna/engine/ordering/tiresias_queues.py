@@ -3,8 +3,8 @@
 A job leaves the first queue when what it used passes a threshold, and returns when it has waited a multiple of the time
 it ran; what it used before is then forgiven, so it is not demoted again at once. The time it ran counts over its whole
 life, or, if asked, since it last returned: then long jobs take turns for ever, at three times as many stops. User
-priority is the queue a job starts in. Inside a queue a job that runs is never stopped for one that waits: only a better
-queue can do that.
+priority is the queue a job starts in: the second one if it is below 0. Inside a queue a job that runs is never stopped
+for one that waits: only a better queue can do that.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) 
     jobs = snapshot.jobs
     second = jobs.attained > threshold - CROSSED
     if jobs.has_priorities:
-        second |= (jobs.priority > 0) & (jobs.promotions == 0)
+        second |= (jobs.priority < 0) & (jobs.promotions == 0)
     if not promote:
         return Queues(second, None, NEVER)
     rows = (second & (jobs.workers == 0)).nonzero()[0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import PODS, Verb, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import Verb, Write, WriteResult
 from sterna.backends.kubernetes.server.metrics import Happened, Telemetry
 from sterna.control.cluster_service import JobView, NodeView
+from sterna.kinds.resource import PODS
 
 
 def job_view(name: str, state: str, **more: object) -> JobView:

@@ -167,7 +167,7 @@ def test_what_single_nodes_lack_may_change_within_one_wait(record: Record, journ
 
 def test_a_move_is_told_with_its_new_node(record: Record, journal: Path) -> None:
     world = record(scattered(), "2x4", placement="stay:repack=stuck")
-    assert world.tally.migrations == 1
+    assert world.counters.migrations == 1
     at, sentence = told(journal, "b")[2]
     assert (at, sentence[:15], sentence[-13:]) == (10, "moved 2 workers", "now on node1.")
     answer: Any = whatif(journal, "fifo", "stay")
@@ -393,7 +393,7 @@ def test_the_same_rules_would_have_done_the_same(record: Record, journal: Path) 
 @pytest.mark.parametrize("policy", ["fifo:preempt=false", "elastic-srjf", "tiresias", "dragon"])
 def test_a_rerun_gives_what_simulating_the_same_jobs_gives(record: Record, journal: Path, policy: str) -> None:
     world = record(several(), "2x2", policy, "stay")
-    means = sum(world.finish) / 10 - 11 * 4.5, sum(world.waited) / 10, world.tally.preemptions
+    means = sum(world.finish) / 10 - 11 * 4.5, sum(world.waited) / 10, world.counters.preemptions
     record(several(), "2x2", "srjf")
     again: Any = whatif(journal, policy, "stay")["rerun"]
     found = tuple(again["policy"][key] for key in ("avg_jct_s", "avg_wait_s", "preemptions"))

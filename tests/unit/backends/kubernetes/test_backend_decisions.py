@@ -15,7 +15,7 @@ from sterna.engine.decide import decide
 from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import Assignment, ResourceKind
 from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
-from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
+from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 from sterna.wiring import make_rules
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_rules import stamp
@@ -45,7 +45,7 @@ def is_consistent(snapshot: Snapshot) -> None:
     assert (jobs.waiting_since <= snapshot.now).all()
     assert (jobs.attained >= 0).all()
     assert snapshot.nodes.free.min(initial=0) >= 0
-    stock = take_stock(jobs, snapshot.nodes, snapshot.shapes)
+    stock = compute_totals(jobs, snapshot.nodes, snapshot.shapes)
     assert (snapshot.free_units, snapshot.held_units) == (stock.free_units, stock.held_units)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.knowledge import world_of
 from sterna.backends.simulated.workload import Workload, workload_of
-from sterna.control.controller import Controller, Recorder
+from sterna.control.round_loop import RoundLoop, RoundObserver
 from sterna.experiments.job_times import JobTimes
 from sterna.experiments.report.allocation import AllocationLog
 from sterna.experiments.report.timeline import timeline_of
@@ -30,7 +30,7 @@ def run_simulation(
     scenario: Scenario,
     policy: str,
     *,
-    journal: Recorder | None = None,
+    journal: RoundObserver | None = None,
     progress: Progress | None = None,
     detailed: bool = False,
 ) -> Result:
@@ -56,16 +56,22 @@ def run_simulation(
         timeline=detailed,
     )
     log = AllocationLog(len(workload), journal) if detailed else None
-    controller = Controller(world, rules, log or journal)
+    observer = log or journal
+    loop = RoundLoop(
+        world,
+        rules,
+        () if observer is None else (observer,),
+        on_round=_reporting(world, progress) if progress else None,
+    )
     began = time.perf_counter()
-    controller.run(_reporting(world, progress) if progress else None)
+    loop.run()
     wall_seconds = time.perf_counter() - began
     times = _times(world, rows, log)
     return Result(
         scenario=scenario,
         policy=policy,
         times=times,
-        counts=_counts(world, controller.rounds),
+        counts=_counts(world, loop.rounds),
         wall_seconds=wall_seconds,
         unschedulable=unschedulable,
         unfinished=tuple(workload.name[job] for job in np.flatnonzero(~times.is_finished)),
@@ -121,11 +127,11 @@ def _counts(world: SimulatedBackend, rounds: int) -> Counts:
     )
 
 
-def _reporting(world: SimulatedBackend, progress: Progress) -> Callable[[], None]:
+def _reporting(world: SimulatedBackend, progress: Progress) -> Callable[[float], None]:
     """Return a hook that counts finished jobs every few hundred rounds: counting costs more than a round."""
     rounds = 0
 
-    def report() -> None:
+    def report(seconds: float) -> None:
         nonlocal rounds
         rounds += 1
         if rounds % _ROUNDS_BETWEEN_REPORTS == 0:

@@ -8,7 +8,7 @@ from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault, random_faults
 from sterna.engine.decide import decide
 from sterna.model.cluster import NOWHERE
-from sterna.model.plan import Outcome
+from sterna.model.plan import Decision, Outcome
 from sterna.wiring import make_rules, simulated_nodes
 from tests.builders import AJob, a_job
 from tests.simulation.runs import Run, a_run, a_workload
@@ -20,7 +20,7 @@ def test_a_lost_node_strikes_its_jobs_and_no_others() -> None:
     """a waits from 10 to 30, when its node is back, and goes on where it was."""
     run = a_run(PAIR, "2x1", "fifo:preempt=false", faults=[Fault(0, 10, 20)])
     assert run.finish == {"a": 120, "b": 100}
-    assert (run.world.tally.failures, run.world.tally.preemptions) == (1, 0)
+    assert (run.world.counters.failures, run.world.counters.preemptions) == (1, 0)
 
 
 def test_a_struck_job_loses_what_it_had_not_saved_and_pays_for_its_start() -> None:
@@ -28,7 +28,7 @@ def test_a_struck_job_loses_what_it_had_not_saved_and_pays_for_its_start() -> No
     costs = Costs(restart_seconds=3, lost_work_seconds=4)
     run = a_run(PAIR, "2x1", "fifo:preempt=false", faults=[Fault(0, 10, 20)], costs=costs)
     assert run.finish == {"a": 130, "b": 103}
-    assert run.world.tally.lost_seconds == 4
+    assert run.world.counters.lost_seconds == 4
 
 
 def test_a_struck_job_goes_on_elsewhere_if_there_is_room() -> None:
@@ -97,7 +97,7 @@ def test_apply_refuses_a_start_on_a_node_that_was_lost_meanwhile() -> None:
     world = SimulatedBackend(a_workload(PAIR[:1]), simulated_nodes("1x1"), faults=[Fault(0, 10)])
     plan = decide(world.observe(), make_rules("fifo", "stay")).plan
     assert world.wait(100)
-    assert list(world.apply(plan.actions)) == [Outcome.STALE]
+    assert list(world.apply(Decision(plan))) == [Outcome.STALE]
     assert world.observe().assignment_of(0) == NOWHERE
 
 

@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import (
-    EVENTS,
-    NODES,
-    PODS,
-    SERVICES,
-    TF_JOBS,
-    TRAINING_JOBS,
-    Urgency,
-    Verb,
-)
+from sterna.backends.kubernetes.api.resources import EVENTS, NODES, SERVICES, Urgency, Verb
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_runs import USUAL, Chosen, Cluster, is_over
@@ -149,7 +141,7 @@ def test_a_large_gang_is_looked_at_for_many_of_its_pods_at_once() -> None:
     entry = next(iter(backend.state.entries.values()))
     for _ in range(3):
         backend.state.work_queue.dirty.add(entry.key)
-        backend.apply([])
+        backend.wait(backend.clock())
     at = entry.looked_at
     assert at < backend.timers.next_at < at + 0.1
     cluster.run(1.0)

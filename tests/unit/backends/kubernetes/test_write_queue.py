@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import PODS, Urgency, Verb, Write
+from sterna.backends.kubernetes.api.resources import Urgency, Verb, Write
 from sterna.backends.kubernetes.transport.write_queue import (
     PendingWrite,
     WriteEffect,
@@ -12,6 +12,7 @@ from sterna.backends.kubernetes.transport.write_queue import (
     backoff_seconds,
     write_effect,
 )
+from sterna.kinds.resource import PODS
 
 
 def a_write(name: str, urgency: Urgency = Urgency.RUN, slot: str = "") -> Write:

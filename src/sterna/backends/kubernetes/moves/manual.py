@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sterna.backends.kubernetes.api.job import MIGRATE_TO
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
 from sterna.errors import UserError, did_you_mean
+from sterna.kinds.labels import MIGRATE_TO
 from sterna.model.cluster import Assignment
-from sterna.model.plan import Action, ActionKind
+from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.reason import Code, Reason
 from sterna.model.snapshot import JobKey
 
@@ -39,7 +39,8 @@ def moved_to(state: ClusterState, entry: JobEntry, node: str) -> Assignment:
     room.give(entry.shape, Assignment(assignment.workers, (), assignment.slots))
     if room.slots_at(entry.shape, row) < assignment.size:
         raise UserError(
-            f"{node} has no room for the {assignment.size} workers of '{name}'; name another node, or move others away first."
+            f"{node} has no room for the {assignment.size} workers of '{name}'; name another node, or move "
+            "others away first."
         )
     return Assignment(((row, assignment.size),), assignment.ps, room.take(entry.shape, row, assignment.size))
 
@@ -69,4 +70,5 @@ class RequestedMoves:
             self._say(f"A request to move {entry.name} came to nothing: {error}")
             return
         backend.explain(entry, Reason(-1, entry.name, Code.MOVED, assignment.size), now)
-        backend.apply([Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, assignment)])
+        move = Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, assignment)
+        backend.apply(Decision(Plan([move])))

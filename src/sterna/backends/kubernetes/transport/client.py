@@ -31,7 +31,6 @@ from sterna.backends.kubernetes.api.resources import (
     Delta,
     Followed,
     Inbox,
-    Resource,
     Verb,
     Write,
     WriteResult,
@@ -60,6 +59,7 @@ from sterna.backends.kubernetes.transport.write_queue import (
     write_effect,
 )
 from sterna.errors import Bug, Retry
+from sterna.kinds.resource import Resource
 
 RELIST_SECONDS = 12 * 3600.0
 """Maximum age of a list before a new one is read, so that a missed event is noticed in the end."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.experiments.comparison import compare, policies_of
 from sterna.experiments.scenario import Scenario
-from sterna.wiring import simulated_nodes
 from sterna.workloads.formats import load_trace
 
 ROOT = Path(__file__).resolve().parents[2]

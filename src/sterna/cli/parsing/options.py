@@ -127,9 +127,10 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 def scenario_of(options: ScenarioOptions) -> Scenario:
     """What the options describe; cheap checks come before the trace is read."""
     from sterna.backends.simulated.knowledge import knowledge_of
+    from sterna.backends.simulated.nodes import simulated_nodes
     from sterna.experiments.scenario import Scenario
-    from sterna.settings import only_counts
-    from sterna.wiring import make_placement, simulated_nodes
+    from sterna.settings import is_count_only
+    from sterna.wiring import make_placement
 
     knowledge = knowledge_of(options.knowledge)
     if options.racks < 1:
@@ -142,7 +143,7 @@ def scenario_of(options: ScenarioOptions) -> Scenario:
         )
     if options.placement is not None:
         make_placement(options.placement)
-        if only_counts(options.placement) and (options.fail or options.mtbf is not None):
+        if is_count_only(options.placement) and (options.fail or options.mtbf is not None):
             raise UserError(
                 "--placement none only counts devices, so no job sits on a node that fails: choose another."
             )

@@ -83,6 +83,13 @@ def preferred_placement(policy: str) -> str:
     return chosen
 
 
+def is_registered_by_hand(spec: str) -> bool:
+    """Return True for a policy that code outside Sterna registered, such as a cell of a notebook, not a file."""
+    if _file_of(spec) is not None:
+        return False
+    return not find(RuleKind.POLICY, spec.partition(":")[0].strip()).make.__module__.startswith("sterna.")
+
+
 def make_placement(spec: str) -> Placement:
     discover()
     made: Placement = make_rule(RuleKind.PLACEMENT, _resolve(spec))

@@ -11,7 +11,7 @@ from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.model.cluster import Ints, Nodes, Shapes
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
@@ -80,5 +80,5 @@ def a_run(
     cluster = simulated_nodes(nodes) if isinstance(nodes, str) else nodes
     world = SimulatedBackend(a_workload(jobs), cluster, costs, faults)
     log = Log()
-    Controller(world, make_rules(policy, placement), log if is_recorded else None).run()
+    RoundLoop(world, make_rules(policy, placement), (log,) if is_recorded else ()).run()
     return Run(dict(zip(world.jobs.name, world.finish, strict=True)), world, log)

@@ -141,7 +141,7 @@ def test_a_large_gang_is_looked_at_for_many_of_its_pods_at_once() -> None:
     entry = next(iter(backend.state.entries.values()))
     for _ in range(3):
         backend.state.work_queue.dirty.add(entry.key)
-        backend.apply([])
+        backend.wait(backend.clock())
     at = entry.looked_at
     assert at < backend.timers.next_at < at + 0.1
     cluster.run(1.0)

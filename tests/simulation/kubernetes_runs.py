@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sterna.backends.kubernetes.api.job import ATTEMPT_LABEL
+from sterna.backends.kubernetes.api.labels import ATTEMPT_LABEL
 from sterna.backends.kubernetes.api.resources import NODES, PODS, TF_JOBS, TRAINING_JOBS, Resource
 from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
 from sterna.control.controller import Controller
@@ -80,9 +80,9 @@ class Incarnation:
         if not self.backend.is_ready:
             if not self.backend.prepare(at - self.kube.now):
                 return
-            self.backend.take_over()
+            self.backend.become_leader()
         while self.kube.now < at:
-            if self.until <= self.kube.now or self.backend.state.work_queue.has_news:
+            if self.until <= self.kube.now or self.backend.state.work_queue.needs_round:
                 self.until = self.controller.round().until
             self.backend.wait(min(self.until, at))
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import MIGRATE_TO, RULES
+from sterna.backends.kubernetes.api.labels import MIGRATE_TO, RULES
 from sterna.backends.kubernetes.api.resources import EVENTS, PODS, TRAINING_JOBS
-from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.backends.kubernetes.moves.manual import ManualMoves
 from tests.fakes.kube_http import HttpKube
 from tests.simulation.kubernetes_runs import Incarnation
 from tests.unit.cli.cluster_builders import Lab, kubeconfig
@@ -39,7 +39,7 @@ class Scene:
 
     def begin(self) -> Incarnation:
         operator = Incarnation(self.kube)
-        operator.backend.errands.append(RequestedMoves(operator.backend, self.said.append).look)
+        operator.backend.errands.append(ManualMoves(operator.backend, self.said.append).look)
         return operator
 
     def pass_time(self, seconds: float = 10.0) -> None:

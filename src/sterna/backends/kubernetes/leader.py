@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import GROUP
+from sterna.backends.kubernetes.api.labels import GROUP
 from sterna.backends.kubernetes.api.resources import LEASES, ApiServer, WriteResult
 from sterna.control.clock import steady_seconds
 from sterna.errors import Retry

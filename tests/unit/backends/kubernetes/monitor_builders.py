@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import INDEX_LABEL, JOB_LABEL
+from sterna.backends.kubernetes.api.labels import INDEX_LABEL, JOB_LABEL
 from sterna.backends.kubernetes.api.monitor_protocol import Batch, MoveRequest, Receipt
 from sterna.backends.kubernetes.api.resources import PODS, Change, Delta, Followed, Inbox, Verb, Write, WriteResult
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo

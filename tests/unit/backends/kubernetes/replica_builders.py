@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sterna.backends.kubernetes.api.assignment import written_assignment
+from sterna.backends.kubernetes.api.assignment import encode_assignment
 from sterna.backends.kubernetes.api.job import (
     CleanPods,
     JobRef,
@@ -107,7 +107,7 @@ def pod(
         index=where.index,
         attempt=attempt,
         gpu_id=where.gpu_id,
-        assignment=written_assignment(gang) if gang else "",
+        assignment=encode_assignment(gang) if gang else "",
     )
     for field, value in more.items():
         setattr(row, field, value)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.job import INDEX_LABEL, JOB_LABEL
+from sterna.backends.kubernetes.api.labels import INDEX_LABEL, JOB_LABEL
 from sterna.backends.kubernetes.api.resources import PODS, Change, Delta
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.monitor.monitor import ApiReader, Monitor, Options

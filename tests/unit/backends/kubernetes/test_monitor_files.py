@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.job import PROGRESS
+from sterna.backends.kubernetes.api.labels import PROGRESS
 from sterna.backends.kubernetes.monitor.host_paths import place_of
 from sterna.backends.kubernetes.monitor.output import ContainerOutput
 from sterna.backends.kubernetes.monitor.pods import NodePod, progress_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import JOB_LABEL, PROGRESS
+from sterna.backends.kubernetes.api.labels import JOB_LABEL, PROGRESS
 from sterna.backends.kubernetes.monitor.pods import NodePod
 from sterna.backends.kubernetes.monitor.reader import PodReader
 from tests.unit.backends.kubernetes.monitor_builders import NOW, node_pod, roots_in, volume_folder

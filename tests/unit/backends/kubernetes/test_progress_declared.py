@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.job import PROGRESS, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.api.labels import PROGRESS
 from sterna.backends.kubernetes.kinds import pod_of
 from sterna.backends.kubernetes.monitor.pods import NodePod, is_csv_guessed, progress_of
 from sterna.model.job import ProgressSpec

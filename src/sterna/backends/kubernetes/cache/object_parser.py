@@ -12,23 +12,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import (
-    INDEX_LABEL,
-    MEMORY,
-    TYPE_LABEL,
-    JobRef,
-    NodeNeeds,
-    ParsedJob,
-    PersistedState,
-    PodOwnership,
-)
+from sterna.backends.kubernetes.api.job import JobRef, NodeNeeds, ParsedJob, PersistedState, PodOwnership
+from sterna.backends.kubernetes.api.labels import INDEX_LABEL, MEMORY, PHASE, REASON, TYPE_LABEL
 from sterna.backends.kubernetes.api.objects import JobObject, Meta, Pod
 from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, Resource
 from sterna.backends.kubernetes.kinds.context import ParseContext
 from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.kinds.parsing import invalid_reason, read
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
-from sterna.backends.kubernetes.status.status import PHASE, REASON
 from sterna.errors import UserError
 from sterna.model.cluster import Shape
 from sterna.model.job import JobSpec, ReplicaSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import JOB_LABEL
+from sterna.backends.kubernetes.api.labels import JOB_LABEL
 from sterna.backends.kubernetes.api.objects import JobObject, Node, Plain, Pod, Record
 from sterna.backends.kubernetes.api.resources import (
     CONFIG_MAPS,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sterna.backends.kubernetes.api.job import GROUP, MAX_WORKERS, MIN_WORKERS
+from sterna.backends.kubernetes.api.labels import GROUP, MAX_WORKERS, MIN_WORKERS
 from sterna.errors import UserError
 from sterna.model.job import ProgressSpec
 

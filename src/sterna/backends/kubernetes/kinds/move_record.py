@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import ATTEMPT_LABEL, GROUP, JOB_LABEL, MIGRATE_TO
+from sterna.backends.kubernetes.api.labels import ATTEMPT_LABEL, GROUP, JOB_LABEL, MIGRATE_TO
 from sterna.backends.kubernetes.kinds.decoding import decoded
 from sterna.errors import UserError
 

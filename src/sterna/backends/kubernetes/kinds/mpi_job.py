@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import SCHEDULER, ParsedJob, PodOwnership
+from sterna.backends.kubernetes.api.job import ParsedJob, PodOwnership
+from sterna.backends.kubernetes.api.labels import SCHEDULER
 from sterna.backends.kubernetes.api.objects import JobObject
 from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, Wishes, wishes_of

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sterna.backends.kubernetes.api.job import SCHEDULER
+from sterna.backends.kubernetes.api.labels import SCHEDULER
 from sterna.backends.kubernetes.api.resources import MPI_JOBS
 from sterna.backends.kubernetes.kinds.annotations import CATEGORY
 from sterna.backends.kubernetes.kinds.decoding import decoded

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import (
+from sterna.backends.kubernetes.api.job import JobRef, ParsedJob, ReplicaAssignment
+from sterna.backends.kubernetes.api.labels import (
     ASSIGNMENT,
     ATTEMPT_LABEL,
     INDEX_LABEL,
@@ -20,9 +21,6 @@ from sterna.backends.kubernetes.api.job import (
     KIND_LABEL,
     PROGRESS,
     TYPE_LABEL,
-    JobRef,
-    ParsedJob,
-    ReplicaAssignment,
 )
 from sterna.backends.kubernetes.api.resources import SHARE_PODS
 from sterna.backends.kubernetes.kinds import tf_job, torch_environment

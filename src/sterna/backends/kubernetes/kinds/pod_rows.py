@@ -11,7 +11,8 @@ from sys import intern
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import (
+from sterna.backends.kubernetes.api.job import PendingServingPod, PodRow, PodState
+from sterna.backends.kubernetes.api.labels import (
     ASSIGNMENT,
     ATTEMPT_LABEL,
     GROUP,
@@ -19,9 +20,6 @@ from sterna.backends.kubernetes.api.job import (
     JOB_LABEL,
     SERVING,
     TYPE_LABEL,
-    PendingServingPod,
-    PodRow,
-    PodState,
 )
 from sterna.backends.kubernetes.api.objects import (
     Condition,

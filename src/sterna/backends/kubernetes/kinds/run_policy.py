@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import GROUP, CleanPods
+from sterna.backends.kubernetes.api.job import CleanPods
+from sterna.backends.kubernetes.api.labels import GROUP
 from sterna.errors import UserError
 
 OPERATOR = f"{GROUP}/operator"

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import GROUP, GpuFraction, NodeNeeds
+from sterna.backends.kubernetes.api.job import GpuFraction, NodeNeeds
+from sterna.backends.kubernetes.api.labels import GROUP
 from sterna.backends.kubernetes.api.objects import JobObject, PodSpec
 from sterna.backends.kubernetes.kinds.decoding import decoded
 from sterna.backends.kubernetes.kinds.gpu_fraction import GPU_ID, PRIORITY, gpu_fraction_of

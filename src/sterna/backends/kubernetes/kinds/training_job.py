@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field, ValidationError
 
-from sterna.backends.kubernetes.api.job import GROUP, CleanPods, GpuFraction, ParsedJob, PodOwnership
+from sterna.backends.kubernetes.api.job import CleanPods, GpuFraction, ParsedJob, PodOwnership
+from sterna.backends.kubernetes.api.labels import GROUP
 from sterna.backends.kubernetes.api.objects import JobObject, Meta
 from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, wishes_of

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sterna.backends.kubernetes.api.job import INDEX_LABEL
+from sterna.backends.kubernetes.api.labels import INDEX_LABEL
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.api.resources import Change, Delta
 from sterna.backends.kubernetes.lifecycle.overload import THRESHOLD

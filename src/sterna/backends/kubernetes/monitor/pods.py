@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import JOB_LABEL, PROGRESS
+from sterna.backends.kubernetes.api.labels import JOB_LABEL, PROGRESS
 from sterna.backends.kubernetes.api.objects import ContainerStatus, Meta
 from sterna.backends.kubernetes.kinds.annotations import wishes_of
 from sterna.errors import UserError

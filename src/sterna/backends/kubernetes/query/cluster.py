@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import MIGRATE_TO
+from sterna.backends.kubernetes.api.labels import MIGRATE_TO
 from sterna.backends.kubernetes.api.objects import JobObject, Pod
 from sterna.backends.kubernetes.api.operator_rules import OperatorRules
 from sterna.backends.kubernetes.api.resources import EVENTS, PODS, ApiServer, Followed, Inbox

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import JOB_LABEL
+from sterna.backends.kubernetes.api.labels import JOB_LABEL
 from sterna.backends.kubernetes.api.objects import JobObject, Meta, Pod
 from sterna.backends.kubernetes.api.resources import (
     EVENTS,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import GROUP, JOB_LABEL, SERVING
+from sterna.backends.kubernetes.api.labels import GROUP, JOB_LABEL, SERVING
 from sterna.backends.kubernetes.api.objects import JobObject, Pod
 from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, Resource
 from sterna.backends.kubernetes.kinds.mpi_v1 import is_old, remarks_on, translated_v1

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import MAX_WORKERS, MIN_WORKERS, ParsedJob
+from sterna.backends.kubernetes.api.job import ParsedJob
+from sterna.backends.kubernetes.api.labels import MAX_WORKERS, MIN_WORKERS
 from sterna.backends.kubernetes.api.objects import JobObject, Meta
 from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
 from sterna.errors import UserError

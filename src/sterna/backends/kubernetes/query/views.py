@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sterna.backends.kubernetes.api.job import ParsedJob, PersistedState, PodRow, PodState
+from sterna.backends.kubernetes.api.labels import PHASE, REASON
 from sterna.backends.kubernetes.api.objects import JobObject
 from sterna.backends.kubernetes.api.resources import PODS
 from sterna.backends.kubernetes.cache.object_parser import memory_in, parsed_job_in, status_in
@@ -19,9 +20,8 @@ from sterna.backends.kubernetes.kinds.context import ParseContext
 from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.kinds.mpi_v1 import ACCELERATOR
 from sterna.backends.kubernetes.kinds.pod_rows import pod_row
-from sterna.backends.kubernetes.lifecycle.verdict import conditions_in, is_passing
+from sterna.backends.kubernetes.lifecycle.verdict import conditions_in, is_eviction_condition
 from sterna.backends.kubernetes.query.listing import EventObject, SeenJob
-from sterna.backends.kubernetes.status.status import PHASE, REASON
 from sterna.control.cluster_service import EventView, JobView, ReplicaView
 from sterna.control.progress_tracker import category_of
 
@@ -154,7 +154,11 @@ def _state(facts: _Facts) -> str:
 
 
 def _is_end(condition: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    return condition.get("type") in _OVER and condition.get("status") == "True" and not is_passing(condition, status)
+    return (
+        condition.get("type") in _OVER
+        and condition.get("status") == "True"
+        and not is_eviction_condition(condition, status)
+    )
 
 
 def _running_seconds(memory: PersistedState, state: str, now: float) -> float:

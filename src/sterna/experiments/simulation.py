@@ -73,7 +73,7 @@ def simulate(
         unschedulable,
         tuple(workload.name[job] for job in np.flatnonzero(~times.is_finished)),
         tuple(dict.fromkeys((*scenario.notices, *workload.notices))),
-        timeline_of(world.tally.times, world.tally.devices_used, world.tally.jobs_waiting) if log else None,
+        timeline_of(world.counters.times, world.counters.devices_used, world.counters.jobs_waiting) if log else None,
         log.closed(world.finish, world.observe()) if log else (),
         str(scenario.knowledge),
     )
@@ -116,15 +116,15 @@ def _times(world: SimulatedBackend, rows: Ints, log: AllocationLog | None) -> Jo
 
 
 def _counts(world: SimulatedBackend, rounds: int) -> Counts:
-    tally = world.tally
+    counters = world.counters
     return Counts(
-        tally.preemptions,
-        tally.migrations,
-        tally.resizes,
-        tally.failures,
+        counters.preemptions,
+        counters.migrations,
+        counters.resizes,
+        counters.failures,
         rounds,
-        tally.lost_seconds,
-        tally.device_seconds,
+        counters.lost_seconds,
+        counters.device_seconds,
     )
 
 

@@ -17,10 +17,10 @@ from sterna.errors import Bug, UserError
 from sterna.workloads.domain import (
     COUNT,
     DEVICES,
+    INTEGER,
     MOST_COUNTED,
     NOT_NEGATIVE,
     POSITIVE,
-    WHOLE,
     Bools,
     Domain,
     Floats,
@@ -38,7 +38,7 @@ NUMBER_COLUMNS: dict[str, tuple[str, Domain]] = {
     "minimum": ("min_workers", COUNT),
     "maximum": ("max_workers", COUNT),
     "devices_per_worker": ("gpus_per_worker", DEVICES),
-    "priority": ("priority", WHOLE),
+    "priority": ("priority", INTEGER),
 }
 """Field of `Trace`: what users call it, in files and messages, and what it may hold."""
 
@@ -67,7 +67,7 @@ class Trace:
     devices_per_worker: Floats
     """Whole devices, or a fraction of one."""
     priority: Ints
-    """0 is the highest."""
+    """Higher goes first."""
     model: tuple[str, ...]
     """Selects the speed-up curve; empty where unknown."""
     category: tuple[str, ...]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import PODS, Verb, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import Verb, Write, WriteResult
 from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.backends.kubernetes.server.metrics import Telemetry
 from sterna.backends.kubernetes.server.specon_csv import HEADER, Distribution
 from sterna.control.cluster_service import JobView, NodeView
+from sterna.kinds.resource import PODS
 from sterna.model.cluster import Assignment
 from sterna.model.growth import Growth
 from sterna.model.plan import Action, ActionKind, Decision, Plan

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import PodOwnership
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
+from sterna.kinds.parsed_job import PodOwnership
 
 
 class JobIndex:

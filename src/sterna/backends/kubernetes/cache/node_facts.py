@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import NodeNeeds
-from sterna.backends.kubernetes.api.labels import AFFINITY_LABEL, GPU_INFO, GPU_MEMORY_LABEL, RACK_LABEL
-from sterna.backends.kubernetes.api.objects import Node, Taint, Toleration
-from sterna.backends.kubernetes.kinds.quantities import count_of, milli_of
-from sterna.backends.kubernetes.kinds.resource_requests import GPUS
+from sterna.backends.kubernetes.api.objects import Node, Taint
+from sterna.kinds.labels import AFFINITY_LABEL, GPU_INFO, GPU_MEMORY_LABEL, RACK_LABEL
+from sterna.kinds.objects import Toleration
+from sterna.kinds.parsed_job import NodeNeeds
+from sterna.kinds.parsing.quantities import count_of, milli_of
+from sterna.kinds.parsing.resource_requests import GPUS
 from sterna.model.cluster import MILLI
 from sterna.model.reason import worded_bytes
 from sterna.parse_number import whole

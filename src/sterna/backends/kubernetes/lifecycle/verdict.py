@@ -17,18 +17,10 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import (
-    CleanPods,
-    KubeJob,
-    ParsedJob,
-    PersistedState,
-    PodOwnership,
-    PodRow,
-    PodState,
-    ReplicaAssignment,
-)
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
 from sterna.backends.kubernetes.lifecycle.termination import TerminationCause, termination_cause, termination_message
+from sterna.kinds.parsed_job import CleanPods, ParsedJob, PodOwnership
 from sterna.model.job import RestartPolicy
 from sterna.model.snapshot import NEVER
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import PodOwnership
-from sterna.backends.kubernetes.api.labels import PHASE
-from sterna.backends.kubernetes.api.resources import PYTORCH_JOBS, Resource, Urgency, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import Urgency, Write, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import Told
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, durable_fields, has_ended
@@ -32,6 +30,9 @@ from sterna.backends.kubernetes.status.status import (
     status_storage,
     status_write,
 )
+from sterna.kinds.labels import PHASE
+from sterna.kinds.parsed_job import PodOwnership
+from sterna.kinds.resource import PYTORCH_JOBS, Resource
 from sterna.model.reason import Code
 from sterna.model.snapshot import NEVER
 

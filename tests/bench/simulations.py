@@ -19,7 +19,7 @@ import numpy as np
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.kernels import native
 from sterna.engine.registry import RuleKind
 from sterna.wiring import make_rules, rules_of, simulated_nodes
@@ -138,7 +138,7 @@ def simulated(trace: Trace, nodes: str, policy: str, costs: Costs | None = None)
     cluster = simulated_nodes(nodes)
     begin = perf_counter()
     world = SimulatedBackend(workload_of(trace), cluster, costs)
-    controller = Controller(world, rules)
+    controller = RoundLoop(world, rules)
     controller.run()
     wall = perf_counter() - begin
     spans = np.array(world.finish) - trace.submit_seconds

@@ -9,7 +9,7 @@ import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.wiring import make_rules, simulated_nodes
 from sterna.workloads.formats import load_trace
 from tests.golden.metrics import committed, label, measured, settings
@@ -41,6 +41,6 @@ def test_public_simulators_agree_on_the_thousand_job_trace(policy: str, mean_jct
         pytest.skip("the published trace is not at hand")
     workload = workload_of(load_trace(trace))
     world = SimulatedBackend(workload, simulated_nodes("80x8"))
-    Controller(world, make_rules(policy, "none")).run()
+    RoundLoop(world, make_rules(policy, "none")).run()
     assert np.mean(np.array(world.finish) - workload.submit) == pytest.approx(mean_jct_s, abs=0.01)
     assert world.counters.preemptions == preemptions

@@ -14,12 +14,11 @@ from typing import Any
 
 from sterna.backends.kubernetes.api.resources import NODES
 from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
 from sterna.kinds.labels import ATTEMPT_LABEL
 from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS, Resource
-from sterna.model.plan import Decision
-from sterna.model.snapshot import NEVER, Snapshot
+from sterna.model.snapshot import NEVER
 from sterna.wiring import make_rules
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_client import Faults
@@ -29,16 +28,6 @@ from tests.fakes.kube_store import Event, Object
 
 WHOLE_KINDS = frozenset({"TrainingJob"})
 """Kinds of these tests whose gangs start anew as a whole: no two attempts of them may ever be there at once."""
-
-
-class Reasons:
-    """Gives jobs the reasons of each round."""
-
-    def __init__(self, backend: KubernetesBackend) -> None:
-        self._backend = backend
-
-    def record(self, snapshot: Snapshot, decision: Decision) -> None:
-        self._backend.give_reasons(snapshot, decision.reasons)
 
 
 @dataclass(frozen=True)
@@ -72,7 +61,7 @@ class Incarnation:
         self.client = kube.client(may_write)
         self.inbox = kube.inbox()
         self.backend = KubernetesBackend(self.client, self.inbox, kube.clock, about)
-        self.controller = Controller(self.backend, rules.made(), Reasons(self.backend))
+        self.controller = RoundLoop(self.backend, rules.made())
         self.until = -NEVER
         self.backend.start()
 

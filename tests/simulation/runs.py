@@ -10,7 +10,7 @@ import numpy as np
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.workload import Workload
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.model.cluster import Ints, Nodes, Shapes
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
@@ -79,5 +79,5 @@ def a_run(
     cluster = simulated_nodes(nodes) if isinstance(nodes, str) else nodes
     world = SimulatedBackend(a_workload(jobs), cluster, costs, faults)
     log = Log()
-    Controller(world, make_rules(policy, placement), log if is_recorded else None).run()
+    RoundLoop(world, make_rules(policy, placement), (log,) if is_recorded else ()).run()
     return Run(dict(zip(world.jobs.name, world.finish, strict=True)), world, log)

@@ -8,7 +8,7 @@ from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault, random_faults
 from sterna.engine.decide import decide
 from sterna.model.cluster import NOWHERE
-from sterna.model.plan import Outcome
+from sterna.model.plan import Decision, Outcome
 from sterna.wiring import make_rules, simulated_nodes
 from tests.builders import AJob, a_job
 from tests.simulation.runs import Run, a_run, a_workload
@@ -97,7 +97,7 @@ def test_apply_refuses_a_start_on_a_node_that_was_lost_meanwhile() -> None:
     world = SimulatedBackend(a_workload(PAIR[:1]), simulated_nodes("1x1"), faults=[Fault(0, 10)])
     plan = decide(world.observe(), make_rules("fifo", "stay")).plan
     assert world.wait(100)
-    assert list(world.apply(plan.actions)) == [Outcome.STALE]
+    assert list(world.apply(Decision(plan))) == [Outcome.STALE]
     assert world.observe().assignment_of(0) == NOWHERE
 
 

@@ -12,7 +12,7 @@ from sterna.backends.kubernetes.backend import BackendConfig
 from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.kinds.resource import PODS
 from sterna.model.cluster import Assignment
-from sterna.model.plan import Action, ActionKind, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
 from sterna.model.snapshot import JobKey
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Object
@@ -47,7 +47,7 @@ def move(cluster: Cluster, name: str, node: int) -> None:
     row = next(row for row in range(len(snapshot.jobs)) if snapshot.jobs.name_of(row) == f"default/{name}")
     key = JobKey(snapshot.jobs.key.item(row))
     action = Action(ActionKind.MIGRATE, key, row, snapshot.assignment_of(row), Assignment(((node, 1),)))
-    assert list(backend.apply([action])) == [Outcome.APPLIED]
+    assert list(backend.apply(Decision(Plan([action])))) == [Outcome.APPLIED]
 
 
 def test_a_plain_pod_is_left_to_its_own_scheduler_until_it_has_a_node() -> None:

@@ -15,7 +15,7 @@ from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import EventBuilder
 from sterna.kinds.resource import MPI_JOBS, PODS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import Assignment
-from sterna.model.plan import Action, ActionKind
+from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.snapshot import JobKey
 from tests.simulation.kubernetes_mpi import FakeMpiOperator, an_mpi_job
 from tests.simulation.kubernetes_runs import USUAL, Chosen, Cluster
@@ -184,7 +184,7 @@ def test_a_plain_pod_that_is_on_its_way_does_not_come_again_once_its_record_is_d
     assert cluster.operator is not None
     entry = entry_of(cluster, "p")
     move = Action(ActionKind.MIGRATE, JobKey(entry.key), 0, entry.assignment, Assignment(((1, 1),)))
-    cluster.operator.backend.apply([move])
+    cluster.operator.backend.apply(Decision(Plan([move])))
     cluster.run(3)
     cluster.kube.delete(CONFIG_MAPS, "sterna-move-p")
     cluster.kube.delete(PODS, "p")

@@ -11,9 +11,8 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,23 +29,19 @@ from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.backends.kubernetes.server.server import Service
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
-from sterna.control.backend import Backend
 from sterna.control.clock import steady_clock
-from sterna.control.controller import Controller, Recorder
 from sterna.control.journal import JournalWriter
 from sterna.control.rate_limit import RateLimited
+from sterna.control.round_loop import ChangedRounds, RoundLoop
 from sterna.engine.decide import Rules
 from sterna.errors import SternaError, UserError, did_you_mean
 from sterna.kinds.context import ClusterDomain, KubeShare, ParseContext
 from sterna.kinds.labels import RULES
 from sterna.kinds.parsing.resource_requests import GPUS
 from sterna.kinds.resource import Resource
-from sterna.model.plan import Decision
-from sterna.model.snapshot import NEVER, Snapshot
 from sterna.settings import LeaseSettings, OperatorSettings, only_counts, placement_for
 from sterna.wiring import growth_rule_of, make_rules, rules_by_type, unknown_types
 
-_TROUBLE_SECONDS, _MOST_TROUBLE_SECONDS = 1.0, 30.0
 _STOP_SECONDS = 10.0
 _GATHER_SECONDS = 0.01
 _STAND_BY_SECONDS = 0.2
@@ -56,8 +51,6 @@ _SETTLE_SECONDS = 0.5
 TAKING_OVER_SECONDS = _STAND_BY_SECONDS + _SETTLE_SECONDS
 """From holding the Lease to deciding, as far as it is not a matter of how much there is to know."""
 _DRAIN_SECONDS = 3.0
-_QUIET_SECONDS = 1.0
-"""Rounds that change nothing go into the journal at most so often."""
 
 _MOST_MISHAPS = 100
 """So many different ones are told."""
@@ -128,17 +121,22 @@ class Operator:
             ),
             Progress(growth_rule_of(self._rules)),
         )
-        telling = _Telling(self.backend, self._journal)
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
         leads = self._leads, self._other
+<<<<<<< HEAD
         self.service = Service(self.backend, self.server, settings.listen, *leads, telling, monitors, say)
         self.backend.errands.append(ManualMoves(self.backend, say).look)
+=======
+        self.service = Service(self.backend, self.server, settings.listen, *leads, monitors, say)
+        self.backend.errands.append(RequestedMoves(self.backend, say).look)
+>>>>>>> main
         state = self.backend.state
         self._lessons = LearnedStore(self.server, self._namespace(access), state.progress, self._leads, say)
         self.backend.errands.append(self._keep_lessons)
         self.backend.on_mishap = self._note_mishap
         if settings.leader_election:
             self._leadership = self._candidate(access)
+        self.loop = self._round_loop()
         self._thread = threading.Thread(target=self._work, name="controller", daemon=True)
         self.failure: BaseException | None = None
         self._told: dict[Resource, str] = {}
@@ -229,7 +227,7 @@ class Operator:
     def _work(self) -> None:
         try:
             self._prepare()
-            self._decide()
+            self.loop.run()
         except BaseException as error:
             self.failure = error
             self.finish()
@@ -267,29 +265,29 @@ class Operator:
                 self._say(why)
         self._told = {resource: why for resource, why in troubles.items() if why}
 
-    def _decide(self) -> None:
-        """Round after round. What goes wrong in one is told, and tried again later."""
-        backend: Backend = self.backend
-        if self.settings.rate_limit_seconds:
-            backend = RateLimited(backend, self.settings.rate_limit_seconds)
-        controller = Controller(backend, self._rules, self.service.distribution, self._note_mishap)
-        pause_seconds = _TROUBLE_SECONDS
-        while not self._over.is_set():
-            try:
-                began = time.perf_counter()
-                until = controller.round().until
-                self.service.telemetry.count_round(time.perf_counter() - began)
-                pause_seconds = _TROUBLE_SECONDS
-                if not backend.wait(until):
-                    return
-            except SternaError as error:
-                self._complain(str(error), pause_seconds)
-                pause_seconds = min(2 * pause_seconds, _MOST_TROUBLE_SECONDS)
-            except Exception as error:  # ours alone: nobody's job may wait for ever because of it
-                traceback.print_exc()
-                self._complain(f"{type(error).__name__}: {error}", pause_seconds)
-                pause_seconds = min(2 * pause_seconds, _MOST_TROUBLE_SECONDS)
-            self._tell_troubles()
+    def _round_loop(self) -> RoundLoop:
+        settings, journal = self.settings, self._journal
+        return RoundLoop(
+            RateLimited(self.backend, settings.rate_limit_seconds or 0.0),
+            self._rules,
+            (self.service.specon_csv, *([] if journal is None else [ChangedRounds(journal)])),
+            on_bug=self._note_mishap,
+            on_error=self._report_error,
+            on_round=self._note_round,
+            stop=self._over,
+        )
+
+    def _note_round(self, seconds: float) -> None:
+        self.service.telemetry.count_round(seconds)
+        self._tell_troubles()
+
+    def _report_error(self, error: Exception, retry_seconds: float) -> None:
+        is_defect = not isinstance(error, SternaError)
+        if is_defect:
+            traceback.print_exception(error)
+        why = (f"{type(error).__name__}: {error}" if is_defect else str(error)).removesuffix(".")
+        self._say(f"Round failed; will retry in {retry_seconds:g} s: {why}.")
+        self._tell_troubles()
 
     def _note_mishap(self, mishap: Exception) -> None:
         """One piece of news, or one job, could not be seen to; the others were. Told once."""
@@ -299,32 +297,9 @@ class Operator:
             traceback.print_exception(mishap)
             self._say(f"One job could not be seen to, and is looked at again later: {what}.")
 
-    def _complain(self, why: str, pause_seconds: float) -> None:
-        self._say(f"A round was given up and is tried again: {why.removesuffix('.')}.")
-        self._over.wait(pause_seconds)
-
 
 _SERVER = Resource("", "", "", "")
 """Stands for the server as a whole."""
-
-
-class _Telling:
-    """Gives every job the reason of the last round, and keeps rounds worth keeping."""
-
-    def __init__(self, backend: KubernetesBackend, then: Recorder | None) -> None:
-        self._backend, self._then = backend, then
-        self._said: Sequence[object] = ()
-        self._at = -NEVER
-
-    def record(self, snapshot: Snapshot, decision: Decision) -> None:
-        reasons = decision.reasons
-        self._backend.give_reasons(snapshot, reasons)
-        if self._then is None:
-            return
-        is_quiet = not decision.plan.actions and (reasons == self._said or snapshot.now - self._at < _QUIET_SECONDS)
-        if not is_quiet:
-            self._said, self._at = reasons, snapshot.now
-            self._then.record(snapshot, decision)
 
 
 def journal_at(settings: OperatorSettings, say: Say) -> JournalWriter | None:

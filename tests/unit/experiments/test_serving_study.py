@@ -8,7 +8,7 @@ import pytest
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.serving_pods import ServingLoad, ServingWorld
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.experiments.reproduction import serving
 from sterna.model.cluster import MILLI, Shape
 from sterna.wiring import make_rules, simulated_nodes
@@ -20,7 +20,7 @@ def a_world(loads: list[ServingLoad], reservation: str) -> ServingWorld:
     trace = make_trace(name=["a"], submit_seconds=[0.0], workers=[4], duration_seconds=[1e5], minimum=[1], maximum=[4])
     training = SimulatedBackend(workload_of(trace), simulated_nodes("1x4"))
     world = ServingWorld(training, loads, release_seconds=30, horizon_seconds=5000)
-    Controller(world, make_rules("elastic-fifo", "stay", reservation=reservation)).run()
+    RoundLoop(world, make_rules("elastic-fifo", "stay", reservation=reservation)).run()
     return world
 
 

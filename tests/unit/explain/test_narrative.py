@@ -10,8 +10,8 @@ import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.control.controller import Controller
 from sterna.control.journal import JournalWriter, read_round, read_rounds
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import decide
 from sterna.errors import UserError
 from sterna.explain.counterfactual import starting, with_devices, with_values, without
@@ -45,7 +45,7 @@ def record(journal: Path) -> Record:
     ) -> SimulatedBackend:
         world = SimulatedBackend(a_workload(jobs), simulated_nodes(nodes), costs, faults)
         with JournalWriter(journal, policy=policy, placement=placement, overwrite=True) as writer:
-            Controller(world, make_rules(policy, placement), writer).run()
+            RoundLoop(world, make_rules(policy, placement), (writer,)).run()
         return world
 
     return run

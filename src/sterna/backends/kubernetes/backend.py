@@ -38,7 +38,8 @@ from sterna.backends.kubernetes.status.status_writer import StatusWriter
 from sterna.kinds.context import ClusterDomain, ParseContext
 from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.resource import PODS, Resource
-from sterna.model.plan import Action, ActionKind, Mark, Outcome
+from sterna.model.cluster import Ints
+from sterna.model.plan import Action, ActionKind, Decision, Mark, Outcome
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import Floats
@@ -101,6 +102,8 @@ class KubernetesBackend:
         self._outgoing: list[Write] = []
         self._in_flight = 0
         self._served: list[float] = []
+        self._row_keys: Ints = np.empty(0, dtype=np.int64)
+        """Keys of the jobs by row, of the last snapshot."""
         self._unsynced: set[Resource] = set()
         self.absent: dict[Resource, str] = {}
         """What the server does not know or show, and what to do about it."""
@@ -140,11 +143,18 @@ class KubernetesBackend:
         state.write_table()
         self._last_event = max(self._last_event, state.arrived_at)
         instant = Instant(now, self._last_action, self._last_event, self._history, serving)
+<<<<<<< HEAD
         return build_snapshot(state.table, state.capacity.table(), state.assignments, state.progress, instant)
+=======
+        snapshot = observed(state.table, state.capacity.table(), state.assignments, state.progress, instant)
+        self._row_keys = snapshot.jobs.key
+        return snapshot
+>>>>>>> main
 
     def _history(self) -> Floats:
         return np.sort(np.array(self._served, dtype=np.float64))
 
+<<<<<<< HEAD
     def give_reasons(self, snapshot: Snapshot, reasons: Sequence[Reason]) -> None:
         """Why jobs wait or changed, as the round that was just decided saw it."""
         keys = snapshot.jobs.key
@@ -161,6 +171,22 @@ class KubernetesBackend:
                 if entry.job.memory.not_before <= now:
                     clear_verdict(entry)
                 self.status_writer.schedule(entry, now)
+=======
+    def _take_reasons(self, reasons: Sequence[Reason]) -> None:
+        """Keep why jobs wait or changed; their rows are those of the last snapshot."""
+        now = self.clock()
+        for reason in reasons:
+            entry = self.state.entries.get(self._row_keys.item(reason.row))
+            if entry is None or entry.reason == reason:
+                continue
+            if entry.reason is not None and entry.reason[2:] == reason[2:]:
+                entry.reason = reason  # it is only in another row
+            else:
+                self.explain(entry, reason, now)
+            if entry.job.memory.not_before <= now:
+                cleared(entry)
+            self.status_writer.consider(entry, now)
+>>>>>>> main
 
     def explain(self, entry: JobEntry, reason: Reason, now: float) -> None:
         """Tell why a job waits or changed, in an event and, when its status is next told, there."""
@@ -170,11 +196,15 @@ class KubernetesBackend:
 
     # What is decided.
 
-    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
-        """Note where jobs shall sit and set out for it. A decision that a crash takes back is made again."""
+    def apply(self, decision: Decision) -> Sequence[Outcome]:
+        """Record reasons and desired assignments, and start reconciling. A decision that a crash discards is made
+        again."""
         outcomes = []
         with self.lock:
-            for action in actions:
+            self._take_reasons(decision.reasons)
+            if not decision.plan.actions:
+                return ()
+            for action in decision.plan.actions:
                 entry = self.state.entries.get(action.key)
                 if entry is None or self._is_stale(entry, action):
                     outcomes.append(Outcome.STALE)

@@ -8,7 +8,8 @@ and lets those start whose place has become free. Deciding is not done here, nor
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from sterna.backends.local.snapshot import Instant, observed
 from sterna.backends.local.store.job_store import Book, LocalJob
 from sterna.backends.local.store.records import ACTIVE, COMPLETED
 from sterna.errors import Retry
-from sterna.model.plan import Action, ActionKind, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Mark, Outcome
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import Floats
 
@@ -30,6 +31,10 @@ _STARTING_SECONDS = 0.02
 """Between two looks at a process that is just starting."""
 _RETRY_SECONDS = 1.0
 """Between two tries of what the machine refused."""
+_LONG_ROUND_SECONDS = 0.02
+_MAX_PAUSE_SECONDS = 0.2
+_BURST_PAUSE_FACTOR = 4.0
+"""Pause after a round during which jobs arrived, as a multiple of its duration."""
 _LEARNED_SECONDS = 2.0
 """Between two times that lessons, and how far progress was read, are put on disk."""
 
@@ -45,9 +50,10 @@ class LocalBackend:
         *,
         patience: Patience | None = None,
         listen_seconds: float = 0.25,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.book, self.means = book, means
-        self._pulse, self._listen_seconds = pulse, listen_seconds
+        self._pulse, self._listen_seconds, self._sleep = pulse, listen_seconds, sleep
         self.attempts = Attempts(book, means)
         self.endings = Endings(book, self.attempts, means, patience, self._note_end)
         self.watching = Watching(book, means, self.endings, pulse)
@@ -58,6 +64,7 @@ class LocalBackend:
         self._served = [job.record.service for job in book.jobs.values() if job.record.phase == COMPLETED]
         self._last_action = self._last_event = self.last_arrival = -NEVER
         self._listened_at = self._learned_at = -NEVER
+        self._observed_at = NEVER
         self._retry_at, self._due_at = NEVER, -NEVER
         self._trouble = ""
         self._flags = threading.Lock()
@@ -70,8 +77,9 @@ class LocalBackend:
         with self._flags:
             self._has_news = False
         with self.book.lock:
+            self._observed_at = self.book.clock()
             instant = Instant(
-                self.book.clock(), self._last_action, self._last_event, frozenset(self.closed), self._history
+                self._observed_at, self._last_action, self._last_event, frozenset(self.closed), self._history
             )
             return observed(self.book, self._empty, instant, self._shadow)
 
@@ -80,12 +88,13 @@ class LocalBackend:
 
     # What is decided.
 
-    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
-        """Write down where jobs shall sit and set out for it. A decision that a crash takes back is made again."""
+    def apply(self, decision: Decision) -> Sequence[Outcome]:
+        """Record the desired assignments and start reconciling. A decision that a crash discards is made again."""
         outcomes = []
         with self.book.lock:
+            self.book.give_reasons(decision.reasons)
             touched = []
-            for action in actions:
+            for action in decision.plan.actions:
                 job = self.book.jobs.get(action.key)
                 if job is None or self._is_stale(job, action):
                     outcomes.append(Outcome.STALE)
@@ -139,6 +148,7 @@ class LocalBackend:
 
     def wait(self, until: float) -> bool:
         """Sleep until there is something to decide, seeing to what was begun meanwhile."""
+        self._pause_after_round()
         while not self._is_closed:
             self._attend()
             now = self.book.clock()
@@ -150,6 +160,18 @@ class LocalBackend:
                 return False
             self.watching.hear_of_end(ended)
         return False
+
+    def _pause_after_round(self) -> None:
+        """Sleep after a long round, or one during which jobs arrived: the API gets the CPU, and one round decides on a
+        whole burst of submissions."""
+        now = self.book.clock()
+        seconds = now - self._observed_at
+        if seconds > _LONG_ROUND_SECONDS:
+            is_burst = now - self.last_arrival < _MAX_PAUSE_SECONDS
+            self._sleep(_MAX_PAUSE_SECONDS if is_burst else min(seconds, _MAX_PAUSE_SECONDS))
+        elif self.last_arrival > self._observed_at:
+            self._sleep(_BURST_PAUSE_FACTOR * seconds)
+        self._observed_at = NEVER
 
     def wake(self) -> None:
         """Something was asked for; look at it. Any thread may call."""

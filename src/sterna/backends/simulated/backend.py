@@ -23,7 +23,7 @@ from sterna.backends.simulated.workload import Workload
 from sterna.engine.kernels.native import twin_of
 from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Nodes, ResourceKind, Shape
-from sterna.model.plan import Action, ActionKind, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Mark, Outcome
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Floats
 
@@ -189,7 +189,10 @@ class SimulatedBackend:
         self._read.append((name, line))
         return line.at(self.now)
 
-    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+    def apply(self, decision: Decision) -> Sequence[Outcome]:
+        actions = decision.plan.actions
+        if not actions:
+            return ()
         outcomes = []
         for action in actions:
             if self._is_stale(action):

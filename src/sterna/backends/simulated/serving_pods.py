@@ -16,7 +16,7 @@ import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.model.cluster import ANYWHERE, Shape, slots_in
-from sterna.model.plan import Action, ActionKind, Outcome
+from sterna.model.plan import ActionKind, Decision, Outcome
 from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import NEVER, Snapshot
 
@@ -58,8 +58,11 @@ class ServingWorld:
         snapshot = self._training.observe()
         return replace(snapshot, serving=pods) if pods else snapshot
 
-    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
-        outcomes = self._training.apply(actions)
+    def apply(self, decision: Decision) -> Sequence[Outcome]:
+        actions = decision.plan.actions
+        if not actions:
+            return ()
+        outcomes = self._training.apply(decision)
         for action, outcome in zip(actions, outcomes, strict=True):
             if outcome is Outcome.APPLIED and action.kind in (ActionKind.STOP, ActionKind.SHRINK):
                 stay = dict(action.after.workers)

@@ -19,8 +19,8 @@ from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, world_of
 from sterna.backends.simulated.learned_knowledge import LearningBackend
 from sterna.backends.simulated.workload import Workload, workload_of
-from sterna.control.controller import Controller
 from sterna.control.rate_limit import RateLimited
+from sterna.control.round_loop import RoundLoop
 from sterna.experiments.reproduction.interval import interval_of
 from sterna.experiments.reproduction.outcome import Progress, Reproduction, Row
 from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS
@@ -157,7 +157,7 @@ def _costs() -> Costs:
 
 def _run(policy: str, jobs: Workload, knowledge: Knowledge, seed: int = 0, known: Learned | None = None) -> _Ran:
     world = world_of(knowledge, jobs, simulated_nodes(voda.NODES), _costs(), seed=seed, known=known)
-    Controller(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
+    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
     first = {jobs.category.index(category) for category in jobs.category}
     is_later = np.array([row not in first for row in range(len(jobs))])
     return _Ran(np.array(world.finish) - jobs.submit, is_later)
@@ -170,5 +170,5 @@ def _one_of_each(policy: str) -> Learned:
         voda.Submitted(f"first-{model}", model, _APART_SECONDS * number) for number, model in enumerate(voda.EPOCHS)
     ]
     world = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), _costs())
-    Controller(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
+    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
     return world.beliefs.learned

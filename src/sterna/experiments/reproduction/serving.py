@@ -15,7 +15,7 @@ from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.serving_pods import ServingLoad, ServingWorld
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.experiments.reproduction.interval import interval_of
 from sterna.experiments.reproduction.outcome import Figure, Progress, Reproduction, Row
 from sterna.model.cluster import MILLI, Shape
@@ -100,7 +100,7 @@ def a_day(policy: str, reservation: str, seed: int, gap_seconds: float, pods: in
     training = SimulatedBackend(workload_of(trace), simulated_nodes(NODES), COSTS)
     loads = serving_pods(pods, seed)
     world = ServingWorld(training, loads, RELEASE_SECONDS, DAY_SECONDS)
-    Controller(world, make_rules(policy, "stay", reservation=reservation)).run()
+    RoundLoop(world, make_rules(policy, "stay", reservation=reservation)).run()
     ends = np.array([world.bound_at.get(load.name, DAY_SECONDS) for load in loads])
     begins = np.array([load.at_seconds for load in loads])
     spans = np.minimum(np.array([load.for_seconds for load in loads]), DAY_SECONDS - ends)

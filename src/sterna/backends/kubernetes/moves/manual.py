@@ -15,7 +15,7 @@ from sterna.backends.kubernetes.cache.reservations import reservations, room_bes
 from sterna.errors import UserError, did_you_mean
 from sterna.kinds.labels import MIGRATE_TO
 from sterna.model.cluster import Assignment
-from sterna.model.plan import Action, ActionKind
+from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.reason import Code, Reason
 from sterna.model.snapshot import JobKey
 
@@ -70,4 +70,5 @@ class ManualMoves:
             self._say(f"A request to move {entry.name} came to nothing: {error}")
             return
         backend.explain(entry, Reason(-1, entry.name, Code.MOVED, assignment.size), now)
-        backend.apply([Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, assignment)])
+        move = Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, assignment)
+        backend.apply(Decision(Plan([move])))

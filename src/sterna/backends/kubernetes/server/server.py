@@ -16,9 +16,8 @@ from sterna.backends.kubernetes.cache.views import cluster_info, job_views, node
 from sterna.backends.kubernetes.moves.requested import MonitorMoves
 from sterna.backends.kubernetes.server.metrics import Telemetry
 from sterna.backends.kubernetes.server.routes import MigrationService, MigrationWishes, Sources
-from sterna.backends.kubernetes.server.specon_csv import Distribution
 from sterna.backends.kubernetes.server.token_review import Tokens
-from sterna.control.controller import Recorder
+from sterna.control.specon_csv import SpeconCsvBuffer
 
 Made = TypeVar("Made")
 
@@ -33,16 +32,15 @@ class Service:
         listen: str,
         is_leading: Callable[[], bool],
         leader: Callable[[], str],
-        then: Recorder,
         monitors: Collection[str] = (),
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """`leader`: where another replica answers that leads, for whoever asks this one. `then` gets every round;
+        """`leader`: where another replica answers that leads, for whoever asks this one.
         `monitors`: service accounts that may report, as `NAMESPACE/NAME`; none: everybody may. `say` is told of
         requests that come to nothing."""
         self._backend, self._world = backend, backend.state
-        self.distribution = Distribution(then)
-        """Where rounds are to be recorded."""
+        self.specon_csv = SpeconCsvBuffer()
+        """An observer of rounds."""
         self.telemetry = Telemetry(
             lambda: self._locked(lambda: job_views(self._world, backend.clock())),
             lambda: self._locked(lambda: node_views(self._world)),
@@ -52,12 +50,16 @@ class Service:
             lambda: self._world.progress.memory,
             lambda: self._locked(lambda: cluster_info(self._world)),
             self.telemetry.text,
-            self.distribution.text,
+            self.specon_csv.text,
             is_leading,
             leader,
         )
         tokens = Tokens(server, monitors) if monitors else None
+<<<<<<< HEAD
         self._relocations = MonitorMoves(backend, self.distribution.note, say)
+=======
+        self._relocations = Relocations(backend, self.specon_csv.note_move, say)
+>>>>>>> main
         self._service = MigrationService(sources, tokens, backend.wake, listen)
         backend.errands.append(self._hear)
         backend.on_answer, backend.on_happened = self.telemetry.count_answer, self.telemetry.count

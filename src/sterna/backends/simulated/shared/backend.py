@@ -25,7 +25,7 @@ from sterna.engine.placement.free_capacity import Room
 from sterna.errors import UserError
 from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Bools, Ints, Nodes, ResourceKind, Shape, Shapes
 from sterna.model.growth import GrowthRule
-from sterna.model.plan import Action, ActionKind, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Mark, Outcome
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Curves, Floats
 
@@ -190,9 +190,9 @@ class SharedBackend:
 
     # What is done to jobs.
 
-    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+    def apply(self, decision: Decision) -> Sequence[Outcome]:
         outcomes, dirty = [], set[int]()
-        for action in actions:
+        for action in decision.plan.actions:
             assignment = self._assignments.get(action.key, NOWHERE)
             if assignment != action.before or self.finish[action.key] < NEVER:
                 outcomes.append(Outcome.STALE)
@@ -200,7 +200,8 @@ class SharedBackend:
             dirty.update(node for node, _ in (*action.before.workers, *action.after.workers))
             self._carry_out(action)
             outcomes.append(Outcome.APPLIED)
-        self._divide(dirty)
+        if outcomes:
+            self._divide(dirty)
         return outcomes
 
     def _carry_out(self, action: Action) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import Workload, workload_of
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
 from sterna.experiments.report.allocation import AllocationLog, Span
 from sterna.experiments.reproduction.dragon.default_scheduler import (
@@ -51,7 +51,7 @@ def run(mixture: Mixture, seed: int, scheduler: Scheduler, cross_node_penalty: f
     nodes = _nodes(mixture.nodes)
     world = SimulatedBackend(world_jobs, nodes, Costs(RESTART_SECONDS, cross_node_penalty=cross_node_penalty))
     log = AllocationLog(len(workload))
-    Controller(world, rules, log).run()
+    RoundLoop(world, rules, (log,)).run()
     finish = np.array(world.finish)
     ended = finish < FOR_EVER_SECONDS
     makespan = float(finish.max() - workload.submit[0])

@@ -17,7 +17,7 @@ import numpy as np
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
 from sterna.backends.simulated.shared.workload import GrowthCurves, SharedWorkload
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.registry import Placed
 from sterna.model.cluster import NOWHERE, Assignment, Ints
 from sterna.model.plan import Action, ActionKind
@@ -116,7 +116,7 @@ def run(
     workload = drawn.workload if believed is None else replace(drawn.workload, believed=believed)
     nodes = shared_nodes(specon.NODES, specon.CORES)
     world = SharedBackend(workload, nodes, COSTS, growth=growth_rule_of(rules), start=start)
-    Controller(world, rules).run()
+    RoundLoop(world, rules).run()
     submit, counters = workload.submit, world.counters
     return Run(
         world.finish - submit,

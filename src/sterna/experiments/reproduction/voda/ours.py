@@ -10,8 +10,8 @@ import numpy as np
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
 from sterna.control.rate_limit import RateLimited
+from sterna.control.round_loop import RoundLoop
 from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS
 from sterna.model.speedup import Floats
 from sterna.wiring import make_rules, simulated_nodes
@@ -62,7 +62,7 @@ def run_ours(
     workload = workload_of(voda.trace_of(submitted, work_seconds))
     costs = Costs(PAUSE_SECONDS, PAUSE_SECONDS, terms.lost_seconds, terms.cross_node_penalty)
     world = SimulatedBackend(workload, simulated_nodes(voda.NODES), costs, timeline=True)
-    Controller(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], terms.placement)).run()
+    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], terms.placement)).run()
     finish = np.array(world.finish)
     counters = world.counters
     return OurRun(

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
-from sterna.control.controller import Controller
 from sterna.control.rate_limit import RateLimited
+from sterna.control.round_loop import RoundLoop
 from sterna.errors import Bug
-from sterna.model.plan import Action, Decision, Outcome
+from sterna.model.plan import Decision, Outcome
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.wiring import make_rules, simulated_nodes
 from tests.builders import AJob, a_job
@@ -31,7 +31,7 @@ class Rounds:
 
 def rounds_of(jobs: Sequence[AJob], limit_seconds: float) -> tuple[Rounds, SimulatedBackend]:
     world, rounds = SimulatedBackend(a_workload(jobs), simulated_nodes("1x4")), Rounds()
-    Controller(RateLimited(world, limit_seconds), make_rules("fifo", "stay"), rounds).run()
+    RoundLoop(RateLimited(world, limit_seconds), make_rules("fifo", "stay"), (rounds,)).run()
     return rounds, world
 
 
@@ -62,7 +62,7 @@ def test_no_limit_changes_nothing() -> None:
     limited, world = rounds_of(jobs, limit_seconds=0)
     plain = SimulatedBackend(a_workload(jobs), simulated_nodes("1x4"))
     bare = Rounds()
-    Controller(plain, make_rules("fifo", "stay"), bare).run()
+    RoundLoop(plain, make_rules("fifo", "stay"), (bare,)).run()
     assert limited.at == bare.at
     assert world.finish == plain.finish
 
@@ -74,7 +74,7 @@ def test_rounds_are_never_closer_than_the_limit() -> None:
 
 def test_the_loop_ends_when_nothing_will_ever_happen_again() -> None:
     world = RateLimited(SimulatedBackend(a_workload(one_each(0)), simulated_nodes("1x4")), 50)
-    Controller(world, make_rules("fifo", "stay")).run()
+    RoundLoop(world, make_rules("fifo", "stay")).run()
     assert not world.wait(NEVER)
 
 
@@ -94,8 +94,8 @@ class Closing:
     def observe(self) -> Snapshot:
         return self._world.observe()
 
-    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
-        return self._world.apply(actions)
+    def apply(self, decision: Decision) -> Sequence[Outcome]:
+        return self._world.apply(decision)
 
     def wait(self, until: float) -> bool:
         self.waits += 1
@@ -104,5 +104,5 @@ class Closing:
 
 def test_a_world_that_closes_is_left_at_once() -> None:
     closing = Closing(SimulatedBackend(a_workload(one_each(0)), simulated_nodes("1x4")))
-    Controller(RateLimited(closing, 100), make_rules("fifo", "stay")).run()
+    RoundLoop(RateLimited(closing, 100), make_rules("fifo", "stay")).run()
     assert closing.waits == 2

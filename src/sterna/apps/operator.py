@@ -123,13 +123,8 @@ class Operator:
         )
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
         leads = self._leads, self._other
-<<<<<<< HEAD
-        self.service = Service(self.backend, self.server, settings.listen, *leads, telling, monitors, say)
-        self.backend.errands.append(ManualMoves(self.backend, say).look)
-=======
         self.service = Service(self.backend, self.server, settings.listen, *leads, monitors, say)
-        self.backend.errands.append(RequestedMoves(self.backend, say).look)
->>>>>>> main
+        self.backend.errands.append(ManualMoves(self.backend, say).look)
         state = self.backend.state
         self._lessons = LearnedStore(self.server, self._namespace(access), state.progress, self._leads, say)
         self.backend.errands.append(self._keep_lessons)

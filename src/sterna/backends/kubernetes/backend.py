@@ -143,36 +143,14 @@ class KubernetesBackend:
         state.write_table()
         self._last_event = max(self._last_event, state.arrived_at)
         instant = Instant(now, self._last_action, self._last_event, self._history, serving)
-<<<<<<< HEAD
-        return build_snapshot(state.table, state.capacity.table(), state.assignments, state.progress, instant)
-=======
-        snapshot = observed(state.table, state.capacity.table(), state.assignments, state.progress, instant)
+        snapshot = build_snapshot(state.table, state.capacity.table(), state.assignments, state.progress, instant)
         self._row_keys = snapshot.jobs.key
         return snapshot
->>>>>>> main
 
     def _history(self) -> Floats:
         return np.sort(np.array(self._served, dtype=np.float64))
 
-<<<<<<< HEAD
-    def give_reasons(self, snapshot: Snapshot, reasons: Sequence[Reason]) -> None:
-        """Why jobs wait or changed, as the round that was just decided saw it."""
-        keys = snapshot.jobs.key
-        with self.lock:
-            now = self.clock()
-            for reason in reasons:
-                entry = self.state.entries.get(keys.item(reason.row))
-                if entry is None or entry.reason == reason:
-                    continue
-                if entry.reason is not None and entry.reason[2:] == reason[2:]:
-                    entry.reason = reason  # it is only in another row
-                else:
-                    self.explain(entry, reason, now)
-                if entry.job.memory.not_before <= now:
-                    clear_verdict(entry)
-                self.status_writer.schedule(entry, now)
-=======
-    def _take_reasons(self, reasons: Sequence[Reason]) -> None:
+    def _set_reasons(self, reasons: Sequence[Reason]) -> None:
         """Keep why jobs wait or changed; their rows are those of the last snapshot."""
         now = self.clock()
         for reason in reasons:
@@ -184,9 +162,8 @@ class KubernetesBackend:
             else:
                 self.explain(entry, reason, now)
             if entry.job.memory.not_before <= now:
-                cleared(entry)
-            self.status_writer.consider(entry, now)
->>>>>>> main
+                clear_verdict(entry)
+            self.status_writer.schedule(entry, now)
 
     def explain(self, entry: JobEntry, reason: Reason, now: float) -> None:
         """Tell why a job waits or changed, in an event and, when its status is next told, there."""
@@ -201,7 +178,7 @@ class KubernetesBackend:
         again."""
         outcomes = []
         with self.lock:
-            self._take_reasons(decision.reasons)
+            self._set_reasons(decision.reasons)
             if not decision.plan.actions:
                 return ()
             for action in decision.plan.actions:

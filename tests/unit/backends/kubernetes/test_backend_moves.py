@@ -27,17 +27,9 @@ class Moves:
         FakeKubeShare(self.cluster.kube)
         operator = self.cluster.start()
         self.said: list[str] = []
-<<<<<<< HEAD
-        backend, recorder = operator.backend, Reasons(operator.backend)
-        self._service = Service(
-            backend, operator.client, "127.0.0.1:0", lambda: True, str, recorder, say=self.said.append
-        )
-        backend.errands.append(ManualMoves(backend, self.said.append).look)
-=======
         backend = operator.backend
         self._service = Service(backend, operator.client, "127.0.0.1:0", lambda: True, str, say=self.said.append)
-        backend.errands.append(RequestedMoves(backend, self.said.append).look)
->>>>>>> main
+        backend.errands.append(ManualMoves(backend, self.said.append).look)
 
     def submit(self, name: str, cpus: int, on: str, workers: int = 1, **more: Any) -> None:
         """A TFJob whose workers ask for so many CPUs, on a node if that has room."""

@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.kubernetes.api.resources import Verb, Write, WriteResult
-<<<<<<< HEAD
 from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.backends.kubernetes.server.metrics import Telemetry
-from sterna.backends.kubernetes.server.specon_csv import HEADER, Distribution
-=======
-from sterna.backends.kubernetes.server.metrics import Happened, Telemetry
->>>>>>> main
 from sterna.control.cluster_service import JobView, NodeView
 from sterna.kinds.resource import PODS
 

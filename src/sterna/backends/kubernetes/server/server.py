@@ -55,11 +55,7 @@ class Service:
             leader,
         )
         tokens = Tokens(server, monitors) if monitors else None
-<<<<<<< HEAD
-        self._relocations = MonitorMoves(backend, self.distribution.note, say)
-=======
-        self._relocations = Relocations(backend, self.specon_csv.note_move, say)
->>>>>>> main
+        self._relocations = MonitorMoves(backend, self.specon_csv.note_move, say)
         self._service = MigrationService(sources, tokens, backend.wake, listen)
         backend.errands.append(self._hear)
         backend.on_answer, backend.on_happened = self.telemetry.count_answer, self.telemetry.count

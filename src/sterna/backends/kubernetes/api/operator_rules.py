@@ -14,7 +14,7 @@ class OperatorRules(PolicyView, omit_defaults=True):
     """Other policies for types of GPUs: `TYPE=POLICY`, with spaces between them."""
 
 
-def rules_told(settings: OperatorSettings) -> OperatorRules:
+def operator_rules(settings: OperatorSettings) -> OperatorRules:
     """The rules of these settings, as whoever asks is told them."""
     return OperatorRules(
         settings.policy,

@@ -33,7 +33,7 @@ from tests.kubernetes.binaries import NotAvailable
 
 GROUPS = ("bare", "client", "burst", "gang", "restart")
 GPUS = 8
-HOPELESS = 5
+UNSCHEDULABLE_CODES = 5
 """Jobs that can never run, submitted one a second in a burst."""
 PATIENCE_SECONDS = 300.0
 SETTLE_SECONDS, IDLE_SECONDS = 10.0, 30.0
@@ -145,7 +145,7 @@ def _operators_pod(case: Case) -> dict[str, Any]:
 
 def _burst(case: Case, cluster: Cluster) -> Burst:
     jobs = [job_body(job_name(number)) for number in range(case.jobs)]
-    hopeless = [job_body(hopeless_name(number), gpus=GPUS + 1) for number in range(HOPELESS)]
+    hopeless = [job_body(hopeless_name(number), gpus=GPUS + 1) for number in range(UNSCHEDULABLE_CODES)]
     return burst(cluster.kubeconfig, jobs, hopeless, case.jobs, PATIENCE_SECONDS)
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import pytest
 
 from sterna.backends.kubernetes.transport import http_session
@@ -342,6 +343,6 @@ def test_closed_session_leaves_no_socket_open() -> None:
         async with served(lambda number: OK) as (_, session):
             await asyncio.gather(*(post(session) for _ in range(4)))
         gc.collect()
-        return sum(isinstance(each, http_session.aiohttp.TCPConnector) and not each.closed for each in gc.get_objects())
+        return sum(isinstance(each, aiohttp.TCPConnector) and not each.closed for each in gc.get_objects())
 
     assert asyncio.run(run()) == 0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sterna.backends.local.equal_share_baseline import Shadow
+from sterna.backends.local.equal_share_baseline import LocalBaseline
 from sterna.backends.local.jobs.exits import Endings, Patience
 from sterna.backends.local.jobs.launching import Means
 from sterna.backends.local.jobs.process_watcher import Watching
@@ -58,7 +58,7 @@ class LocalBackend:
         self.endings = Endings(book, self.attempts, means, patience, self._note_end)
         self.watching = Watching(book, means, self.endings, pulse)
         self._empty = book.slices.table()
-        self._shadow = Shadow(book.slices, book.clock()) if book.slices.is_shared else None
+        self._baseline = LocalBaseline(book.slices, book.clock()) if book.slices.is_shared else None
         self.closed: dict[str, str] = book.setting("closed") or {}
         """Nodes that take nobody new: `cordoned` or `draining`."""
         self._served = [job.record.service for job in book.jobs.values() if job.record.phase == COMPLETED]
@@ -81,7 +81,7 @@ class LocalBackend:
             instant = Instant(
                 self._observed_at, self._last_action, self._last_event, frozenset(self.closed), self._history
             )
-            return observed(self.book, self._empty, instant, self._shadow)
+            return observed(self.book, self._empty, instant, self._baseline)
 
     def _history(self) -> Floats:
         return np.sort(np.array(self._served, dtype=np.float64))

@@ -18,11 +18,12 @@ import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.kernels import native
 from sterna.engine.registry import RuleKind
-from sterna.wiring import make_rules, rules_of, simulated_nodes
+from sterna.wiring import make_rules, rules_of
 from sterna.workloads.trace import Trace
 from tests.bench.bare_loop import bare_fifo
 from tests.bench.inputs import ELASTIC, fair_devices, is_made_up, pools_of, steady, trace_named

@@ -13,6 +13,7 @@ import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
 from sterna.backends.simulated.shared.workload import SharedWorkload
 from sterna.control.backend import Backend
@@ -22,7 +23,7 @@ from sterna.model.cluster import MILLI
 from sterna.model.job import JobSpec, ReplicaSpec
 from sterna.model.plan import Decision, Outcome, Plan
 from sterna.model.snapshot import NEVER, Jobs, Snapshot, compute_totals
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from tests.builders import AJob, a_job
 from tests.fakes.machine import FakeMachine, a_cluster, some_slices
 from tests.simulation.runs import a_workload

@@ -12,10 +12,11 @@ import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.registry import RuleKind
-from sterna.wiring import make_rules, rules_of, simulated_nodes
+from sterna.wiring import make_rules, rules_of
 from sterna.workloads.formats import load_trace
 
 HERE = Path(__file__).resolve().parent

@@ -70,9 +70,9 @@ class Incarnation:
         if not self.backend.is_ready:
             if not self.backend.prepare(at - self.kube.now):
                 return
-            self.backend.take_over()
+            self.backend.become_leader()
         while self.kube.now < at:
-            if self.until <= self.kube.now or self.backend.state.work_queue.has_news:
+            if self.until <= self.kube.now or self.backend.state.work_queue.needs_round:
                 self.until = self.controller.round().until
             self.backend.wait(min(self.until, at))
 

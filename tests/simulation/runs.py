@@ -9,13 +9,14 @@ import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload
 from sterna.control.round_loop import RoundLoop
 from sterna.model.cluster import Ints, Nodes, Shapes
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
 from sterna.model.speedup import Curves, concave
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from tests.builders import AJob
 
 

@@ -6,10 +6,11 @@ import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault, random_faults
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.engine.decide import decide
 from sterna.model.cluster import NOWHERE
 from sterna.model.plan import Decision, Outcome
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from tests.builders import AJob, a_job
 from tests.simulation.runs import Run, a_run, a_workload
 

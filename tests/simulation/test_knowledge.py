@@ -12,12 +12,13 @@ from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, knowledge_of, world_of
 from sterna.backends.simulated.learned_knowledge import LearningBackend
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload
 from sterna.control.round_loop import RoundLoop
 from sterna.errors import UserError
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from tests.builders import a_job
 from tests.simulation.runs import a_workload
 

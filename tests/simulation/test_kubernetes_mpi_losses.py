@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.kinds.labels import MIGRATE_TO
 from sterna.kinds.resource import MPI_JOBS, PODS, Resource
 from sterna.model.cluster import Assignment
@@ -35,7 +35,7 @@ class Scene:
             self.cluster.nodes.add(f"node-{number}", gpus=2)
         FakeMpiOperator(self.kube)
         operator = self.cluster.start()
-        operator.backend.errands.append(RequestedMoves(operator.backend).look)
+        operator.backend.errands.append(ManualMoves(operator.backend).look)
         self.name = job["metadata"]["name"]
         self.counts: list[int] = []
         self.kube.store.listeners.append(self._note)
@@ -222,7 +222,7 @@ def test_workers_move_without_the_others_and_the_launcher_where_some_stay() -> N
     assert scene.nodes == {0: "node-0", 1: "node-0", 2: "node-1"}
     assert scene.cluster.operator is not None
     backend = scene.cluster.operator.backend
-    entry = backend.state.jobs.named("default/elastic")
+    entry = backend.state.jobs.find("default/elastic")
     assert entry is not None
     move = Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, Assignment(((0, 2), (2, 1))))
     backend.apply(Decision(Plan([move])))

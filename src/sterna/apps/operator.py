@@ -19,13 +19,13 @@ from types import TracebackType
 
 import msgspec
 
-from sterna.backends.kubernetes.api.operator_rules import rules_told
+from sterna.backends.kubernetes.api.operator_rules import operator_rules
 from sterna.backends.kubernetes.api.resources import LEASES, Inbox
 from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.leader import Leadership, Terms
 from sterna.backends.kubernetes.learned_store import PAUSE_SECONDS, LearnedStore
-from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.backends.kubernetes.server.server import Service
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
@@ -39,8 +39,8 @@ from sterna.kinds.context import ClusterDomain, KubeShare, ParseContext
 from sterna.kinds.labels import RULES
 from sterna.kinds.parsing.resource_requests import GPUS
 from sterna.kinds.resource import Resource
-from sterna.settings import LeaseSettings, OperatorSettings, only_counts, placement_for
-from sterna.wiring import growth_rule_of, make_rules, rules_by_type, unknown_types
+from sterna.settings import LeaseSettings, OperatorSettings, is_count_only
+from sterna.wiring import growth_rule_of, make_rules, preferred_placement, rules_by_type, unknown_types
 
 _STOP_SECONDS = 10.0
 _GATHER_SECONDS = 0.01
@@ -63,8 +63,8 @@ Say = Callable[[str], None]
 
 def rules_of(settings: OperatorSettings) -> Rules:
     """Rules for real nodes: everything must be placed somewhere."""
-    placement = settings.placement or placement_for(settings.policy)
-    if only_counts(placement):
+    placement = settings.placement or preferred_placement(settings.policy)
+    if is_count_only(placement):
         raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
     by_type = rules_by_type(settings.policy_for.split(), settings.placement)
     return make_rules(settings.policy, placement, settings.migration, settings.cpu_share, settings.reservation, by_type)
@@ -106,7 +106,7 @@ class Operator:
         self.identity = settings.identity or socket.gethostname()
         self._over = threading.Event()
         self._leadership: Leadership | None = None
-        self.server = Client(access, self._may_write, gather_seconds=_GATHER_SECONDS)
+        self.server = Client(access, self._may_write)
         self.inbox = Inbox()
         self.backend = KubernetesBackend(
             self.server,
@@ -124,7 +124,7 @@ class Operator:
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
         leads = self._leads, self._other
         self.service = Service(self.backend, self.server, settings.listen, *leads, monitors, say)
-        self.backend.errands.append(RequestedMoves(self.backend, say).look)
+        self.backend.errands.append(ManualMoves(self.backend, say).look)
         state = self.backend.state
         self._lessons = LearnedStore(self.server, self._namespace(access), state.progress, self._leads, say)
         self.backend.errands.append(self._keep_lessons)
@@ -151,7 +151,7 @@ class Operator:
             terms=self._terms,
             on_lost=self._step_down,
         )
-        leadership.notes = {RULES: msgspec.json.encode(rules_told(self.settings)).decode()}
+        leadership.notes = {RULES: msgspec.json.encode(operator_rules(self.settings)).decode()}
         return leadership
 
     # Life.
@@ -234,13 +234,13 @@ class Operator:
             self._tell_troubles()
         self._tell_troubles()
         while self._leadership is not None and not self._over.is_set() and not self._leadership.may_write():
-            self.backend.idle(_STAND_BY_SECONDS)
+            self.backend.watch_only(_STAND_BY_SECONDS)
             self._tell_troubles()
         if self._leadership is not None and not self._over.is_set():
-            self.backend.idle(_SETTLE_SECONDS)
+            self.backend.watch_only(_SETTLE_SECONDS)
         if not self._over.is_set():
             self._lessons.recall()
-            self.backend.take_over()
+            self.backend.become_leader()
             self._say(f"Sterna leads as {self.identity} with {len(self.backend.state.capacity.names)} nodes.")
             for sentence in unknown_types(self._rules, self.backend.observe().nodes) if self._rules.by_type else ():
                 self._say(sentence)
@@ -310,7 +310,7 @@ def journal_at(settings: OperatorSettings, say: Say) -> JournalWriter | None:
     return JournalWriter(
         path,
         policy=settings.policy,
-        placement=settings.placement or placement_for(settings.policy),
+        placement=settings.placement or preferred_placement(settings.policy),
         migration=settings.migration,
         cpu_share=settings.cpu_share,
         reservation=settings.reservation,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sterna.backends.kubernetes.api.resources import EVENTS
-from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.kinds.labels import MIGRATE_TO, RULES
 from sterna.kinds.resource import PODS, TRAINING_JOBS
 from tests.fakes.kube_http import HttpKube
@@ -40,7 +40,7 @@ class Scene:
 
     def begin(self) -> Incarnation:
         operator = Incarnation(self.kube)
-        operator.backend.errands.append(RequestedMoves(operator.backend, self.said.append).look)
+        operator.backend.errands.append(ManualMoves(operator.backend, self.said.append).look)
         return operator
 
     def pass_time(self, seconds: float = 10.0) -> None:

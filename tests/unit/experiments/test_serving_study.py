@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.serving_pods import ServingLoad, ServingWorld
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.round_loop import RoundLoop
 from sterna.experiments.reproduction import serving
 from sterna.model.cluster import MILLI, Shape
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from sterna.workloads.trace import make_trace
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.control.journal import JournalWriter, read_round, read_rounds
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import decide
@@ -19,7 +20,7 @@ from sterna.explain.formatting import duration
 from sterna.explain.narrative import explain
 from sterna.explain.whatif import whatif
 from sterna.model.plan import ActionKind
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from tests.builders import SOMEWHERE, AJob, a_job, a_node, a_snapshot, decided, some_nodes
 from tests.simulation.runs import a_workload
 

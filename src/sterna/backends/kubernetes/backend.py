@@ -15,35 +15,35 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sterna.backends.kubernetes.api.assignment import current_of
+from sterna.backends.kubernetes.api.assignment import current_nodes
 from sterna.backends.kubernetes.api.resources import NODES, ApiServer, Change, Delta, Inbox, Write, WriteResult
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
-from sterna.backends.kubernetes.cache.job_entry import JobEntry, cleared
-from sterna.backends.kubernetes.cache.node_facts import in_plain_words
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, JobEvent, clear_verdict
+from sterna.backends.kubernetes.cache.node_facts import describe_labels
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.reservations import reservations
-from sterna.backends.kubernetes.cache.snapshot import Instant, observed
+from sterna.backends.kubernetes.cache.snapshot import Instant, build_snapshot
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.cache.watched_resources import followed_in
-from sterna.backends.kubernetes.controllers.mpi import MpiCarrier
-from sterna.backends.kubernetes.controllers.plain_pod import PodCarrier
-from sterna.backends.kubernetes.controllers.pods import Reconciler, deletion_of
+from sterna.backends.kubernetes.controllers.mpi import MpiController
+from sterna.backends.kubernetes.controllers.plain_pod import PlainPodController
+from sterna.backends.kubernetes.controllers.pods import PodController, deletion_of
 from sterna.backends.kubernetes.controllers.recovery import recover, replicas_found
 from sterna.backends.kubernetes.controllers.share_pods import placements
 from sterna.backends.kubernetes.controllers.write_results import WriteResults
 from sterna.backends.kubernetes.lifecycle.replicas import replicas
-from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
-from sterna.backends.kubernetes.status.events import Reporter
+from sterna.backends.kubernetes.status.events import EventBuilder
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
+from sterna.control.cluster_history import ClusterHistory
+from sterna.control.job_state import is_stale
 from sterna.kinds.context import ClusterDomain, ParseContext
 from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import Ints
-from sterna.model.plan import Action, ActionKind, Decision, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Outcome
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, Snapshot
-from sterna.model.speedup import Floats
 
 _GATHER_SECONDS = 0.02
 """What arrives together is decided on together."""
@@ -53,7 +53,7 @@ _PAUSE_PER_ROUND = 3.0
 """A round that took long is followed by a pause so many times as long, within those bounds."""
 _LARGE, _LOOK_SECONDS_PER_POD = 64, 0.0004
 """A gang of so many pods is looked at no more often than this times their number."""
-_MISHAP_SECONDS = 30.0
+_ERROR_RETRY_SECONDS = 30.0
 """A job that could not be looked at is looked at again so much later."""
 _NEEDED = frozenset({PODS, NODES})
 """Without these nothing can be decided."""
@@ -87,22 +87,22 @@ class KubernetesBackend:
         self._about = circumstances or BackendConfig()
         self.state = ClusterState(self._about.context, progress or Progress(), clock, self._about.namespace)
         self.timers = Timers()
-        self.status_writer = StatusWriter(self.state, lambda: self._under_way)
-        self.recorder = EventRecorder(Reporter(self._about.identity))
-        self.reconciler = Reconciler(self.state, self.timers, self._about.around, self.recorder, self._note)
-        self.answers = WriteResults(self.state, self.reconciler, self.status_writer, self.recorder, self.timers)
-        pods, mpi = PodCarrier(self.state, self.reconciler, server), MpiCarrier(self.state, self.reconciler)
+        self.status_writer = StatusWriter(self.state, lambda: self._in_flight)
+        self.recorder = EventRecorder(EventBuilder(self._about.identity))
+        self.reconciler = PodController(self.state, self.timers, self._about.around, self.recorder, self._record_event)
+        self.write_results = WriteResults(self.state, self.reconciler, self.status_writer, self.recorder, self.timers)
+        pods, mpi = PlainPodController(self.state, self.reconciler, server), MpiController(self.state, self.reconciler)
         self._controllers: dict[PodOwnership, Callable[[JobEntry, float], list[Write]]] = {
-            PodOwnership.PODS: self.reconciler.look,
-            PodOwnership.SHARE_PODS: self.reconciler.look,
-            PodOwnership.MPI: mpi.look,
-            PodOwnership.POD: pods.look,
+            PodOwnership.PODS: self.reconciler.reconcile,
+            PodOwnership.SHARE_PODS: self.reconciler.reconcile,
+            PodOwnership.MPI: mpi.reconcile,
+            PodOwnership.POD: pods.reconcile,
         }
-        self.state.on_arrival, self.state.on_departure = self._note_arrival, self._note_departure
-        self.state.on_mended = self._replica_again
+        self.state.on_arrival, self.state.on_departure = self._on_arrival, self._on_departure
+        self.state.on_mended = self._restore_assignment
         self._outgoing: list[Write] = []
-        self._under_way = 0
-        self._served: list[float] = []
+        self._in_flight = 0
+        self.history = ClusterHistory()
         self._row_keys: Ints = np.empty(0, dtype=np.int64)
         """Keys of the jobs by row, of the last snapshot."""
         self._unsynced: set[Resource] = set()
@@ -110,7 +110,6 @@ class KubernetesBackend:
         """What the server does not know or show, and what to do about it."""
         self.is_ready = False
         """Everything has been seen, and what a predecessor left was taken over."""
-        self._last_action = self._last_event = -NEVER
         self._news_at = self._observed_at = -NEVER
         self._round_at = -NEVER
         self._is_closed = False
@@ -119,7 +118,7 @@ class KubernetesBackend:
         self.errands: list[Callable[[float], None]] = []
         """Done each time before jobs are looked at."""
         self.on_answer: Callable[[WriteResult], None] = lambda answer: None
-        self.on_happened: Callable[[Happened, str], None] = lambda what, uid: None
+        self.on_happened: Callable[[JobEvent, str], None] = lambda what, uid: None
         self.on_mishap: Callable[[Exception], None] = _raised
         """Told what went wrong with a single piece of news, or with a single job, after all others were seen to."""
 
@@ -133,24 +132,23 @@ class KubernetesBackend:
 
     def observe(self) -> Snapshot:
         with self.lock:
-            return self._observed()
+            return self._build_snapshot()
 
-    def _observed(self) -> Snapshot:
+    def _build_snapshot(self) -> Snapshot:
         state, now = self.state, self.clock()
         self._observed_at = now
-        state.work_queue.has_news, self._news_at = False, -NEVER
+        state.work_queue.clear_round_request()
+        self._news_at = -NEVER
         serving = reservations(state)
         state.write_table()
-        self._last_event = max(self._last_event, state.arrived_at)
-        instant = Instant(now, self._last_action, self._last_event, self._history, serving)
-        snapshot = observed(state.table, state.capacity.table(), state.assignments, state.progress, instant)
+        history = self.history
+        history.note_arrival(state.arrived_at)
+        instant = Instant(now, history.last_action, history.last_event, history.finished_service, serving)
+        snapshot = build_snapshot(state.table, state.capacity.table(), state.assignments, state.progress, instant)
         self._row_keys = snapshot.jobs.key
         return snapshot
 
-    def _history(self) -> Floats:
-        return np.sort(np.array(self._served, dtype=np.float64))
-
-    def _take_reasons(self, reasons: Sequence[Reason]) -> None:
+    def _set_reasons(self, reasons: Sequence[Reason]) -> None:
         """Keep why jobs wait or changed; their rows are those of the last snapshot."""
         now = self.clock()
         for reason in reasons:
@@ -162,14 +160,14 @@ class KubernetesBackend:
             else:
                 self.explain(entry, reason, now)
             if entry.job.memory.not_before <= now:
-                cleared(entry)
-            self.status_writer.consider(entry, now)
+                clear_verdict(entry)
+            self.status_writer.schedule(entry, now)
 
     def explain(self, entry: JobEntry, reason: Reason, now: float) -> None:
         """Tell why a job waits or changed, in an event and, when its status is next told, there."""
-        self.recorder.decided(entry, reason, now)
+        self.recorder.record_decision(entry, reason, now)
         entry.reason = reason
-        entry.words = in_plain_words(reason.sentence, entry.parsed_job.needs.required)
+        entry.sentence = describe_labels(reason.sentence, entry.parsed_job.needs.required)
 
     # What is decided.
 
@@ -178,7 +176,7 @@ class KubernetesBackend:
         again."""
         outcomes = []
         with self.lock:
-            self._take_reasons(decision.reasons)
+            self._set_reasons(decision.reasons)
             if not decision.plan.actions:
                 return ()
             for action in decision.plan.actions:
@@ -186,54 +184,38 @@ class KubernetesBackend:
                 if entry is None or self._is_stale(entry, action):
                     outcomes.append(Outcome.STALE)
                     continue
-                self._carry_out(entry, action)
+                self._apply_action(entry, action)
                 outcomes.append(Outcome.APPLIED)
             self._reconcile()
             self._send()
         return outcomes
 
     def _is_stale(self, entry: JobEntry, action: Action) -> bool:
-        if not entry.wants_to_run or entry.assignment != action.before:
-            return True
-        if action.kind is ActionKind.START and entry.job.memory.not_before > self.clock():
-            return True
         names, capacity = self.state.capacity.names, self.state.capacity
-        new = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers}
-        return not all(0 <= node < len(names) and capacity.is_open(names[node]) for node in new)
+        return not entry.wants_to_run or is_stale(
+            action,
+            entry.job.memory,
+            entry.assignment,
+            self.clock(),
+            len(names),
+            lambda row: capacity.is_open(names[row]),
+        )
 
-    def _carry_out(self, entry: JobEntry, action: Action) -> None:
-        memory, now = entry.job.memory, self.clock()
+    def _apply_action(self, entry: JobEntry, action: Action) -> None:
+        now, names = self.clock(), self.state.capacity.names
+        evictor = self.state.entries.get(action.evictor)
+        entry.job.memory.apply(action, now, names, evictor.name if evictor is not None else "")
+        self.history.note_action(action.kind, now)
         if action.cpu_share is not None:
-            memory.cpu_share = action.cpu_share
-            self.state.work_queue.changed.add(entry.key)
-            self.state.work_queue.dirty.add(entry.key)
+            self.state.work_queue.mark_changed(entry)
         if action.kind is ActionKind.SET_CPU_SHARE:
             return
-        if action.kind is ActionKind.MIGRATE:
-            self._mark_move(entry, action)
-        else:
-            self._last_action = now
         if action.kind is ActionKind.START:
-            entry.seated_at = now
-            if action.mark is Mark.PROMOTED:
-                memory.attained, memory.executed_before = 0.0, memory.executed
-                memory.promotions += 1
-        elif action.kind is ActionKind.STOP:
-            memory.waiting_since = now
-        names = self.state.capacity.names
+            entry.assigned_at = now
         held = {key: pod.gpu_id for key, pod in entry.job.pods.items() if pod.gpu_id}
         gpu_ids = self.state.capacity.parts.names() if action.after.slots else None
-        found = replicas(entry.parsed_job, action.after, names, current_of(entry.job), held, gpu_ids)
+        found = replicas(entry.parsed_job, action.after, names, current_nodes(entry.job), held, gpu_ids)
         self.state.assign(entry, found, action.after)
-
-    def _mark_move(self, entry: JobEntry, action: Action) -> None:
-        """Remember where it was and whom it made room for."""
-        memory, names = entry.job.memory, self.state.capacity.names
-        old, new = ({node for node, _ in assignment.workers} for assignment in (action.before, action.after))
-        memory.moves += 1
-        memory.moved_at, memory.moved_from = self.clock(), names[min(old - new or old)]
-        evictor = self.state.entries.get(action.evictor)
-        memory.evictor = evictor.name if evictor is not None else ""
 
     # What happens by itself.
 
@@ -241,27 +223,27 @@ class KubernetesBackend:
         """Wait until everything is known, or for so long; whether it is."""
         until = NEVER if seconds is None else self.clock() + seconds
         while not self._is_closed:
-            self._take_in()
+            self._drain_inbox()
             now = self.clock()
             if not self._unsynced or now >= until:
                 break
             self.inbox.wait(None if until == NEVER else until - now)
         return not self._unsynced
 
-    def idle(self, seconds: float) -> None:
+    def watch_only(self, seconds: float) -> None:
         """Stay informed for so long, while somebody else acts."""
         self.inbox.wait(seconds)
-        self._take_in()
+        self._drain_inbox()
 
-    def take_over(self) -> int:
+    def become_leader(self) -> int:
         """Go on with what a predecessor left, from now on; how many jobs of it have a home."""
-        self._take_in()
+        self._drain_inbox()
         with self.lock:
             self.state.is_standing_by = False
             self.is_ready = True
             found = recover(self.state, self.clock())
             for entry in self.state.entries.values():
-                self.status_writer.recall(entry)
+                self.status_writer.restore(entry)
             return found
 
     def wait(self, until: float) -> bool:
@@ -272,11 +254,13 @@ class KubernetesBackend:
             pause = min(max(_PAUSE_PER_ROUND * took, _LEAST_PAUSE_SECONDS), _MOST_PAUSE_SECONDS)
             self._round_at = now + pause
         while not self._is_closed:
-            self._attend()
+            self._process()
             now = self.clock()
-            if self.state.work_queue.has_news and self._news_at == -NEVER:
+            if self.state.work_queue.needs_round and self._news_at == -NEVER:
                 self._news_at = now
-            due_at = max(self._news_at + _GATHER_SECONDS, self._round_at) if self.state.work_queue.has_news else NEVER
+            due_at = (
+                max(self._news_at + _GATHER_SECONDS, self._round_at) if self.state.work_queue.needs_round else NEVER
+            )
             if now >= min(until, due_at):
                 return True
             at = min(until, due_at, self.timers.next_at, self.status_writer.next_at)
@@ -295,41 +279,41 @@ class KubernetesBackend:
     def drain(self, seconds: float) -> None:
         """Wait for the answers to what was sent, for so long at most."""
         until = self.clock() + seconds
-        while self._under_way > 0 and (now := self.clock()) < until:
+        while self._in_flight > 0 and (now := self.clock()) < until:
             self.inbox.wait(until - now)
-            self._take_in()
+            self._drain_inbox()
 
-    def _attend(self) -> None:
+    def _process(self) -> None:
         """Everything that may have become known or possible since the last time."""
-        self._take_in()
+        self._drain_inbox()
         with self.lock:
             now = self.clock()
             for errand in self.errands:
                 errand(now)
-            self._keep_time(now)
+            self._fire_timers(now)
             self._reconcile()
-            self._outgoing += self.status_writer.writes(now, self.on_mishap)
+            self._outgoing += self.status_writer.due_writes(now, self.on_mishap)
             self._send()
 
-    def _take_in(self) -> None:
+    def _drain_inbox(self) -> None:
         items = self.inbox.take()
         if not items:
             return
         with self.lock:
-            now, mishaps = self.clock(), list[Exception]()
+            now, errors = self.clock(), list[Exception]()
             for item in items:
                 try:
-                    self._take(item, now)
-                except Exception as mishap:  # the others are not lost because of one
-                    mishaps.append(mishap)
-        for each in mishaps:
+                    self._handle(item, now)
+                except Exception as error:  # the others are not lost because of one
+                    errors.append(error)
+        for each in errors:
             self.on_mishap(each)
 
-    def _take(self, item: Delta | WriteResult, now: float) -> None:
+    def _handle(self, item: Delta | WriteResult, now: float) -> None:
         if isinstance(item, WriteResult):
-            self._under_way -= 1
+            self._in_flight -= 1
             self.on_answer(item)
-            self.answers.take(item, now)
+            self.write_results.handle(item, now)
         elif item.object is not None:
             self.state.take(item)
         else:
@@ -344,90 +328,87 @@ class KubernetesBackend:
         else:
             self.absent.pop(delta.resource, None)
             self.state.absent.discard(delta.resource)
-            self.state.work_queue.note_room()
+            self.state.work_queue.wake_blocked()
         self._unsynced.discard(delta.resource)
 
-    def _keep_time(self, now: float) -> None:
+    def _fire_timers(self, now: float) -> None:
         if self.timers.next_at > now:
             return
         for key in self.timers.due(now):
             entry = self.state.entries.get(key)
             if entry is not None:
-                entry.look_at = NEVER
-                self.state.work_queue.dirty.add(key)
+                entry.next_reconcile_at = NEVER
+                self.state.work_queue.enqueue(entry)
                 if entry.job.memory.not_before <= now and entry.wants_to_run and not entry.replicas:
-                    self.state.work_queue.has_news = True
-        self.answers.look(now)
+                    self.state.work_queue.request_round()
+        self.write_results.expire_unknown(now)
         if self.state.capacity.is_distrusting:
-            self.state.work_queue.has_news = True
+            self.state.work_queue.request_round()
             self.timers.set(self.state.capacity.trust_again(now))
 
     def _reconcile(self) -> None:
         """Do the next thing for every job that may not be as it shall be."""
-        now, state, mishaps = self.clock(), self.state, list[Exception]()
-        while state.work_queue.dirty:
-            keys, state.work_queue.dirty = sorted(state.work_queue.dirty), set()
+        now, state, errors = self.clock(), self.state, list[Exception]()
+        while keys := state.work_queue.drain():
             for key in keys:
                 entry = state.entries.get(key)
                 if entry is None or self._is_too_soon(entry, now):
                     continue
                 try:
                     self._outgoing += self._controllers[entry.parsed_job.ownership](entry, now)
-                    self.status_writer.consider(entry, now)
-                except Exception as mishap:  # nobody else's job waits because of it
-                    mishaps.append(mishap)
-                    self.timers.set(now + _MISHAP_SECONDS, entry)
+                    self.status_writer.schedule(entry, now)
+                except Exception as error:  # nobody else's job waits because of it
+                    errors.append(error)
+                    self.timers.set(now + _ERROR_RETRY_SECONDS, entry)
         self._outgoing += placements(state, now)
         for pod in state.orphans:
             self._outgoing.append(deletion_of(pod, None))
         state.orphans.clear()
-        for each in mishaps:
+        for each in errors:
             self.on_mishap(each)
 
     def _is_too_soon(self, entry: JobEntry, now: float) -> bool:
         """Whether to let more news of a large gang gather: each look goes through all of its pods, and they come one by
         one."""
         pods = len(entry.job.pods)
-        at = entry.looked_at + pods * _LOOK_SECONDS_PER_POD
+        at = entry.reconciled_at + pods * _LOOK_SECONDS_PER_POD
         if pods < _LARGE or now >= at:
-            entry.looked_at = now
+            entry.reconciled_at = now
             return False
         self.timers.set(at, entry)
         return True
 
     def _send(self) -> None:
-        self._outgoing += self.recorder.take()
+        self._outgoing += self.recorder.drain()
         if self._outgoing:
             writes, self._outgoing = self._outgoing, []
-            self._under_way += len(writes)
+            self._in_flight += len(writes)
             self._server.send(writes)
 
     # What is told.
 
-    def _note(self, entry: JobEntry, what: Happened) -> None:
+    def _record_event(self, entry: JobEntry, what: JobEvent) -> None:
         """Something happened to a job that others count."""
         self.on_happened(what, entry.parsed_job.ref.uid)
-        if what in (Happened.COMPLETED, Happened.FAILED):
-            is_complete = what is Happened.COMPLETED
-            if is_complete:
-                self._served.append(entry.job.memory.attained)
-            self._last_event = self.clock()
+        if what in (JobEvent.COMPLETED, JobEvent.FAILED):
+            is_complete = what is JobEvent.COMPLETED
+            self.history.note_end(self.clock(), entry.job.memory.attained if is_complete else None)
             self.state.progress.forget(entry.key, is_complete)
 
-    def _note_arrival(self, entry: JobEntry) -> None:
+    def _on_arrival(self, entry: JobEntry) -> None:
         if self.is_ready:  # those that were there before us are not our doing
-            self._note(entry, Happened.CREATED)
+            self._record_event(entry, JobEvent.CREATED)
 
-    def _replica_again(self, entry: JobEntry) -> None:
+    def _restore_assignment(self, entry: JobEntry) -> None:
         """Its pods may have run on while nobody could read what was submitted."""
         found = replicas_found(self.state, entry) if entry.wants_to_run and not entry.replicas else []
         if found:
             self.state.reassign(entry, found)
 
-    def _note_departure(self, entry: JobEntry) -> None:
+    def _on_departure(self, entry: JobEntry) -> None:
         if self.is_ready:
-            self._note(entry, Happened.DELETED)
+            self._record_event(entry, JobEvent.DELETED)
 
 
-def _raised(mishap: Exception) -> None:
-    raise mishap
+def _raised(error: Exception) -> None:
+    raise error

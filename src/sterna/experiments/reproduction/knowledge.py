@@ -18,6 +18,7 @@ import numpy as np
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, world_of
 from sterna.backends.simulated.learned_knowledge import LearningBackend
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.control.rate_limit import RateLimited
 from sterna.control.round_loop import RoundLoop
@@ -30,7 +31,7 @@ from sterna.experiments.reproduction.voda.work import calibrated
 from sterna.model.cluster import Bools
 from sterna.model.learned import Learned
 from sterna.model.speedup import Floats
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from sterna.workloads.published import voda
 
 POLICIES = (SAME_AS_VODA["ElasticTiresias"], "ffdl", "afs-l", "srjf", "elastic-srjf")

@@ -13,6 +13,7 @@ import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.serving_pods import ServingLoad, ServingWorld
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.round_loop import RoundLoop
@@ -20,7 +21,7 @@ from sterna.experiments.reproduction.interval import interval_of
 from sterna.experiments.reproduction.outcome import Figure, Progress, Reproduction, Row
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.speedup import Floats
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from sterna.workloads.generate import Mix, poisson
 
 DAY_SECONDS = 86_400.0

@@ -6,7 +6,7 @@ from typing import Any
 
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.api.resources import EVENTS
-from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.backends.kubernetes.server.server import Service
 from sterna.kinds.resource import PODS, TF_JOBS
 from tests.fakes.kube_store import Object
@@ -29,7 +29,7 @@ class Moves:
         self.said: list[str] = []
         backend = operator.backend
         self._service = Service(backend, operator.client, "127.0.0.1:0", lambda: True, str, say=self.said.append)
-        backend.errands.append(RequestedMoves(backend, self.said.append).look)
+        backend.errands.append(ManualMoves(backend, self.said.append).look)
 
     def submit(self, name: str, cpus: int, on: str, workers: int = 1, **more: Any) -> None:
         """A TFJob whose workers ask for so many CPUs, on a node if that has room."""

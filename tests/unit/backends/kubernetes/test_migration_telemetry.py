@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.kubernetes.api.resources import Verb, Write, WriteResult
-from sterna.backends.kubernetes.server.metrics import Happened, Telemetry
+from sterna.backends.kubernetes.cache.job_entry import JobEvent
+from sterna.backends.kubernetes.server.metrics import Telemetry
 from sterna.control.cluster_service import JobView, NodeView
 from sterna.kinds.resource import PODS
 
@@ -33,19 +34,19 @@ def value(text: bytes, name: str) -> float:
 @pytest.mark.parametrize(
     ("happened", "names"),
     [
-        (Happened.CREATED, ["tf_operator_jobs_created_total", "voda_scheduler_jobs_created_total"]),
-        (Happened.DELETED, ["tf_operator_jobs_deleted_total", "voda_scheduler_jobs_deleted_total"]),
-        (Happened.COMPLETED, ["tf_operator_jobs_successful_total", "voda_scheduler_jobs_completed_total"]),
-        (Happened.FAILED, ["tf_operator_jobs_failed_total", "voda_scheduler_jobs_failed_total"]),
+        (JobEvent.CREATED, ["tf_operator_jobs_created_total", "voda_scheduler_jobs_created_total"]),
+        (JobEvent.DELETED, ["tf_operator_jobs_deleted_total", "voda_scheduler_jobs_deleted_total"]),
+        (JobEvent.COMPLETED, ["tf_operator_jobs_successful_total", "voda_scheduler_jobs_completed_total"]),
+        (JobEvent.FAILED, ["tf_operator_jobs_failed_total", "voda_scheduler_jobs_failed_total"]),
     ],
-    ids=lambda each: each.name.lower() if isinstance(each, Happened) else "",
+    ids=lambda each: each.name.lower() if isinstance(each, JobEvent) else "",
 )
-def test_each_job_is_counted_once_by_every_name(happened: Happened, names: list[str]) -> None:
+def test_each_job_is_counted_once_by_every_name(happened: JobEvent, names: list[str]) -> None:
     """DRAGON-52, VODA-99."""
     told = telemetry()
     assert value(told.text(), names[0]) == 0
     told.count(happened, "uid-1")
-    if happened is not Happened.DELETED:
+    if happened is not JobEvent.DELETED:
         told.count(happened, "uid-1")
     told.count(happened, "uid-2")
     for name in names:
@@ -57,8 +58,8 @@ def test_each_job_is_counted_once_by_every_name(happened: Happened, names: list[
 def test_every_restart_counts() -> None:
     """DRAGON-52."""
     told = telemetry()
-    told.count(Happened.RESTARTED, "uid-1")
-    told.count(Happened.RESTARTED, "uid-1")
+    told.count(JobEvent.RESTARTED, "uid-1")
+    told.count(JobEvent.RESTARTED, "uid-1")
     assert value(told.text(), "tf_operator_jobs_restarted_total") == 2
 
 

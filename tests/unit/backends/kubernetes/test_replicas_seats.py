@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.assignment import gpu_id, gpu_number, read_assignment, written_assignment
+from sterna.backends.kubernetes.api.assignment import decode_assignment, encode_assignment, gpu_id, gpu_number
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import replicas
 from sterna.errors import Bug
@@ -140,18 +140,18 @@ def test_the_assignment_on_a_pod_names_each_node_once() -> None:
         ReplicaAssignment("worker", 6, "b"),
         ReplicaAssignment("worker", 5, "c", "aaaaa"),
     ]
-    text = written_assignment(gang)
+    text = encode_assignment(gang)
     assert text == '{"ps":{"a":"0"},"worker":{"b":"0-3,6","c/aaaaa":"5"}}'
-    assert read_assignment(text) == sorted(gang)
+    assert decode_assignment(text) == sorted(gang)
 
 
 def test_equal_gangs_have_equal_texts() -> None:
     gang = workers_at("b", "a", "b")
-    assert written_assignment(gang) == written_assignment(reversed(gang))
+    assert encode_assignment(gang) == encode_assignment(reversed(gang))
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", '{"worker":{"a":"x"}}', '{"worker":["a"]}', '{"worker":{"a":"0-9999999999"}}']
 )
 def test_a_assignment_that_is_not_ours_is_not_read(text: str) -> None:
-    assert read_assignment(text) is None
+    assert decode_assignment(text) is None

@@ -11,7 +11,7 @@ from sterna.backends.kubernetes.api.job import PersistedState, ReplicaAssignment
 from sterna.backends.kubernetes.api.objects import Node, Plain
 from sterna.backends.kubernetes.api.resources import NODES, SERVICES, Change, Delta
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
-from sterna.backends.kubernetes.cache.job_entry import Stage, row_assignment
+from sterna.backends.kubernetes.cache.job_entry import Stage, assignment_by_row
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.controllers.pods import expected
 from sterna.backends.kubernetes.controllers.recovery import recover, replicas_found
@@ -130,15 +130,15 @@ def test_a_pod_that_comes_as_it_was_asked_for_is_no_news_for_its_job() -> None:
     story.world.reassign(story.entry, replicas)
     asked_for = expected(story.entry, replicas[0], "job-worker-0", 1, "a home")
     story.world.pods.expect(story.entry, asked_for)
-    story.world.work_queue.dirty.clear()
+    story.world.work_queue.drain()
     story.pod(phase="Pending", assignment="a home")
     assert story.entry.job.pods["worker", 0].uid
-    assert not story.world.work_queue.dirty
+    assert not story.world.work_queue.pending()
     assert story.free() == [3000, 4000, 4000]
     story.pod(phase="Pending", assignment="a home")
-    assert not story.world.work_queue.dirty
+    assert not story.world.work_queue.pending()
     story.pod(phase="Running", assignment="a home")
-    assert story.world.work_queue.dirty == {story.entry.key}
+    assert story.world.work_queue.pending() == [story.entry.key]
 
 
 def test_other_peoples_pods_are_kept_only_as_what_they_use() -> None:
@@ -264,4 +264,6 @@ def test_workers_of_one_node_stand_together_in_a_assignment() -> None:
         ReplicaAssignment("worker", 1, "node-0"),
         ReplicaAssignment("worker", 2, "node-1"),
     ]
-    assert row_assignment(story.entry.parsed_job, replicas, story.world.capacity.row_of) == Assignment(((1, 2), (0, 1)))
+    assert assignment_by_row(story.entry.parsed_job, replicas, story.world.capacity.row_of) == Assignment(
+        ((1, 2), (0, 1))
+    )

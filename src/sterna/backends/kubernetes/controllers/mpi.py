@@ -14,16 +14,16 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.assignment import written_ranges
+from sterna.backends.kubernetes.api.assignment import encode_ranges
 from sterna.backends.kubernetes.api.job import PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import Bound, DeletedPod, Patched
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
-from sterna.backends.kubernetes.cache.job_entry import Hosts, JobEntry, Stage, cleared
-from sterna.backends.kubernetes.controllers.pods import Reconciler, deletion_of
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, MpiHosts, Stage, clear_verdict
+from sterna.backends.kubernetes.controllers.pods import PodController, deletion_of
 from sterna.backends.kubernetes.controllers.runtime_accounting import is_whole
 from sterna.backends.kubernetes.lifecycle.replicas import Need, need_of
-from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict, judge, lost_seconds, note_saved
+from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict, judge, lost_seconds, record_checkpoint
 from sterna.backends.kubernetes.pods.pod_builder import binding_of
 from sterna.kinds.labels import HOSTS, MAX_WORKERS, MIN_WORKERS
 from sterna.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
@@ -60,52 +60,52 @@ class MpiState(msgspec.Struct, rename="camel"):
 
 def state_of(entry: JobEntry) -> MpiState:
     try:
-        return msgspec.json.decode(entry.raw_spec, type=MpiState)
+        return msgspec.json.decode(entry.source.raw_spec, type=MpiState)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return MpiState()
 
 
-class MpiCarrier:
+class MpiController:
     """Looks after MPIJobs."""
 
-    def __init__(self, state: ClusterState, reconciler: Reconciler) -> None:
-        self._world, self._reconciler = state, reconciler
+    def __init__(self, state: ClusterState, reconciler: PodController) -> None:
+        self._state, self._pods = state, reconciler
 
-    def look(self, entry: JobEntry, now: float) -> list[Write]:
+    def reconcile(self, entry: JobEntry, now: float) -> list[Write]:
         """The next writes for a job."""
         if entry.stage is Stage.INVALID:
-            self._reconciler.refuse(entry, now)
+            self._pods.report_invalid(entry, now)
         if entry.stage is not Stage.ACTIVE or entry.job.is_deleting:
             return self._let_go(entry, now)
         memory = entry.job.memory
         for pod in entry.job.pods.values():
             if pod.is_terminated and pod.message:
-                note_saved(memory, pod, now)
-        self._reconciler.time.count(entry, now)
-        self._world.work_queue.changed.add(entry.key)
+                record_checkpoint(memory, pod, now)
+        self._pods.runtime.update(entry, now)
+        self._state.work_queue.mark_row_stale(entry)
         verdict = judge(entry.job, now, entry.replicas)
         if verdict.fate is not Fate.GOES_ON:
-            self._reconciler.act_on(entry, verdict, now)
+            self._pods.apply_verdict(entry, verdict, now)
         elif is_whole(entry):
-            cleared(entry)
+            clear_verdict(entry)
         if entry.stage is not Stage.ACTIVE:
             return self._let_go(entry, now)
         if verdict.fate is Fate.RESTART:
-            self._reconciler.unassign(entry, now)
-        writes = self._reconciler.clear_away(entry, self._useless(entry, verdict), now)
-        if entry.under_way or entry.retry_at > now:
-            self._reconciler.timers.set(entry.retry_at if entry.retry_at > now else NEVER, entry)
+            self._pods.unassign(entry, now)
+        writes = self._pods.delete_pods(entry, self._useless(entry, verdict), now)
+        if entry.writes_in_flight or entry.retry.at > now:
+            self._pods.timers.set(entry.retry.at if entry.retry.at > now else NEVER, entry)
             return writes
-        self._reconciler.drop_lost_replicas(entry, now)
+        self._pods.release_lost_assignments(entry, now)
         return writes + self._towards(entry, now) + self._nudges(entry, now)
 
     def _let_go(self, entry: JobEntry, now: float) -> list[Write]:
         """When a job has ended, its operator sees to those that were to stay; one that was to leave just then would
         keep its device."""
-        if entry.stage is not Stage.ENDED or entry.is_resting:
+        if entry.stage is not Stage.ENDED or entry.is_compacted:
             return []
         count = state_of(entry).workers
-        return self._reconciler.clear_away(entry, [pod for pod in self._present(entry) if pod.index >= count], now)
+        return self._pods.delete_pods(entry, [pod for pod in self._present(entry) if pod.index >= count], now)
 
     def _towards(self, entry: JobEntry, now: float) -> list[Write]:
         state, workers = state_of(entry), self._workers(entry)
@@ -129,19 +129,19 @@ class MpiCarrier:
             return False
         if job.memory.started_at is not None:
             job.memory.lost_seconds += lost_seconds(job.memory, now)
-            self._reconciler.time.stop(entry, now)
-            self._world.work_queue.dirty.add(entry.key)
+            self._pods.runtime.stop(entry, now)
+            self._state.work_queue.enqueue(entry)
         if job.memory.not_before > now:
-            self._reconciler.timers.set(job.memory.not_before, entry)
+            self._pods.timers.set(job.memory.not_before, entry)
         else:
-            cleared(entry)
+            clear_verdict(entry)
         return True
 
     def _resumed(self, entry: JobEntry, workers: Sequence[ReplicaAssignment], now: float) -> list[Write]:
         if not workers:
             return []
         if len(workers) < max(entry.parsed_job.spec.minimum, *(replica.index + 1 for replica in workers)):
-            self._reconciler.unassign(entry, now)  # a node was lost on the way
+            self._pods.unassign(entry, now)  # a node was lost on the way
             return []
         entry.job.memory.attempt += 1
         return [self._patch(entry, mpi_start(len(workers)), "start")]
@@ -166,12 +166,12 @@ class MpiCarrier:
     def _patch(self, entry: JobEntry, patch: dict[str, Any], what: str) -> Write:
         ref, spec = entry.parsed_job.ref, entry.parsed_job.spec
         given = {MIN_WORKERS: spec.minimum, MAX_WORKERS: spec.maximum}
-        lacking = {key: str(value) for key, value in given.items() if key not in entry.annotations}
+        lacking = {key: str(value) for key, value in given.items() if key not in entry.source.annotations}
         if len(lacking) == 1:
             # What is not said follows the number of workers, which is ours to change from now on.
             patch = {**patch, "metadata": {**patch.get("metadata", {}), "annotations": lacking}}
         body = msgspec.json.encode(patch)
-        entry.under_way += 1
+        entry.writes_in_flight += 1
         return Write(
             Verb.MERGE, ref.resource, ref.namespace, ref.name, body, slot=f"mpi/{ref.uid}", tag=Patched(entry.key, what)
         )
@@ -204,12 +204,12 @@ class MpiCarrier:
             if key in replicas and pod.node and pod.node != replicas[key].node and not pod.is_deleting and pod.uid
         ]
         for pod in astray:
-            self._world.pods.ask_to_go(entry, pod)
+            self._state.pods.ask_to_go(entry, pod)
         return [deletion_of(pod, DeletedPod(entry.key, pod.uid)) for pod in astray]
 
     def _bindings(self, entry: JobEntry, now: float) -> list[Write]:
         if entry.job.memory.not_before > now:
-            self._reconciler.timers.set(entry.job.memory.not_before, entry)
+            self._pods.timers.set(entry.job.memory.not_before, entry)
             return []
         pods = entry.job.pods
         waiting = [
@@ -218,7 +218,7 @@ class MpiCarrier:
             if (pod := pods.get((replica.type, replica.index))) and _waits(pod)
         ]
         if not waiting:
-            self._world.work_queue.set_waiting(entry, False)
+            self._state.work_queue.set_blocked(entry, False)
             return []
         is_new = entry.job.memory.started_at is None
         if is_new and any((replica.type, replica.index) not in pods for replica in entry.replicas):
@@ -228,19 +228,19 @@ class MpiCarrier:
         full: set[str] = set()
         for replica, pod in waiting:
             need = needs.get(replica.node, Need()).plus(need_of(entry.parsed_job, replica.type))
-            if self._world.capacity.has_room(replica.node, need.devices, need.cpus, need.memory_bytes):
+            if self._state.capacity.has_room(replica.node, need.devices, need.cpus, need.memory_bytes):
                 needs[replica.node] = need
                 fitting.append((replica, pod))
             else:
                 full.add(replica.node)
-        self._world.work_queue.set_waiting(entry, bool(full))
+        self._state.work_queue.set_blocked(entry, bool(full))
         if is_new and full:
             return []
         return [self._binding(entry, replica, pod) for replica, pod in fitting]
 
     def _binding(self, entry: JobEntry, replica: ReplicaAssignment, pod: PodRow) -> Write:
         namespace, _, name = pod.key.partition("/")
-        self._world.pods.bind(entry, pod, replica.node)
+        self._state.pods.bind(entry, pod, replica.node)
         body = msgspec.json.encode(binding_of(namespace, name, pod.uid, replica.node))
         tag = Bound(entry.key, pod.uid, replica.node)
         return Write(Verb.CREATE, PODS, namespace, name, body, "binding", tag=tag)
@@ -255,18 +255,18 @@ class MpiCarrier:
             entry.hosts = None
             return []
         running = [pod.index for pod in pods.values() if pod.type == worker and _runs(pod)]
-        seen, known = written_ranges(sorted(running)), entry.hosts
+        seen, known = encode_ranges(sorted(running)), entry.hosts
         if known is None or known.launcher != launcher.uid:
-            known = Hosts(launcher.uid, seen, seen, now)
-        if known.seen != seen:
-            known = known._replace(seen=seen, since=now)
+            known = MpiHosts(launcher.uid, seen, seen, now)
+        if known.running != seen:
+            known = known._replace(running=seen, since=now)
         entry.hosts = known
-        if known.told == seen:
+        if known.announced == seen:
             return []
         if now < known.since + _NUDGE_SECONDS:
-            self._reconciler.timers.set(known.since + _NUDGE_SECONDS, entry)
+            self._pods.timers.set(known.since + _NUDGE_SECONDS, entry)
             return []
-        entry.hosts = known._replace(told=seen)
+        entry.hosts = known._replace(announced=seen)
         namespace, _, name = launcher.key.partition("/")
         body = msgspec.json.encode({"metadata": {"uid": launcher.uid, "annotations": {HOSTS: seen}}})
         return [Write(Verb.MERGE, PODS, namespace, name, body)]

@@ -25,17 +25,17 @@ from sterna.backends.kubernetes.api.write_purpose import (
     DeletedService,
 )
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
-from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, cleared, has_ended
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, JobEvent, Stage, clear_verdict, has_ended
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.controllers.cpu_resize import resizes
-from sterna.backends.kubernetes.controllers.runtime_accounting import Timekeeper, is_whole
+from sterna.backends.kubernetes.controllers.runtime_accounting import RuntimeAccounting, is_whole
 from sterna.backends.kubernetes.lifecycle.replicas import (
     Need,
     Steps,
-    changes_in_place,
     is_dead,
     look_again,
     need_of,
+    replaces_in_place,
     steps,
 )
 from sterna.backends.kubernetes.lifecycle.services import ServiceRow, leftover_services, service_steps
@@ -47,11 +47,10 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
     expires_at,
     judge,
     leftovers,
-    note_saved,
+    record_checkpoint,
 )
 from sterna.backends.kubernetes.pods.gang import gang_of
 from sterna.backends.kubernetes.pods.pod_builder import pod_name, pod_of, service_of, share_pod_of
-from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.kinds.context import ClusterDomain
 from sterna.kinds.parsed_job import PodOwnership
@@ -62,40 +61,40 @@ from sterna.model.snapshot import NEVER
 _DISTRUST_SECONDS = 30.0
 """A node whose kubelet refused a pod gets no other for so long."""
 
-Happens = Callable[[JobEntry, Happened], None]
+Happens = Callable[[JobEntry, JobEvent], None]
 """Told that a job has ended, or begins again."""
 
 
-class Reconciler:
+class PodController:
     """Looks after the jobs whose pods we make."""
 
     def __init__(
         self, state: ClusterState, timers: Timers, around: ClusterDomain, recorder: EventRecorder, happens: Happens
     ) -> None:
-        self._world, self.timers, self._around = state, timers, around
-        self.time = Timekeeper(lambda: state.capacity.unit)
+        self._state, self.timers, self._around = state, timers, around
+        self.runtime = RuntimeAccounting(lambda: state.capacity.unit)
         self._recorder, self._happens = recorder, happens
 
-    def look(self, entry: JobEntry, now: float) -> list[Write]:
+    def reconcile(self, entry: JobEntry, now: float) -> list[Write]:
         """The next writes for a job."""
         if entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
-            self._world.share_pods.join(entry)
+            self._state.share_pods.join(entry)
         if entry.stage is Stage.INVALID:
-            self.refuse(entry, now)
+            self.report_invalid(entry, now)
             return []
         if entry.stage is Stage.ENDED:
-            return self._tidied(entry, now)
-        self.time.suspend(entry, now)
+            return self._cleanup_finished(entry, now)
+        self.runtime.suspend(entry, now)
         if not entry.wants_to_run:
-            return self._gone(entry, now)
+            return self._teardown(entry, now)
         if not entry.replicas and self._waits(entry, now):
             return []
         self._note_pods(entry, now)
         verdict = judge(entry.job, now, entry.replicas)
-        self.act_on(entry, verdict, now)
+        self.apply_verdict(entry, verdict, now)
         if entry.stage is not Stage.ACTIVE:
-            return self._tidied(entry, now)
-        self.drop_lost_replicas(entry, now)
+            return self._cleanup_finished(entry, now)
+        self.release_lost_assignments(entry, now)
         replaced = verdict.replicas if verdict.fate is Fate.REPLACE else ()
         if verdict.fate is Fate.RESTART:
             replaced = tuple(entry.job.pods)
@@ -107,7 +106,7 @@ class Reconciler:
         if memory.not_before > now:
             self.timers.set(memory.not_before, entry)
         elif not entry.job.pods:
-            cleared(entry)  # what its pods showed is over; from now on it waits like any other
+            clear_verdict(entry)  # what its pods showed is over; from now on it waits like any other
         if now >= deadline:
             return False
         self.timers.set(deadline, entry)
@@ -120,26 +119,26 @@ class Reconciler:
         memory = entry.job.memory
         for pod in entry.job.pods.values():
             if pod.is_terminated and pod.message:
-                note_saved(memory, pod, now)
-        self.time.count(entry, now)
-        self._world.work_queue.changed.add(entry.key)
+                record_checkpoint(memory, pod, now)
+        self.runtime.update(entry, now)
+        self._state.work_queue.mark_row_stale(entry)
 
-    def act_on(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
+    def apply_verdict(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Take down what a verdict means for a job."""
         fate = verdict.fate
         entry.job.memory.lost_seconds += verdict.lost_seconds
         if fate in (Fate.COMPLETED, Fate.FAILED):
-            self.end(entry, verdict, now)
+            self.finish(entry, verdict, now)
         elif fate is Fate.STOPPED:
-            self.time.stop(entry, now)
-            self._recorder.judged(entry, verdict, now)
-            self._world.work_queue.has_news = True
+            self.runtime.stop(entry, now)
+            self._recorder.record_verdict(entry, verdict, now)
+            self._state.work_queue.request_round()
         elif fate in (Fate.REPLACE, Fate.RESTART):
             if not self._is_known(entry, verdict):
-                self.begin_again(entry, verdict, now)
-        elif (entry.verdict is not GOES_ON or entry.tries) and is_whole(entry):
-            cleared(entry)
-            entry.tries, entry.trouble = 0, ""
+                self.restart(entry, verdict, now)
+        elif (entry.verdict is not GOES_ON or entry.retry.count) and is_whole(entry):
+            clear_verdict(entry)
+            entry.retry.count, entry.retry.message = 0, ""
 
     def _is_known(self, entry: JobEntry, verdict: Verdict) -> bool:
         """Whether all of it goes already because of this: a parameter server that failed goes last, and shows its
@@ -149,48 +148,48 @@ class Reconciler:
         entry.ending_attempt = attempt if verdict.fate is Fate.RESTART else -1
         return is_known
 
-    def begin_again(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
+    def restart(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Some of it, or all, comes again, which is told."""
         memory = entry.job.memory
         memory.restarts += verdict.is_counted
         memory.not_before = max(memory.not_before, verdict.not_before)
         for node in verdict.refused_by:
-            self._world.capacity.distrust(node, now + _DISTRUST_SECONDS)
+            self._state.capacity.distrust(node, now + _DISTRUST_SECONDS)
             self.timers.set(now + _DISTRUST_SECONDS)
         entry.verdict = verdict
-        self._recorder.judged(entry, verdict, now)
-        self._happens(entry, Happened.RESTARTED)
-        self._world.work_queue.has_news = True
+        self._recorder.record_verdict(entry, verdict, now)
+        self._happens(entry, JobEvent.RESTARTED)
+        self._state.work_queue.request_round()
         if verdict.fate is Fate.RESTART:
-            self.time.stop(entry, now)
+            self.runtime.stop(entry, now)
             if memory.not_before > now:  # others may use the room meanwhile
                 self.unassign(entry, now)
 
-    def refuse(self, entry: JobEntry, now: float) -> None:
+    def report_invalid(self, entry: JobEntry, now: float) -> None:
         """What was submitted cannot be run, which is told once."""
-        if entry.telling.sentence != entry.outcome[1]:
-            self._recorder.invalid(entry, now)
+        if entry.status.sentence != entry.outcome[1]:
+            self._recorder.record_invalid(entry, now)
 
-    def end(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
+    def finish(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """It is over; nothing changes that any more."""
-        self.time.stop(entry, now)
+        self.runtime.stop(entry, now)
         entry.job.memory.ended_at = now
         entry.stage = Stage.ENDED
         entry.outcome, entry.verdict = (verdict.reason, verdict.sentence), verdict
-        self._recorder.judged(entry, verdict, now)
-        self._world.reindex(entry)
-        self._happens(entry, Happened.COMPLETED if verdict.fate is Fate.COMPLETED else Happened.FAILED)
+        self._recorder.record_verdict(entry, verdict, now)
+        self._state.reindex(entry)
+        self._happens(entry, JobEvent.COMPLETED if verdict.fate is Fate.COMPLETED else JobEvent.FAILED)
 
     def unassign(self, entry: JobEntry, now: float) -> None:
         """It has no home any more and waits again."""
         if entry.replicas:
             entry.job.memory.waiting_since = now
-            self._world.assign(entry, (), NOWHERE)
-            self._world.work_queue.has_news = True
+            self._state.assign(entry, (), NOWHERE)
+            self._state.work_queue.request_round()
 
     # Where it sits.
 
-    def drop_lost_replicas(self, entry: JobEntry, now: float) -> None:
+    def release_lost_assignments(self, entry: JobEntry, now: float) -> None:
         """Seats on nodes that are gone, or that will not take the pod that is missing there, are given up: the next
         round finds others (DRAGON-50)."""
         if not entry.replicas or self._is_at_assignment(entry):
@@ -203,12 +202,12 @@ class Reconciler:
         is_maimed = any(replica.type != worker for replica in lost) or not any(
             replica.type == worker for replica in left
         )
-        if is_maimed or not changes_in_place(entry.parsed_job):
+        if is_maimed or not replaces_in_place(entry.parsed_job):
             self.unassign(entry, now)
         else:
-            self.time.book(entry, now)
-            self._world.reassign(entry, left)
-            self._world.work_queue.has_news = True
+            self.runtime.accrue(entry, now)
+            self._state.reassign(entry, left)
+            self._state.work_queue.request_round()
 
     def _is_at_assignment(self, entry: JobEntry) -> bool:
         """Whether everybody has a pod that stays, on nodes that are there: then no seat can be lost."""
@@ -216,12 +215,12 @@ class Reconciler:
         if len(pods) < len(entry.replicas) or any(pod.is_deleting or not pod.node for pod in pods.values()):
             return False
         is_known = all(
-            self._world.capacity.facts(node) is not None for node in {replica.node for replica in entry.replicas}
+            self._state.capacity.facts(node) is not None for node in {replica.node for replica in entry.replicas}
         )
         return is_known and all((replica.type, replica.index) in pods for replica in entry.replicas)
 
     def _is_lost(self, entry: JobEntry, replica: ReplicaAssignment) -> bool:
-        capacity = self._world.capacity
+        capacity = self._state.capacity
         facts = capacity.facts(replica.node)
         if facts is None:
             return True
@@ -233,7 +232,7 @@ class Reconciler:
     # Towards it.
 
     def _steps(self, entry: JobEntry, replaced: Collection[Key], now: float, until: float) -> list[Write]:
-        state, job = self._world, entry.job
+        state, job = self._state, entry.job
         is_fraction = entry.shape.is_fraction
 
         def has_room(node: str, need: Need) -> bool:
@@ -249,15 +248,15 @@ class Reconciler:
         todo = steps(job, entry.replicas, has_room, now, replaced, lost, is_taken)
         is_stuck = not todo.is_settled and len(job.pods) < len(entry.replicas)
         is_stuck = is_stuck and (not todo.create or entry.parsed_job.ref.resource in state.absent)
-        state.work_queue.set_waiting(entry, bool(todo.waits_for) or is_stuck)
+        state.work_queue.set_blocked(entry, bool(todo.waits_for) or is_stuck)
         writes = self._deletions(entry, todo.delete, todo.force, now)
-        if entry.retry_at <= now and entry.parsed_job.ref.resource not in state.absent:
+        if entry.retry.at <= now and entry.parsed_job.ref.resource not in state.absent:
             writes += self._services(entry, now)
             writes += self._creations(entry, todo)
-        self.timers.set(min(until, todo.until, entry.retry_at if entry.retry_at > now else NEVER), entry)
+        self.timers.set(min(until, todo.until, entry.retry.at if entry.retry.at > now else NEVER), entry)
         return writes
 
-    def clear_away(self, entry: JobEntry, going: Sequence[PodRow], now: float) -> list[Write]:
+    def delete_pods(self, entry: JobEntry, going: Sequence[PodRow], now: float) -> list[Write]:
         """Ask pods to go, and delete at once those of the job whose end nobody will confirm."""
         lost, pods = self._dead_nodes(entry), entry.job.pods.values()
         self.timers.set(look_again(pods, lost, now), entry)
@@ -269,7 +268,7 @@ class Reconciler:
 
     def is_dead(self, node: str) -> bool:
         """Whether nobody there carries out what is asked for."""
-        facts = self._world.capacity.facts(node)
+        facts = self._state.capacity.facts(node)
         return bool(node) and (facts is None or not facts.is_ready)
 
     def _creations(self, entry: JobEntry, todo: Steps) -> list[Write]:
@@ -286,8 +285,8 @@ class Reconciler:
             body = self._body(entry, replica, todo.attempt)
             name = pod_name(parsed_job, replica.type, replica.index)
             row = expected(entry, replica, name, todo.attempt, assignment)
-            self._world.pods.expect(entry, row)
-            self._recorder.creating(entry, replica)
+            self._state.pods.expect(entry, row)
+            self._recorder.expect_pod(entry, replica)
             raw, tag = msgspec.json.encode(body), CreatedPod(entry.key, row)
             writes.append(Write(Verb.CREATE, resource, parsed_job.ref.namespace, name, raw, tag=tag))
         return writes
@@ -296,24 +295,24 @@ class Reconciler:
         """The pod, or the SharePod, of a seat."""
         parsed_job, replicas, around = entry.parsed_job, entry.replicas, self._around
         if parsed_job.ownership is PodOwnership.SHARE_PODS:
-            memory_bytes = self._world.capacity.gpu_memory_bytes(replica.node)
+            memory_bytes = self._state.capacity.gpu_memory_bytes(replica.node)
             return share_pod_of(parsed_job, replica, replicas, attempt, around, gpu_memory_bytes=memory_bytes)
         return pod_of(parsed_job, replica, replicas, attempt, around)
 
     def _deletions(self, entry: JobEntry, going: Sequence[PodRow], dead: Sequence[PodRow], now: float) -> list[Write]:
         """Ask pods to go; `dead` ones are not asked."""
-        if entry.retry_at > now:
-            self.timers.set(entry.retry_at, entry)
+        if entry.retry.at > now:
+            self.timers.set(entry.retry.at, entry)
             return []
-        going = [*going, *self._world.share_pods.bereft(entry)]
-        self._recorder.deleted(entry, [*going, *dead], now)
+        going = [*going, *self._state.share_pods.bereft(entry)]
+        self._recorder.record_deleted(entry, [*going, *dead], now)
         writes = [self._deletion(entry, pod) for pod in going]
-        made = [entry.made_pods.get((pod.type, pod.index), pod) for pod in dead]  # a SharePod runs nowhere itself
+        made = [entry.kubeshare.pods.get((pod.type, pod.index), pod) for pod in dead]  # a SharePod runs nowhere itself
         return writes + [self._deletion(entry, pod, force=True) for pod in made]
 
     def _deletion(self, entry: JobEntry, pod: PodRow, force: bool = False) -> Write:
-        self._world.pods.ask_to_go(entry, pod)
-        is_made = entry.made_pods.get((pod.type, pod.index)) is pod
+        self._state.pods.ask_to_go(entry, pod)
+        is_made = entry.kubeshare.pods.get((pod.type, pod.index)) is pod
         return deletion_of(pod, DeletedPod(entry.key, pod.uid), force, PODS if is_made else resource_of(entry))
 
     # Names.
@@ -335,7 +334,7 @@ class Reconciler:
     def service_row(self, entry: JobEntry, key: Key) -> ServiceRow | None:
         """Whatever has the name of a replica's service."""
         name = pod_name(entry.parsed_job, *key)
-        return self._world.services.get(f"{entry.parsed_job.ref.namespace}/{name}")
+        return self._state.services.get(f"{entry.parsed_job.ref.namespace}/{name}")
 
     def _new_service(self, entry: JobEntry, key: Key) -> Write:
         entry.services[key] = False
@@ -352,15 +351,15 @@ class Reconciler:
 
     # Endings.
 
-    def _tidied(self, entry: JobEntry, now: float) -> list[Write]:
+    def _cleanup_finished(self, entry: JobEntry, now: float) -> list[Write]:
         """What is left of a job that has ended goes by its cleanPodPolicy, the job itself when its time is over; but
         not before its status says that it ended, because its pods are the only other proof of that."""
         job, ref = entry.job, entry.parsed_job.ref
-        if has_ended(entry) and not entry.telling.is_end_told:
+        if has_ended(entry) and not entry.status.is_end_written:
             return []
         writes = self._deletions(entry, leftovers(job), (), now)
         staying = {key for key, pod in job.pods.items() if not pod.is_deleting}
-        spare = leftover_services(entry.parsed_job, entry.services, staying) if entry.retry_at <= now else []
+        spare = leftover_services(entry.parsed_job, entry.services, staying) if entry.retry.at <= now else []
         writes += [self._old_service(entry, key) for key in spare]
         at = expires_at(job)
         if at <= now and not job.is_deleting:
@@ -371,15 +370,15 @@ class Reconciler:
             self.timers.set(at, entry)
         return writes
 
-    def _gone(self, entry: JobEntry, now: float) -> list[Write]:
+    def _teardown(self, entry: JobEntry, now: float) -> list[Write]:
         """A job that is being deleted, or that its user has suspended: nothing of it stays."""
-        if entry.job.is_deleting and entry.leaves_pods:
+        if entry.job.is_deleting and entry.source.orphans_pods:
             return []
         self._note_pods(entry, now)
         lost = self._dead_nodes(entry)
         todo = steps(entry.job, (), lambda node, need: False, now, lost=lost)
         if not entry.job.pods:
-            self.time.stop(entry, now)
+            self.runtime.stop(entry, now)
         self.timers.set(todo.until, entry)
         return self._deletions(entry, todo.delete, todo.force, now)
 

@@ -7,11 +7,11 @@ with the objects themselves.
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.assignment import read_assignment
+from sterna.backends.kubernetes.api.assignment import decode_assignment
 from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
-from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
+from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
 from sterna.backends.kubernetes.pods.move_record import Move
 from sterna.kinds.parsed_job import PodOwnership
 from sterna.model.cluster import NOWHERE
@@ -22,8 +22,8 @@ def recover(state: ClusterState, now: float) -> int:
     state.settle()
     found = 0
     for entry in list(state.entries.values()):
-        if entry.record is not None:
-            _resume(state, entry, entry.record)
+        if entry.move.record is not None:
+            _resume(state, entry, entry.move.record)
         if entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
             state.share_pods.join(entry)
         if not entry.wants_to_run:
@@ -35,9 +35,9 @@ def recover(state: ClusterState, now: float) -> int:
         replicas = replicas_found(state, entry)
         if replicas:
             state.reassign(entry, replicas)
-            entry.seated_at = memory.started_at if memory.started_at is not None else now
+            entry.assigned_at = memory.started_at if memory.started_at is not None else now
             found += 1
-    state.work_queue.has_news = True
+    state.work_queue.request_round()
     return found - _withdrawn(state, now)
 
 
@@ -70,7 +70,7 @@ def replicas_found(state: ClusterState, entry: JobEntry) -> list[ReplicaAssignme
     """Where a job shall sit, as its pods tell; none: nowhere."""
     job, worker = entry.job, entry.parsed_job.spec.worker.type
     ownership, attempt = entry.parsed_job.ownership, job.memory.attempt
-    move = entry.record
+    move = entry.move.record
     if move is not None and all(move.is_about(pod.uid, str(pod.attempt)) for pod in job.pods.values()):
         return [ReplicaAssignment(worker, 0, move.node)] if state.capacity.is_open(move.node) else []
     types = {each.type for each in entry.parsed_job.spec.replicas}
@@ -84,12 +84,12 @@ def replicas_found(state: ClusterState, entry: JobEntry) -> list[ReplicaAssignme
     if not present:
         return []
     replicas = [ReplicaAssignment(pod.type, pod.index, pod.node, pod.gpu_id) for pod in present]
-    has_begun = changes_in_place(entry.parsed_job) and job.memory.started_at is not None
+    has_begun = replaces_in_place(entry.parsed_job) and job.memory.started_at is not None
     if not has_begun and ownership not in (PodOwnership.MPI, PodOwnership.POD):
-        meant = read_assignment(max(present, key=lambda pod: pod.version).assignment)
+        meant = decode_assignment(max(present, key=lambda pod: pod.version).assignment)
         replicas = meant if meant else replicas
     kept = [replica for replica in replicas if replica.node in state.capacity.row_of and _has_its_gpu(entry, replica)]
-    if len(kept) < len(replicas) and not changes_in_place(entry.parsed_job):
+    if len(kept) < len(replicas) and not replaces_in_place(entry.parsed_job):
         return []
     others = sum(each.count for each in entry.parsed_job.spec.replicas if each.type != worker)
     workers = sum(replica.type == worker for replica in kept)

@@ -11,7 +11,7 @@ import msgspec
 from sterna.backends.kubernetes.api.resources import Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import Placed
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
-from sterna.backends.kubernetes.cache.gpu_fractions import fraction_of
+from sterna.backends.kubernetes.cache.gpu_fractions import gpu_fraction_milli
 from sterna.backends.kubernetes.cache.reservations import room_beside, serving_reservations, urgent_reservations
 from sterna.backends.kubernetes.pods.share_rows import ShareRow, placing_patch
 from sterna.engine.placement.free_capacity import Room
@@ -50,7 +50,7 @@ def _place(state: ClusterState, room: Room, row: ShareRow, shape: Shape) -> tupl
 def _placed(state: ClusterState, row: ShareRow, node: str, gpu: str) -> Write:
     del state.share_pods.urgent[row.uid]
     if gpu and row.gpu_fraction is not None:
-        part = fraction_of(row.gpu_fraction, state.capacity.gpu_memory_bytes(node))
+        part = gpu_fraction_milli(row.gpu_fraction, state.capacity.gpu_memory_bytes(node))
         state.capacity.parts.hold(row.uid, node, gpu, part, is_planned=False)
     namespace, _, name = row.key.partition("/")
     body = msgspec.json.encode(placing_patch(node, gpu, str(row.version)))

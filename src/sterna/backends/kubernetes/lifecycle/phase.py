@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
-from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
+from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
 from sterna.backends.kubernetes.lifecycle.verdict import Fate
 from sterna.kinds.parsed_job import PodOwnership
 
@@ -58,7 +58,7 @@ def is_running(job: KubeJob, replicas: Sequence[ReplicaAssignment]) -> bool:
     spec = job.parsed_job.spec
     running = {key for key, pod in job.pods.items() if pod.state in _ALIVE and not pod.is_deleting}
     wanted = {(replica.type, replica.index) for replica in replicas}
-    if not changes_in_place(job.parsed_job):
+    if not replaces_in_place(job.parsed_job):
         return bool(wanted) and wanted <= running
     worker = spec.worker.type
     workers = [key for key in running if key[0] == worker]

@@ -13,7 +13,7 @@ from typing import TypeVar
 from sterna.backends.kubernetes.api.resources import ApiServer
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.views import cluster_info, job_views, node_views
-from sterna.backends.kubernetes.moves.requested import Relocations
+from sterna.backends.kubernetes.moves.requested import MonitorMoves
 from sterna.backends.kubernetes.server.metrics import Telemetry
 from sterna.backends.kubernetes.server.routes import MigrationService, MigrationWishes, Sources
 from sterna.backends.kubernetes.server.token_review import Tokens
@@ -55,7 +55,7 @@ class Service:
             leader,
         )
         tokens = Tokens(server, monitors) if monitors else None
-        self._relocations = Relocations(backend, self.specon_csv.note_move, say)
+        self._relocations = MonitorMoves(backend, self.specon_csv.note_move, say)
         self._service = MigrationService(sources, tokens, backend.wake, listen)
         backend.errands.append(self._hear)
         backend.on_answer, backend.on_happened = self.telemetry.count_answer, self.telemetry.count
@@ -87,13 +87,14 @@ class Service:
         if batches:
             state = self._world
             news = state.progress.take(batches, state.pods.find, now)
-            state.work_queue.has_news = state.work_queue.has_news or bool(news)
+            if news:
+                state.work_queue.request_round()
             for uid in {pod.uid for batch in batches for pod in batch.pods}:
                 found = state.pods.find(uid)
                 entry = state.entries.get(found[0].key) if found is not None else None
                 if entry is not None:
-                    state.work_queue.changed.add(entry.key)
-                    self._backend.status_writer.progressed(entry, now)
+                    state.work_queue.mark_row_stale(entry)
+                    self._backend.status_writer.on_progress(entry, now)
         wishes = self._service.wishes.take()
         if wishes:
             self._relocations.carry_out(wishes, now)

@@ -9,6 +9,7 @@ import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
@@ -20,7 +21,7 @@ from sterna.experiments.reproduction.dragon.default_scheduler import (
     without_gangs,
 )
 from sterna.model.cluster import MILLI, Nodes, ResourceKind, Shape, Shapes
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from sterna.workloads.published.dragon import NODE_CPUS, PS_CPUS, SPEEDUPS, WORKER_CPUS, Mixture, trace_of
 
 RESTART_SECONDS = 20.0

@@ -9,12 +9,13 @@ import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.rate_limit import RateLimited
 from sterna.control.round_loop import RoundLoop
 from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS
 from sterna.model.speedup import Floats
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from sterna.workloads.published import voda
 
 POLICIES: Mapping[str, str] = {

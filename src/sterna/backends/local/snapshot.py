@@ -72,7 +72,7 @@ def _kept(book: Book, jobs: list[LocalJob], now: float, shapes: Sequence[Shape])
     """What stands in the records as it is."""
     records = [job.record for job in jobs]
     code = {shape: number for number, shape in enumerate(shapes)}
-    rows = book.slices.row_of
+    rows, keys = book.slices.row_of, {job.name: job.key for job in jobs}
     minimum = _ints([record.minimum for record in records])
     maximum = _ints([record.maximum for record in records])
     held = np.array([bool(job.assignment.workers) for job in jobs], dtype=np.bool_)
@@ -89,14 +89,14 @@ def _kept(book: Book, jobs: list[LocalJob], now: float, shapes: Sequence[Shape])
         "workers": _ints([job.assignment.size for job in jobs]),
         "shape": _ints([code[job.shape] for job in jobs]),
         "first_start": _floats([_or(record.first_started_at, never) for record in records]),
-        "waiting_since": _floats([record.waiting_since for record in records]),
+        "waiting_since": _floats([record.queued_since for record in records]),
         "promotions": _ints([record.promotions for record in records]),
         "executed_before": _floats([record.executed_before for record in records]),
         "cpu_share": _floats([record.cpu_share for record in records]),
         "moves": _ints([record.moves for record in records]),
         "moved_at": _floats([_or(record.moved_at, -never) for record in records]),
         "moved_from": _ints([rows.get(record.moved_from, -1) for record in records]),
-        "evictor": _ints([record.evictor for record in records]),
+        "evictor": _ints([keys.get(record.evictor, -1) for record in records]),
     }
 
 

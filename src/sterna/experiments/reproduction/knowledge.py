@@ -136,7 +136,7 @@ CASES: Sequence[Case] = (
 )
 
 
-def _workload(submitted: Sequence[voda.Submitted]) -> Workload:
+def _workload(submitted: Sequence[voda.SubmittedJob]) -> Workload:
     """With a step for each epoch, as Voda's users say how many."""
     jobs = workload_of(voda.trace_of(submitted, calibrated().work_seconds))
     return replace(jobs, steps=np.array([float(voda.EPOCHS[model]) for model in jobs.category]))
@@ -171,7 +171,7 @@ def _run(policy: str, jobs: Workload, knowledge: Knowledge, seed: int = 0, known
 def _one_of_each(policy: str) -> Learned:
     """What is known after one job of each category has run with the cluster to itself."""
     alone = [
-        voda.Submitted(f"first-{model}", model, _APART_SECONDS * number) for number, model in enumerate(voda.EPOCHS)
+        voda.SubmittedJob(f"first-{model}", model, _APART_SECONDS * number) for number, model in enumerate(voda.EPOCHS)
     ]
     world = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()))
     RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()

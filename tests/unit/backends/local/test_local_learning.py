@@ -123,7 +123,9 @@ def a_local_job(key: int, training: Training, total_seconds: float) -> LocalJob:
     for step in (0, 1):
         report = Told(float(step), step, 10, {"loss": 1.0})
         training.take([(key, [report], Pace(1, 1, step * total_seconds / 10))])
-    return LocalJob(JobRecord(key, spec, 0.0, 1, 1), Shape(0, 10), 1.0, NOWHERE, course)
+    return LocalJob(
+        JobRecord(key=key, spec=spec, submitted_at=0.0, minimum=1, maximum=1), Shape(0, 10), 1.0, NOWHERE, course
+    )
 
 
 def test_the_shadow_shares_alike_and_remembers_who_would_have_ended() -> None:
@@ -142,7 +144,9 @@ def test_the_shadow_fills_nodes_by_count_and_says_nothing_of_unknown_totals() ->
     training = Training(Lessons())
     jobs = [a_local_job(key, training, 10.0) for key in (1, 2)]
     spec = jobs[0].record.spec
-    unknown = LocalJob(JobRecord(3, spec, 0.0, 1, 1), Shape(0, 10), 1.0, NOWHERE, None)
+    unknown = LocalJob(
+        JobRecord(key=3, spec=spec, submitted_at=0.0, minimum=1, maximum=1), Shape(0, 10), 1.0, NOWHERE, None
+    )
     baseline = LocalBaseline(some_slices(1, 1, is_shared=True), 0.0)
     ends = baseline.completions(0.0, [*jobs, unknown], training)
     assert ends[2] == pytest.approx(10.0, rel=0.02)

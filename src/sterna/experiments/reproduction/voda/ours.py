@@ -58,7 +58,7 @@ class Terms:
 
 
 def run_ours(
-    submitted: Sequence[voda.Submitted], work_seconds: Mapping[str, float], algorithm: str, terms: Terms
+    submitted: Sequence[voda.SubmittedJob], work_seconds: Mapping[str, float], algorithm: str, terms: Terms
 ) -> OurRun:
     """What Sterna makes of these jobs under its policy of that name."""
     workload = workload_of(voda.trace_of(submitted, work_seconds))

@@ -18,7 +18,8 @@ from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
 from sterna.model.snapshot import NEVER
-from sterna.wiring import make_placement, make_policy, simulated_nodes
+from sterna.backends.simulated.nodes import simulated_nodes
+from sterna.wiring import make_placement, make_policy
 from sterna.workloads.generate import Mix, poisson
 
 for spec in ("./smallest.py", "./smallest.py:by=request"):

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.round_loop import RoundLoop
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from sterna.workloads.formats import load_trace
 from tests.golden.metrics import committed, label, measured, settings
 from tests.published import DATA

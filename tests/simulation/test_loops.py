@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.engine.kernels.native import PLAIN, Loops, installed, machine_code, use
 from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import Shape
-from sterna.wiring import simulated_nodes
 from tests.builders import AJob, a_job, a_node, a_snapshot, decided
 from tests.properties.worlds import NOW, a_world, snapshot_of
 from tests.simulation.runs import a_run

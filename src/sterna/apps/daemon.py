@@ -47,8 +47,8 @@ from sterna.control.round_loop import ChangedRounds, RoundLoop
 from sterna.control.specon_csv import SpeconCsvFile
 from sterna.engine.decide import Rules
 from sterna.errors import Bug, SternaError, UserError
-from sterna.settings import only_counts, placement_for
-from sterna.wiring import growth_rule_of, make_rules
+from sterna.settings import is_count_only
+from sterna.wiring import growth_rule_of, make_rules, preferred_placement
 
 if TYPE_CHECKING:
     from sterna.api import Encryption, Server
@@ -137,7 +137,7 @@ class Daemon:
         view = msgspec.json.decode(kept[0][0], type=PolicyView) if kept else msgspec.structs.replace(usual)
         given = dict(self.options.rules)
         if "policy" in given and "placement" not in given and not slices.is_shared:
-            given["placement"] = placement_for(given["policy"])
+            given["placement"] = preferred_placement(given["policy"])
         for name, value in given.items():
             setattr(view, name, float(value) if name == "rate_limit_seconds" else value)
         return view
@@ -256,7 +256,7 @@ class Daemon:
 
 def make_local_rules(view: PolicyView) -> Rules:
     """Rules for real nodes: everything must be placed somewhere."""
-    if only_counts(view.placement):
+    if is_count_only(view.placement):
         raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
     return make_rules(view.policy, view.placement, view.migration, view.cpu_share, view.reservation)
 

@@ -40,8 +40,8 @@ from sterna.kinds.context import ClusterDomain, KubeShare, ParseContext
 from sterna.kinds.labels import RULES
 from sterna.kinds.parsing.resource_requests import GPUS
 from sterna.kinds.resource import Resource
-from sterna.settings import LeaseSettings, OperatorSettings, only_counts, placement_for
-from sterna.wiring import growth_rule_of, make_rules, rules_by_type, unknown_types
+from sterna.settings import LeaseSettings, OperatorSettings, is_count_only
+from sterna.wiring import growth_rule_of, make_rules, preferred_placement, rules_by_type, unknown_types
 
 _STOP_SECONDS = 10.0
 _GATHER_SECONDS = 0.01
@@ -64,8 +64,8 @@ Say = Callable[[str], None]
 
 def rules_of(settings: OperatorSettings) -> Rules:
     """Rules for real nodes: everything must be placed somewhere."""
-    placement = settings.placement or placement_for(settings.policy)
-    if only_counts(placement):
+    placement = settings.placement or preferred_placement(settings.policy)
+    if is_count_only(placement):
         raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
     by_type = rules_by_type(settings.policy_for.split(), settings.placement)
     return make_rules(settings.policy, placement, settings.migration, settings.cpu_share, settings.reservation, by_type)
@@ -107,7 +107,7 @@ class Operator:
         self.identity = settings.identity or socket.gethostname()
         self._over = threading.Event()
         self._leadership: Leadership | None = None
-        self.server = Client(access, self._may_write, gather_seconds=_GATHER_SECONDS)
+        self.server = Client(access, self._may_write)
         self.inbox = Inbox()
         self.backend = KubernetesBackend(
             self.server,
@@ -323,7 +323,7 @@ def journal_at(settings: OperatorSettings, say: Say) -> JournalWriter | None:
     return JournalWriter(
         path,
         policy=settings.policy,
-        placement=settings.placement or placement_for(settings.policy),
+        placement=settings.placement or preferred_placement(settings.policy),
         migration=settings.migration,
         cpu_share=settings.cpu_share,
         reservation=settings.reservation,

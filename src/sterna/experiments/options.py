@@ -11,12 +11,12 @@ from os import PathLike, fspath
 from typing import TypedDict
 
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.backends.simulated.knowledge import knowledge_of
+from sterna.backends.simulated.knowledge import parse_knowledge
 from sterna.errors import UserError, did_you_mean
 from sterna.experiments.faults import drawn_faults, named_fault, settled
 from sterna.experiments.scenario import Scenario
 from sterna.model.cluster import Nodes
-from sterna.settings import only_counts
+from sterna.settings import is_count_only
 from sterna.wiring import make_placement
 from sterna.workloads.curves import check_speedups, load_speedups
 from sterna.workloads.domain import LARGEST
@@ -83,10 +83,10 @@ def make_scenario(
     knowledge: str = "true",
 ) -> Scenario:
     """Check the options, then load the trace: cheap checks come before the file is read."""
-    known = knowledge_of(knowledge)
+    known = parse_knowledge(knowledge)
     if placement is not None:
         make_placement(placement)
-        if only_counts(placement) and (fail or mtbf is not None):
+        if is_count_only(placement) and (fail or mtbf is not None):
             raise UserError(
                 "--placement none only counts devices, so no job sits on a node that fails: choose another."
             )

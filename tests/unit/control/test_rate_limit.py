@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.control.rate_limit import RateLimited
 from sterna.control.round_loop import RoundLoop
 from sterna.errors import Bug
 from sterna.model.plan import Decision, Outcome
 from sterna.model.snapshot import NEVER, Snapshot
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from tests.builders import AJob, a_job
 from tests.simulation.runs import a_workload
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sterna.backends.simulated.costs import Fault
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.errors import UserError
 from sterna.experiments.faults import drawn_faults, named_fault, settled
 from sterna.experiments.report.allocation import Span
@@ -14,7 +15,6 @@ from sterna.experiments.report.jobs_table import jobs_table
 from sterna.experiments.report.timeline import MOST_POINTS, timeline_of
 from sterna.experiments.scenario import Scenario
 from sterna.experiments.simulation import run_simulation
-from sterna.wiring import simulated_nodes
 from sterna.workloads.generate import poisson
 from sterna.workloads.trace import Trace, make_trace
 

@@ -37,14 +37,15 @@ from sterna.backends.kubernetes.lifecycle.replicas import replicas
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import EventBuilder
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
+from sterna.control.cluster_history import ClusterHistory
+from sterna.control.job_state import is_stale
 from sterna.kinds.context import ClusterDomain, ParseContext
 from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import Ints
-from sterna.model.plan import Action, ActionKind, Decision, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Outcome
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, Snapshot
-from sterna.model.speedup import Floats
 
 _GATHER_SECONDS = 0.02
 """Delay between the first event and the round, so that events of one burst share a round."""
@@ -122,7 +123,7 @@ class KubernetesBackend:
         self.write_results = WriteResults(self.state, self._controllers, self.pods, self.status_writer, self.recorder)
         self._outgoing: list[Write] = []
         self._in_flight = 0
-        self._served: list[float] = []
+        self.history = ClusterHistory()
         self._row_keys: Ints = np.empty(0, dtype=np.int64)
         """Job keys of the last snapshot, by row."""
         self._unsynced: set[Resource] = set()
@@ -130,7 +131,6 @@ class KubernetesBackend:
         """Resources that the server does not serve or allow, with a sentence for the administrator."""
         self.is_ready = False
         """True once the caches are synced and the state of a previous leader was recovered."""
-        self._last_action = self._last_event = -NEVER
         self._requested_at = self._observed_at = -NEVER
         self._round_at = -NEVER
         self._is_closed = False
@@ -155,14 +155,12 @@ class KubernetesBackend:
         self._requested_at = -NEVER
         serving = reservations(state)
         state.write_table()
-        self._last_event = max(self._last_event, state.arrived_at)
-        instant = Instant(now, self._last_action, self._last_event, self._history, serving)
+        history = self.history
+        history.note_arrival(state.arrived_at)
+        instant = Instant(now, history.last_action, history.last_event, history.finished_service, serving)
         snapshot = build_snapshot(state.table, state.capacity.table(), state.assignments, state.progress, instant)
         self._row_keys = snapshot.jobs.key
         return snapshot
-
-    def _history(self) -> Floats:
-        return np.sort(np.array(self._served, dtype=np.float64))
 
     def _set_reasons(self, reasons: Sequence[Reason]) -> None:
         """Store the reasons of a decision about the last snapshot."""
@@ -205,46 +203,31 @@ class KubernetesBackend:
         return outcomes
 
     def _is_stale(self, entry: JobEntry, action: Action) -> bool:
-        if not entry.wants_to_run or entry.assignment != action.before:
-            return True
-        if action.kind is ActionKind.START and entry.job.memory.not_before > self.clock():
-            return True
         names, capacity = self.state.capacity.names, self.state.capacity
-        new = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers}
-        return not all(0 <= node < len(names) and capacity.is_open(names[node]) for node in new)
+        return not entry.wants_to_run or is_stale(
+            action,
+            entry.job.memory,
+            entry.assignment,
+            self.clock(),
+            len(names),
+            lambda row: capacity.is_open(names[row]),
+        )
 
     def _apply_action(self, entry: JobEntry, action: Action) -> None:
-        memory, now = entry.job.memory, self.clock()
+        now, names = self.clock(), self.state.capacity.names
+        evictor = self.state.entries.get(action.evictor)
+        entry.job.memory.apply(action, now, names, evictor.name if evictor is not None else "")
+        self.history.note_action(action.kind, now)
         if action.cpu_share is not None:
-            memory.cpu_share = action.cpu_share
             self.state.work_queue.mark_changed(entry)
         if action.kind is ActionKind.SET_CPU_SHARE:
             return
-        if action.kind is ActionKind.MIGRATE:
-            self._mark_move(entry, action)
-        else:
-            self._last_action = now
         if action.kind is ActionKind.START:
             entry.assigned_at = now
-            if action.mark is Mark.PROMOTED:
-                memory.attained, memory.executed_before = 0.0, memory.executed
-                memory.promotions += 1
-        elif action.kind is ActionKind.STOP:
-            memory.waiting_since = now
-        names = self.state.capacity.names
         held_gpus = {key: pod.gpu_id for key, pod in entry.job.pods.items() if pod.gpu_id}
         gpu_ids = self.state.capacity.parts.names() if action.after.slots else None
         found = replicas(entry.parsed_job, action.after, names, current_nodes(entry.job), held_gpus, gpu_ids)
         self.state.assign(entry, found, action.after)
-
-    def _mark_move(self, entry: JobEntry, action: Action) -> None:
-        """Persist the previous node of a migrated job and the job it was moved for."""
-        memory, names = entry.job.memory, self.state.capacity.names
-        old, new = ({node for node, _ in assignment.workers} for assignment in (action.before, action.after))
-        memory.moves += 1
-        memory.moved_at, memory.moved_from = self.clock(), names[min(old - new or old)]
-        evictor = self.state.entries.get(action.evictor)
-        memory.evictor = evictor.name if evictor is not None else ""
 
     # Watch events, timers, reconciling.
 
@@ -418,9 +401,7 @@ class KubernetesBackend:
         self._hooks.on_job_event(what, entry.parsed_job.ref.uid)
         if what in (JobEvent.COMPLETED, JobEvent.FAILED):
             is_complete = what is JobEvent.COMPLETED
-            if is_complete:
-                self._served.append(entry.job.memory.attained)
-            self._last_event = self.clock()
+            self.history.note_end(self.clock(), entry.job.memory.attained if is_complete else None)
             self.state.progress.forget(entry.key, is_complete)
 
     def _on_arrival(self, entry: JobEntry) -> None:

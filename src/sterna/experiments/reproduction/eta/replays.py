@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.experiments.report.allocation import Span
 from sterna.experiments.reproduction.eta.coverage import Forecast
@@ -22,7 +23,6 @@ from sterna.experiments.scenario import Scenario
 from sterna.experiments.simulation import run_simulation
 from sterna.model.eta import learned_until
 from sterna.model.speedup import Floats
-from sterna.wiring import simulated_nodes
 from sterna.workloads.generate import Mix, poisson
 
 POLICIES = ("elastic-fifo", "elastic-tiresias", "dragon")

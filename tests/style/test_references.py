@@ -47,7 +47,7 @@ def _dead_paths(root: Path, text: str) -> list[str]:
     folders = {child.name for child in package.iterdir() if child.is_dir()}
     dead = {path for path in found if not _is_placeholder(path) and not _exists(root, path)}
     for path in MODULE_FILE.findall(text):
-        if path.partition("/")[0] in folders and not _exists(package, path):
+        if path.partition("/")[0] in folders and not any(package.rglob(path)):
             dead.add(path)
     return sorted(dead)
 

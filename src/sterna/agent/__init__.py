@@ -54,15 +54,15 @@ def should_stop() -> bool:
 
 
 def on_stop(save: Save) -> Save:
-    """Make SIGTERM set a flag, and run `save` at the next `report()` or `should_stop()`, between steps; then the process
-    ends with code 143. Call it in the main thread. Usable as a decorator; None removes the handler."""
+    """Make SIGTERM set a flag, and run `save` at the next `report()` or `should_stop()`, between steps; then the
+    process ends with code 143. Call it in the main thread. Usable as a decorator; None removes the handler."""
     HERE.on_stop(save)
     return save
 
 
 def saved(step: int | None = None) -> None:
-    """Report a complete checkpoint, of the given step or of the last reported one: a stop from now on loses only the work
-    since. After an `on_stop` save this is automatic."""
+    """Report a complete checkpoint, of the given step or of the last reported one: a stop from now on loses only the
+    work since. After an `on_stop` save this is automatic."""
     HERE.saved(step)
 
 

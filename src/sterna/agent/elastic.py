@@ -34,7 +34,7 @@ from typing import Any
 from sterna.agent.membership import Member
 from sterna.agent.process import HERE, Process
 from sterna.agent.stopping import EXIT_CODE
-from sterna.agent.wire import MessageKind, Link, Message, accept, connect, group_key, is_key, listen
+from sterna.agent.wire import Link, Message, MessageKind, accept, connect, group_key, is_key, listen
 
 Identity = tuple[int, int]
 
@@ -72,8 +72,8 @@ class Group:
                 raise
 
     def sum(self, *arrays: Any) -> bool:
-        """Sum over all members, in place. True: done, and `step` is one higher. False: the group has changed (rank, size,
-        possibly state and step); repeat the step."""
+        """Sum over all members, in place. True: done, and `step` is one higher. False: the group has changed (rank,
+        size, possibly state and step); repeat the step."""
         parts = [_bytes(each) for each in arrays]
         try:
             is_done = self._lead(arrays, parts) if self._leader is None else self._follow(parts)

@@ -236,6 +236,11 @@ class KubernetesBackend:
 
     # What happens by itself.
 
+    @property
+    def is_synced(self) -> bool:
+        """True once every watched resource has been listed."""
+        return not self._unsynced
+
     def prepare(self, seconds: float | None = None) -> bool:
         """Wait until everything is known, or for so long; whether it is."""
         until = NEVER if seconds is None else self.clock() + seconds
@@ -245,7 +250,7 @@ class KubernetesBackend:
             if not self._unsynced or now >= until:
                 break
             self.inbox.wait(None if until == NEVER else until - now)
-        return not self._unsynced
+        return self.is_synced
 
     def watch_only(self, seconds: float) -> None:
         """Stay informed for so long, while somebody else acts."""

@@ -19,8 +19,9 @@ from types import TracebackType
 import msgspec
 
 from sterna.backends.kubernetes.api.operator_rules import operator_rules
-from sterna.backends.kubernetes.api.resources import LEASES, Inbox
-from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
+from sterna.backends.kubernetes.api.resources import LEASES, Inbox, WriteResult
+from sterna.backends.kubernetes.backend import BackendConfig, BackendHooks, KubernetesBackend
+from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.leader import Leadership, LeaseTimes
 from sterna.backends.kubernetes.learned_store import PAUSE_SECONDS, LearnedStore
@@ -120,14 +121,13 @@ class Operator:
                 ClusterDomain(settings.cluster_domain),
             ),
             Progress(growth_rule_of(self._rules)),
+            BackendHooks(self._before_reconcile, self._count_write, self._count_event, self._report_job_error),
         )
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
         self.service = Service(self.backend, self.server, settings.listen, self, monitors)
-        self.backend.errands.append(ManualMoves(self.backend).look)
+        self._manual_moves = ManualMoves(self.backend)
         state = self.backend.state
         self._learned = LearnedStore(self.server, self._namespace(access), state.progress, self.is_leading)
-        self.backend.errands.append(self._save_learned)
-        self.backend.on_mishap = self._report_job_error
         if settings.leader_election:
             self._leadership = self._make_candidate(access)
         self.loop = self._make_loop()
@@ -263,6 +263,19 @@ class Operator:
             _log.info("Sterna leads as %s with %d nodes.", self.identity, len(self.backend.state.capacity.names))
             for sentence in unknown_types(self._rules, self.backend.observe().nodes) if self._rules.by_type else ():
                 _log.warning("%s", sentence)
+
+    # Hooks of the backend.
+
+    def _before_reconcile(self, now: float) -> None:
+        self.service.process_requests(now)
+        self._manual_moves.process(now)
+        self._save_learned(now)
+
+    def _count_write(self, result: WriteResult) -> None:
+        self.service.telemetry.count_answer(result)
+
+    def _count_event(self, event: JobEvent, uid: str) -> None:
+        self.service.telemetry.count(event, uid)
 
     def _save_learned(self, now: float) -> None:
         if self._learned.look(now):

@@ -48,7 +48,7 @@ def read(pod: Pod) -> ParsedJob:
         shape=Shape(demand.devices, demand.cpus, demand.memory_bytes, selector=needs.selector),
         needs=needs,
         templates={},
-        ownership=PodOwnership.POD,
+        ownership=PodOwnership.BARE_POD,
         submitted_at=seconds_of(meta.creation_timestamp),
         clean_pods=CleanPods.NONE,
         generation=meta.generation,

@@ -11,9 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from sterna.backends.local.equal_share_baseline import Shadow
+from sterna.backends.local.equal_share_baseline import LocalBaseline
 from sterna.backends.local.jobs.exits import Endings, Patience
 from sterna.backends.local.jobs.launching import Means
 from sterna.backends.local.jobs.process_watcher import Watching
@@ -22,10 +20,11 @@ from sterna.backends.local.kernel.wakeups import Pulse
 from sterna.backends.local.snapshot import Instant, observed
 from sterna.backends.local.store.job_store import Book, LocalJob
 from sterna.backends.local.store.records import ACTIVE, COMPLETED
+from sterna.control.cluster_history import ClusterHistory
+from sterna.control.job_state import is_stale
 from sterna.errors import Retry
-from sterna.model.plan import Action, ActionKind, Decision, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Outcome
 from sterna.model.snapshot import NEVER, Snapshot
-from sterna.model.speedup import Floats
 
 _STARTING_SECONDS = 0.02
 """Between two looks at a process that is just starting."""
@@ -58,11 +57,11 @@ class LocalBackend:
         self.endings = Endings(book, self.attempts, means, patience, self._note_end)
         self.watching = Watching(book, means, self.endings, pulse)
         self._empty = book.slices.table()
-        self._shadow = Shadow(book.slices, book.clock()) if book.slices.is_shared else None
+        self._baseline = LocalBaseline(book.slices, book.clock()) if book.slices.is_shared else None
         self.closed: dict[str, str] = book.setting("closed") or {}
         """Nodes that take nobody new: `cordoned` or `draining`."""
-        self._served = [job.record.service for job in book.jobs.values() if job.record.phase == COMPLETED]
-        self._last_action = self._last_event = self.last_arrival = -NEVER
+        self.history = ClusterHistory(job.record.service for job in book.jobs.values() if job.record.phase == COMPLETED)
+        self.last_arrival = -NEVER
         self._listened_at = self._learned_at = -NEVER
         self._observed_at = NEVER
         self._retry_at, self._due_at = NEVER, -NEVER
@@ -79,12 +78,13 @@ class LocalBackend:
         with self.book.lock:
             self._observed_at = self.book.clock()
             instant = Instant(
-                self._observed_at, self._last_action, self._last_event, frozenset(self.closed), self._history
+                self._observed_at,
+                self.history.last_action,
+                self.history.last_event,
+                frozenset(self.closed),
+                self.history.finished_service,
             )
-            return observed(self.book, self._empty, instant, self._shadow)
-
-    def _history(self) -> Floats:
-        return np.sort(np.array(self._served, dtype=np.float64))
+            return observed(self.book, self._empty, instant, self._baseline)
 
     # What is decided.
 
@@ -99,7 +99,7 @@ class LocalBackend:
                 if job is None or self._is_stale(job, action):
                     outcomes.append(Outcome.STALE)
                     continue
-                self._carry_out(job, action)
+                self._apply_action(job, action)
                 touched.append(job)
                 outcomes.append(Outcome.APPLIED)
             if touched:
@@ -109,40 +109,22 @@ class LocalBackend:
         return outcomes
 
     def _is_stale(self, job: LocalJob, action: Action) -> bool:
-        if not job.wants_to_run or job.assignment != action.before:
-            return True
-        if action.kind is ActionKind.START and job.record.not_before > self.book.clock():
-            return True
-        names = self.book.slices.nodes
-        new = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers}
-        return not all(0 <= node < len(names) and names[node].name not in self.closed for node in new)
+        nodes = self.book.slices.nodes
+        return not job.wants_to_run or is_stale(
+            action,
+            job.record,
+            job.assignment,
+            self.book.clock(),
+            len(nodes),
+            lambda row: nodes[row].name not in self.closed,
+        )
 
-    def _carry_out(self, job: LocalJob, action: Action) -> None:
-        record, now = job.record, self.book.clock()
-        if action.cpu_share is not None:
-            record.cpu_share = action.cpu_share
-        if action.kind is ActionKind.SET_CPU_SHARE:
-            return
-        if action.kind is ActionKind.MIGRATE:
-            self.mark_move(job, action.before.workers, action.after.workers, action.evictor)
-        else:
-            self._last_action = now
-        if action.kind is ActionKind.START and action.mark is Mark.PROMOTED:
-            record.attained, record.executed_before = 0.0, record.executed
-            record.promotions += 1
-        elif action.kind is ActionKind.STOP:
-            record.waiting_since = now
-        self.book.seat(job, action.after)
-
-    def mark_move(
-        self, job: LocalJob, before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]], evictor: int = -1
-    ) -> None:
-        """Remember where it was and whom it made room for."""
-        record = job.record
-        old, new = {node for node, _ in before}, {node for node, _ in after}
-        record.moves += 1
-        record.moved_at, record.evictor = self.book.clock(), evictor
-        record.moved_from = self.book.slices.nodes[min(old - new or old)].name
+    def _apply_action(self, job: LocalJob, action: Action) -> None:
+        now, evictor = self.book.clock(), self.book.jobs.get(action.evictor)
+        job.record.apply(action, now, self.book.slices.names, evictor.name if evictor is not None else "")
+        self.history.note_action(action.kind, now)
+        if action.kind is not ActionKind.SET_CPU_SHARE:
+            self.book.seat(job, action.after)
 
     # What happens by itself.
 
@@ -214,13 +196,12 @@ class LocalBackend:
     def _note_end(self, job: LocalJob) -> None:
         """A job has completed or failed."""
         is_complete = job.record.phase == COMPLETED
-        if is_complete:
-            self._served.append(job.record.service)
-        self._last_event = self.book.clock()
+        self.history.note_end(self.book.clock(), job.record.service if is_complete else None)
         self.book.training.forget(job.key, is_complete)
 
     def note_arrival(self) -> None:
-        self._last_event = self.last_arrival = self.book.clock()
+        self.last_arrival = self.book.clock()
+        self.history.note_arrival(self.last_arrival)
 
     def _reconcile(self) -> None:
         if self._is_held:

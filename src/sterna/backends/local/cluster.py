@@ -108,7 +108,7 @@ class LocalCluster:
         with self._book.lock:
             job = self._active(name)
             assignment = moved_to(self._backend, job, node)
-            self._backend.mark_move(job, job.assignment.workers, assignment.workers)
+            job.record.note_move(job.assignment, assignment, self._book.clock(), self._book.slices.names)
             job.record.by_checkpoint = by_checkpoint
             self._book.seat(job, assignment)
             statement = self._book.statement(job)

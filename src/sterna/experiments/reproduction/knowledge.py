@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, world_of
+from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, make_backend
 from sterna.backends.simulated.learned_knowledge import LearningBackend
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
@@ -135,7 +136,7 @@ CASES: Sequence[Case] = (
 )
 
 
-def _workload(submitted: Sequence[voda.Submitted]) -> Workload:
+def _workload(submitted: Sequence[voda.SubmittedJob]) -> Workload:
     """With a step for each epoch, as Voda's users say how many."""
     jobs = workload_of(voda.trace_of(submitted, calibrated().work_seconds))
     return replace(jobs, steps=np.array([float(voda.EPOCHS[model]) for model in jobs.category]))
@@ -157,7 +158,9 @@ def _costs() -> Costs:
 
 
 def _run(policy: str, jobs: Workload, knowledge: Knowledge, seed: int = 0, known: Learned | None = None) -> _Ran:
-    world = world_of(knowledge, jobs, simulated_nodes(voda.NODES), _costs(), seed=seed, known=known)
+    world = make_backend(
+        knowledge, jobs, simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()), seed=seed, known=known
+    )
     RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
     first = {jobs.category.index(category) for category in jobs.category}
     is_later = np.array([row not in first for row in range(len(jobs))])
@@ -168,8 +171,8 @@ def _run(policy: str, jobs: Workload, knowledge: Knowledge, seed: int = 0, known
 def _one_of_each(policy: str) -> Learned:
     """What is known after one job of each category has run with the cluster to itself."""
     alone = [
-        voda.Submitted(f"first-{model}", model, _APART_SECONDS * number) for number, model in enumerate(voda.EPOCHS)
+        voda.SubmittedJob(f"first-{model}", model, _APART_SECONDS * number) for number, model in enumerate(voda.EPOCHS)
     ]
-    world = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), _costs())
+    world = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()))
     RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
-    return world.beliefs.learned
+    return world.estimates.learned

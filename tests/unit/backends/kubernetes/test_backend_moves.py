@@ -32,7 +32,7 @@ class Moves:
         operator = self.cluster.start()
         backend = operator.backend
         self._service = Service(backend, operator.client, "127.0.0.1:0", FakeReplica())
-        backend.errands.append(ManualMoves(backend).look)
+        operator.before_reconcile += [self._service.process_requests, ManualMoves(backend).process]
 
     def submit(self, name: str, cpus: int, on: str, workers: int = 1, **more: Any) -> None:
         """A TFJob whose workers ask for so many CPUs, on a node if that has room."""

@@ -44,9 +44,9 @@ def config_of(pod: dict[str, Any], container: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("file", "ownership", "devices"),
     [
-        ("edragon-tfjob-cpu.yaml", PodOwnership.PODS, 0),
-        ("edragon-tfjob-gpu.yaml", PodOwnership.PODS, 1000),
-        ("edragon-tfjob-kubeshare.yaml", PodOwnership.SHARE_PODS, 500),
+        ("edragon-tfjob-cpu.yaml", PodOwnership.OPERATOR, 0),
+        ("edragon-tfjob-gpu.yaml", PodOwnership.OPERATOR, 1000),
+        ("edragon-tfjob-kubeshare.yaml", PodOwnership.KUBESHARE, 500),
     ],
 )
 def test_a_manifest_of_e_dragon_is_read_as_it_is(file: str, ownership: PodOwnership, devices: int) -> None:

@@ -20,18 +20,16 @@ from sterna.backends.kubernetes.api.assignment import Key
 from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
 from sterna.backends.kubernetes.lifecycle.termination import TerminationCause, termination_cause, termination_message
-from sterna.kinds.parsed_job import CleanPods, ParsedJob, PodOwnership
+from sterna.control.restart_policy import backoff_seconds, has_restarts_left, leading_type, may_restart
+from sterna.kinds.parsed_job import CleanPods, ParsedJob
 from sterna.model.job import RestartPolicy
 from sterna.model.snapshot import NEVER
 
-RETRYABLE = frozenset({130, 137, 138, 143})
-"""Exit codes that mean somebody else ended it: SIGINT, SIGKILL, SIGUSR1 (a permanent 'try again'), SIGTERM."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 10.0, 300.0
 """Between restarts, twice as long each time, as Kubernetes waits."""
 REFUSAL_WAIT_SECONDS = 10.0
 """After a kubelet refused a pod for which we had counted room: it knows something that we do not see yet."""
 
-_DECISIVE = ("chief", "master", "launcher")
 _EVICTED = "MPIJobEvicted"
 
 
@@ -85,7 +83,7 @@ def judge(job: KubeJob, now: float, replicas: Sequence[ReplicaAssignment] = ()) 
     """
     if job.memory.ended_at is not None:
         return GOES_ON
-    if job.parsed_job.ownership is PodOwnership.MPI:
+    if job.parsed_job.ownership.is_delegated:
         return _as_its_operator_says(job, now)
     present = _present(job)
     if _is_complete(job, present, replicas):
@@ -114,7 +112,7 @@ def completed(job: KubeJob) -> Verdict:
 def leftovers(job: KubeJob) -> list[PodRow]:
     """Pods of a job that has ended which are to be deleted, by its cleanPodPolicy (DRAGON-46)."""
     policy = job.parsed_job.clean_pods
-    if policy is CleanPods.NONE or job.parsed_job.ownership in (PodOwnership.MPI, PodOwnership.POD):
+    if policy is CleanPods.NONE or not job.parsed_job.ownership.creates_pods:
         return []
     return [
         pod for pod in job.pods.values() if not pod.is_deleting and (policy is CleanPods.ALL or not pod.is_terminated)
@@ -174,7 +172,7 @@ def is_eviction_condition(condition: Mapping[str, Any], status: Mapping[str, Any
 
 def wait_seconds(restarts: int) -> float:
     """How long to wait before restart number so many, from 1."""
-    return min(FIRST_WAIT_SECONDS * 2.0 ** max(restarts - 1, 0), LONGEST_WAIT_SECONDS)
+    return backoff_seconds(restarts, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
 
 
 class _Said(msgspec.Struct):
@@ -230,7 +228,8 @@ def _is_complete(job: KubeJob, present: Sequence[PodRow], replicas: Sequence[Rep
 
 def _leader(parsed_job: ParsedJob) -> Key | None:
     types = {*parsed_job.leading, *(each.type for each in parsed_job.spec.replicas)}
-    return next(((each, 0) for each in _DECISIVE if each in types), None)
+    leader = leading_type(types)
+    return None if leader is None else (leader, 0)
 
 
 def is_done(job: KubeJob, pod: PodRow) -> bool:
@@ -238,7 +237,7 @@ def is_done(job: KubeJob, pod: PodRow) -> bool:
     have been reported, and if nobody knows of steps, a plain pod that ended well is done, as Kubernetes sees it."""
     if pod.state is not PodState.SUCCEEDED:
         return False
-    is_plain = job.parsed_job.ownership is PodOwnership.POD
+    is_plain = job.parsed_job.ownership.is_pod
     if not pod.is_deleting or (is_plain and pod.deletes_at is None):  # asked, but it had ended before that arrived
         return True
     if saved_step(pod) is not None:
@@ -308,7 +307,7 @@ def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline:
             exit_code=fatal.exit_code,
             lost_seconds=lost_seconds(job.memory, now),
         )
-    if own and spec.backoff_limit is not None and job.memory.restarts >= spec.backoff_limit:
+    if own and not has_restarts_left(job.memory.restarts, spec.backoff_limit):
         return _given_up(job, termination_message(own[0]), own[0].exit_code, now)
     refused_by = frozenset(pod.node for pod in failed if termination_cause(pod) is TerminationCause.REFUSED)
     wait = wait_seconds(job.memory.restarts + 1) if own else REFUSAL_WAIT_SECONDS if refused_by else 0.0
@@ -329,8 +328,7 @@ def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline:
 
 def _may_come_again(parsed_job: ParsedJob, pod: PodRow) -> bool:
     """By the restart policy of its type (DRAGON-42)."""
-    policy = _policy(parsed_job, pod)
-    return pod.exit_code in RETRYABLE if policy is RestartPolicy.EXIT_CODE else policy is not RestartPolicy.NEVER
+    return may_restart(_policy(parsed_job, pod), pod.exit_code)
 
 
 def _policy(parsed_job: ParsedJob, pod: PodRow) -> RestartPolicy:

@@ -53,7 +53,7 @@ class ManualMoves:
     def __init__(self, backend: KubernetesBackend) -> None:
         self._backend = backend
 
-    def look(self, now: float) -> None:
+    def process(self, now: float) -> None:
         """At jobs of which something has changed. The caller holds the backend's lock."""
         state = self._backend.state
         for key in state.work_queue.pending():

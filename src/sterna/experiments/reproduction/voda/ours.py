@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
@@ -57,12 +58,12 @@ class Terms:
 
 
 def run_ours(
-    submitted: Sequence[voda.Submitted], work_seconds: Mapping[str, float], algorithm: str, terms: Terms
+    submitted: Sequence[voda.SubmittedJob], work_seconds: Mapping[str, float], algorithm: str, terms: Terms
 ) -> OurRun:
     """What Sterna makes of these jobs under its policy of that name."""
     workload = workload_of(voda.trace_of(submitted, work_seconds))
     costs = Costs(PAUSE_SECONDS, PAUSE_SECONDS, terms.lost_seconds, terms.cross_node_penalty)
-    world = SimulatedBackend(workload, simulated_nodes(voda.NODES), costs, timeline=True)
+    world = SimulatedBackend(workload, simulated_nodes(voda.NODES), SimulationConfig(costs=costs, has_timeline=True))
     RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], terms.placement)).run()
     finish = np.array(world.finish)
     counters = world.counters

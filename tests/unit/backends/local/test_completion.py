@@ -6,36 +6,36 @@ from dataclasses import replace
 
 import pytest
 
-from sterna.backends.local.jobs.restart_policy import (
-    Ending,
-    Verdict,
+from sterna.backends.local.jobs.completion import (
+    AttemptResult,
+    ProcessExit,
     after_failure,
     decides,
     is_complete,
     is_done,
-    patience,
 )
 from sterna.backends.local.store.records import AttemptRecord, JobRecord, ReplicaRecord
+from sterna.control.restart_policy import backoff_seconds
 from sterna.model.job import JobSpec, ReplicaSpec, RestartPolicy
 
-SAVED = Ending(143, 0.0, asked=True, saved=True)
+SAVED = ProcessExit(143, 0.0, asked=True, saved=True)
 
 
 @pytest.mark.parametrize(
     ("ending", "step", "total", "done"),
     [
-        (Ending(0, 0.0, asked=False, saved=False), None, None, True),
-        (Ending(1, 0.0, asked=False, saved=False), 10, 10, False),
+        (ProcessExit(0, 0.0, asked=False, saved=False), None, None, True),
+        (ProcessExit(1, 0.0, asked=False, saved=False), 10, 10, False),
         (SAVED, 10, 10, False),
-        (Ending(0, 0.0, asked=True, saved=True), 10, 10, False),
-        (Ending(0, 0.0, asked=True, saved=False), 10, 10, True),
-        (Ending(0, 0.0, asked=True, saved=False), 9, 10, False),
-        (Ending(0, 0.0, asked=True, saved=False), None, None, False),
-        (Ending(0, 0.0, asked=False, saved=False, lost=True), 10, 10, False),
+        (ProcessExit(0, 0.0, asked=True, saved=True), 10, 10, False),
+        (ProcessExit(0, 0.0, asked=True, saved=False), 10, 10, True),
+        (ProcessExit(0, 0.0, asked=True, saved=False), 9, 10, False),
+        (ProcessExit(0, 0.0, asked=True, saved=False), None, None, False),
+        (ProcessExit(0, 0.0, asked=False, saved=False, lost=True), 10, 10, False),
     ],
 )
 def test_a_process_is_done_only_if_it_ended_by_itself_or_told_of_its_last_step(
-    ending: Ending, step: int | None, total: int | None, done: bool
+    ending: ProcessExit, step: int | None, total: int | None, done: bool
 ) -> None:
     assert is_done(ending, step, total) is done
 
@@ -78,39 +78,51 @@ def test_a_job_is_complete_when_all_that_stay_are_done() -> None:
 @pytest.mark.parametrize(
     ("policy", "code", "lost", "restarts", "verdict"),
     [
-        (RestartPolicy.NEVER, 1, False, 0, Verdict.FAILED),
-        (RestartPolicy.ON_FAILURE, 1, False, 0, Verdict.AGAIN),
-        (RestartPolicy.ON_FAILURE, 1, False, 2, Verdict.FAILED),
-        (RestartPolicy.EXIT_CODE, 1, False, 0, Verdict.FAILED),
-        (RestartPolicy.EXIT_CODE, 130, False, 0, Verdict.AGAIN),
-        (RestartPolicy.EXIT_CODE, 137, False, 0, Verdict.AGAIN),
-        (RestartPolicy.EXIT_CODE, 138, False, 0, Verdict.AGAIN),
-        (RestartPolicy.EXIT_CODE, 143, False, 1, Verdict.AGAIN),
-        (RestartPolicy.EXIT_CODE, 143, False, 2, Verdict.FAILED),
-        (RestartPolicy.NEVER, 137, True, 9, Verdict.AGAIN),
+        (RestartPolicy.NEVER, 1, False, 0, AttemptResult.FAILED),
+        (RestartPolicy.ON_FAILURE, 1, False, 0, AttemptResult.RESTART),
+        (RestartPolicy.ON_FAILURE, 1, False, 2, AttemptResult.FAILED),
+        (RestartPolicy.EXIT_CODE, 1, False, 0, AttemptResult.FAILED),
+        (RestartPolicy.EXIT_CODE, 130, False, 0, AttemptResult.RESTART),
+        (RestartPolicy.EXIT_CODE, 137, False, 0, AttemptResult.RESTART),
+        (RestartPolicy.EXIT_CODE, 138, False, 0, AttemptResult.RESTART),
+        (RestartPolicy.EXIT_CODE, 143, False, 1, AttemptResult.RESTART),
+        (RestartPolicy.EXIT_CODE, 143, False, 2, AttemptResult.FAILED),
+        (RestartPolicy.NEVER, 137, True, 9, AttemptResult.RESTART),
     ],
 )
 def test_the_restart_policy_decides_about_another_attempt(
-    policy: RestartPolicy, code: int, lost: bool, restarts: int, verdict: Verdict
+    policy: RestartPolicy, code: int, lost: bool, restarts: int, verdict: AttemptResult
 ) -> None:
-    job = JobRecord(1, a_spec("TrainingJob", "worker", restart=policy), 0.0, 1, 1, restarts=restarts)
+    job = JobRecord(
+        key=1,
+        spec=a_spec("TrainingJob", "worker", restart=policy),
+        submitted_at=0.0,
+        minimum=1,
+        maximum=1,
+        restarts=restarts,
+    )
     assert after_failure(job, an_attempt("worker", code, lost)) is verdict
 
 
 def test_a_replica_is_judged_by_the_restart_policy_of_its_own_type() -> None:
     """DRAGON-42, 43."""
     spec = replace(a_spec("TFJob", "ps", "worker"), restarts=(("ps", RestartPolicy.EXIT_CODE),))
-    job = JobRecord(1, spec, 0.0, 1, 1)
-    assert after_failure(job, an_attempt("worker", 1)) is Verdict.AGAIN
-    assert after_failure(job, an_attempt("ps", 1)) is Verdict.FAILED
-    assert after_failure(job, an_attempt("ps", 137)) is Verdict.AGAIN
+    job = JobRecord(key=1, spec=spec, submitted_at=0.0, minimum=1, maximum=1)
+    assert after_failure(job, an_attempt("worker", 1)) is AttemptResult.RESTART
+    assert after_failure(job, an_attempt("ps", 1)) is AttemptResult.FAILED
+    assert after_failure(job, an_attempt("ps", 137)) is AttemptResult.RESTART
 
 
 def test_a_job_without_a_limit_is_tried_again_as_often_as_it_takes() -> None:
     """DRAGON-43."""
     spec = replace(a_spec("TFJob", "worker"), backoff_limit=None)
-    assert after_failure(JobRecord(1, spec, 0.0, 1, 1, restarts=1000), an_attempt("worker", 1)) is Verdict.AGAIN
+    assert (
+        after_failure(
+            JobRecord(key=1, spec=spec, submitted_at=0.0, minimum=1, maximum=1, restarts=1000), an_attempt("worker", 1)
+        )
+        is AttemptResult.RESTART
+    )
 
 
-def test_patience_doubles_up_to_a_limit() -> None:
-    assert [patience(times, 1.0, 10.0) for times in (1, 2, 3, 4, 5, 60)] == [1, 2, 4, 8, 10, 10]
+def test_the_back_off_doubles_up_to_a_limit() -> None:
+    assert [backoff_seconds(times, 1.0, 10.0) for times in (1, 2, 3, 4, 5, 60)] == [1, 2, 4, 8, 10, 10]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SharedConfig, SimulationConfig
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
@@ -38,7 +39,7 @@ def simulated() -> Backend:
 def simulated_with_costs_and_faults() -> Backend:
     costs = Costs(restart_seconds=2, lost_work_seconds=1, cross_node_penalty=0.1)
     faults = [Fault(0, 15, 20), Fault(1, 30, 10), Fault(2, 32, 10)]
-    return SimulatedBackend(a_workload(_jobs()), simulated_nodes("3x4"), costs, faults)
+    return SimulatedBackend(a_workload(_jobs()), simulated_nodes("3x4"), SimulationConfig(costs=costs, faults=faults))
 
 
 def shared() -> Backend:
@@ -53,7 +54,9 @@ def shared() -> Backend:
         1 + count % 2,
         np.zeros(len(jobs), dtype=np.int64),
     )
-    return SharedBackend(workload, shared_nodes(3, 4.0), Costs(restart_seconds=2, lost_work_seconds=1))
+    return SharedBackend(
+        workload, shared_nodes(3, 4.0), SharedConfig(costs=Costs(restart_seconds=2, lost_work_seconds=1))
+    )
 
 
 _open_stores = ExitStack()

@@ -20,8 +20,9 @@ from types import TracebackType
 import msgspec
 
 from sterna.backends.kubernetes.api.operator_rules import operator_rules
-from sterna.backends.kubernetes.api.resources import LEASES, Inbox
-from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
+from sterna.backends.kubernetes.api.resources import LEASES, Inbox, WriteResult
+from sterna.backends.kubernetes.backend import BackendConfig, BackendHooks, KubernetesBackend
+from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.leader import Leadership, Terms
 from sterna.backends.kubernetes.learned_store import PAUSE_SECONDS, LearnedStore
@@ -120,15 +121,14 @@ class Operator:
                 ClusterDomain(settings.cluster_domain),
             ),
             Progress(growth_rule_of(self._rules)),
+            BackendHooks(self._before_reconcile, self._count_write, self._count_event, self._note_mishap),
         )
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
         leads = self._leads, self._other
         self.service = Service(self.backend, self.server, settings.listen, *leads, monitors, say)
-        self.backend.errands.append(ManualMoves(self.backend, say).look)
+        self._manual_moves = ManualMoves(self.backend, say)
         state = self.backend.state
         self._lessons = LearnedStore(self.server, self._namespace(access), state.progress, self._leads, say)
-        self.backend.errands.append(self._keep_lessons)
-        self.backend.on_mishap = self._note_mishap
         if settings.leader_election:
             self._leadership = self._candidate(access)
         self.loop = self._round_loop()
@@ -244,6 +244,19 @@ class Operator:
             self._say(f"Sterna leads as {self.identity} with {len(self.backend.state.capacity.names)} nodes.")
             for sentence in unknown_types(self._rules, self.backend.observe().nodes) if self._rules.by_type else ():
                 self._say(sentence)
+
+    # Hooks of the backend.
+
+    def _before_reconcile(self, now: float) -> None:
+        self.service.process_requests(now)
+        self._manual_moves.process(now)
+        self._keep_lessons(now)
+
+    def _count_write(self, result: WriteResult) -> None:
+        self.service.telemetry.count_answer(result)
+
+    def _count_event(self, event: JobEvent, uid: str) -> None:
+        self.service.telemetry.count(event, uid)
 
     def _keep_lessons(self, now: float) -> None:
         if self._lessons.look(now):

@@ -11,7 +11,7 @@ from os import PathLike, fspath
 from typing import TypedDict
 
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.backends.simulated.knowledge import knowledge_of
+from sterna.backends.simulated.knowledge import parse_knowledge
 from sterna.errors import UserError, did_you_mean
 from sterna.experiments.faults import draw_faults, merge_faults, parse_fault
 from sterna.experiments.scenario import Scenario
@@ -83,7 +83,7 @@ def make_scenario(
     knowledge: str = "true",
 ) -> Scenario:
     """Check the options, then load the trace: cheap checks come before the file is read."""
-    known = knowledge_of(knowledge)
+    known = parse_knowledge(knowledge)
     if placement is not None:
         make_placement(placement)
         if is_count_only(placement) and (fail or mtbf is not None):

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
-from sterna.backends.simulated.knowledge import world_of
+from sterna.backends.simulated.config import SimulationConfig
+from sterna.backends.simulated.knowledge import make_backend
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.control.round_loop import RoundLoop, RoundObserver
 from sterna.experiments.job_times import JobTimes
@@ -44,14 +45,12 @@ def run_simulation(
         if not fits:
             return _empty_result(scenario, policy, unschedulable)
         workload = workload_of(trace.take(rows), scenario.speedups)
-    world = world_of(
+    world = make_backend(
         scenario.knowledge,
         workload,
         nodes,
-        scenario.costs,
-        scenario.faults,
+        SimulationConfig(costs=scenario.costs, faults=scenario.faults, has_timeline=detailed),
         seed=scenario.seed,
-        timeline=detailed,
     )
     log = AllocationLog(len(workload), journal) if detailed else None
     observer = log or journal

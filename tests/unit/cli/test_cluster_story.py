@@ -40,7 +40,7 @@ class Scene:
 
     def begin(self) -> Incarnation:
         operator = Incarnation(self.kube)
-        operator.backend.errands.append(ManualMoves(operator.backend, self.said.append).look)
+        operator.before_reconcile.append(ManualMoves(operator.backend, self.said.append).process)
         return operator
 
     def pass_time(self, seconds: float = 10.0) -> None:

@@ -59,7 +59,7 @@ def test_many_pending_jobs_compact_those_of_the_second_queue() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_packing_replicas_everybody_and_overfills_no_node(seed: int) -> None:
+def test_packing_places_every_worker_and_overfills_no_node(seed: int) -> None:
     random = Random(seed)
     sizes = {job: random.randint(1, 4) for job in range(random.randint(1, 4))}
     before = {0: (1,) * sizes[0]}

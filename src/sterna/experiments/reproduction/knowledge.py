@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, world_of
+from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, make_backend
 from sterna.backends.simulated.learned_knowledge import LearningBackend
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
@@ -160,7 +161,9 @@ def _costs() -> Costs:
 def _run(
     policy: str, jobs: Workload, knowledge: Knowledge, seed: int = 0, known: Learned | None = None
 ) -> _KnowledgeRun:
-    world = world_of(knowledge, jobs, simulated_nodes(voda.NODES), _costs(), seed=seed, known=known)
+    world = make_backend(
+        knowledge, jobs, simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()), seed=seed, known=known
+    )
     RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STAYING)).run()
     first = {jobs.category.index(category) for category in jobs.category}
     is_later = np.array([row not in first for row in range(len(jobs))])
@@ -173,6 +176,6 @@ def _one_of_each(policy: str) -> Learned:
     alone = [
         voda.SubmittedJob(f"first-{model}", model, _APART_SECONDS * number) for number, model in enumerate(voda.EPOCHS)
     ]
-    world = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), _costs())
+    world = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()))
     RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STAYING)).run()
-    return world.beliefs.learned
+    return world.estimates.learned

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.nodes import simulated_nodes
-from sterna.backends.simulated.serving_pods import ServingLoad, ServingWorld
+from sterna.backends.simulated.serving_pods import ServingBackend, ServingLoad
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.round_loop import RoundLoop
 from sterna.experiments.progress_callback import ProgressCallback
@@ -98,9 +99,9 @@ def a_day(policy: str, reservation: str, seed: int, gap_seconds: float, pods: in
         seed=seed,
         mix=Mix(mean_duration_seconds=9000.0, duration_spread=1.0, workers={2: 1.0, 4: 1.0}, least=0.5, most=2.0),
     )
-    training = SimulatedBackend(workload_of(trace), simulated_nodes(NODES), COSTS)
+    training = SimulatedBackend(workload_of(trace), simulated_nodes(NODES), SimulationConfig(costs=COSTS))
     loads = serving_pods(pods, seed)
-    world = ServingWorld(training, loads, RELEASE_SECONDS, DAY_SECONDS)
+    world = ServingBackend(training, loads, RELEASE_SECONDS, DAY_SECONDS)
     RoundLoop(world, make_rules(policy, "stay", reservation=reservation)).run()
     ends = np.array([world.bound_at.get(load.name, DAY_SECONDS) for load in loads])
     begins = np.array([load.at_seconds for load in loads])

@@ -200,7 +200,9 @@ def test_a_serving_pod_that_is_deleted_withdraws_its_claim() -> None:
 
 def a_service(cluster: Cluster) -> Service:
     operator = operator_of(cluster)
-    return Service(operator.backend, operator.client, "127.0.0.1:0", lambda: True, str)
+    service = Service(operator.backend, operator.client, "127.0.0.1:0", lambda: True, str)
+    operator.before_reconcile.append(service.process_requests)
+    return service
 
 
 def test_a_worker_moves_on_request_and_keeps_its_index_while_the_others_run_on() -> None:

@@ -29,7 +29,7 @@ class Moves:
         self.said: list[str] = []
         backend = operator.backend
         self._service = Service(backend, operator.client, "127.0.0.1:0", lambda: True, str, say=self.said.append)
-        backend.errands.append(ManualMoves(backend, self.said.append).look)
+        operator.before_reconcile += [self._service.process_requests, ManualMoves(backend, self.said.append).process]
 
     def submit(self, name: str, cpus: int, on: str, workers: int = 1, **more: Any) -> None:
         """A TFJob whose workers ask for so many CPUs, on a node if that has room."""

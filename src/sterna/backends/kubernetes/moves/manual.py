@@ -52,7 +52,7 @@ class ManualMoves:
         """`say` is told of requests that come to nothing."""
         self._backend, self._say = backend, say
 
-    def look(self, now: float) -> None:
+    def process(self, now: float) -> None:
         """At jobs of which something has changed. The caller holds the backend's lock."""
         state = self._backend.state
         for key in state.work_queue.pending():

@@ -57,8 +57,6 @@ class Service:
         tokens = Tokens(server, monitors) if monitors else None
         self._relocations = MonitorMoves(backend, self.specon_csv.note_move, say)
         self._service = MigrationService(sources, tokens, backend.wake, listen)
-        backend.errands.append(self._hear)
-        backend.on_answer, backend.on_happened = self.telemetry.count_answer, self.telemetry.count
 
     @property
     def address(self) -> str:
@@ -82,7 +80,8 @@ class Service:
 
     # What the loop does.
 
-    def _hear(self, now: float) -> None:
+    def process_requests(self, now: float) -> None:
+        """Process progress reports and move requests that arrived since the last pass."""
         batches = self._service.heard.take()
         if batches:
             state = self._world

@@ -8,6 +8,7 @@ from enum import Enum
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
@@ -50,7 +51,11 @@ def run(mixture: Mixture, seed: int, scheduler: Scheduler, cross_node_penalty: f
     workload = _workload(mixture, seed)
     world_jobs, rules = _configure(scheduler, workload, seed)
     nodes = _nodes(mixture.nodes)
-    world = SimulatedBackend(world_jobs, nodes, Costs(RESTART_SECONDS, cross_node_penalty=cross_node_penalty))
+    world = SimulatedBackend(
+        world_jobs,
+        nodes,
+        SimulationConfig(costs=Costs(RESTART_SECONDS, cross_node_penalty=cross_node_penalty)),
+    )
     log = AllocationLog(len(workload))
     RoundLoop(world, rules, (log,)).run()
     finish = np.array(world.finish)

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from sterna.backends.simulated.config import SharedConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
 from sterna.backends.simulated.shared.workload import GrowthCurves, SharedWorkload
@@ -113,9 +114,9 @@ def run(
     start = drawn.start(baseline)
     if baseline == "skew" or keeps_map:
         rules = replace(rules, placement=_FixedNodes(start))
-    workload = drawn.workload if believed is None else replace(drawn.workload, believed=believed)
+    workload = drawn.workload if believed is None else replace(drawn.workload, estimate=believed)
     nodes = shared_nodes(specon.NODES, specon.CORES)
-    world = SharedBackend(workload, nodes, COSTS, growth=growth_rule_of(rules), start=start)
+    world = SharedBackend(workload, nodes, SharedConfig(costs=COSTS, growth=growth_rule_of(rules), first_nodes=start))
     RoundLoop(world, rules).run()
     submit, counters = workload.submit, world.counters
     return SpeconRun(

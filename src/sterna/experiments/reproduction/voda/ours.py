@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
@@ -62,7 +63,7 @@ def run_ours(
     """Run the jobs under Sterna's policy for one of Voda's algorithms."""
     workload = workload_of(voda.trace_of(submitted, work_seconds))
     costs = Costs(PAUSE_SECONDS, PAUSE_SECONDS, change_costs.lost_seconds, change_costs.cross_node_penalty)
-    world = SimulatedBackend(workload, simulated_nodes(voda.NODES), costs, timeline=True)
+    world = SimulatedBackend(workload, simulated_nodes(voda.NODES), SimulationConfig(costs=costs, has_timeline=True))
     RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], change_costs.placement)).run()
     finish = np.array(world.finish)
     counters = world.counters

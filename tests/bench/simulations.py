@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
@@ -138,7 +139,7 @@ def simulated(trace: Trace, nodes: str, policy: str, costs: Costs | None = None)
     rules = make_rules(policy, PLACEMENT)
     cluster = simulated_nodes(nodes)
     begin = perf_counter()
-    world = SimulatedBackend(workload_of(trace), cluster, costs)
+    world = SimulatedBackend(workload_of(trace), cluster, SimulationConfig(costs=costs or Costs()))
     controller = RoundLoop(world, rules)
     controller.run()
     wall = perf_counter() - begin

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SharedConfig, SimulationConfig
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
@@ -41,7 +42,7 @@ def simulated() -> Backend:
 def simulated_with_costs_and_faults() -> Backend:
     costs = Costs(restart_seconds=2, lost_work_seconds=1, cross_node_penalty=0.1)
     faults = [Fault(0, 15, 20), Fault(1, 30, 10), Fault(2, 32, 10)]
-    return SimulatedBackend(a_workload(_jobs()), simulated_nodes("3x4"), costs, faults)
+    return SimulatedBackend(a_workload(_jobs()), simulated_nodes("3x4"), SimulationConfig(costs=costs, faults=faults))
 
 
 def shared() -> Backend:
@@ -56,7 +57,9 @@ def shared() -> Backend:
         1 + count % 2,
         np.zeros(len(jobs), dtype=np.int64),
     )
-    return SharedBackend(workload, shared_nodes(3, 4.0), Costs(restart_seconds=2, lost_work_seconds=1))
+    return SharedBackend(
+        workload, shared_nodes(3, 4.0), SharedConfig(costs=Costs(restart_seconds=2, lost_work_seconds=1))
+    )
 
 
 _open_stores = ExitStack()
@@ -128,16 +131,13 @@ def kubernetes() -> Backend:
     for number in range(3):
         cluster.nodes.add(f"node-{number}", cpus=64, gpus=4)
     for job in _jobs():
-        submit = partial(
-            cluster.submit,
-            job.name,
-            job.minimum,
-            most=job.maximum,
-            seconds=job.remaining,
-            gpus=math.ceil(job.shape.devices / MILLI),
-        )
-        cluster.kube.call_in(job.submit, submit)
+        cluster.kube.call_in(job.submit, partial(_submit, cluster, job))
     return KubernetesUntil(cluster)
+
+
+def _submit(cluster: Cluster, job: AJob) -> None:
+    gpus = math.ceil(job.shape.devices / MILLI)
+    cluster.submit(job.name, job.minimum, most=job.maximum, seconds=job.remaining, gpus=gpus)
 
 
 @dataclass

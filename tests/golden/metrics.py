@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
@@ -38,7 +39,7 @@ def settings() -> list[tuple[str, str, float]]:
 def measured(policy: str, placement: str, restart_seconds: float) -> Metrics:
     workload = workload_of(load_trace(TRACE))
     costs = Costs(restart_seconds, cross_node_penalty=0.1 if restart_seconds else 0.0)
-    world = SimulatedBackend(workload, simulated_nodes("3x4,2x2", racks=2), costs)
+    world = SimulatedBackend(workload, simulated_nodes("3x4,2x2", racks=2), SimulationConfig(costs=costs))
     RoundLoop(world, make_rules(policy, placement)).run()
     took = np.array(world.finish) - workload.submit
     return {

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from sterna.backends.kubernetes.api.resources import NODES
-from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
+from sterna.backends.kubernetes.backend import BackendConfig, BackendHooks, KubernetesBackend
+from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
 from sterna.kinds.labels import ATTEMPT_LABEL
@@ -60,13 +61,28 @@ class Incarnation:
         self.kube = kube
         self.client = kube.client(may_write)
         self.inbox = kube.inbox()
-        self.backend = KubernetesBackend(self.client, self.inbox, kube.clock, about)
+        self.before_reconcile: list[Callable[[float], None]] = []
+        self.on_job_event: Callable[[JobEvent, str], None] = lambda event, uid: None
+        self.on_error: Callable[[Exception], None] | None = None
+        hooks = BackendHooks(self._before_reconcile, on_job_event=self._on_job_event, on_error=self._on_error)
+        self.backend = KubernetesBackend(self.client, self.inbox, kube.clock, about, hooks=hooks)
         self.controller = RoundLoop(self.backend, rules.made())
         self.until = -NEVER
         self.backend.start()
 
+    def _before_reconcile(self, now: float) -> None:
+        for process in self.before_reconcile:
+            process(now)
+
+    def _on_job_event(self, event: JobEvent, uid: str) -> None:
+        self.on_job_event(event, uid)
+
+    def _on_error(self, error: Exception) -> None:
+        if self.on_error is None:
+            raise error
+        self.on_error(error)
+
     def run_until(self, at: float) -> None:
-        """Live until then."""
         if not self.backend.is_ready:
             if not self.backend.prepare(at - self.kube.now):
                 return

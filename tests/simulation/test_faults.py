@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs, Fault, random_faults
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.engine.decide import decide
@@ -95,7 +96,7 @@ def test_whatever_is_lost_all_jobs_end_and_a_second_run_is_the_same(policy: str,
 
 def test_apply_refuses_a_start_on_a_node_that_was_lost_meanwhile() -> None:
     """The plan was made before 10, the node is lost at 10: the world has moved."""
-    world = SimulatedBackend(a_workload(PAIR[:1]), simulated_nodes("1x1"), faults=[Fault(0, 10)])
+    world = SimulatedBackend(a_workload(PAIR[:1]), simulated_nodes("1x1"), SimulationConfig(faults=[Fault(0, 10)]))
     plan = decide(world.observe(), make_rules("fifo", "stay")).plan
     assert world.wait(100)
     assert list(world.apply(Decision(plan))) == [Outcome.STALE]

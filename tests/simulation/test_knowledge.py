@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, knowledge_of, world_of
+from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, make_backend, parse_knowledge
 from sterna.backends.simulated.learned_knowledge import LearningBackend
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload
@@ -65,7 +66,7 @@ def pairs(good: Sequence[str], work: float = 1000.0, other_work: float = 1000.0)
 
 def until_first_report(workload: Workload, policy: str, knowledge: Knowledge, seconds: float) -> Rounds:
     """Rounds of a world in which nothing but arrivals has happened yet."""
-    world, rounds = world_of(knowledge, workload, simulated_nodes("1x5")), Rounds()
+    world, rounds = make_backend(knowledge, workload, simulated_nodes("1x5")), Rounds()
     controller = RoundLoop(world, make_rules(policy, "stay"), (rounds,))
     controller.round()
     while world.wait(seconds) and world.now < seconds:
@@ -129,7 +130,7 @@ def test_a_decision_in_the_middle_of_a_run_knows_what_was_reported_by_then() -> 
     world.wait(float("inf"))
     left = world.observe().jobs.remaining.tolist()
     assert left == pytest.approx([510.0, 1000.0], rel=0.01)  # steps of ten seconds: the fiftieth is not done yet
-    lesson = world.beliefs.learned.lessons[0]
+    lesson = world.estimates.learned.lessons[0]
     assert lesson.steps == 32
 
 
@@ -146,7 +147,10 @@ def test_a_category_that_nobody_has_seen_is_taken_for_the_mean_of_the_others() -
 
 def test_what_a_restart_costs_is_learned() -> None:
     jobs = [a_job(f"j{n:02d}", 1, remaining=50.0) for n in range(40)]
-    world, rounds = LearningBackend(a_workload(jobs), simulated_nodes("1x2"), Costs(restart_seconds=60)), Rounds()
+    world, rounds = (
+        LearningBackend(a_workload(jobs), simulated_nodes("1x2"), SimulationConfig(costs=Costs(restart_seconds=60))),
+        Rounds(),
+    )
     RoundLoop(world, make_rules("fifo", "stay"), (rounds,)).run()
     costs = [known[3] for known in rounds.known]
     assert costs[0] == 10.0
@@ -157,22 +161,22 @@ def test_what_a_restart_costs_is_learned() -> None:
 def test_a_resize_that_is_no_restart_says_nothing_of_restarts() -> None:
     jobs = [a_job("a", (1, 4), remaining=100.0), a_job("b", (1, 4), submit=40.0, remaining=100.0)]
     costs = Costs(restart_seconds=30, rescale_seconds=1)
-    world = LearningBackend(a_workload(jobs), simulated_nodes("1x4"), costs)
+    world = LearningBackend(a_workload(jobs), simulated_nodes("1x4"), SimulationConfig(costs=costs))
     RoundLoop(world, make_rules("elastic-fifo", "stay")).run()
     assert world.counters.resizes > 0
-    assert [(lesson.restarts, lesson.restarting_seconds) for lesson in world.beliefs.learned.lessons] == [(2, 60.0)]
+    assert [(lesson.restarts, lesson.restarting_seconds) for lesson in world.estimates.learned.lessons] == [(2, 60.0)]
 
 
 def test_learning_goes_on_from_what_is_kept() -> None:
     first = LearningBackend(pairs("a"), simulated_nodes("1x5"))
     RoundLoop(first, make_rules("ffdl", "stay")).run()
-    kept = first.beliefs.learned
+    kept = first.estimates.learned
     second = LearningBackend(pairs("a"), simulated_nodes("1x5"), known=kept)
     snapshot = second.observe()
     good, poor = (snapshot.curves.speed_of(int(code), 4) for code in snapshot.jobs.curve.tolist()[:2])
     assert good > 3
     assert poor < 2
-    assert second.beliefs.learned == kept
+    assert second.estimates.learned == kept
 
 
 @pytest.mark.parametrize("policy", ["ffdl", "afs-l", "srjf", "elastic-tiresias"])
@@ -180,21 +184,21 @@ def test_learning_goes_on_from_what_is_kept() -> None:
 def test_every_job_ends_and_does_its_work_whatever_is_believed(policy: str, knowledge: Knowledge) -> None:
     workload = pairs("a")
     workload = replace(workload, curve=np.zeros(len(workload), dtype=np.int64))  # linear: device time is work
-    world = world_of(knowledge, workload, simulated_nodes("1x5"))
+    world = make_backend(knowledge, workload, simulated_nodes("1x5"))
     RoundLoop(world, make_rules(policy, "stay")).run()
     assert max(world.finish) < float("inf")
     assert world.counters.device_seconds == pytest.approx(float(workload.work.sum()))
 
 
 def test_the_truth_is_the_plain_world() -> None:
-    assert type(world_of(TRUE, pairs("a"), simulated_nodes("1x5"))) is SimulatedBackend
+    assert type(make_backend(TRUE, pairs("a"), simulated_nodes("1x5"))) is SimulatedBackend
 
 
 def test_noise_of_nothing_is_the_truth() -> None:
     for policy in ("afs-l", "ffdl", "srjf"):
         finish = []
         for knowledge in (TRUE, Knowledge(Source.NOISY, 0.0)):
-            world = world_of(knowledge, pairs("a"), simulated_nodes("1x5"))
+            world = make_backend(knowledge, pairs("a"), simulated_nodes("1x5"))
             RoundLoop(world, make_rules(policy, "stay")).run()
             finish.append(world.finish)
         assert finish[0] == finish[1]
@@ -202,7 +206,7 @@ def test_noise_of_nothing_is_the_truth() -> None:
 
 def test_noise_is_drawn_from_the_seed_and_curves_stay_concave() -> None:
     def seen(seed: int) -> Snapshot:
-        return world_of(Knowledge(Source.NOISY, 0.5), pairs("a"), simulated_nodes("1x5"), seed=seed).observe()
+        return make_backend(Knowledge(Source.NOISY, 0.5), pairs("a"), simulated_nodes("1x5"), seed=seed).observe()
 
     assert seen(1).jobs.remaining.tolist() == seen(1).jobs.remaining.tolist() != seen(2).jobs.remaining.tolist()
     assert seen(1).curves == seen(1).curves != seen(2).curves
@@ -215,7 +219,7 @@ def test_noise_is_drawn_from_the_seed_and_curves_stay_concave() -> None:
 
 def test_noise_is_as_large_as_was_asked_for() -> None:
     workload = a_workload([a_job(f"j{n:04d}", 1, remaining=100.0) for n in range(2000)])
-    snapshot = world_of(Knowledge(Source.NOISY, 0.3), workload, simulated_nodes("1x1")).observe()
+    snapshot = make_backend(Knowledge(Source.NOISY, 0.3), workload, simulated_nodes("1x1")).observe()
     logs = np.log(snapshot.jobs.remaining / 100.0)
     assert float(logs.std()) == pytest.approx(0.3, rel=0.05)
     assert float(logs.mean()) == pytest.approx(0.0, abs=0.03)
@@ -223,7 +227,7 @@ def test_noise_is_as_large_as_was_asked_for() -> None:
 
 @pytest.mark.parametrize("text", ["true", "learned", "noisy:0.3", "noisy:0"])
 def test_knowledge_is_written_as_it_is_read(text: str) -> None:
-    assert str(knowledge_of(text)) == text
+    assert str(parse_knowledge(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -231,4 +235,4 @@ def test_knowledge_is_written_as_it_is_read(text: str) -> None:
 )
 def test_other_words_for_knowledge_are_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"noisy:0\.3"):
-        knowledge_of(text)
+        parse_knowledge(text)

@@ -35,7 +35,7 @@ class Scene:
             self.cluster.nodes.add(f"node-{number}", gpus=2)
         FakeMpiOperator(self.kube)
         operator = self.cluster.start()
-        operator.backend.errands.append(ManualMoves(operator.backend).look)
+        operator.before_reconcile.append(ManualMoves(operator.backend).process)
         self.name = job["metadata"]["name"]
         self.counts: list[int] = []
         self.kube.store.listeners.append(self._note)

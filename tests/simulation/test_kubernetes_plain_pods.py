@@ -119,7 +119,7 @@ def a_moving_pod(faults: Faults | None = None, stop_message: str = "") -> tuple[
     """A cluster whose only pod has just been told to move, what will have happened to it, and its uid."""
     cluster, happened = a_cluster(0, faults), list[JobEvent]()
     operator = cluster.start()
-    operator.backend.on_happened = lambda what, uid: happened.append(what)
+    operator.on_job_event = lambda event, uid: happened.append(event)
     steering = {"stop-message": stop_message} if stop_message else {}
     uid: str = a_plain_pod(cluster, "job1", "node-0", 1000.0, **steering)["metadata"]["uid"]
     cluster.run(5.0)

@@ -196,19 +196,19 @@ def test_a_plain_pod_that_is_on_its_way_does_not_come_again_once_its_record_is_d
 # What goes wrong.
 
 
-def refuse_the_odd_one(entry: JobEntry) -> None:
-    if entry.parsed_job.ref.name == "odd":
-        raise ValueError("anything")
-
-
 def test_one_piece_of_news_that_cannot_be_taken_in_does_not_take_the_others_with_it() -> None:
     cluster = a_cluster()
     cluster.run(1)
     assert cluster.operator is not None
-    backend, mishaps = cluster.operator.backend, list[str]()
-    backend.on_mishap = lambda mishap: mishaps.append(str(mishap))
-    backend.state.on_arrival = refuse_the_odd_one
-    cluster.submit("odd", 1)
+    mishaps = list[str]()
+    cluster.operator.on_error = lambda error: mishaps.append(str(error))
+    odd = cluster.submit("odd", 1)["metadata"]["uid"]
+
+    def reject_the_odd_one(event: JobEvent, uid: str) -> None:
+        if event is JobEvent.CREATED and uid == odd:
+            raise ValueError("anything")
+
+    cluster.operator.on_job_event = reject_the_odd_one
     cluster.submit("good", 1, seconds=LONG)
     cluster.kube.advance(2)
     cluster.run(10)
@@ -221,14 +221,14 @@ def test_one_job_that_cannot_be_looked_at_does_not_keep_the_others_from_going_on
     uid = cluster.submit("odd", 1, seconds=5)["metadata"]["uid"]
     cluster.submit("good", 1, seconds=5)
     assert cluster.operator is not None
-    backend, mishaps = cluster.operator.backend, list[str]()
+    operator, mishaps = cluster.operator, list[str]()
 
     def refuse(what: JobEvent, about: str) -> None:
         if what is JobEvent.COMPLETED and about == uid:
             raise ValueError("anything")
 
-    backend.on_happened = refuse
-    backend.on_mishap = lambda mishap: mishaps.append(str(mishap))
+    operator.on_job_event = refuse
+    operator.on_error = lambda error: mishaps.append(str(error))
     cluster.run(60)
     assert cluster.phases() == {"good": "Succeeded", "odd": "Succeeded"}
     assert mishaps == ["anything"]
@@ -239,8 +239,8 @@ def test_one_job_that_cannot_be_told_of_does_not_keep_the_others_from_being_told
     cluster.submit("odd", 1, seconds=LONG)
     cluster.submit("good", 1, seconds=LONG)
     assert cluster.operator is not None
-    backend, mishaps = cluster.operator.backend, list[Exception]()
-    backend.on_mishap = mishaps.append
+    mishaps = list[Exception]()
+    cluster.operator.on_error = mishaps.append
     cluster.run(0.2)
     entry_of(cluster, "odd").job.memory.enqueued_at = cast(float, "no time at all")
     cluster.run(10)
@@ -255,7 +255,7 @@ def test_a_service_is_deleted_by_its_uid_and_again_if_that_was_refused() -> None
     assert cluster.operator is not None
     backend, entry = cluster.operator.backend, entry_of(cluster, "t")
     uid = cluster.kube.get(SERVICES, "t-worker-0")["metadata"]["uid"]
-    write = backend.reconciler._old_service(entry, ("worker", 0))
+    write = backend.pods._delete_service(entry, ("worker", 0))
     assert uid in write.body.decode()
     assert write.tag == DeletedService(entry.key, ("worker", 0))
     backend.write_results.handle(WriteResult(write, 500), cluster.kube.now)

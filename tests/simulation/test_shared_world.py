@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sterna.backends.simulated.config import SharedConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
 from sterna.backends.simulated.shared.workload import GrowthCurves, SharedWorkload
@@ -44,7 +45,7 @@ def ran(world: SharedBackend, migration: str = "none", cpu_share: str = "equal")
 
 def seated(jobs: SharedWorkload, nodes: int = 2, cores: float = 4.0, costs: Costs | None = None) -> SharedBackend:
     """A world in which all jobs that are there at the start sit on the first node."""
-    world = SharedBackend(jobs, shared_nodes(nodes, cores), costs)
+    world = SharedBackend(jobs, shared_nodes(nodes, cores), SharedConfig(costs=costs or Costs()))
     for key in range(len(world.observe().jobs)):
         world.apply(Decision(Plan([Action(ActionKind.START, JobKey(key), key, Assignment(), Assignment(((0, 1),)))])))
     return world
@@ -144,14 +145,14 @@ def test_the_shadow_knows_when_the_default_scheduler_would_have_ended_each() -> 
 
 
 def test_a_shadow_of_a_job_of_unknown_work_is_no_promise() -> None:
-    jobs = replace(some_jobs((0, 400), (0, 400)), believed=np.array([np.nan, 400.0]))
+    jobs = replace(some_jobs((0, 400), (0, 400)), estimate=np.array([np.nan, 400.0]))
     world = seated(jobs, nodes=1)
     assert np.isnan(world.observe().jobs.default_finish).tolist() == [True, False]
     assert np.isnan(world.observe().jobs.remaining).tolist() == [True, False]
 
 
 def test_a_job_that_outlives_what_was_believed_is_nearly_done_to_the_rules() -> None:
-    jobs = replace(some_jobs((0, 400)), believed=np.array([200.0]))
+    jobs = replace(some_jobs((0, 400)), estimate=np.array([200.0]))
     world = seated(jobs)
     world.wait(80.0)
     assert world.observe().jobs.remaining.tolist() == [pytest.approx(0.5)]
@@ -167,7 +168,7 @@ def test_every_job_ends_and_no_work_is_made_or_lost(
     jobs: list[tuple[int, int]], cpu_share: str, migration: str
 ) -> None:
     workload = some_jobs(*[(float(submit), float(work)) for submit, work in sorted(jobs)])
-    world = ran(SharedBackend(workload, shared_nodes(2, 4), Costs(5, 10)), migration, cpu_share)
+    world = ran(SharedBackend(workload, shared_nodes(2, 4), SharedConfig(costs=Costs(5, 10))), migration, cpu_share)
     assert np.isfinite(world.finish).all()
     spans = np.diff([*world.counters.times, world.now])
     used = float((np.array(world.counters.cores_used) * spans).sum())

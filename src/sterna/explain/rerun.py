@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import Workload
 from sterna.control.round_loop import RoundLoop
@@ -101,7 +102,9 @@ def _recorded(history: History, jobs: Sequence[PastJob]) -> _Run:
 
 
 def _simulated(history: History, workload: Workload, nodes: Nodes, rules: Rules) -> _Run:
-    world = SimulatedBackend(workload, nodes, Costs(history.restart_seconds), history.faults)
+    world = SimulatedBackend(
+        workload, nodes, SimulationConfig(costs=Costs(history.restart_seconds), faults=history.faults)
+    )
     RoundLoop(world, rules).run()
     counters = world.counters
     return _Run(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sterna.backends.simulated.config import SharedConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
 from sterna.backends.simulated.shared.workload import FLAT, SharedWorkload
@@ -33,7 +34,7 @@ def written(path: Path) -> None:
         FLAT,
         believed,
     )
-    world = SharedBackend(workload, shared_nodes(2, 4.0), Costs(restart_seconds=1))
+    world = SharedBackend(workload, shared_nodes(2, 4.0), SharedConfig(costs=Costs(restart_seconds=1)))
     policy, placement, migration, cpu_share = RULES
     with JournalWriter(path, policy=policy, placement=placement, migration=migration, cpu_share=cpu_share) as journal:
         RoundLoop(world, make_rules(*RULES), (journal,)).run()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.control.journal import JournalWriter, read_round, read_rounds
@@ -44,7 +45,9 @@ def record(journal: Path) -> Record:
         costs: Costs | None = None,
         faults: Sequence[Fault] = (),
     ) -> SimulatedBackend:
-        world = SimulatedBackend(a_workload(jobs), simulated_nodes(nodes), costs, faults)
+        world = SimulatedBackend(
+            a_workload(jobs), simulated_nodes(nodes), SimulationConfig(costs=costs or Costs(), faults=faults)
+        )
         with JournalWriter(journal, policy=policy, placement=placement, overwrite=True) as writer:
             RoundLoop(world, make_rules(policy, placement), (writer,)).run()
         return world

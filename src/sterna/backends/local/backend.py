@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from sterna.backends.local.equal_share_baseline import Shadow
+from sterna.backends.local.equal_share_baseline import LocalBaseline
 from sterna.backends.local.jobs.exits import Endings, Patience
 from sterna.backends.local.jobs.launching import Means
 from sterna.backends.local.jobs.process_watcher import Watching
@@ -57,7 +57,7 @@ class LocalBackend:
         self.endings = Endings(book, self.attempts, means, patience, self._note_end)
         self.watching = Watching(book, means, self.endings, pulse)
         self._empty = book.slices.table()
-        self._shadow = Shadow(book.slices, book.clock()) if book.slices.is_shared else None
+        self._baseline = LocalBaseline(book.slices, book.clock()) if book.slices.is_shared else None
         self.closed: dict[str, str] = book.setting("closed") or {}
         """Nodes that take nobody new: `cordoned` or `draining`."""
         self.history = ClusterHistory(job.record.service for job in book.jobs.values() if job.record.phase == COMPLETED)
@@ -84,7 +84,7 @@ class LocalBackend:
                 frozenset(self.closed),
                 self.history.finished_service,
             )
-            return observed(self.book, self._empty, instant, self._shadow)
+            return observed(self.book, self._empty, instant, self._baseline)
 
     # What is decided.
 

@@ -57,7 +57,7 @@ def parsed_job(
         deadline_seconds=deadline_seconds,
     )
     if ownership is None:
-        ownership = {"MPIJob": PodOwnership.MPI, "Pod": PodOwnership.POD}.get(kind, PodOwnership.PODS)
+        ownership = {"MPIJob": PodOwnership.MPI_OPERATOR, "Pod": PodOwnership.BARE_POD}.get(kind, PodOwnership.OPERATOR)
     shape = Shape(devices, 1000, ps=sum(servers.values()), ps_cpus=500)
     ref = JobRef(RESOURCES[kind], "default", name, f"uid-{name}")
     return ParsedJob(

@@ -260,11 +260,11 @@ def test_kinds_of_ours_have_no_annotations() -> None:
 @pytest.mark.parametrize(
     ("ownership", "is_ours", "expected"),
     [
-        (PodOwnership.PODS, True, StatusStorage.WHOLE),
-        (PodOwnership.SHARE_PODS, True, StatusStorage.WHOLE),
-        (PodOwnership.PODS, False, StatusStorage.KUBEFLOW),
-        (PodOwnership.MPI, False, StatusStorage.ANNOTATIONS),
-        (PodOwnership.POD, False, StatusStorage.ANNOTATIONS),
+        (PodOwnership.OPERATOR, True, StatusStorage.WHOLE),
+        (PodOwnership.KUBESHARE, True, StatusStorage.WHOLE),
+        (PodOwnership.OPERATOR, False, StatusStorage.KUBEFLOW),
+        (PodOwnership.MPI_OPERATOR, False, StatusStorage.ANNOTATIONS),
+        (PodOwnership.BARE_POD, False, StatusStorage.ANNOTATIONS),
     ],
 )
 def test_where_a_status_is_kept_depends_on_whose_definition_it_is(

@@ -8,6 +8,7 @@ is written from here and nothing is decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import structs
@@ -15,7 +16,7 @@ from msgspec import structs
 from sterna.backends.kubernetes.api.assignment import Key
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
 from sterna.backends.kubernetes.api.objects import Node, Plain, Record
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, SERVICES, Change, Delta
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, PRIORITY_CLASSES, SERVICES, Change, Delta
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, assignment_by_row, planned_gpus, planned_usage
 from sterna.backends.kubernetes.cache.job_index import JobIndex
 from sterna.backends.kubernetes.cache.node_capacity import Interest, NodeCapacity
@@ -30,6 +31,7 @@ from sterna.backends.kubernetes.cache.object_parser import (
     status_in,
 )
 from sterna.backends.kubernetes.cache.pod_cache import PodCache
+from sterna.backends.kubernetes.cache.priority_classes import PriorityClasses
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.share_pod_cache import SharePodCache
 from sterna.backends.kubernetes.cache.snapshot import JobTable
@@ -57,10 +59,28 @@ _WITHIN_SECOND = 0.999
 Clock = Callable[[], float]
 
 
+@dataclass(frozen=True)
+class StateHooks:
+    """Callbacks of the backend about single jobs."""
+
+    on_arrival: Callable[[JobEntry], None] = lambda entry: None
+    on_departure: Callable[[JobEntry], None] = lambda entry: None
+    on_repaired: Callable[[JobEntry], None] = lambda entry: None
+    """An invalid object became valid."""
+
+
 class ClusterState:
     """Everything that is known now."""
 
-    def __init__(self, context: ParseContext, progress: Progress, clock: Clock, namespace: str = "") -> None:
+    def __init__(
+        self,
+        context: ParseContext,
+        progress: Progress,
+        clock: Clock,
+        namespace: str = "",
+        hooks: StateHooks | None = None,
+    ) -> None:
+        self._hooks = hooks or StateHooks()
         self._context, self.clock = context, clock
         self._namespace = namespace
         """Jobs of this one only, though everybody's pods are seen; empty: of all."""
@@ -69,6 +89,7 @@ class ClusterState:
         self.jobs = JobIndex()
         self.pods = PodCache(self.jobs, self.capacity, self.work_queue, progress)
         self.share_pods = SharePodCache(self.jobs, self.pods, self.capacity, self.work_queue)
+        self.priority_classes = PriorityClasses(self.jobs, self.work_queue)
         self.assignments: dict[JobKey, Assignment] = {}
         """Of jobs that want to run and have one."""
         self.services: dict[str, ServiceRow] = {}
@@ -84,10 +105,6 @@ class ClusterState:
         """Somebody else acts: what objects say of jobs is what they remember."""
         self.arrived_at = -NEVER
         """When a job last came."""
-        self.on_arrival: Callable[[JobEntry], None] = lambda entry: None
-        self.on_departure: Callable[[JobEntry], None] = lambda entry: None
-        self.on_mended: Callable[[JobEntry], None] = lambda entry: None
-        """What was submitted can be run after all."""
 
     @property
     def entries(self) -> dict[int, JobEntry]:
@@ -108,6 +125,8 @@ class ClusterState:
             self._take_service(seen, is_there)
         elif delta.resource == CONFIG_MAPS:
             self._take_record(seen, is_there)
+        elif delta.resource == PRIORITY_CLASSES:
+            self.priority_classes.update(seen, is_there)
         elif delta.resource == SHARE_PODS:
             self.share_pods.see(seen) if is_there else self.share_pods.lose(seen.metadata)
         elif is_there:
@@ -138,7 +157,7 @@ class ClusterState:
         is_asked = self.pods.is_asked(meta.uid)
         row = self.pods.lose(meta)
         entry = self.jobs.by_uid.get(meta.uid)
-        if row is None or entry is None or entry.parsed_job.ownership is not PodOwnership.POD:
+        if row is None or entry is None or not entry.parsed_job.ownership.is_pod:
             return
         if entry.move.record is None and not entry.writes_in_flight and not row.disruption:
             self.forget(entry)
@@ -184,10 +203,10 @@ class ClusterState:
         except UserError:
             return
         name = f"{move.namespace}/{move.name}"
-        entry = self.jobs.find(name, PodOwnership.POD)
+        entry = self.jobs.find(name, PodOwnership.BARE_POD)
         if entry is None and is_there:
             self._see_job(_remains(move), PODS)
-            entry = self.jobs.find(name, PodOwnership.POD)
+            entry = self.jobs.find(name, PodOwnership.BARE_POD)
         if entry is None:
             return
         if is_there:
@@ -238,7 +257,7 @@ class ClusterState:
 
     def _former(self, seen: JobObject | Pod) -> JobEntry | None:
         """The job that waits under this name for a plain pod: it goes on with this one if that is its next life."""
-        entry = self.jobs.find(seen.metadata.key, PodOwnership.POD) if isinstance(seen, Pod) else None
+        entry = self.jobs.find(seen.metadata.key, PodOwnership.BARE_POD) if isinstance(seen, Pod) else None
         if entry is None or entry.move.record is None or any(pod.uid for pod in entry.job.pods.values()):
             return None
         uid = seen.metadata.uid
@@ -261,9 +280,9 @@ class ClusterState:
 
     def _note_status(self, entry: JobEntry, seen: JobObject) -> None:
         entry.status.seen = status_in(seen)
-        if not entry.status.writes_in_flight or entry.parsed_job.ownership is PodOwnership.MPI:
+        if not entry.status.writes_in_flight or entry.parsed_job.ownership.is_delegated:
             entry.job.status = entry.status.seen
-        if entry.parsed_job.ownership is PodOwnership.MPI:
+        if entry.parsed_job.ownership.is_delegated:
             entry.source.raw_spec = bytes(seen.spec)
             self.work_queue.enqueue(entry)
 
@@ -276,15 +295,16 @@ class ClusterState:
         memory = memory_in(meta.annotations, status)
         if memory.enqueued_at is None:
             memory.enqueued_at = self._seen_at(parsed_job.submitted_at)
-        elif parsed_job.ownership is PodOwnership.POD:
+        elif parsed_job.ownership.is_pod:
             parsed_job = as_asked(parsed_job, memory)
         parsed_job = structs.replace(parsed_job, submitted_at=memory.enqueued_at)  # also of a pod that a move made anew
+        parsed_job = self.priority_classes.resolve(parsed_job)
         job = KubeJob(self.jobs.next_key(), parsed_job, memory, meta.version, status=status)
         job.is_deleting = _is_unwanted(seen)
         entry = JobEntry(job, self._shape(parsed_job))
         entry.status.seen, entry.source.fingerprint, entry.source.annotations = status, read_of(meta), meta.annotations
         entry.source.raw_spec = (
-            bytes(seen.spec) if isinstance(seen, JobObject) and parsed_job.ownership is PodOwnership.MPI else b""
+            bytes(seen.spec) if isinstance(seen, JobObject) and parsed_job.ownership.is_delegated else b""
         )
         entry.source.orphans_pods = ORPHAN in meta.finalizers
         entry.services = dict.fromkeys(self._served.get(meta.uid, ()), True)
@@ -298,7 +318,7 @@ class ClusterState:
         if entry.stage is Stage.ACTIVE:
             self.progress.follow(job)
             self.arrived_at = self.clock()
-        self.on_arrival(entry)
+        self._hooks.on_arrival(entry)
         self.reindex(entry)
         if entry.stage is Stage.ENDED:
             self.compact(entry)
@@ -309,10 +329,7 @@ class ClusterState:
 
     def _has_ended(self, entry: JobEntry) -> bool:
         """Whether its status says so, though its memory does not: the two may be written one after the other."""
-        if (
-            entry.parsed_job.ownership in (PodOwnership.MPI, PodOwnership.POD)
-            or ending(conditions_in(entry.job.status)) is None
-        ):
+        if not entry.parsed_job.ownership.creates_pods or ending(conditions_in(entry.job.status)) is None:
             return False
         entry.job.memory.ended_at = seconds_of(entry.job.status.get("completionTime")) or self.clock()
         return True
@@ -337,20 +354,20 @@ class ClusterState:
             entry.outcome, entry.retry.message = ("", ""), ""  # it ran on while it could not be read
         self._plan(entry, -1)
         parsed_job = structs.replace(parsed_job, submitted_at=entry.parsed_job.submitted_at)
-        if parsed_job.ownership is PodOwnership.POD:  # nothing of a pod changes but its share, which is our doing
+        if parsed_job.ownership.is_pod:  # nothing of a pod changes but its share, which is our doing
             parsed_job = structs.replace(parsed_job, spec=entry.parsed_job.spec, shape=entry.parsed_job.shape)
-        entry.job.parsed_job = parsed_job
+        entry.job.parsed_job = self.priority_classes.resolve(parsed_job)
         entry.shape = self._shape(entry.job.parsed_job)
         self._plan(entry, 1)
         if entry.stage is Stage.ACTIVE:
             self.progress.follow(entry.job)
         self.reindex(entry)
         if is_mended:
-            self.on_mended(entry)
+            self._hooks.on_repaired(entry)
 
     def learn_spec(self, entry: JobEntry, body: bytes) -> None:
         """What the server answered to a change of the object itself."""
-        if entry.parsed_job.ownership is PodOwnership.MPI:
+        if entry.parsed_job.ownership.is_delegated:
             try:
                 seen = msgspec.json.decode(body, type=JobObject)
             except (msgspec.DecodeError, msgspec.ValidationError):
@@ -392,7 +409,7 @@ class ClusterState:
         self.jobs.remove(entry)
         self.work_queue.forget(entry)
         self.pods.disown(entry)
-        self.on_departure(entry)
+        self._hooks.on_departure(entry)
 
     def reindex(self, entry: JobEntry) -> None:
         """Whether it wants to run may have changed, and with it what rules see of it."""

@@ -16,7 +16,7 @@ from sterna.backends.kubernetes.api.resources import Urgency, Write
 from sterna.backends.kubernetes.cache.node_capacity import ResourceUsage
 from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate
 from sterna.backends.kubernetes.pods.move_record import Move
-from sterna.kinds.parsed_job import ParsedJob, PodOwnership
+from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.cluster import NOWHERE, Assignment, Shape
 from sterna.model.reason import Code, Reason
 from sterna.model.snapshot import NEVER
@@ -234,7 +234,7 @@ class JobEntry:
         """True if rules may decide about the job. A plain pod belongs to its own scheduler until it is bound."""
         if self.stage is not Stage.ACTIVE or self.job.is_deleting or self.parsed_job.is_suspended:
             return False
-        if self.parsed_job.ownership is not PodOwnership.POD:
+        if not self.parsed_job.ownership.is_pod:
             return True
         return self.move.record is not None or any(pod.node for pod in self.job.pods.values())
 

@@ -29,7 +29,7 @@ ORPHAN = "orphan"
 """The finalizer of an object whose pods shall outlive it."""
 _LEAST, _MOST = -1.0, 1e11
 """No number in a memory is beyond these: counts, seconds of work, and instants until the year 5138."""
-_CARRIERS = {MPI_JOBS.kind: PodOwnership.MPI, PODS.kind: PodOwnership.POD}
+_CARRIERS = {MPI_JOBS.kind: PodOwnership.MPI_OPERATOR, PODS.kind: PodOwnership.BARE_POD}
 """Kinds whose pods, and whose status, are never ours."""
 _OWN_WORDS = frozenset({MEMORY, PHASE, REASON})
 """Annotations that we write ourselves."""
@@ -58,7 +58,7 @@ def _unreadable(meta: Meta, resource: Resource) -> ParsedJob:
     spec = JobSpec(meta.name, resource.kind, (ReplicaSpec("worker", 1, ()),), 1, 1, 1)
     ref = JobRef(resource, meta.namespace, meta.name, meta.uid)
     at = seconds_of(meta.creation_timestamp)
-    ownership = _CARRIERS.get(resource.kind, PodOwnership.PODS)
+    ownership = _CARRIERS.get(resource.kind, PodOwnership.OPERATOR)
     return ParsedJob(ref, spec, Shape(), NodeNeeds(), {}, ownership, at, generation=meta.generation)
 
 

@@ -96,7 +96,7 @@ class PodCache:
 
     def _owner(self, row: PodRow) -> str:
         """Of a pod that somebody else made for a job of ours: told by the name of the job, among those of its kind."""
-        ownership = PodOwnership.SHARE_PODS if row.is_kubeshare else PodOwnership.MPI
+        ownership = PodOwnership.KUBESHARE if row.is_kubeshare else PodOwnership.MPI_OPERATOR
         entry = self._jobs.find(row.job, ownership)
         return entry.parsed_job.ref.uid if entry is not None else _stray_of(ownership, row.job)
 
@@ -111,7 +111,7 @@ class PodCache:
         if entry is None:
             self._strays.setdefault(row.owner_uid, set()).add(row.uid)
             self.update_usage(row, None)
-        elif entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
+        elif entry.parsed_job.ownership.uses_kubeshare:
             self.update_usage(row, entry)
             entry.kubeshare.pods[row.type, row.index] = row
             self._work_queue.mark_changed(entry)
@@ -144,7 +144,7 @@ class PodCache:
         for uid in sorted((*self._strays.pop(ref.uid, ()), *self._strays.pop(by_name, ()))):
             row = self._pods[uid]
             row.owner_uid = ref.uid
-            if entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
+            if entry.parsed_job.ownership.uses_kubeshare:
                 entry.kubeshare.pods[row.type, row.index] = row
             else:
                 entry.job.pods[row.type, row.index] = row
@@ -316,7 +316,7 @@ class PodCache:
 
 def _stray_of(ownership: PodOwnership, name: str) -> str:
     """Stands for the uid of a job of which only the name is known; no uid looks like it."""
-    return f"{ownership.value}:{name}"
+    return f"{ownership.name}:{name}"
 
 
 def account(pod: PodRow) -> str:

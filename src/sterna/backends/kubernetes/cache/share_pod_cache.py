@@ -21,7 +21,6 @@ from sterna.backends.kubernetes.cache.work_queue import WorkQueue
 from sterna.backends.kubernetes.pods.share_rows import ShareRow, share_row
 from sterna.kinds.labels import ASSIGNMENT, ATTEMPT_LABEL
 from sterna.kinds.objects import JobObject, Meta
-from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.parsing.job_builder import seconds_of
 from sterna.model.cluster import Shape
 
@@ -76,7 +75,7 @@ class SharePodCache:
 
     def adopt(self, entry: JobEntry) -> None:
         """A job is known now: SharePods that were seen before it are its own."""
-        if entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
+        if entry.parsed_job.ownership.uses_kubeshare:
             entry.kubeshare.share_pods.update(self._strays.pop(entry.parsed_job.ref.uid, {}))
             self.join(entry)
 

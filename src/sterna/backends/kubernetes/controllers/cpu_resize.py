@@ -19,7 +19,6 @@ from sterna.backends.kubernetes.api.write_purpose import Resized
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, durable_fields
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.lifecycle.replicas import need_of
-from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.resource import PODS
 
 _PATIENCE_SECONDS = 10.0
@@ -32,9 +31,9 @@ _MAIN = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
 def resizes(entry: JobEntry, now: float, timers: Timers) -> list[Write]:
     """Writes that bring the job's share into force on pods that have another."""
     memory, cpu_share = entry.job.memory, entry.job.memory.cpu_share
-    if entry.shape.devices or entry.parsed_job.ownership not in (PodOwnership.PODS, PodOwnership.POD):
+    if entry.shape.devices or not entry.parsed_job.ownership.resizes_cpu:
         return []
-    if entry.parsed_job.ownership is PodOwnership.POD and not _is_base_kept(entry):
+    if entry.parsed_job.ownership.is_pod and not _is_base_kept(entry):
         return []
     if cpu_share == 1.0 and not entry.resized_cpus and not memory.asked_cpus:
         return []
@@ -97,7 +96,7 @@ def _is_base_kept(entry: JobEntry) -> bool:
 
 def _place(entry: JobEntry, pod: PodRow) -> int | None:
     """Which container carries the weight; None if none can."""
-    if entry.parsed_job.ownership is PodOwnership.POD:
+    if entry.parsed_job.ownership.is_pod:
         return 0
     containers = _containers(entry.parsed_job.templates.get(pod.type, {}))
     name = _MAIN.get(entry.parsed_job.spec.kind, "")

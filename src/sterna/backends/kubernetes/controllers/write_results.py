@@ -1,11 +1,13 @@
-"""What the server answers to our writes, and what follows from it for the job that a write was for.
+"""Handling of API write results: what follows for the job that a write was for.
 
-A creation that is refused for good ends its job or makes it wait, with the server's own sentence. Where nobody knows
-whether a write was done, what it was to do counts as done for a while; the watch tells, or it is done again: names are
-the same each time, so that nothing is made twice.
+A creation that is rejected for good ends its job or makes it back off, with the server's message. While the result of
+a write is unknown the write counts as done; then the watch shows it, or it is sent again: object names are
+deterministic, so nothing is created twice.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from sterna.backends.kubernetes.api.rbac import FENCE
 from sterna.backends.kubernetes.api.resources import NOT_LEADER, WriteResult
@@ -24,7 +26,7 @@ from sterna.backends.kubernetes.api.write_purpose import (
 )
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
-from sterna.backends.kubernetes.cache.timers import Timers
+from sterna.backends.kubernetes.controllers.controller import Controller
 from sterna.backends.kubernetes.controllers.pods import PodController
 from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
@@ -33,31 +35,30 @@ from sterna.backends.kubernetes.status.status_writer import StatusWriter
 from sterna.kinds.parsed_job import PodOwnership
 
 UNKNOWN_RESULT_SECONDS = 5.0
-"""After so long without news a write of which nobody knows the fate counts as not done."""
-_SOON_SECONDS = 1.0
-_NEWS_SECONDS = 0.3
-"""What the server knows already is seen so much later at most."""
-_TAKEN_SECONDS = 3.0
-_TAKEN_TRIES = 2
-"""A name that is still taken after so many tries is a stranger's."""
-_FIRST_REFUSAL_SECONDS, _MOST_REFUSAL_SECONDS = 10.0, 300.0
+"""Time after which a write of unknown result that the watch does not show counts as not done."""
+_FIRST_RETRY_SECONDS = 1.0
+_NAME_TAKEN_SECONDS = 3.0
+_NAME_TAKEN_RETRIES = 2
+"""Retries after which a pod that has the name is known to belong to another owner."""
+_FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 10.0, 300.0
 
 
 class WriteResults:
-    """Takes answers, one by one."""
+    """Dispatches write results by the purpose of the write."""
 
     def __init__(
         self,
         state: ClusterState,
-        reconciler: PodController,
+        controllers: Mapping[PodOwnership, Controller],
+        pods: PodController,
         status_writer: StatusWriter,
         recorder: EventRecorder,
-        timers: Timers,
     ) -> None:
-        self._state, self._pods, self._status_writer, self._timers = state, reconciler, status_writer, timers
+        self._state, self._controllers, self._pods = state, controllers, pods
+        self._status_writer, self._timers = status_writer, pods.timers
         self._recorder = recorder
         self._unknown: dict[int, tuple[float, object]] = {}
-        """Writes of unknown fate: until when they count as done, and what they were for."""
+        """Writes of unknown result: until when they count as done, and their purpose."""
         self._next = 0
 
     def handle(self, result: WriteResult, now: float) -> None:
@@ -82,10 +83,10 @@ class WriteResults:
         elif isinstance(tag, Bound):
             self._bound(tag, result, now)
         elif isinstance(tag, DeletedJob | Patched):
-            self._look_again(tag, result, now)
+            self._object_patched(tag, result, now)
 
     def expire_unknown(self, now: float) -> None:
-        """Writes whose fate has been unknown for too long: what they were to do is not there."""
+        """Undo the assumed effect of writes whose result stayed unknown for too long."""
         for number, (until, tag) in list(self._unknown.items()):
             if until > now:
                 continue
@@ -121,62 +122,59 @@ class WriteResults:
             return
         if entry.job.pods.get((tag.pod.type, tag.pod.index)) is tag.pod:
             self._state.pods.give_up(entry, tag.pod)
-        is_trouble = result.status in (400, 403, 404, 422) and not is_not_leader(result)
-        self._recorder.record_create_failure(entry, tag.pod, _server_message(result) if is_trouble else "", now)
-        self._refused(entry, tag, result, now)
+        is_reported = result.status in (400, 403, 404, 422) and not is_not_leader(result)
+        self._recorder.record_create_failure(entry, tag.pod, _server_message(result) if is_reported else "", now)
+        self._handle_rejection(entry, tag, result, now)
 
-    def _refused(self, entry: JobEntry, tag: CreatedPod, result: WriteResult, now: float) -> None:
-        """The pod is not there. Why not says what becomes of its job."""
+    def _handle_rejection(self, entry: JobEntry, tag: CreatedPod, result: WriteResult, now: float) -> None:
+        """Retry, back off or end the job, depending on why its pod was rejected."""
         if is_not_leader(result):
-            entry.retry.at = now + _SOON_SECONDS
+            entry.retry.at = now + _FIRST_RETRY_SECONDS
         elif result.reason == "AlreadyExists":
-            # Ours from before a crash, a predecessor's, or a stranger's: the watch tells which.
-            if self._count(entry, now) > _TAKEN_TRIES:
+            # Created before a crash, by a previous leader, or by another owner: the watch shows which.
+            if self._count_rejection(entry, now) > _NAME_TAKEN_RETRIES:
                 name = tag.pod.key.rpartition("/")[2]
                 what = f"another pod is called {name}, which is none of its own"
                 self._back_off(entry, what, "it is made when that one is gone", now)
             else:
-                entry.retry.at = now + _TAKEN_SECONDS
+                entry.retry.at = now + _NAME_TAKEN_SECONDS
         elif result.status in (400, 422):
             sentence = f"failed: the API server does not take its pods ({_server_message(result)})."
             verdict = Verdict(Fate.FAILED, reason=f"{entry.parsed_job.spec.kind}Failed", sentence=sentence)
             self._pods.finish(entry, verdict, now)
         elif result.status in (403, 404):
-            self._count(entry, now)
+            self._count_rejection(entry, now)
             self._back_off(
                 entry, f"the API server refuses its pods ({_server_message(result)})", "it is asked again", now
             )
         else:
-            entry.retry.at = now + _SOON_SECONDS
+            entry.retry.at = now + _FIRST_RETRY_SECONDS
         self._state.work_queue.enqueue(entry)
 
-    def _count(self, entry: JobEntry, now: float) -> int:
-        """Refusals in a row; those of one gang count as one."""
+    def _count_rejection(self, entry: JobEntry, now: float) -> int:
+        """Count consecutive rejections; those of one gang count as one."""
         is_new = now >= max(entry.retry.at, entry.job.memory.not_before)
         entry.retry.count += is_new or not entry.retry.count
         return entry.retry.count
 
     def _back_off(self, entry: JobEntry, what: str, then: str, now: float) -> None:
-        """It cannot have all its pods now: it gives up its place, and tries again less and less often."""
-        wait = min(_FIRST_REFUSAL_SECONDS * 2.0 ** (entry.retry.count - 1), _MOST_REFUSAL_SECONDS)
+        """Retry with exponential back-off; a job that has not started gives up its assignment meanwhile."""
+        wait = min(_FIRST_BACKOFF_SECONDS * 2.0 ** (entry.retry.count - 1), _MAX_BACKOFF_SECONDS)
         entry.retry.message = f"waits: {what}; {then}."
         if entry.job.memory.started_at is None or not replaces_in_place(entry.parsed_job):
             entry.job.memory.not_before = now + wait
             self._pods.unassign(entry, now)
         else:
-            entry.retry.at = now + wait  # the others train on
+            entry.retry.at = now + wait  # its other replicas keep running
         self._timers.set(now + wait, entry)
 
     def _pod_deleted(self, tag: DeletedPod, result: WriteResult, now: float) -> None:
         entry, pod = self._state.entries.get(tag.job), self._state.pods.get(tag.uid)
-        if (
-            entry is not None
-            and entry.parsed_job.ownership is PodOwnership.POD
-            and self._plain_pod_answered(entry, tag, result, now)
-        ):
+        controller = self._controllers[entry.parsed_job.ownership] if entry is not None else None
+        if entry is not None and controller is not None and controller.on_pod_deletion(entry, tag.uid, result, now):
             return
         if result.is_done or result.status in (404, 409):
-            return  # it goes, is gone, or another one has its name
+            return  # being deleted, gone, or replaced by another pod of its name
         if result.status == 0:
             self._state.pods.suspect(tag.uid)
             self._track_unknown(tag, now)
@@ -185,25 +183,11 @@ class WriteResults:
         if entry is not None:
             if pod is not None and not is_not_leader(result):
                 self._recorder.record_delete_failure(entry, pod, _server_message(result), now)
-            self._count(entry, now)
-            entry.retry.at = now + min(_SOON_SECONDS * 2.0**entry.retry.count, _MOST_REFUSAL_SECONDS)
+            self._count_rejection(entry, now)
+            entry.retry.at = now + min(_FIRST_RETRY_SECONDS * 2.0**entry.retry.count, _MAX_BACKOFF_SECONDS)
             self._timers.set(entry.retry.at, entry)
 
-    def _plain_pod_answered(self, entry: JobEntry, tag: DeletedPod, result: WriteResult, now: float) -> bool:
-        """Of a pod that is a job itself; whether that was all. If it was not as we knew it, it has ended, or somebody
-        else deletes it: that is looked at first."""
-        entry.writes_in_flight = max(0, entry.writes_in_flight - 1)
-        self._state.work_queue.enqueue(entry)
-        if result.status not in (404, 409):
-            return False
-        if self._state.pods.get(tag.uid) is None:
-            entry.job.is_deleting = entry.job.is_deleting or not self._state.pods.is_asked(tag.uid)
-        self._state.pods.call_back(tag.uid)
-        entry.retry.at = now + _NEWS_SECONDS
-        self._timers.set(entry.retry.at, entry)
-        return True
-
-    # Others.
+    # Other objects.
 
     def _service_created(self, tag: CreatedService, result: WriteResult, now: float) -> None:
         entry = self._state.entries.get(tag.job)
@@ -217,18 +201,18 @@ class WriteResults:
         entry.services.pop(tag.replica, None)
         if result.status in (400, 403, 422) and not is_not_leader(result):
             entry.retry.message = f"waits: the API server refuses its services ({_server_message(result)})."
-        entry.retry.at = max(entry.retry.at, now + _TAKEN_SECONDS)
+        entry.retry.at = max(entry.retry.at, now + _NAME_TAKEN_SECONDS)
         self._timers.set(entry.retry.at, entry)
 
     def _service_deleted(self, tag: DeletedService, result: WriteResult, now: float) -> None:
-        """One that is still there is asked to go again; not one that somebody else has made since."""
+        """Retry, unless the service is gone or another owner has created one of its name."""
         entry = self._state.entries.get(tag.job)
         if entry is None or result.is_done or result.status in (404, 409):
             return
         row = self._pods.service_row(entry, tag.replica)
         if row is not None and row.owner == entry.parsed_job.ref.uid:
             entry.services[tag.replica] = True
-            self._wait(entry, result, now)
+            self._retry_later(entry, result, now)
 
     def _bound(self, tag: Bound, result: WriteResult, now: float) -> None:
         if result.is_done:
@@ -237,10 +221,10 @@ class WriteResults:
             self._track_unknown(tag, now)
             return
         self._state.pods.unbind(tag.uid)
-        self._wait(self._state.entries.get(tag.job), result, now)
+        self._retry_later(self._state.entries.get(tag.job), result, now)
 
-    def _look_again(self, tag: DeletedJob | Patched, result: WriteResult, now: float) -> None:
-        """A change to the object itself was made, or has to be tried again a little later."""
+    def _object_patched(self, tag: DeletedJob | Patched, result: WriteResult, now: float) -> None:
+        """Process the result of a write to the job's object or its move record."""
         entry = self._state.entries.get(tag.job)
         if entry is None:
             return
@@ -258,13 +242,13 @@ class WriteResults:
         else:
             if isinstance(tag, DeletedJob):
                 entry.job.is_deleting = result.status == 404
-            self._wait(entry, result, now)
+            self._retry_later(entry, result, now)
         self._state.work_queue.enqueue(entry)
 
-    def _wait(self, entry: JobEntry | None, result: WriteResult, now: float) -> None:
+    def _retry_later(self, entry: JobEntry | None, result: WriteResult, now: float) -> None:
         if entry is None:
             return
-        wait = min(_SOON_SECONDS * 2.0**entry.retry.count, _MOST_REFUSAL_SECONDS)
+        wait = min(_FIRST_RETRY_SECONDS * 2.0**entry.retry.count, _MAX_BACKOFF_SECONDS)
         entry.retry.count += 1
         entry.retry.at = now + (UNKNOWN_RESULT_SECONDS if result.status == 0 else wait)
         if result.status in (400, 403, 422) and not is_not_leader(result):
@@ -276,7 +260,7 @@ class WriteResults:
 
 
 def is_not_leader(result: WriteResult) -> bool:
-    """Whether it was refused because another operator leads, which says nothing about the object."""
+    """Return True if the write was rejected because another operator leads, which says nothing about the object."""
     return result.reason == NOT_LEADER or FENCE in result.message
 
 

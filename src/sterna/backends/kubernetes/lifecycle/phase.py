@@ -8,7 +8,6 @@ from enum import Enum
 from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
 from sterna.backends.kubernetes.lifecycle.verdict import Fate
-from sterna.kinds.parsed_job import PodOwnership
 
 _ALIVE = (PodState.RUNNING, PodState.SUCCEEDED)
 
@@ -63,5 +62,5 @@ def is_running(job: KubeJob, replicas: Sequence[ReplicaAssignment]) -> bool:
     worker = spec.worker.type
     workers = [key for key in running if key[0] == worker]
     others = {key for key in wanted if key[0] != worker}
-    is_led = (worker, 0) in running or job.parsed_job.ownership is PodOwnership.MPI
+    is_led = (worker, 0) in running or job.parsed_job.ownership.is_delegated
     return others <= running and is_led and len(workers) >= max(spec.minimum, 1)

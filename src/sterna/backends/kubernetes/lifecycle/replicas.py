@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sterna.backends.kubernetes.api.assignment import Key, decode_assignment, gpu_id
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, PodState, ReplicaAssignment
 from sterna.errors import Bug
-from sterna.kinds.parsed_job import ParsedJob, PodOwnership
+from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.cluster import Assignment
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
@@ -108,7 +108,7 @@ def replicas(
     now = {
         index: _Place(node, held.get((type_, index), "")) for (type_, index), node in current.items() if type_ == worker
     }
-    if parsed_job.ownership is PodOwnership.MPI:
+    if parsed_job.ownership.is_delegated:
         now = {index: place for index, place in now.items() if index < len(wanted)}
     elif not replaces_in_place(parsed_job) and not _is_laid_out(now, wanted):
         now = {}

@@ -21,7 +21,7 @@ from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, 
 from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
 from sterna.backends.kubernetes.lifecycle.termination import TerminationCause, termination_cause, termination_message
 from sterna.control.restart_policy import backoff_seconds, has_restarts_left, leading_type, may_restart
-from sterna.kinds.parsed_job import CleanPods, ParsedJob, PodOwnership
+from sterna.kinds.parsed_job import CleanPods, ParsedJob
 from sterna.model.job import RestartPolicy
 from sterna.model.snapshot import NEVER
 
@@ -83,7 +83,7 @@ def judge(job: KubeJob, now: float, replicas: Sequence[ReplicaAssignment] = ()) 
     """
     if job.memory.ended_at is not None:
         return GOES_ON
-    if job.parsed_job.ownership is PodOwnership.MPI:
+    if job.parsed_job.ownership.is_delegated:
         return _as_its_operator_says(job, now)
     present = _present(job)
     if _is_complete(job, present, replicas):
@@ -112,7 +112,7 @@ def completed(job: KubeJob) -> Verdict:
 def leftovers(job: KubeJob) -> list[PodRow]:
     """Pods of a job that has ended which are to be deleted, by its cleanPodPolicy (DRAGON-46)."""
     policy = job.parsed_job.clean_pods
-    if policy is CleanPods.NONE or job.parsed_job.ownership in (PodOwnership.MPI, PodOwnership.POD):
+    if policy is CleanPods.NONE or not job.parsed_job.ownership.creates_pods:
         return []
     return [
         pod for pod in job.pods.values() if not pod.is_deleting and (policy is CleanPods.ALL or not pod.is_terminated)
@@ -237,7 +237,7 @@ def is_done(job: KubeJob, pod: PodRow) -> bool:
     have been reported, and if nobody knows of steps, a plain pod that ended well is done, as Kubernetes sees it."""
     if pod.state is not PodState.SUCCEEDED:
         return False
-    is_plain = job.parsed_job.ownership is PodOwnership.POD
+    is_plain = job.parsed_job.ownership.is_pod
     if not pod.is_deleting or (is_plain and pod.deletes_at is None):  # asked, but it had ended before that arrived
         return True
     if saved_step(pod) is not None:

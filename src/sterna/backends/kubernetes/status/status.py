@@ -67,7 +67,7 @@ class StatusInput:
 
 
 def status_storage(ownership: PodOwnership, is_definition_ours: bool) -> StatusStorage:
-    if ownership in (PodOwnership.MPI, PodOwnership.POD):
+    if not ownership.creates_pods:
         return StatusStorage.ANNOTATIONS
     return StatusStorage.WHOLE if is_definition_ours else StatusStorage.KUBEFLOW
 
@@ -76,7 +76,7 @@ def status_of(job: KubeJob, given: StatusInput, now: float) -> dict[str, Any]:
     """The whole status as it shall be. Of a job that has ended only what is remembered still changes."""
     old = job.status
     conditions = conditions_in(old)
-    if ending(conditions) is not None and job.parsed_job.ownership is not PodOwnership.MPI:
+    if ending(conditions) is not None and not job.parsed_job.ownership.is_delegated:
         return {**old, "sterna": persisted_fields(job.memory)}
     spec, memory, verdict = job.parsed_job.spec, job.memory, given.verdict
     phase = phase_of(job, given.replicas, now, verdict.fate)

@@ -31,7 +31,6 @@ from sterna.backends.kubernetes.status.status import (
     status_write,
 )
 from sterna.kinds.labels import PHASE
-from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.resource import PYTORCH_JOBS, Resource
 from sterna.model.reason import Code
 from sterna.model.snapshot import NEVER
@@ -129,7 +128,7 @@ class StatusWriter:
 
     def _schedule_at(self, entry: JobEntry, at: float, urgency: Urgency) -> None:
         state = entry.status
-        if entry.parsed_job.ownership is PodOwnership.MPI and (
+        if entry.parsed_job.ownership.is_delegated and (
             entry.reason is None or entry.reason.code not in UNSCHEDULABLE_CODES
         ):
             at += _BESIDE_ANOTHER_SECONDS
@@ -246,7 +245,7 @@ class StatusWriter:
         resource = entry.parsed_job.ref.resource
         if answer.is_done:
             state.rejections = 0
-            if entry.parsed_job.ownership is PodOwnership.POD:
+            if entry.parsed_job.ownership.is_pod:
                 self._state.work_queue.enqueue(entry)  # some things wait for what is written down
             if answer.write.subresource and (kept := _kept(answer)) is not None:
                 entry.job.status = entry.status.seen = kept

@@ -17,7 +17,9 @@ from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
 from sterna.control.controller import Controller
 from sterna.engine.decide import Rules
 from sterna.kinds.labels import ATTEMPT_LABEL
-from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.plan import Decision
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.wiring import make_rules

@@ -32,11 +32,12 @@ from sterna.backends.kubernetes.controllers.recovery import recover, replicas_fo
 from sterna.backends.kubernetes.controllers.share_pods import placements
 from sterna.backends.kubernetes.controllers.write_results import WriteResults
 from sterna.backends.kubernetes.lifecycle.replicas import replicas
+from sterna.backends.kubernetes.pods.gang import ClusterDomain
 from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import Reporter
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
-from sterna.kinds.context import ClusterDomain, ParseContext
+from sterna.kinds.context import ParseContext
 from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.resource import PODS, Resource
 from sterna.model.plan import Action, ActionKind, Mark, Outcome

@@ -8,7 +8,8 @@ from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.api.resources import EVENTS
 from sterna.backends.kubernetes.moves.manual import RequestedMoves
 from sterna.backends.kubernetes.server.server import Service
-from sterna.kinds.resource import PODS, TF_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import FakeKubeShare
 from tests.simulation.kubernetes_runs import Cluster, Reasons

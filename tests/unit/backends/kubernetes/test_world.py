@@ -17,7 +17,9 @@ from sterna.backends.kubernetes.controllers.pods import expected
 from sterna.backends.kubernetes.controllers.recovery import recover, replicas_found
 from sterna.kinds.context import ParseContext
 from sterna.kinds.objects import JobObject, Pod
-from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import NOWHERE, Assignment, ResourceKind
 
 NOW = 1_750_000_000.0

@@ -49,13 +49,13 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
     leftovers,
     note_saved,
 )
-from sterna.backends.kubernetes.pods.gang import gang_of
+from sterna.backends.kubernetes.pods.gang import ClusterDomain, gang_ranks
 from sterna.backends.kubernetes.pods.pod_builder import pod_name, pod_of, service_of, share_pod_of
 from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
-from sterna.kinds.context import ClusterDomain
 from sterna.kinds.parsed_job import PodOwnership
-from sterna.kinds.resource import PODS, SHARE_PODS, Resource
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.share_pod import SHARE_PODS
 from sterna.model.cluster import NOWHERE
 from sterna.model.snapshot import NEVER
 
@@ -279,7 +279,7 @@ class Reconciler:
         if todo.attempt != memory.attempt:
             memory.attempt = todo.attempt
             memory.not_before = 0.0
-        assignment = gang_of(entry.replicas).assignment
+        assignment = gang_ranks(entry.replicas).assignment
         writes = []
         resource = resource_of(entry)
         for replica in todo.create:

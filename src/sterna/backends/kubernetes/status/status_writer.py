@@ -32,7 +32,7 @@ from sterna.backends.kubernetes.status.status import (
     trouble_of,
 )
 from sterna.kinds.parsed_job import PodOwnership
-from sterna.kinds.resource import PYTORCH_JOBS, Resource
+from sterna.kinds.registry import job_kinds
 from sterna.model.reason import Code
 from sterna.model.snapshot import NEVER
 
@@ -75,7 +75,7 @@ class StatusWriter:
     def __init__(self, state: ClusterState, backlog: Callable[[], int]) -> None:
         self._world, self._backlog = state, backlog
         self._heap: list[tuple[float, int]] = []
-        self._foreign: set[Resource] = {PYTORCH_JOBS}
+        self._foreign = {kind.resource for kind in job_kinds() if kind.has_foreign_definition}
         """Kinds whose definitions are not ours, so that the server drops what they do not know."""
 
     # When.

@@ -21,7 +21,7 @@ from sterna.explain.formatting import duration
 from sterna.model.cluster import ANYWHERE, MILLI, Bools, Nodes, ResourceKind
 from sterna.model.formatting import counted
 from sterna.model.plan import ActionKind, Decision
-from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
+from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 from sterna.wiring import make_policy, rules_of
 
 _PLENTY = 1 << 40
@@ -207,11 +207,11 @@ def _changed(
     assignments = {
         key: assignment for key in map(JobKey, table.key.tolist()) if (assignment := snapshot.assignments.get(key))
     }
-    stock = take_stock(table, nodes, snapshot.shapes)
+    totals = compute_totals(table, nodes, snapshot.shapes)
     # What is only counted is on no node, so that the nodes look freer than they are.
     is_anywhere = any(assignment.workers[0][0] == ANYWHERE for assignment in assignments.values())
-    free = stock.free_units - (stock.held_units if is_anywhere else 0)
-    sums = {**stock._asdict(), "free_units": free}
+    free = totals.free_units - (totals.held_units if is_anywhere else 0)
+    sums = {**totals._asdict(), "free_units": free}
     return replace(snapshot, jobs=table, nodes=nodes, assignments=assignments, **sums)
 
 

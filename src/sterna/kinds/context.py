@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -30,8 +29,6 @@ class ParseContext:
     runs_images: bool = True
     """False on one machine: the container's command runs as a process, so images are ignored, commands are required,
     and fields that only a cluster can honour are left out with a notice."""
-    priority_classes: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Values of the cluster's PriorityClasses by name."""
 
 
 ON_A_CLUSTER = ParseContext()

@@ -95,7 +95,7 @@ class Kind:
     """None: objects of this kind are watched, because they use capacity, but are no jobs."""
     other_versions: tuple[str, ...] = ()
     """Further values of `apiVersion` that are accepted in a manifest."""
-    ownership: PodOwnership = PodOwnership.PODS
+    ownership: PodOwnership = PodOwnership.OPERATOR
     """Which controller creates the pods; a parsed job may say otherwise."""
     container: str = ""
     """Name of the container that trains; empty: the first one."""

@@ -93,7 +93,7 @@ def _parse(job: JobObject, context: ParseContext) -> ParsedJob:
         annotations=annotations,
         default_restart=RestartPolicy.NEVER,
         resizing=Resizing.IN_PLACE if is_elastic else Resizing.RESTART,
-        ownership=PodOwnership.MPI,
+        ownership=PodOwnership.MPI_OPERATOR,
         category=job.metadata.name,
         priority=-(_number(given, ("JOB_PRIORITY",)) or 0),  # Voda: the lower number goes first
         progress=_progress(job.metadata.name, launcher, given),
@@ -215,7 +215,7 @@ KIND = register(
         summary="Horovod and MPI, with pods of Kubeflow's MPI operator; elastic by Voda's `MIN_NP` and `MAX_NP`",
         other_versions=("kubeflow.org/v1", "kubeflow.org/v1alpha2"),
         parse=_parse,
-        ownership=PodOwnership.MPI,
+        ownership=PodOwnership.MPI_OPERATOR,
         install_hint="install Kubeflow's MPI operator",
         is_managed=_is_managed,
         is_managed_if_invalid=False,

@@ -72,7 +72,7 @@ def _parse_pod(pod: Pod) -> ParsedJob:
         shape=Shape(demand.devices, demand.cpus, demand.memory_bytes, selector=needs.selector),
         needs=needs,
         templates={},
-        ownership=PodOwnership.POD,
+        ownership=PodOwnership.BARE_POD,
         submitted_at=parse_timestamp(meta.creation_timestamp),
         clean_pods=CleanPods.NONE,
         generation=meta.generation,
@@ -99,7 +99,7 @@ def _parse_manifest(pod: JobObject, context: ParseContext) -> ParsedJob:
         policy=RunPolicy(backoff_limit=6, deadline_seconds=group.spec.active_deadline_seconds),
         annotations=parse_annotations(pod.metadata.annotations),
         default_restart=RestartPolicy.ON_FAILURE,
-        ownership=PodOwnership.POD,
+        ownership=PodOwnership.BARE_POD,
         progress=_progress([*group.main.command, *group.main.args]),
         notices=reader.notices,
     )
@@ -117,7 +117,7 @@ KIND = register(
         resource=PODS,
         summary=f"a plain pod with the label `{JOB_LABEL}`: one worker, placed by its own scheduler, moved by Sterna",
         parse=_parse,
-        ownership=PodOwnership.POD,
+        ownership=PodOwnership.BARE_POD,
         invalid_reason="Invalid",
         is_managed=_is_managed,
     )

@@ -88,7 +88,7 @@ def _parse(job: JobObject, context: ParseContext) -> ParsedJob:
         annotations=annotations,
         default_restart=RestartPolicy.ON_FAILURE,
         resizing=Resizing.TORCHRUN if elastic else Resizing.RESTART,
-        ownership=PodOwnership.SHARE_PODS if gpu_fraction else PodOwnership.PODS,
+        ownership=PodOwnership.KUBESHARE if gpu_fraction else PodOwnership.OPERATOR,
         gpu_fraction=gpu_fraction,
         variables=_variables(fields, elastic),
         notices=reader.notices,

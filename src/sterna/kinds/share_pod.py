@@ -17,7 +17,7 @@ KIND = register(
         resource=SHARE_PODS,
         summary="a fraction of a GPU, made into a pod by KubeShare; counted, and placed if it is urgent",
         parse=None,
-        ownership=PodOwnership.SHARE_PODS,
+        ownership=PodOwnership.KUBESHARE,
         install_hint="install KubeShare",
         permissions=(
             Permission(READ, "which parts of which GPUs are taken"),

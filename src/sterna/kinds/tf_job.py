@@ -83,7 +83,7 @@ def _parse(job: JobObject, context: ParseContext) -> ParsedJob:
         annotations=annotations,
         default_restart=RestartPolicy.NEVER,
         resizing=Resizing.IN_PLACE if is_elastic and context.runs_images else Resizing.RESTART,
-        ownership=PodOwnership.SHARE_PODS if is_marked else PodOwnership.PODS,
+        ownership=PodOwnership.KUBESHARE if is_marked else PodOwnership.OPERATOR,
         gpu_fraction=parse_gpu_fraction(scaled.annotations) if is_marked else None,
         node_preference=fields.node_preference or "",
         chiefs=_chiefs(groups, annotations) if context.runs_images else 0,

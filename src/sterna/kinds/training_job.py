@@ -147,7 +147,7 @@ def _parse_spec(
         default_restart=RestartPolicy.NEVER,
         restart=RestartPolicy(spec.restart_policy),
         resizing=resizing,
-        ownership=PodOwnership.SHARE_PODS if gpu_fraction else PodOwnership.PODS,
+        ownership=PodOwnership.KUBESHARE if gpu_fraction else PodOwnership.OPERATOR,
         gpu_fraction=gpu_fraction,
         category=spec.category,
         progress=_progress(spec.progress),

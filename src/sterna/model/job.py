@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from sterna.model.cached_attribute import once
+from sterna.model.cached_attribute import cached_attribute
 
 LEAST_PRIORITY, MOST_PRIORITY = -1_000_000_000, 1_000_000_000
 """Bounds of a priority that a user writes; the upper one is that of Kubernetes' own PriorityClasses."""
@@ -94,6 +94,9 @@ class JobSpec:
     """Workers asked for, between the two."""
     priority: int = 0
     """Higher goes first."""
+    priority_class: str = ""
+    """PriorityClass of the pod template, whose value takes the place of `priority` where it is known; empty if the user
+    gives a priority of the job itself."""
     category: str = ""
     """Jobs assumed alike; empty: the name without trailing digits."""
     user: str = ""
@@ -118,7 +121,7 @@ class JobSpec:
         """What becomes of the job when a replica of this type has failed."""
         return next((policy for each, policy in self.restarts if each == type_), self.restart)
 
-    @once
+    @cached_attribute
     def worker(self) -> ReplicaSpec:
         """The type that is scaled."""
         scaled = ("worker", "master", "launcher")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sterna.backends.kubernetes.api.resources import EVENTS
-from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.kinds.labels import MIGRATE_TO, RULES
 from sterna.kinds.resource import PODS
 from sterna.kinds.training_job import TRAINING_JOBS
@@ -41,7 +41,7 @@ class Scene:
 
     def begin(self) -> Incarnation:
         operator = Incarnation(self.kube)
-        operator.backend.errands.append(RequestedMoves(operator.backend, self.said.append).look)
+        operator.before_reconcile.append(ManualMoves(operator.backend, self.said.append).process)
         return operator
 
     def pass_time(self, seconds: float = 10.0) -> None:

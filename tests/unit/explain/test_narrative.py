@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.control.controller import Controller
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.control.journal import JournalWriter, read_round, read_rounds
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import decide
 from sterna.errors import UserError
 from sterna.explain.counterfactual import starting, with_devices, with_values, without
@@ -19,7 +21,7 @@ from sterna.explain.formatting import duration
 from sterna.explain.narrative import explain
 from sterna.explain.whatif import whatif
 from sterna.model.plan import ActionKind
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from tests.builders import SOMEWHERE, AJob, a_job, a_node, a_snapshot, decided, some_nodes
 from tests.simulation.runs import a_workload
 
@@ -43,9 +45,11 @@ def record(journal: Path) -> Record:
         costs: Costs | None = None,
         faults: Sequence[Fault] = (),
     ) -> SimulatedBackend:
-        world = SimulatedBackend(a_workload(jobs), simulated_nodes(nodes), costs, faults)
+        world = SimulatedBackend(
+            a_workload(jobs), simulated_nodes(nodes), SimulationConfig(costs=costs or Costs(), faults=faults)
+        )
         with JournalWriter(journal, policy=policy, placement=placement, overwrite=True) as writer:
-            Controller(world, make_rules(policy, placement), writer).run()
+            RoundLoop(world, make_rules(policy, placement), (writer,)).run()
         return world
 
     return run
@@ -167,7 +171,7 @@ def test_what_single_nodes_lack_may_change_within_one_wait(record: Record, journ
 
 def test_a_move_is_told_with_its_new_node(record: Record, journal: Path) -> None:
     world = record(scattered(), "2x4", placement="stay:repack=stuck")
-    assert world.tally.migrations == 1
+    assert world.counters.migrations == 1
     at, sentence = told(journal, "b")[2]
     assert (at, sentence[:15], sentence[-13:]) == (10, "moved 2 workers", "now on node1.")
     answer: Any = whatif(journal, "fifo", "stay")
@@ -393,7 +397,7 @@ def test_the_same_rules_would_have_done_the_same(record: Record, journal: Path) 
 @pytest.mark.parametrize("policy", ["fifo:preempt=false", "elastic-srjf", "tiresias", "dragon"])
 def test_a_rerun_gives_what_simulating_the_same_jobs_gives(record: Record, journal: Path, policy: str) -> None:
     world = record(several(), "2x2", policy, "stay")
-    means = sum(world.finish) / 10 - 11 * 4.5, sum(world.waited) / 10, world.tally.preemptions
+    means = sum(world.finish) / 10 - 11 * 4.5, sum(world.waited) / 10, world.counters.preemptions
     record(several(), "2x2", "srjf")
     again: Any = whatif(journal, policy, "stay")["rerun"]
     found = tuple(again["policy"][key] for key in ("avg_jct_s", "avg_wait_s", "preemptions"))

@@ -132,7 +132,7 @@ def minimum_in_order(snapshot: Snapshot) -> Ints:
 
 def _fitted(snapshot: Snapshot, code: Loops) -> Ints:
     jobs = snapshot.jobs
-    cost, unit = snapshot.least_count
+    cost, unit = snapshot.scaled_minimum_cost
     target = np.zeros(len(cost), dtype=np.int64)
     free, smallest = snapshot.units // unit, snapshot.smallest_need // unit
     held = (

@@ -23,7 +23,7 @@ def shortest_served(snapshot: Snapshot, by: str) -> Ints:
         target[chosen] = jobs.minimum[chosen]
     else:
         key = _length(snapshot, by, credit_seconds=snapshot.restart_seconds)
-        cost, unit = snapshot.least_count
+        cost, unit = snapshot.scaled_minimum_cost
         free, smallest = snapshot.units // unit, snapshot.smallest_need // unit
         code.fit_by_key(key, jobs.minimum, cost, jobs.workers, free, smallest, target)
     return target

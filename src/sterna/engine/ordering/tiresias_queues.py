@@ -93,7 +93,7 @@ def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) 
 def turns_taken(snapshot: Snapshot, code: Loops, threshold: float, promote: float) -> Target:
     """All of Tiresias by machine code, for jobs of one size and without priorities."""
     jobs, workers = snapshot.jobs, snapshot.jobs.workers
-    cost, unit = snapshot.least_count
+    cost, unit = snapshot.scaled_minimum_cost
     second, promoted, target = np.empty(len(workers), np.uint8), np.zeros(len(workers), np.uint8), workers.copy()
     until, returns = code.take_turns(
         jobs.attained,
@@ -177,7 +177,7 @@ def _exchanged(snapshot: Snapshot, queues: Queues) -> Served:
         target[started] = jobs.minimum[started]
         target[stopped] = 0
     if free >= smallest:
-        cost = snapshot.least_cost
+        cost = snapshot.minimum_cost
         rows = ((cost <= free) & waits & second).nonzero()[0]
         if len(rows):
             chosen, _ = best_that_fit(rows, jobs.first_start.take(rows), cost.take(rows), free, smallest)
@@ -189,7 +189,7 @@ def _make_way(snapshot: Snapshot, queues: Queues, first: Ints) -> tuple[Ints, li
     """Who starts of those that wait in the first queue, on free devices and on those of the second queue; who of the
     second queue is stopped for that; and what is left."""
     jobs, smallest, free = snapshot.jobs, snapshot.smallest_need, snapshot.free_units
-    cost = snapshot.least_cost
+    cost = snapshot.minimum_cost
     sizes = cost.take(first)
     need = total(sizes)
     if need <= free:

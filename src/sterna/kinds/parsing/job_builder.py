@@ -73,7 +73,7 @@ class JobParts:
     restart: RestartPolicy | None = None
     """What Sterna does about failures, where that is not what the kubelet does."""
     resizing: Resizing = Resizing.RESTART
-    ownership: PodOwnership = PodOwnership.PODS
+    ownership: PodOwnership = PodOwnership.OPERATOR
     gpu_fraction: GpuFraction | None = None
     category: str = ""
     progress: ProgressSpec = NO_PROGRESS
@@ -109,6 +109,7 @@ def build_job(meta: Meta, resource: Resource, parts: JobParts, context: ParseCon
         maximum=bounds.high,
         request=bounds.asked,
         priority=_priority(parts, context),
+        priority_class=_priority_class(parts) if context.runs_images else "",
         category=annotations.category or parts.category,
         restart=restart,
         restarts=_other_restarts(parts, restart),
@@ -165,7 +166,7 @@ def make_bounds(asked: int, low: int | None, high: int | None) -> Bounds:
 
 def check_pod_names(name: str, parts: JobParts, most: int) -> None:
     """Names of pods and services are made of the job's, and must fit."""
-    if parts.ownership not in (PodOwnership.PODS, PodOwnership.SHARE_PODS):
+    if not parts.ownership.creates_pods:
         return
     if not _NAME.fullmatch(name):
         raise UserError(
@@ -195,7 +196,7 @@ def _leading(parts: JobParts) -> tuple[str, ...]:
     """Replicas of other types that need devices. A job that shrinks keeps only its first worker, so it can have but
     one of them; a job of fixed size may have any number."""
     others = [each for each in parts.groups if each is not parts.scaled and each.demand.devices]
-    if parts.ownership is PodOwnership.MPI:
+    if parts.ownership.is_delegated:
         return ()
     names = tuple(each.type for each in others for _ in range(each.replicas))
     if len(names) > 1 and parts.bounds.low != parts.bounds.high:
@@ -210,12 +211,16 @@ def _leading(parts: JobParts) -> tuple[str, ...]:
 
 
 def _priority(parts: JobParts, context: ParseContext) -> int:
-    """The annotation, else what the kind says, else the pod template's priority or that of its PriorityClass."""
-    spec = parts.scaled.spec
-    if parts.annotations.priority is not None:
-        return parts.annotations.priority
-    by_class = priority_of_class(spec.priority_class_name, context.priority_classes) if spec.priority_class_name else 0
-    return parts.priority or (spec.priority if spec.priority is not None else by_class or 0)
+    """The annotation, else what the kind says; on one machine also the value of a PriorityClass of Kubernetes' own."""
+    given = parts.priority if parts.annotations.priority is None else parts.annotations.priority
+    name = "" if context.runs_images else _priority_class(parts)
+    return (priority_of_class(name, {}) or 0) if name else given
+
+
+def _priority_class(parts: JobParts) -> str:
+    """The pod template's PriorityClass, unless the job has a priority of its own."""
+    has_own = parts.priority or parts.annotations.priority is not None
+    return "" if has_own else parts.scaled.spec.priority_class_name
 
 
 def _other_restarts(parts: JobParts, usual: RestartPolicy) -> tuple[tuple[str, RestartPolicy], ...]:

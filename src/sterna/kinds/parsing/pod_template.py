@@ -83,7 +83,6 @@ class TemplateSpec(PodSpec, rename="camel"):
     containers: list[TemplateContainer] = msgspec.field(default_factory=list)  # type: ignore[assignment]  # only read
     restart_policy: str = ""
     active_deadline_seconds: float | None = None
-    priority_class_name: str = ""
 
 
 class TemplateMeta(Fields, gc=False):

@@ -146,7 +146,7 @@ def test_an_operator_begins_with_what_jobs_taught_the_one_before(site: Site) -> 
         site.until(lambda: any("leads as one" in each for each in site.said), "the leader")
         with first.backend.lock:
             first.backend.state.progress.lessons.hear_of_steps("resnet", 1, 100.0, 250.0)
-    site.http.do(lambda kube: kube.get(CONFIG_MAPS, "sterna-lessons"))
+    site.http.do(lambda kube: kube.get(CONFIG_MAPS, "sterna-learned-curves"))
     site.said.clear()
     with site.operator() as second:
         site.until(lambda: any("leads as one" in each for each in site.said), "the next leader")

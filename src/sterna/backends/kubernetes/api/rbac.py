@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, SERVICES
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PRIORITY_CLASSES, SERVICES
 from sterna.kinds.kind import READ
 from sterna.kinds.registry import all_kinds
 from sterna.kinds.resource import PODS, Resource
@@ -20,7 +20,7 @@ FENCE = "sterna-fence"
 """Name of the admission policy that refuses the writes of a replica which lost the Lease. A refusal that names it says
 nothing about the object: look again."""
 
-LESSONS = "sterna-lessons"
+LESSONS = "sterna-learned-curves"
 """Name of the ConfigMap that holds what jobs have taught."""
 
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", is_namespaced=False)
@@ -73,6 +73,7 @@ _OPERATOR, _MONITOR = Who.OPERATOR, Who.MONITOR
 
 _USES: tuple[Use, ...] = (
     Use(_OPERATOR, NODES, "", READ, "room, labels, taints and health of nodes"),
+    Use(_OPERATOR, PRIORITY_CLASSES, "", READ, "values of the PriorityClasses that pod templates name"),
     Use(_OPERATOR, PODS, "", READ, "what runs where, everybody's, because everybody's takes room"),
     Use(_OPERATOR, PODS, "", ("create", "delete"), "replicas of jobs are started, stopped and moved"),
     Use(

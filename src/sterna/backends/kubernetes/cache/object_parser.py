@@ -14,10 +14,9 @@ import msgspec
 from sterna.backends.kubernetes.api.assignment import Key
 from sterna.backends.kubernetes.api.job import PersistedState
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
-from sterna.backends.kubernetes.status.status import PHASE, REASON
 from sterna.errors import UserError
 from sterna.kinds.context import ParseContext
-from sterna.kinds.labels import INDEX_LABEL, MEMORY, TYPE_LABEL
+from sterna.kinds.labels import INDEX_LABEL, MEMORY, PHASE, REASON, TYPE_LABEL
 from sterna.kinds.objects import JobObject, Meta, Pod
 from sterna.kinds.parse import invalid_reason, parse_job
 from sterna.kinds.parsed_job import JobRef, NodeNeeds, ParsedJob

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sterna.backends.kubernetes.api.assignment import written_assignment
+from sterna.backends.kubernetes.api.assignment import encode_assignment
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.backends.kubernetes.pods.hosts import host_of
 from sterna.kinds.environment.gang import LEADERS, UNRANKED, Gang, Member, rank_order
@@ -35,7 +35,7 @@ class GangRanks:
         ordered = sorted(replicas, key=lambda each: rank_order((each.type, each.index)))
         self._ranks = {(replica.type, replica.index): rank for rank, replica in enumerate(ordered)}
         self.size = sum(replica.type not in UNRANKED for replica in replicas)
-        self.assignment = written_assignment(replicas)
+        self.assignment = encode_assignment(replicas)
 
     def rank(self, replica: ReplicaAssignment) -> int:
         """Chief or master first, then workers, then types without a rank; 0 for a replica outside the gang."""

@@ -123,7 +123,9 @@ def _names(owner: Owner | None, kind: tuple[str, str]) -> bool:
 def _is_job(owner: Owner) -> bool:
     """True if Sterna creates the pods of the owner."""
     kind = find_kind(owner.kind)
-    return kind is not None and kind.ownership is PodOwnership.PODS and _names(owner, (kind.name, kind.resource.group))
+    return (
+        kind is not None and kind.ownership is PodOwnership.OPERATOR and _names(owner, (kind.name, kind.resource.group))
+    )
 
 
 def _belongs(row: PodRow, meta: Meta, owner: Owner | None) -> bool:

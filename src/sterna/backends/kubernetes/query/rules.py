@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.operator_rules import OperatorRules, rules_told
+from sterna.backends.kubernetes.api.operator_rules import OperatorRules, operator_rules
 from sterna.backends.kubernetes.api.resources import LEASES, Followed
 from sterna.backends.kubernetes.leader import LeaseSpec
 from sterna.backends.kubernetes.query.reader import ApiReader
@@ -36,7 +36,7 @@ class Told(NamedTuple):
 
 
 def usual_rules() -> OperatorRules:
-    return rules_told(_USUAL)
+    return operator_rules(_USUAL)
 
 
 def rules_in(asking: ApiReader, now: float) -> Told:

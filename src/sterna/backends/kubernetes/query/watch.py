@@ -35,14 +35,14 @@ class Watching:
         is_first = True
         while (left := until - clock()) > 0:
             self._inbox.wait(min(left, _LONGEST_WAIT_SECONDS))
-            has_changed = self._take_in()
+            has_changed = self._drain_inbox()
             if +self._unseen:
                 self._check(clock() >= patience_ends)
                 continue
             yield has_changed or is_first
             is_first = False
 
-    def _take_in(self) -> bool:
+    def _drain_inbox(self) -> bool:
         has_changed = False
         for item in self._inbox.take():
             if not isinstance(item, Delta):

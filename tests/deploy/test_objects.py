@@ -76,6 +76,10 @@ def test_every_container_is_probed_and_has_requests_and_a_limit_of_memory(pod: O
     assert "memory" in container["resources"]["limits"]
 
 
+def test_operator_is_ready_when_its_cache_is_synced() -> None:
+    assert OPERATOR["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
 def test_selectors_find_the_pods_that_they_are_meant_for() -> None:
     templates = {name: each["spec"]["template"]["metadata"]["labels"] for name, each in _workloads()}
     for name, each in OBJECTS.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.rbac import FENCE, USES, WRITES
+from sterna.backends.kubernetes.api.rbac import FENCE, WRITES, all_uses
 from sterna.settings import MONITOR_PORT, OPERATOR_PORT
 from tests.deploy import chart
 from tests.deploy.chart import Name, Object
@@ -74,6 +74,10 @@ def test_every_container_is_probed_and_has_requests_and_a_limit_of_memory(pod: O
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
     assert "memory" in container["resources"]["limits"]
+
+
+def test_operator_is_ready_when_its_cache_is_synced() -> None:
+    assert OPERATOR["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
 def test_selectors_find_the_pods_that_they_are_meant_for() -> None:
@@ -203,11 +207,11 @@ def test_another_name_of_the_lease_reaches_roles_and_fence() -> None:
 
 
 @pytest.mark.parametrize("secrets", [[], [{"name": "login"}]])
-def test_secrets_of_a_registry_reach_both_capacity(secrets: list[dict[str, str]]) -> None:
+def test_secrets_of_a_registry_reach_both_accounts(secrets: list[dict[str, str]]) -> None:
     objects = chart.objects_of_chart(chart.changed(chart.default_values(), "image.pullSecrets", secrets))
     found = [each.get("imagePullSecrets", []) for name, each in objects.items() if name.kind == "ServiceAccount"]
     assert found == [secrets, secrets]
 
 
 def test_the_table_of_uses_says_why_for_each() -> None:
-    assert [use for use in USES if len(use.why) < 10] == []
+    assert [use for use in all_uses() if len(use.why) < 10] == []

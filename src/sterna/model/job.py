@@ -105,8 +105,8 @@ class JobSpec:
     """Restart policy by replica type, where it differs from `restart`."""
     backoff_limit: int | None = 6
     """Upper bound on restarts; None: unlimited."""
-    is_done_by_all: bool = False
-    """Complete when all workers have, not the first one (`successPolicy: AllWorkers` of a TFJob)."""
+    is_done_by_first: bool = False
+    """The job is complete when worker 0 has succeeded, not only when every worker has."""
     grace_seconds: float = 30.0
     resizing: Resizing = Resizing.RESTART
     progress: ProgressSpec = ProgressSpec()

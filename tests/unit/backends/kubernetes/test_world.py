@@ -16,12 +16,15 @@ from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.controllers.pods import PodController, expected_pod
 from sterna.backends.kubernetes.controllers.recovery import recover
+from sterna.backends.kubernetes.pods.gang import ClusterDomain
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import EventBuilder
-from sterna.kinds.context import ClusterDomain, ParseContext
+from sterna.kinds.context import ParseContext
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.parsed_job import PodOwnership
-from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import NOWHERE, Assignment, ResourceKind
 
 NOW = 1_750_000_000.0
@@ -220,7 +223,7 @@ def test_when_nodes_come_and_go_assignments_follow_their_names() -> None:
     assert dict(story.state.assignments) == {story.entry.key: story.entry.assignment}
 
 
-def test_a_assignment_gives_its_room_back_when_the_job_ends_or_is_deleted() -> None:
+def test_an_assignment_gives_its_room_back_when_the_job_ends_or_is_deleted() -> None:
     story = Story()
     story.job()
     story.state.reassign(
@@ -262,7 +265,7 @@ def test_pods_that_were_asked_to_go_or_belong_to_an_older_attempt_make_no_assign
     assert story.controller.find_replicas(story.entry) == []
 
 
-def test_workers_of_one_node_stand_together_in_a_assignment() -> None:
+def test_workers_of_one_node_stand_together_in_an_assignment() -> None:
     story = Story()
     story.job(workers=4)
     replicas = [

@@ -22,13 +22,13 @@ class Gang:
     def __init__(self, replicas: tuple[ReplicaAssignment, ...]) -> None:
         self.replicas = replicas
         ordered = sorted(replicas, key=_rank_order)
-        self._ranks = {(replica.type, replica.index): rank for rank, replica in enumerate(ordered)}
+        self._ranks = {(replica.type, replica.ordinal): rank for rank, replica in enumerate(ordered)}
         self.size = sum(replica.type not in _UNRANKED for replica in replicas)
         self.assignment = encode_assignment(replicas)
 
     def rank(self, replica: ReplicaAssignment) -> int:
         """Chief or master first, then workers, then those that have no rank; 0 for whoever is not of the gang."""
-        return self._ranks.get((replica.type, replica.index), 0)
+        return self._ranks.get((replica.type, replica.ordinal), 0)
 
 
 @lru_cache(maxsize=64)
@@ -41,4 +41,4 @@ def gang_of(replicas: Sequence[ReplicaAssignment]) -> Gang:
 
 
 def _rank_order(replica: ReplicaAssignment) -> tuple[bool, bool, str, int]:
-    return replica.type in _UNRANKED, replica.type not in _FIRST, replica.type, replica.index
+    return replica.type in _UNRANKED, replica.type not in _FIRST, replica.type, replica.ordinal

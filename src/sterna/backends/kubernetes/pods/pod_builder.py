@@ -116,7 +116,7 @@ def owner_of(ref: JobRef) -> dict[str, Any]:
 def _parts(
     parsed_job: ParsedJob, replica: ReplicaAssignment, gang: Gang, attempt: int, around: ClusterDomain, generation: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    who = parsed_job.known_as(replica.type, replica.index)
+    who = parsed_job.known_as(replica.type, replica.ordinal)
     template = parsed_job.templates[who[0]]
     given = template.get("metadata")
     given = given if isinstance(given, dict) else {}
@@ -209,7 +209,7 @@ def _selecting(parsed_job: ParsedJob, type_: str, index: int, who: tuple[str, in
 
 
 def _labels(parsed_job: ParsedJob, replica: ReplicaAssignment, who: tuple[str, int], attempt: int) -> dict[str, str]:
-    labels = {**_own_labels(parsed_job, replica.type, replica.index), ATTEMPT_LABEL: str(attempt)}
+    labels = {**_own_labels(parsed_job, replica.type, replica.ordinal), ATTEMPT_LABEL: str(attempt)}
     kind = parsed_job.spec.kind
     if kind not in _CONTAINERS:
         return labels
@@ -223,7 +223,7 @@ def _labels(parsed_job: ParsedJob, replica: ReplicaAssignment, who: tuple[str, i
     if is_first:
         labels[f"{_KUBEFLOW}/job-role"] = "master"
     if kind == "TFJob":
-        labels |= _selecting(parsed_job, replica.type, replica.index, who)
+        labels |= _selecting(parsed_job, replica.type, replica.ordinal, who)
         labels["tf-job-workerid"] = _slot_id(parsed_job, replica, attempt)
         if is_first:
             labels["tf-job-role"] = "master"
@@ -238,6 +238,6 @@ def _is_first(parsed_job: ParsedJob, type_: str, index: int) -> bool:
 
 def _slot_id(parsed_job: ParsedJob, replica: ReplicaAssignment, attempt: int) -> str:
     """Five letters that tell this start of a replica from every other; the same whenever they are asked for."""
-    told = f"{parsed_job.ref.uid}/{replica.type}/{replica.index}/{replica.node}/{attempt}"
+    told = f"{parsed_job.ref.uid}/{replica.type}/{replica.ordinal}/{replica.node}/{attempt}"
     digest = hashlib.sha256(told.encode()).digest()
     return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:5])

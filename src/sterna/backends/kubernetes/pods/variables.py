@@ -43,7 +43,7 @@ def identity(
         "STERNA_DIR": AGENT_FOLDER,
         "STERNA_JOB": parsed_job.ref.name,
         "STERNA_TYPE": replica.type,
-        "STERNA_INDEX": str(replica.index),
+        "STERNA_INDEX": str(replica.ordinal),
         "STERNA_RANK": str(gang.rank(replica)),
         "STERNA_SIZE": str(gang.size),
         "STERNA_ATTEMPT": str(attempt),
@@ -58,7 +58,7 @@ def framework(
     if parsed_job.spec.kind == "TFJob":
         return {"TF_CONFIG": tf_config(parsed_job, who, domain)}
     if torch.is_elastic(parsed_job):
-        return torch.elastic_environment(parsed_job, replica.index, attempt, domain)
+        return torch.elastic_environment(parsed_job, replica.ordinal, attempt, domain)
     if parsed_job.spec.kind == "PyTorchJob" or len(gang.replicas) > 1:
         return torch.fixed_environment(parsed_job, gang.rank(replica), gang.size, domain)
     return dict(parsed_job.variables)

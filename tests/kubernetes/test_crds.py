@@ -128,7 +128,7 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("document", "sentence"), REFUSED, ids=[f"{each['kind']}: {text[:60]}" for each, text in REFUSED]
 )
-def test_what_cannot_run_is_refused_when_it_is_parsed_job(defined: Api, document: Object, sentence: str) -> None:
+def test_what_cannot_run_is_refused_when_it_is_submitted(defined: Api, document: Object, sentence: str) -> None:
     """DRAGON-2."""
     with pytest.raises(Refused) as caught:
         tried(defined, document)

@@ -13,6 +13,7 @@ from sterna.backends.simulated.knowledge import make_backend
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.control.round_loop import RoundLoop, RoundObserver
 from sterna.experiments.job_times import JobTimes
+from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.report.allocation import AllocationLog
 from sterna.experiments.report.timeline import timeline_of
 from sterna.experiments.result import Counts, Result
@@ -20,9 +21,6 @@ from sterna.experiments.scenario import Scenario
 from sterna.model.cluster import Ints, Nodes
 from sterna.model.snapshot import NEVER
 from sterna.wiring import make_rules
-
-Progress = Callable[[int, int], None]
-"""Called with the amount that is done and the total."""
 
 _ROUNDS_BETWEEN_REPORTS = 500
 
@@ -32,7 +30,7 @@ def run_simulation(
     policy: str,
     *,
     journal: RoundObserver | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     detailed: bool = False,
 ) -> Result:
     """Replay the trace; a `detailed` result also has the timeline, the spans and the stops of every job."""
@@ -78,7 +76,7 @@ def run_simulation(
         timeline=timeline_of(world.counters.times, world.counters.devices_used, world.counters.jobs_waiting)
         if log
         else None,
-        spans=log.closed(world.finish, world.observe()) if log else (),
+        spans=log.close_spans(world.finish, world.observe()) if log else (),
     )
 
 
@@ -126,7 +124,7 @@ def _counts(world: SimulatedBackend, rounds: int) -> Counts:
     )
 
 
-def _reporting(world: SimulatedBackend, progress: Progress) -> Callable[[float], None]:
+def _reporting(world: SimulatedBackend, progress: ProgressCallback) -> Callable[[float], None]:
     """Return a hook that counts finished jobs every few hundred rounds: counting costs more than a round."""
     rounds = 0
 

@@ -36,7 +36,7 @@ def read(pod: Pod) -> ParsedJob:
         minimum=1,
         maximum=1,
         request=1,
-        priority=wishes.priority or 0,
+        priority=(pod.spec.priority or 0) if wishes.priority is None else wishes.priority,
         category=wishes.category,
         restart=RestartPolicy.NEVER,
         grace_seconds=float(DEFAULT_GRACE_SECONDS if grace is None else grace),

@@ -14,10 +14,10 @@ from rich.console import Console
 from sterna.control.cluster_service import JobView
 from sterna.errors import UserError
 from sterna.experiments.demo.figures import core_use
-from sterna.experiments.demo.load import LoadMeter, Reading
+from sterna.experiments.demo.load import LoadMeter, LoadReading
 from sterna.experiments.demo.mix import MIX, TrainingTask, make_tasks, mean_by_model
 from sterna.experiments.demo.report import demo_page
-from sterna.experiments.demo.run import Demo, DemoCluster, JobsSample, Phase, PhaseResult, Watcher, phases
+from sterna.experiments.demo.run import Demo, DemoCluster, DemoPhase, JobsSample, PhaseResult, Watcher, phases
 from sterna.experiments.demo.screen import LiveScreen, Screen, screen_for
 from sterna.experiments.demo.summary import cautions, document, headline, sentences
 from tests.fakes.cluster import FakeCluster
@@ -33,7 +33,7 @@ def a_job(name: str, seconds: float, moves: int = 0) -> JobView:
     )  # fmt: skip
 
 
-def a_result(phase: Phase, *seconds: float, others: float = 0.0, control: str = "cgroup v1: weight") -> PhaseResult:
+def a_result(phase: DemoPhase, *seconds: float, others: float = 0.0, control: str = "cgroup v1: weight") -> PhaseResult:
     jobs = tuple(a_job(f"mlp-{number}", each) for number, each in enumerate(seconds, 1))
     begun = tuple(a_job(job.name, 0.0) for job in jobs)
     for job in begun:
@@ -93,7 +93,7 @@ class Meter(LoadMeter):
         super().__init__({0}, 1)
         self._told = list(others)
 
-    def others(self, since: Reading, until: Reading, job_seconds: float) -> float:
+    def others(self, since: LoadReading, until: LoadReading, job_seconds: float) -> float:
         return self._told.pop(0)
 
 
@@ -109,7 +109,7 @@ class DoneAtOnce(FakeCluster):
 
 
 @contextmanager
-def done_at_once(phase: Phase) -> Iterator[DemoCluster]:
+def done_at_once(phase: DemoPhase) -> Iterator[DemoCluster]:
     yield DemoCluster(DoneAtOnce(), "http://127.0.0.1:1", "")
 
 
@@ -139,7 +139,7 @@ def test_a_job_that_fails_ends_the_demo_with_a_sentence() -> None:
         state = "failed"
 
     @contextmanager
-    def failing(phase: Phase) -> Iterator[DemoCluster]:
+    def failing(phase: DemoPhase) -> Iterator[DemoCluster]:
         yield DemoCluster(Failing(), "", "")
 
     demo = Demo([TrainingTask(MIX[0], 1, 1.0)], failing, Meter(0.0), Watcher())
@@ -157,9 +157,9 @@ def stat(path: Path, first: int, second: int) -> Path:
 
 def test_what_neither_jobs_nor_demo_used_was_taken_by_others(tmp_path: Path) -> None:
     meter = LoadMeter({0, 1}, 2, stat(tmp_path / "stat", 100, 100))
-    since = Reading(0.0, meter.read().busy_seconds, 0.0)
+    since = LoadReading(0.0, meter.read().busy_seconds, 0.0)
     stat(tmp_path / "stat", 1100, 500)
-    until = Reading(10.0, meter.read().busy_seconds, 1.0)
+    until = LoadReading(10.0, meter.read().busy_seconds, 1.0)
     assert meter.others(since, until, job_seconds=8.0) == pytest.approx((14.0 - 8.0 - 1.0) / 20.0)
 
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_read_is_unknown(tmp_path: Path, text: str | None) -> Non
     if text is not None:
         (tmp_path / "stat").write_text(text)
     meter = LoadMeter({0, 1}, 2, tmp_path / "stat")
-    assert math.isnan(meter.others(Reading(0.0, meter.read().busy_seconds, 0.0), meter.read(), 0.0))
+    assert math.isnan(meter.others(LoadReading(0.0, meter.read().busy_seconds, 0.0), meter.read(), 0.0))
 
 
 # What is told.

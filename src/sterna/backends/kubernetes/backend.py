@@ -231,6 +231,11 @@ class KubernetesBackend:
 
     # Watch events, timers, reconciling.
 
+    @property
+    def is_synced(self) -> bool:
+        """True once every watched resource has been listed."""
+        return not self._unsynced
+
     def prepare(self, seconds: float | None = None) -> bool:
         """Wait until the caches are synced, at most for `seconds`; return True if they are."""
         until = NEVER if seconds is None else self.clock() + seconds
@@ -240,7 +245,7 @@ class KubernetesBackend:
             if not self._unsynced or now >= until:
                 break
             self.inbox.wait(None if until == NEVER else until - now)
-        return not self._unsynced
+        return self.is_synced
 
     def watch_only(self, seconds: float) -> None:
         """Process events for `seconds` without acting, while another replica leads."""

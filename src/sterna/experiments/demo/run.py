@@ -15,7 +15,7 @@ from statistics import fmean
 
 from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import UserError
-from sterna.experiments.demo.load import LoadMeter, Reading
+from sterna.experiments.demo.load import LoadMeter, LoadReading
 from sterna.experiments.demo.mix import TrainingTask
 
 DISTURBED = 0.1
@@ -28,7 +28,7 @@ _OVER = ("completed", "failed")
 
 
 @dataclass(frozen=True)
-class Phase:
+class DemoPhase:
     """One way to divide the machine: nodes and rules."""
 
     key: str
@@ -45,7 +45,7 @@ class Phase:
 PHASES = 3
 
 
-def phases(cores: int) -> tuple[Phase, ...]:
+def phases(cores: int) -> tuple[DemoPhase, ...]:
     """Return the phases; rules have their defaults, except for shorter intervals, because jobs take seconds."""
     apart = f"{cores}x1cpu"
     kernel = (("policy", "fifo"), ("placement", "spread"), ("migration", "none"), ("cpu_share", "equal"))
@@ -53,10 +53,10 @@ def phases(cores: int) -> tuple[Phase, ...]:
     sterna = (("policy", "fifo"), ("placement", "spread"), ("migration", "balance:interval=1"),
               ("cpu_share", "finish:interval=2"))  # fmt: skip
     return (
-        Phase("equal", "Equal sharing", "all at once: what happens without a scheduler", f"1x{cores}cpu", True,
+        DemoPhase("equal", "Equal sharing", "all at once: what happens without a scheduler", f"1x{cores}cpu", True,
               kernel, 0),
-        Phase("fifo", "FIFO", "first come, first served, a core each", apart, False, queue, 1000),
-        Phase("sterna", "Sterna", "least left first, moves when it pays", apart, True, sterna, 0),
+        DemoPhase("fifo", "FIFO", "first come, first served, a core each", apart, False, queue, 1000),
+        DemoPhase("sterna", "Sterna", "least left first, moves when it pays", apart, True, sterna, 0),
     )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def progress_of(job: JobView) -> float:
 class PhaseResult:
     """Polled states of the jobs of a phase, and what disturbed it."""
 
-    phase: Phase
+    phase: DemoPhase
     samples: list[JobsSample]
     others: float
     """Fraction of the CPUs that other processes used while there was a job for every core; NaN if unknown."""
@@ -145,10 +145,10 @@ class Watcher:
     def prepare(self, cores: int, seconds: float) -> None:
         """Called before the machine is measured, with the length of a phase."""
 
-    def begin(self, phase: Phase, url: str, is_again: bool) -> None:
+    def begin(self, phase: DemoPhase, url: str, is_again: bool) -> None:
         """Called when a phase begins."""
 
-    def show(self, phase: Phase, sample: JobsSample) -> None:
+    def show(self, phase: DemoPhase, sample: JobsSample) -> None:
         """Called a few times a second."""
 
     def end(self, result: PhaseResult, will_repeat: bool) -> None:
@@ -158,22 +158,22 @@ class Watcher:
         """Called last, also after an interruption."""
 
 
-Opening = Callable[[Phase], AbstractContextManager[DemoCluster]]
+OpenCluster = Callable[[DemoPhase], AbstractContextManager[DemoCluster]]
 
 
 class Demo:
     """Runs phases on clusters that `opening` provides."""
 
     def __init__(
-        self, work: Sequence[TrainingTask], opening: Opening, meter: LoadMeter, watcher: Watcher, repeats: int = 1
+        self, work: Sequence[TrainingTask], opening: OpenCluster, meter: LoadMeter, watcher: Watcher, repeats: int = 1
     ) -> None:
         self._work, self._opening, self._meter, self._watcher = list(work), opening, meter, watcher
         self._repeats = repeats
 
-    def run(self, all_phases: Sequence[Phase]) -> list[PhaseResult]:
+    def run(self, all_phases: Sequence[DemoPhase]) -> list[PhaseResult]:
         return [self._run_until_quiet(phase) for phase in all_phases]
 
-    def _run_until_quiet(self, phase: Phase) -> PhaseResult:
+    def _run_until_quiet(self, phase: DemoPhase) -> PhaseResult:
         """Return the least disturbed run. If the repetition is disturbed too, the machine is busy and later phases are
         not repeated."""
         tries: list[PhaseResult] = []
@@ -191,7 +191,7 @@ class Demo:
         best.discarded = [each.others for each in tries if each is not best]
         return best
 
-    def _run(self, phase: Phase, is_again: bool) -> PhaseResult:
+    def _run(self, phase: DemoPhase, is_again: bool) -> PhaseResult:
         with self._opening(phase) as cluster:
             self._watcher.begin(phase, cluster.url, is_again)
             specs = [each.spec(phase.cpus, cluster.working_dir) for each in self._work]
@@ -201,7 +201,7 @@ class Demo:
             control = cluster.verbs.nodes()[0].control
         return PhaseResult(phase, samples, others, control)
 
-    def _watch(self, phase: Phase, verbs: ClusterService, since: Reading) -> tuple[list[JobsSample], float]:
+    def _watch(self, phase: DemoPhase, verbs: ClusterService, since: LoadReading) -> tuple[list[JobsSample], float]:
         """Poll until all jobs are done. The load of other processes counts only while every core has a job: others
         may use an idle core without disturbing a job."""
         samples: list[JobsSample] = []

@@ -92,6 +92,7 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> ParsedJob:
         maximum=bounds.high,
         request=bounds.asked,
         priority=parts.priority if wishes.priority is None else wishes.priority,
+        priority_class="" if parts.priority or wishes.priority is not None else parts.scaled.spec.priority_class_name,
         category=wishes.category or parts.category,
         restart=parts.restart or restart_of(parts.scaled.restart, parts.default_restart),
         restarts=_restarts(parts),

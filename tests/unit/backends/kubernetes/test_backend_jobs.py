@@ -326,6 +326,7 @@ def test_a_node_that_is_cordoned_keeps_whom_it_has_and_takes_nobody() -> None:
     cluster.submit("first", 1, seconds=30.0)
     cluster.run(3.0)
     cluster.kube.patch(NODES, "node-0", {"spec": {"unschedulable": True}})
+    cluster.run(1.0)
     cluster.submit("second", 1, seconds=3.0)
     cluster.run(10.0)
     assert cluster.phases() == {"first": "Running", "second": "Waiting"}

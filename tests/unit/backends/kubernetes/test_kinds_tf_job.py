@@ -96,7 +96,7 @@ def test_a_preferred_node_is_kept() -> None:
     assert parsed_job(tf_job(**preferring)).node_preference == "node-1"
 
 
-def test_when_it_was_parsed_job_is_the_object_s_time() -> None:
+def test_when_it_was_submitted_is_the_object_s_time() -> None:
     assert parsed_job(tf_job()).submitted_at == 1714564800.0
 
 

@@ -67,7 +67,7 @@ def test_the_variable_names_several_files_and_the_first_to_name_a_thing_wins(wri
     assert (access.server, access.token) == ("https://one:6443", "first")
 
 
-def test_the_usual_file_is_in_the_assignment_folder(write: Write, tmp_path: Path) -> None:
+def test_the_usual_file_is_in_the_home_folder(write: Write, tmp_path: Path) -> None:
     write(a_config(), ".kube/config")
     assert access_of(environment={"HOME": str(tmp_path)}).server == "https://one:6443"
 

@@ -19,7 +19,7 @@ def held(*replicas_: ReplicaAssignment) -> dict[tuple[str, int], str]:
     return {(replica.type, replica.ordinal): replica.node for replica in replicas_}
 
 
-def test_a_assignment_of_nothing_has_no_replicas() -> None:
+def test_an_assignment_of_nothing_has_no_replicas() -> None:
     assert place_replicas(tf_job(), NOWHERE, NODES, {}) == []
 
 
@@ -38,7 +38,7 @@ def test_parameter_servers_come_first_and_sit_where_the_assignment_says() -> Non
     ]
 
 
-def test_a_replica_without_a_replica_of_its_own_sits_beside_the_first_worker() -> None:
+def test_a_replica_without_an_assignment_of_its_own_runs_beside_the_first_worker() -> None:
     found = place_replicas(parsed_job("TFJob", 1, {"chief": 1}), Assignment(((C, 1),)), NODES, {})
     assert found == [ReplicaAssignment("chief", 0, "c"), ReplicaAssignment("worker", 0, "c")]
 
@@ -118,7 +118,7 @@ def test_a_worker_stays_on_its_shared_gpu() -> None:
     assert [replica.gpu_id for replica in found] == ["aaaab", "aaaaa"]
 
 
-def test_a_assignment_off_the_node_table_is_our_bug() -> None:
+def test_an_assignment_off_the_node_table_is_our_bug() -> None:
     with pytest.raises(Bug, match="4 nodes"):
         place_replicas(parsed_job(), Assignment(((-1, 1),)), NODES, {})
 
@@ -155,5 +155,5 @@ def test_equal_gangs_have_equal_texts() -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", '{"worker":{"a":"x"}}', '{"worker":["a"]}', '{"worker":{"a":"0-9999999999"}}']
 )
-def test_a_assignment_that_is_not_ours_is_not_read(text: str) -> None:
+def test_an_assignment_that_is_not_ours_is_not_read(text: str) -> None:
     assert decode_assignment(text) is None

@@ -220,7 +220,7 @@ def test_when_nodes_come_and_go_assignments_follow_their_names() -> None:
     assert dict(story.state.assignments) == {story.entry.key: story.entry.assignment}
 
 
-def test_a_assignment_gives_its_room_back_when_the_job_ends_or_is_deleted() -> None:
+def test_an_assignment_gives_its_room_back_when_the_job_ends_or_is_deleted() -> None:
     story = Story()
     story.job()
     story.state.reassign(
@@ -262,7 +262,7 @@ def test_pods_that_were_asked_to_go_or_belong_to_an_older_attempt_make_no_assign
     assert story.controller.find_replicas(story.entry) == []
 
 
-def test_workers_of_one_node_stand_together_in_a_assignment() -> None:
+def test_workers_of_one_node_stand_together_in_an_assignment() -> None:
     story = Story()
     story.job(workers=4)
     replicas = [

@@ -16,7 +16,7 @@ from msgspec import structs
 from sterna.backends.kubernetes.api.assignment import Key
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
 from sterna.backends.kubernetes.api.objects import Node, Plain, Record
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, SERVICES, Change, Delta
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, PRIORITY_CLASSES, SERVICES, Change, Delta
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, assignment_by_row, planned_gpus, planned_usage
 from sterna.backends.kubernetes.cache.job_index import JobIndex
 from sterna.backends.kubernetes.cache.node_capacity import Interest, NodeCapacity
@@ -31,6 +31,7 @@ from sterna.backends.kubernetes.cache.object_parser import (
     status_in,
 )
 from sterna.backends.kubernetes.cache.pod_cache import PodCache
+from sterna.backends.kubernetes.cache.priority_classes import PriorityClasses
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.share_pod_cache import SharePodCache
 from sterna.backends.kubernetes.cache.snapshot import JobTable
@@ -88,6 +89,7 @@ class ClusterState:
         self.jobs = JobIndex()
         self.pods = PodCache(self.jobs, self.capacity, self.work_queue, progress)
         self.share_pods = SharePodCache(self.jobs, self.pods, self.capacity, self.work_queue)
+        self.priority_classes = PriorityClasses(self.jobs, self.work_queue)
         self.assignments: dict[JobKey, Assignment] = {}
         """Of jobs that want to run and have one."""
         self.services: dict[str, ServiceRow] = {}
@@ -123,6 +125,8 @@ class ClusterState:
             self._take_service(seen, is_there)
         elif delta.resource == CONFIG_MAPS:
             self._take_record(seen, is_there)
+        elif delta.resource == PRIORITY_CLASSES:
+            self.priority_classes.update(seen, is_there)
         elif delta.resource == SHARE_PODS:
             self.share_pods.see(seen) if is_there else self.share_pods.lose(seen.metadata)
         elif is_there:
@@ -294,6 +298,7 @@ class ClusterState:
         elif parsed_job.ownership.is_pod:
             parsed_job = as_asked(parsed_job, memory)
         parsed_job = structs.replace(parsed_job, submitted_at=memory.enqueued_at)  # also of a pod that a move made anew
+        parsed_job = self.priority_classes.resolve(parsed_job)
         job = KubeJob(self.jobs.next_key(), parsed_job, memory, meta.version, status=status)
         job.is_deleting = _is_unwanted(seen)
         entry = JobEntry(job, self._shape(parsed_job))
@@ -351,7 +356,7 @@ class ClusterState:
         parsed_job = structs.replace(parsed_job, submitted_at=entry.parsed_job.submitted_at)
         if parsed_job.ownership.is_pod:  # nothing of a pod changes but its share, which is our doing
             parsed_job = structs.replace(parsed_job, spec=entry.parsed_job.spec, shape=entry.parsed_job.shape)
-        entry.job.parsed_job = parsed_job
+        entry.job.parsed_job = self.priority_classes.resolve(parsed_job)
         entry.shape = self._shape(entry.job.parsed_job)
         self._plan(entry, 1)
         if entry.stage is Stage.ACTIVE:

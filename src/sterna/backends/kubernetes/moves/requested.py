@@ -2,11 +2,12 @@
 
 No round is needed for them and no rule is asked (DRAGON-74). Which node is the best one is said by `overload`; which
 come into question is said here: those with room for the worker when all that was decided is so, beside what is kept
-free for pods that go before training (DRAGON-59, 71). Why a request came to nothing is told once.
+free for pods that go before training (DRAGON-59, 71). A rejected request is logged.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from sterna.backends.kubernetes.api.assignment import gpu_number
@@ -27,20 +28,18 @@ from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import Assignment
 from sterna.model.reason import Code, Reason
 
-_MOST_TOLD = 4096
-"""So many pods are remembered of which it was told why they stay."""
+_log = logging.getLogger(__name__)
+
 
 Note = Callable[[float, str, str, str], None]
 """Told of each move: when, which job, from where, to where."""
-Say = Callable[[str], None]
 
 
 class MonitorMoves:
     """Carries out what monitors ask for. The caller holds the backend's lock."""
 
-    def __init__(self, backend: KubernetesBackend, note: Note, say: Say) -> None:
-        self._backend, self._state, self._note, self._say = backend, backend.state, note, say
-        self._told: dict[str, str] = {}
+    def __init__(self, backend: KubernetesBackend, note: Note) -> None:
+        self._backend, self._state, self._note = backend, backend.state, note
 
     def carry_out(self, wishes: Sequence[MoveRequest], now: float) -> None:
         room = room_beside(self._state, reservations(self._state), now)
@@ -49,7 +48,8 @@ class MonitorMoves:
         )
         for outcome in outcomes:  # each is judged when the one before has been carried out
             if isinstance(outcome, RejectedMove):
-                self._tell(outcome)
+                extra = {"job": outcome.request.pod, "node": outcome.request.node}
+                _log.warning("A monitor's request to move a pod was rejected: %s", outcome.why, extra=extra)
             else:
                 self._move(outcome, room, now)
 
@@ -83,16 +83,6 @@ class MonitorMoves:
         self._state.work_queue.request_round()  # others may use what it leaves
         self._backend.explain(entry, Reason(-1, entry.name, Code.MOVED, 1), now)
         self._note(now, entry.name, pod.node, move.target)
-
-    def _tell(self, dropped: RejectedMove) -> None:
-        """A monitor asks for the same every few seconds."""
-        pod = f"{dropped.request.namespace}/{dropped.request.pod}"
-        if self._told.get(pod) == dropped.why:
-            return
-        if len(self._told) >= _MOST_TOLD:
-            self._told.clear()
-        self._told[pod] = dropped.why
-        self._say(f"A monitor's request to move a pod came to nothing: {dropped.why}")
 
 
 def _is_meant(pod: PodRow, request: MoveRequest) -> bool:

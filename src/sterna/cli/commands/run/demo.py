@@ -24,7 +24,7 @@ from sterna.errors import Retry, UserError
 
 if TYPE_CHECKING:
     from sterna.apps.daemon import Daemon
-    from sterna.experiments.demo.run import DemoCluster, Phase, PhaseResult, Watcher
+    from sterna.experiments.demo.run import DemoCluster, DemoPhase, PhaseResult, Watcher
 
 Seconds = Annotated[float, typer.Option("--seconds", metavar="N", help="About how long each phase takes.")]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=0, help="How many disturbed phases are repeated.")]
@@ -155,7 +155,7 @@ class _Clusters:
         self._count = 0
 
     @contextmanager
-    def opened(self, phase: Phase) -> Iterator[DemoCluster]:
+    def opened(self, phase: DemoPhase) -> Iterator[DemoCluster]:
         from sterna.apps.daemon import Daemon, Options
         from sterna.experiments.demo.run import DemoCluster
 

@@ -105,8 +105,8 @@ class JobSpec:
     """By replica type, where it is not the job's."""
     backoff_limit: int | None = 6
     """How often it is tried again; None: as often as it takes."""
-    is_done_by_all: bool = False
-    """Of a TFJob: by all of its workers, not by the first of them (`successPolicy: AllWorkers`)."""
+    is_done_by_first: bool = False
+    """The job is complete when worker 0 has succeeded, not only when every worker has."""
     grace_seconds: float = 30.0
     resizing: Resizing = Resizing.RESTART
     progress: ProgressSpec = ProgressSpec()

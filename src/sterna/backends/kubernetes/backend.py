@@ -34,12 +34,13 @@ from sterna.backends.kubernetes.controllers.recovery import recover
 from sterna.backends.kubernetes.controllers.urgent_share_pods import placements
 from sterna.backends.kubernetes.controllers.write_results import WriteResults
 from sterna.backends.kubernetes.lifecycle.replicas import place_replicas
+from sterna.backends.kubernetes.pods.gang import ClusterDomain
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import EventBuilder
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
 from sterna.control.cluster_history import ClusterHistory
 from sterna.control.job_state import is_stale
-from sterna.kinds.context import ClusterDomain, ParseContext
+from sterna.kinds.context import ParseContext
 from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import Ints

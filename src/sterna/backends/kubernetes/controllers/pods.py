@@ -49,10 +49,9 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
     pods_to_delete,
     record_checkpoint,
 )
-from sterna.backends.kubernetes.pods.gang import gang_of
+from sterna.backends.kubernetes.pods.gang import ClusterDomain, gang_ranks
 from sterna.backends.kubernetes.pods.pod_builder import pod_name, pod_of, service_of
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
-from sterna.kinds.context import ClusterDomain
 from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import NOWHERE
 from sterna.model.snapshot import NEVER
@@ -278,7 +277,7 @@ class PodController(Controller):
         if todo.attempt != memory.attempt:
             memory.attempt = todo.attempt
             memory.not_before = 0.0
-        assignment = gang_of(entry.replicas).assignment
+        assignment = gang_ranks(entry.replicas).assignment
         writes = []
         resource = self._resource(entry)
         for replica in todo.create:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sterna.backends.kubernetes.api.assignment import Key
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.kinds.parsed_job import CleanPods, ParsedJob
+from sterna.kinds.registry import kind_of
 
 
 class ServiceRow(NamedTuple):
@@ -38,13 +39,14 @@ def is_called_by_name(parsed_job: ParsedJob) -> bool:
         return False
     spec = parsed_job.spec
     others = sum(each.count for each in spec.replicas if each is not spec.worker)
-    return spec.kind == "TFJob" or spec.maximum + others > 1
+    return kind_of(parsed_job.ref.resource).has_service_per_replica or spec.maximum + others > 1
 
 
 def _is_called(parsed_job: ParsedJob, replica: ReplicaAssignment) -> bool:
     """Return True for every replica of a TFJob (`TF_CONFIG` lists them all), else for worker 0 and non-workers."""
     spec = parsed_job.spec
-    return spec.kind == "TFJob" or replica.ordinal == 0 or replica.type != spec.worker.type
+    is_called = kind_of(parsed_job.ref.resource).has_service_per_replica
+    return is_called or replica.ordinal == 0 or replica.type != spec.worker.type
 
 
 def service_steps(

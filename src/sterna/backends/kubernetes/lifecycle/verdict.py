@@ -223,7 +223,7 @@ def _is_complete(job: KubeJob, present: Sequence[PodRow], replicas: Sequence[Rep
     if leader is not None:
         return leader in done
     worker = spec.worker.type
-    if spec.kind == "TFJob" and not spec.is_done_by_all and (worker, 0) in done:
+    if spec.is_done_by_first and (worker, 0) in done:
         return True
     counting = [(pod.type, pod.index) for pod in present if not pod.is_deleting]
     if not replaces_in_place(parsed_job):

@@ -31,7 +31,7 @@ from sterna.backends.kubernetes.status.status import (
     status_write,
 )
 from sterna.kinds.labels import PHASE
-from sterna.kinds.resource import PYTORCH_JOBS, Resource
+from sterna.kinds.registry import job_kinds
 from sterna.model.reason import Code
 from sterna.model.snapshot import NEVER
 
@@ -74,7 +74,7 @@ class StatusWriter:
     def __init__(self, state: ClusterState, backlog: Callable[[], int]) -> None:
         self._state, self._backlog = state, backlog
         self._heap: list[tuple[float, int]] = []
-        self._foreign: set[Resource] = {PYTORCH_JOBS}
+        self._foreign = {kind.resource for kind in job_kinds() if kind.has_foreign_definition}
         """Kinds whose definitions are not ours, so that the server drops what they do not know."""
 
     # When.

@@ -21,7 +21,7 @@ from sterna.api.responses import schemas
 from sterna.api.submit_batching import Created, Intake
 from sterna.control.cluster_service import ClusterService, EventView, JobView, NodeView, PolicyView
 from sterna.errors import SternaError
-from sterna.manifests.training_job import TrainingJob
+from sterna.kinds.training_job import TRAINING_JOBS, TrainingJobSpec
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -91,12 +91,26 @@ async def openapi(request: Request) -> dict[str, Any]:
         made = get_openapi(title=app.title, version=app.version, routes=app.routes)
         made["paths"][jobs.PATH]["post"] = jobs.CREATE
         known = made.setdefault("components", {}).setdefault("schemas", {})
-        known.update(schemas(_SHAPES))
-        manifest = TrainingJob.model_json_schema(ref_template="#/components/schemas/{model}")
-        known.update(manifest.pop("$defs", {}))
-        known["TrainingJob"] = manifest
+        known.update(schemas([*_SHAPES, TrainingJobSpec]))
+        known["TrainingJob"] = _training_job_schema()
         app.openapi_schema = made
     return app.openapi_schema
+
+
+def _training_job_schema() -> dict[str, Any]:
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    metadata = {"name": {"type": "string"}, "labels": texts, "annotations": texts}
+    return {
+        "title": TRAINING_JOBS.kind,
+        "type": "object",
+        "properties": {
+            "apiVersion": {"enum": [TRAINING_JOBS.api_version]},
+            "kind": {"enum": [TRAINING_JOBS.kind]},
+            "metadata": {"type": "object", "properties": metadata, "required": ["name"]},
+            "spec": {"$ref": "#/components/schemas/TrainingJobSpec"},
+        },
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+    }
 
 
 async def _wrong_parameter(_: Request, error: Exception) -> Response:

@@ -27,7 +27,7 @@ from sterna.api.responses import (
 )
 from sterna.api.submit_batching import Created, Intake, Submission
 from sterna.control.cluster_service import JobView
-from sterna.manifests.fields import NAME
+from sterna.kinds.loading import NAME
 
 PATH = "/api/v1/jobs"
 router = APIRouter(prefix=PATH, tags=["jobs"])

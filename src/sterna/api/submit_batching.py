@@ -20,7 +20,7 @@ from sterna.api.problem_json import Problem
 from sterna.api.responses import asked
 from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import Bug, SternaError, UserError
-from sterna.manifests.loading import Loaded, load, load_values
+from sterna.kinds.loading import LoadedJobs, load, load_values
 from sterna.model.job import JobSpec
 
 Order = tuple[Sequence[JobSpec], str]
@@ -156,7 +156,7 @@ def _is_there(cluster: ClusterService, name: str) -> bool:
     return True
 
 
-def _loaded(body: bytes, kind: str) -> Loaded:
+def _loaded(body: bytes, kind: str) -> LoadedJobs:
     try:
         if "json" not in kind:
             return load(body.decode(), "the request")

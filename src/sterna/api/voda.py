@@ -22,10 +22,10 @@ from sterna.api.responses import Answer, Asker, Cluster, asked, body_of, changea
 from sterna.api.submit_batching import created
 from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import UserError
+from sterna.kinds.loading import job_object, parse_document
+from sterna.kinds.mpi_job import MPI_JOBS, accelerator_in
 from sterna.kinds.parsing.documents import Document, read_documents
 from sterna.kinds.parsing.naming import numbered, stamped
-from sterna.manifests.kubeflow import MPIJob
-from sterna.manifests.loading import checked
 from sterna.model.job import JobSpec
 from sterna.service import plan
 
@@ -71,16 +71,17 @@ def _unique(body: bytes, taken: frozenset[str]) -> JobSpec:
         raise Problem(400, str(error)) from None
     if len(documents) != 1 or not isinstance(documents[0].value, dict):
         raise Problem(422, "Send one manifest at a time; /api/v1/jobs takes many.")
-    manifest, notices = checked(documents[0])
-    if isinstance(manifest, MPIJob) and not manifest.accelerator:
+    job = parse_document(documents[0])
+    kind, submitted, _ = job_object(documents[0])
+    if kind.resource == MPI_JOBS and not accelerator_in(submitted):
         what = "The GPU type is not specified: give the workers the node selector vodascheduler/accelerator."
         raise Problem(422, what)
-    category = manifest.metadata.name
+    category = job.name
     name = next(name for name in numbered(stamped(category, time.time())) if name not in taken)
     renamed = dict(documents[0].value)
     renamed["metadata"] = {**renamed["metadata"], "name": name}
-    manifest, _ = checked(Document(renamed, "the request", documents[0].lines))
-    return replace(manifest.job(), category=category, notices=tuple(notices))
+    unique = parse_document(Document(renamed, "the request", documents[0].lines))
+    return replace(unique, category=category)
 
 
 @router.delete("/training", response_class=PlainTextResponse)

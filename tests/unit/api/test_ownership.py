@@ -11,7 +11,7 @@ import pytest
 from sterna.api.auth import Caller
 from sterna.api.problem_json import Problem
 from sterna.api.responses import changeable, owner_only, readable
-from sterna.manifests.loading import load
+from sterna.kinds.loading import load
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.http_server import MANIFEST
 

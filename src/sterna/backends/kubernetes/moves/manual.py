@@ -6,7 +6,7 @@ it and no rule is asked. Whoever asks tries the same check first (`validate_move
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
@@ -18,6 +18,8 @@ from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.reason import Code, Reason
 from sterna.model.snapshot import JobKey
+
+_log = logging.getLogger(__name__)
 
 
 def validate_move(state: ClusterState, entry: JobEntry, node: str) -> Assignment:
@@ -48,9 +50,8 @@ def validate_move(state: ClusterState, entry: JobEntry, node: str) -> Assignment
 class ManualMoves:
     """An errand of the operator's backend."""
 
-    def __init__(self, backend: KubernetesBackend, say: Callable[[str], None] = lambda sentence: None) -> None:
-        """`say` is told of requests that come to nothing."""
-        self._backend, self._say = backend, say
+    def __init__(self, backend: KubernetesBackend) -> None:
+        self._backend = backend
 
     def process(self, now: float) -> None:
         """At jobs of which something has changed. The caller holds the backend's lock."""
@@ -67,7 +68,7 @@ class ManualMoves:
         try:
             assignment = validate_move(backend.state, entry, node)
         except UserError as error:
-            self._say(f"A request to move {entry.name} came to nothing: {error}")
+            _log.warning("Request to move the job rejected: %s", error, extra={"job": entry.name, "node": node})
             return
         backend.explain(entry, Reason(-1, entry.name, Code.MOVED, assignment.size), now)
         move = Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, assignment)

@@ -2,11 +2,12 @@
 
 No round is needed for them and no rule is asked (DRAGON-74). Which node is the best one is said by `overload`; which
 come into question is said here: those with room for the worker when all that was decided is so, beside what is kept
-free for pods that go before training (DRAGON-59, 71). Why a request came to nothing is told once.
+free for pods that go before training (DRAGON-59, 71). A rejected request is logged.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from sterna.backends.kubernetes.api.assignment import gpu_number
@@ -16,32 +17,39 @@ from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
 from sterna.backends.kubernetes.cache.views import cluster_info
-from sterna.backends.kubernetes.lifecycle.overload import Dropped, Found, Relocation, relocated, replica_name
+from sterna.backends.kubernetes.lifecycle.overload import (
+    AcceptedMove,
+    Found,
+    RejectedMove,
+    evaluate_requests,
+    replica_name,
+)
 from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import Assignment
 from sterna.model.reason import Code, Reason
 
-_MOST_TOLD = 4096
-"""So many pods are remembered of which it was told why they stay."""
+_log = logging.getLogger(__name__)
+
 
 Note = Callable[[float, str, str, str], None]
 """Told of each move: when, which job, from where, to where."""
-Say = Callable[[str], None]
 
 
 class MonitorMoves:
     """Carries out what monitors ask for. The caller holds the backend's lock."""
 
-    def __init__(self, backend: KubernetesBackend, note: Note, say: Say) -> None:
-        self._backend, self._state, self._note, self._say = backend, backend.state, note, say
-        self._told: dict[str, str] = {}
+    def __init__(self, backend: KubernetesBackend, note: Note) -> None:
+        self._backend, self._state, self._note = backend, backend.state, note
 
     def carry_out(self, wishes: Sequence[MoveRequest], now: float) -> None:
         room = room_beside(self._state, reservations(self._state), now)
-        outcomes = relocated(wishes, self._found, lambda found: self._hosts(found, room), cluster_info(self._state))
+        outcomes = evaluate_requests(
+            wishes, self._found, lambda found: self._hosts(found, room), cluster_info(self._state)
+        )
         for outcome in outcomes:  # each is judged when the one before has been carried out
-            if isinstance(outcome, Dropped):
-                self._tell(outcome)
+            if isinstance(outcome, RejectedMove):
+                extra = {"job": outcome.request.pod, "node": outcome.request.node}
+                _log.warning("A monitor's request to move a pod was rejected: %s", outcome.why, extra=extra)
             else:
                 self._move(outcome, room, now)
 
@@ -57,7 +65,7 @@ class MonitorMoves:
         slots = room.slots(self._state.entries[found.job.key].shape)
         return {self._state.capacity.names[row] for row in (slots > 0).nonzero()[0].tolist()}
 
-    def _move(self, move: Relocation, room: Room, now: float) -> None:
+    def _move(self, move: AcceptedMove, room: Room, now: float) -> None:
         job, pod = move.found.job, move.found.pod
         entry, capacity = self._state.entries[job.key], self._state.capacity
         held = (gpu_number(pod.gpu_id),) if pod.gpu_id else ()
@@ -69,22 +77,12 @@ class MonitorMoves:
         memory.moves, memory.moved_at, memory.moved_from = memory.moves + 1, now, pod.node
         there = ReplicaAssignment(pod.type, pod.index, move.target, gpu)
         replicas = [
-            there if (replica.type, replica.index) == (pod.type, pod.index) else replica for replica in entry.replicas
+            there if (replica.type, replica.ordinal) == (pod.type, pod.index) else replica for replica in entry.replicas
         ]
         self._state.reassign(entry, replicas)
         self._state.work_queue.request_round()  # others may use what it leaves
         self._backend.explain(entry, Reason(-1, entry.name, Code.MOVED, 1), now)
         self._note(now, entry.name, pod.node, move.target)
-
-    def _tell(self, dropped: Dropped) -> None:
-        """A monitor asks for the same every few seconds."""
-        pod = f"{dropped.request.namespace}/{dropped.request.pod}"
-        if self._told.get(pod) == dropped.why:
-            return
-        if len(self._told) >= _MOST_TOLD:
-            self._told.clear()
-        self._told[pod] = dropped.why
-        self._say(f"A monitor's request to move a pod came to nothing: {dropped.why}")
 
 
 def _is_meant(pod: PodRow, request: MoveRequest) -> bool:
@@ -93,4 +91,6 @@ def _is_meant(pod: PodRow, request: MoveRequest) -> bool:
 
 
 def _replica_of(entry: JobEntry, pod: PodRow) -> ReplicaAssignment | None:
-    return next((replica for replica in entry.replicas if (replica.type, replica.index) == (pod.type, pod.index)), None)
+    return next(
+        (replica for replica in entry.replicas if (replica.type, replica.ordinal) == (pod.type, pod.index)), None
+    )

@@ -19,10 +19,9 @@ import msgspec
 from sterna.backends.kubernetes.api.operator_rules import OperatorRules
 from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Followed, Inbox
 from sterna.backends.kubernetes.cache.object_parser import parsed_job_in
-from sterna.backends.kubernetes.cache.watched_resources import JOB_KINDS
+from sterna.backends.kubernetes.cache.watched_resources import job_resources
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.query.listing import (
-    KINDS,
     EventObject,
     SeenJob,
     Sightings,
@@ -50,6 +49,7 @@ from sterna.errors import Retry, UserError, did_you_mean
 from sterna.kinds.labels import MIGRATE_TO
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.parsing.documents import Document
+from sterna.kinds.registry import job_kinds
 from sterna.kinds.resource import PODS
 from sterna.model.job import JobSpec
 from sterna.model.snapshot import JobKey, Snapshot
@@ -65,7 +65,6 @@ _LONGEST_LABEL = 63
 _MOST_NAMES = 20
 _FRESH_SECONDS = 1.0
 """For so long what was found under a name is found there again: whoever follows a log asks several times a second."""
-_MARKS = frozenset(word for kind in KINDS for word in (kind.kind.lower(), kind.plural))
 
 
 class Place(NamedTuple):
@@ -149,7 +148,7 @@ class KubernetesCluster:
             for seen in answer:
                 sightings.see(each.resource, seen)
         forbidden = [error for error in refused if isinstance(error, NotAllowedError)]
-        if len(refused) == len(JOB_KINDS):
+        if len(refused) == len(job_resources()):
             raise (forbidden or refused)[0]
         self.notices = list(map(str, forbidden))
         return sightings
@@ -160,7 +159,8 @@ class KubernetesCluster:
         if is_recent and known is not None and self._clock() - known[0] < _FRESH_SECONDS:
             return known[1]
         *marks, name = text.split("/")
-        places = [mark for mark in marks if mark.lower() not in _MARKS]
+        words = {word for kind in job_kinds() for word in (kind.name.lower(), kind.resource.plural)}
+        places = [mark for mark in marks if mark.lower() not in words]
         namespace = places[0] if places else self._place.searched
         if not all(map(_NAME.fullmatch, (name, *places))):
             raise UserError(f"There is no job '{text[:80]}'; see the names with: sterna get jobs.")

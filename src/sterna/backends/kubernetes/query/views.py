@@ -20,10 +20,11 @@ from sterna.control.cluster_service import EventView, JobView, ReplicaView
 from sterna.control.progress_tracker import category_of
 from sterna.kinds.context import ParseContext
 from sterna.kinds.labels import PHASE, REASON
-from sterna.kinds.mpi_v1 import ACCELERATOR
+from sterna.kinds.mpi_job import ACCELERATOR
 from sterna.kinds.objects import JobObject
 from sterna.kinds.parsed_job import ParsedJob
-from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.job_builder import parse_timestamp
+from sterna.kinds.registry import find_kind
 from sterna.kinds.resource import PODS
 
 SCHEDULER = "kubernetes"
@@ -49,7 +50,6 @@ _EVENT_KINDS = (
     (re.compile(r".*Succeeded"), "completed"),
     (re.compile(r".*Restarting"), "restarted"),
     (re.compile(r"Invalid.*"), "invalid"),
-    (re.compile(r"(TrainingJob|TFJob|PyTorchJob|MPIJob|Pod)Failed"), "failed"),
 )
 """Words of events as a local cluster has them; others are told as they are."""
 
@@ -107,7 +107,7 @@ def job_view(job: SeenJob, now: float, is_everywhere: bool = False) -> ClusterJo
         category_of(spec.name, spec.category),
         spec.user,
         facts.parsed_job.submitted_at,
-        memory.first_started_at or seconds_of(status.get("startTime")) or None,
+        memory.first_started_at or parse_timestamp(status.get("startTime")) or None,
         ended_at,
         max(0.0, lasted - ran),
         ran,
@@ -174,7 +174,7 @@ def _ended_at(facts: _Facts, state: str) -> float | None:
         return None
     if facts.memory.ended_at is not None:
         return facts.memory.ended_at
-    return seconds_of(facts.status.get("completionTime")) or None
+    return parse_timestamp(facts.status.get("completionTime")) or None
 
 
 def _reason(facts: _Facts, state: str) -> str:
@@ -238,10 +238,12 @@ def event_view(event: EventObject, is_everywhere: bool = False) -> EventView:
         event.deprecated_last_timestamp,
         event.metadata.creation_timestamp,
     ]
-    at = next((seconds for text in told_at if (seconds := seconds_of(text))), 0.0)
+    at = next((seconds for text in told_at if (seconds := parse_timestamp(text))), 0.0)
     name = f"{about.namespace}/{about.name}" if is_everywhere else about.name
     return EventView(event.metadata.version, at, name, _event_kind(event.reason), event.note)
 
 
 def _event_kind(reason: str) -> str:
+    if reason.endswith("Failed") and find_kind(reason.removesuffix("Failed")):
+        return "failed"
     return next((kind for pattern, kind in _EVENT_KINDS if pattern.fullmatch(reason)), reason[:1].lower() + reason[1:])

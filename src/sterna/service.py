@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sterna.cluster_file import described
+from sterna.cluster_file import read_cluster
 from sterna.control.journal import Round, read_opening, read_round
 from sterna.engine.check import check
 from sterna.engine.decide import decide
@@ -40,7 +40,7 @@ def plan(
     placement = preferred_placement(policy) if placement is None else placement
     rules = make_rules(policy, placement, by_type=by_type)
     try:
-        cluster = described(document, is_count_only(placement))
+        cluster = read_cluster(document, is_count_only(placement))
     except UserError as error:
         raise UserError(f"{source}: {error}" if source else str(error)) from None
     unknown = unknown_types(rules, cluster.snapshot.nodes)

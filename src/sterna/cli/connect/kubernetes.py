@@ -43,7 +43,7 @@ def opened(where: Where) -> ClusterClient:
 
 def what_would_start(snapshot: Snapshot, key: JobKey, rules: OperatorRules) -> list[dict[str, object]]:
     """The smallest changes that would start a job which waits."""
-    from sterna.explain.counterfactual import changes_that_start, starting
+    from sterna.explain.counterfactual import changes_that_start, decision_that_starts
     from sterna.wiring import make_rules, rules_by_type
 
     by_type = rules_by_type(rules.policy_for.split(), rules.placement)
@@ -51,7 +51,7 @@ def what_would_start(snapshot: Snapshot, key: JobKey, rules: OperatorRules) -> l
     rows = (snapshot.jobs.key == key).nonzero()[0]
     if not len(rows):
         return []
-    if starting(snapshot, key, made) is not None:
+    if decision_that_starts(snapshot, key, made) is not None:
         sentence = "There is room for it now: it starts as soon as the operator looks at it."
         return [{"change": "nothing", "amount": 0, "sentence": sentence}]
     return [change.document for change in changes_that_start(snapshot, int(rows[0]), made)]

@@ -7,17 +7,15 @@ kept for as long as the server keeps them, an hour as a rule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sterna.backends.kubernetes.query.views import ClusterJob
 from sterna.control.cluster_service import EventView, PolicyView
-
-Document = dict[str, Any]
+from sterna.model.json_object import JsonObject
 
 _TOLD = {"waiting": "waits", "running": "runs", "stopping": "stopped"}
 
 
-def story_of(job: ClusterJob, events: Sequence[EventView], now: float) -> list[Document]:
+def story_of(job: ClusterJob, events: Sequence[EventView], now: float) -> list[JsonObject]:
     """Sentences in the order of time, counted from its submission; the last says how things stand."""
     asked = f"{job.request} worker{'s' if job.request != 1 else ''}"
     sizes = "" if job.minimum == job.maximum else f" ({job.minimum} to {job.maximum} possible)"
@@ -31,7 +29,7 @@ def story_of(job: ClusterJob, events: Sequence[EventView], now: float) -> list[D
     return told
 
 
-def explanation(job: ClusterJob, story: Sequence[Document], rules: PolicyView, now: float) -> Document:
+def explanation(job: ClusterJob, story: Sequence[JsonObject], rules: PolicyView, now: float) -> JsonObject:
     """The document of `sterna explain`; rounds are not kept, so none is named."""
     state = "ended" if job.state in ("completed", "failed") else _TOLD.get(job.state, job.state)
     return {
@@ -53,5 +51,5 @@ def _standing(job: ClusterJob) -> str:
     return job.reason or f"is {job.state}."
 
 
-def _event(job: ClusterJob, at: float, kind: str, sentence: str) -> Document:
+def _event(job: ClusterJob, at: float, kind: str, sentence: str) -> JsonObject:
     return {"at_s": max(0.0, at - job.submitted_at), "event": kind, "sentence": sentence}

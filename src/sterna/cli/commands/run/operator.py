@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from sterna.cli.parsing.flags import flag
-from sterna.settings import OperatorSettings, tree_of
+from sterna.settings import OperatorSettings, make_settings
 
 _USUAL = OperatorSettings()
 
@@ -107,5 +107,5 @@ def command(
     times = {"duration_seconds": lease_duration, "renew_seconds": lease_renew, "retry_seconds": lease_retry}
     from sterna.apps.operator import run
 
-    run(tree_of(OperatorSettings, chosen | health | {f"lease.{name}": value for name, value in times.items()}))
+    run(make_settings(OperatorSettings, chosen | health | {f"lease.{name}": value for name, value in times.items()}))
     return 0

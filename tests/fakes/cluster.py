@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 
-from sterna.control.cluster_service import EventView, JobView, NodeView, PolicyView, ReplicaView
+from sterna.service.views import EventView, JobView, NodeView, PolicyView, ReplicaView
 from sterna.errors import UserError, did_you_mean
 from sterna.model.job import JobSpec
 

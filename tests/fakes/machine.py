@@ -23,7 +23,7 @@ from sterna.backends.local.store.node_slices import LocalNode, Slices
 from sterna.backends.local.store.records import Places
 from sterna.backends.local.supervisor.launch_spec import Intent
 from sterna.backends.local.supervisor.launcher import ExitRecord, Phase, ReplicaState
-from sterna.control.cluster_service import PolicyView
+from sterna.service.views import PolicyView
 from sterna.errors import Retry
 from sterna.model.job import JobSpec
 from sterna.wiring import make_rules

@@ -19,7 +19,7 @@ from sterna.api import cluster, jobs, metrics, reports, voda, watch
 from sterna.api.problem_json import Problem, answer_to, problem_response
 from sterna.api.responses import schemas
 from sterna.api.submit_batching import Created, Intake
-from sterna.control.cluster_service import ClusterService, EventView, JobView, NodeView, PolicyView
+from sterna.service.views import ClusterService, EventView, JobView, NodeView, PolicyView
 from sterna.errors import SternaError
 from sterna.manifests.training_job import TrainingJob
 

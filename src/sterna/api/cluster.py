@@ -11,8 +11,8 @@ from starlette.responses import Response
 from sterna import __version__
 from sterna.api.problem_json import Problem
 from sterna.api.responses import Answer, Asker, Cluster, asked, described, found, json_of, owner_only, taken_as
-from sterna.control.cluster_service import EventView, NodeView, PolicyView
-from sterna.service import rules as known_rules
+from sterna.service.views import EventView, NodeView, PolicyView
+from sterna.planning import rules as known_rules
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 

@@ -26,7 +26,7 @@ from sterna.api.responses import (
     taken_as,
 )
 from sterna.api.submit_batching import Created, Intake, Submission
-from sterna.control.cluster_service import JobView
+from sterna.service.views import JobView
 from sterna.manifests.fields import NAME
 
 PATH = "/api/v1/jobs"

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from sterna.api.responses import asked
-from sterna.control.cluster_service import ClusterService
+from sterna.service.views import ClusterService
 from sterna.control.metrics import of_jobs, of_nodes, of_version
 
 router = APIRouter(tags=["cluster"])

@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from sterna.api.auth import Caller
 from sterna.api.problem_json import Problem
 from sterna.api.responses import Answer, Asker, Cluster, asked, changeable, json_of
-from sterna.control.cluster_service import ClusterService, JobView, NodeView
+from sterna.service.views import ClusterService, JobView, NodeView
 from sterna.errors import UserError
 
 router = APIRouter(tags=["other systems"])

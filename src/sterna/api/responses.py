@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from sterna.api.auth import Caller
 from sterna.api.problem_json import Problem
-from sterna.control.cluster_service import ClusterService, JobView
+from sterna.service.views import ClusterService, JobView
 from sterna.errors import UserError
 
 P = ParamSpec("P")

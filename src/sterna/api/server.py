@@ -26,7 +26,7 @@ from sterna.api.auth import Gate, Rules
 from sterna.api.peers import is_loopback, own_uid, peer_of
 from sterna.api.responses import asked
 from sterna.api.watch import Watching
-from sterna.control.cluster_service import ClusterService
+from sterna.service.views import ClusterService
 from sterna.errors import Bug, UserError
 
 DEFAULT_PORT = 8470

@@ -18,7 +18,7 @@ import msgspec
 from sterna.api.auth import Caller
 from sterna.api.problem_json import Problem
 from sterna.api.responses import asked
-from sterna.control.cluster_service import ClusterService, JobView
+from sterna.service.views import ClusterService, JobView
 from sterna.errors import Bug, SternaError, UserError
 from sterna.manifests.loading import Loaded, load, load_values
 from sterna.model.job import JobSpec

@@ -20,14 +20,14 @@ from sterna.api.durations import as_in_go
 from sterna.api.problem_json import Problem
 from sterna.api.responses import Answer, Asker, Cluster, asked, body_of, changeable, found, json_of, owner_only
 from sterna.api.submit_batching import created
-from sterna.control.cluster_service import ClusterService, JobView
+from sterna.service.views import ClusterService, JobView
 from sterna.errors import UserError
 from sterna.manifests.documents import Document, read_documents
 from sterna.manifests.kubeflow import MPIJob
 from sterna.manifests.loading import checked
 from sterna.manifests.naming import numbered, stamped
 from sterna.model.job import JobSpec
-from sterna.service import plan
+from sterna.planning import plan
 
 router = APIRouter(tags=["voda"])
 

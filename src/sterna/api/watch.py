@@ -18,7 +18,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import StreamingResponse
 
 from sterna.api.responses import asked
-from sterna.control.cluster_service import ClusterService
+from sterna.service.views import ClusterService
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 

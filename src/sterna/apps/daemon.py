@@ -43,7 +43,7 @@ from sterna.backends.local.supervisor.launcher import Launcher
 from sterna.backends.local.supervisor.zygote_client import check_state_folder
 from sterna.control.backend import Backend
 from sterna.control.clock import steady_clock
-from sterna.control.cluster_service import PolicyView
+from sterna.service.views import Explanation, PolicyView
 from sterna.control.controller import Controller, Recorder
 from sterna.control.rate_limit import RateLimited
 from sterna.engine.decide import Rules
@@ -304,10 +304,10 @@ def make_local_rules(view: PolicyView) -> Rules:
     return make_rules(view.policy, view.placement, view.migration, view.cpu_share, view.reservation)
 
 
-def tell_story(journal: Path, job: str) -> dict[str, object]:
+def tell_story(journal: Path, job: str) -> Explanation:
     from sterna.explain.narrative import explain
 
-    return explain(journal, job)
+    return msgspec.convert(explain(journal, job), Explanation)
 
 
 def _locked(state: Path) -> int:

@@ -21,7 +21,7 @@ from types import TracebackType
 import msgspec
 
 from sterna.backends.kubernetes.api.job import RULES
-from sterna.backends.kubernetes.api.operator_rules import rules_told
+from sterna.backends.kubernetes.api.operator_rules import published_rules
 from sterna.backends.kubernetes.api.resources import LEASES, Inbox, Resource
 from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
 from sterna.backends.kubernetes.cache.progress import Progress
@@ -157,7 +157,7 @@ class Operator:
             terms=self._terms,
             on_lost=self._step_down,
         )
-        leadership.notes = {RULES: msgspec.json.encode(rules_told(self.settings)).decode()}
+        leadership.notes = {RULES: msgspec.json.encode(published_rules(self.settings)).decode()}
         return leadership
 
     # Life.

@@ -12,7 +12,7 @@ import pytest
 from sterna.api.auth import Caller
 from sterna.api.problem_json import Problem
 from sterna.api.submit_batching import Created, Intake, Order, Submission, taken
-from sterna.control.cluster_service import JobView
+from sterna.service.views import JobView
 from sterna.errors import Bug, UserError
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.http_server import Reply, Served

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from sterna.backends.kubernetes.api.resources import MPI_JOBS
-from sterna.backends.kubernetes.query.cluster import KubernetesCluster, Place
+from sterna.backends.kubernetes.query.cluster import KubernetesCluster, QueryScope
 from sterna.manifests.documents import Document
 from tests.fakes.kube_requests import Response
 from tests.unit.backends.kubernetes.kind_builders import mpi_job, old_manifest
@@ -31,7 +31,7 @@ class Race(Lab):
 
 def created(lab: Lab, *manifests: dict[str, Any], key: str = "") -> list[str]:
     """All at the same instant."""
-    cluster = KubernetesCluster(lab.client, Place(), lambda *about: [], lambda: 1_700_000_000.0)
+    cluster = KubernetesCluster(lab.client, QueryScope(), lambda *about: [], lambda: 1_700_000_000.0)
     jobs, _ = cluster.create_documents([Document(each, "the request") for each in manifests], key)
     return [job.name for job in jobs]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sterna.control.cluster_service import JobView
+from sterna.service.views import JobView
 from sterna.errors import UserError
 from sterna.experiments.demo.figures import core_use
 from sterna.experiments.demo.load import LoadMeter, Reading

@@ -20,7 +20,7 @@ from sterna.backends.local.kernel.crash_points import crash_point
 from sterna.backends.local.store.database import Statement
 from sterna.backends.local.store.job_store import insertion
 from sterna.backends.local.store.records import JobRecord, encode
-from sterna.control.cluster_service import JobView
+from sterna.service.views import JobView
 from sterna.errors import UserError
 from sterna.model.job import JobSpec
 

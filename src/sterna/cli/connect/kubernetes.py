@@ -13,8 +13,8 @@ from typing import Any
 import click
 import msgspec
 
-from sterna.backends.kubernetes.api.operator_rules import OperatorRules
-from sterna.backends.kubernetes.query.cluster import KubernetesCluster, Place
+from sterna.backends.kubernetes.api.operator_rules import PolicyView
+from sterna.backends.kubernetes.query.cluster import KubernetesCluster, QueryScope
 from sterna.backends.kubernetes.transport.client import Client as Server
 from sterna.backends.kubernetes.transport.kubeconfig import access_of
 from sterna.cli.connect.client import Client
@@ -33,7 +33,7 @@ _SOURCE = "the request"
 def opened(where: Where) -> ClusterClient:
     """The cluster that these options mean; closed when the command is over."""
     access = access_of(where.kubeconfig, where.context)
-    place = Place(where.namespace or access.namespace, where.is_everywhere, access.context)
+    place = QueryScope(where.namespace or access.namespace, where.is_everywhere, access.context)
     cluster = KubernetesCluster(lambda: Server(access), place, what_would_start)
     context = click.get_current_context(silent=True)
     if context is not None:
@@ -41,7 +41,7 @@ def opened(where: Where) -> ClusterClient:
     return ClusterClient(cluster)
 
 
-def what_would_start(snapshot: Snapshot, key: JobKey, rules: OperatorRules) -> list[dict[str, object]]:
+def what_would_start(snapshot: Snapshot, key: JobKey, rules: PolicyView) -> list[dict[str, object]]:
     """The smallest changes that would start a job which waits."""
     from sterna.explain.counterfactual import changes_that_start, starting
     from sterna.wiring import make_rules, rules_by_type
@@ -52,7 +52,7 @@ def what_would_start(snapshot: Snapshot, key: JobKey, rules: OperatorRules) -> l
     if not len(rows):
         return []
     if starting(snapshot, key, made) is not None:
-        sentence = "There is room for it now: it starts as soon as the operator looks at it."
+        sentence = "There is room for it now: it starts as soon as the operator wait_for_changes at it."
         return [{"change": "nothing", "amount": 0, "sentence": sentence}]
     return [change.document for change in changes_that_start(snapshot, int(rows[0]), made)]
 
@@ -148,12 +148,12 @@ class _NodeNews:
     """Nodes, when they are not as they were."""
 
     def __init__(self, cluster: KubernetesCluster) -> None:
-        self._onlooker = cluster.onlooker()
+        self._observer = cluster.onlooker()
         self._said: Value = None
 
     def news(self) -> Iterator[tuple[str, Value]]:
-        self._onlooker.stay_informed()
-        nodes = _plain(self._onlooker.nodes())
+        self._observer.refresh()
+        nodes = _plain(self._observer.nodes())
         if nodes != self._said:
             self._said = nodes
             yield "nodes", nodes
@@ -169,13 +169,13 @@ class _JobNews:
         self._last_event = 0
         self._is_first = True
 
-    def looks(self, until: float) -> Iterator[bool]:
+    def wait_for_changes(self, until: float) -> Iterator[bool]:
         return self._watching.looks(until)
 
     def news(self) -> Iterator[tuple[str, Value]]:
-        sightings = self._watching.sightings
+        listing = self._watching.sightings
         if "jobs" in self._kinds:
-            jobs = {job["uid"]: job for job in _plain(self._cluster.views(sightings))}
+            jobs = {job["uid"]: job for job in _plain(self._cluster.views(listing))}
             changed = [job for uid, job in jobs.items() if _lasting(job) != self._said.get(uid)]
             gone = [uid for uid in self._said if uid not in jobs]
             self._said = {uid: _lasting(job) for uid, job in jobs.items()}
@@ -183,7 +183,7 @@ class _JobNews:
                 yield "jobs", {"changed": changed, "gone": gone}
         self._is_first = False
         if "events" in self._kinds:
-            events = [each for each in self._cluster.event_views(sightings) if each.number > self._last_event]
+            events = [each for each in self._cluster.event_views(listing) if each.number > self._last_event]
             if events:
                 self._last_event = events[-1].number
                 yield "events", _plain(events)

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from sterna.control.cluster_service import ClusterService, JobView
+from sterna.service.views import JobView
 from sterna.errors import UserError
 from sterna.experiments.demo.load import LoadMeter, Reading
 from sterna.experiments.demo.mix import Assignment

@@ -20,7 +20,7 @@ from sterna.experiments.demo.run import Look, Phase, PhaseResult, Watcher, progr
 from sterna.experiments.demo.summary import compared, headline, is_disturbed, sentences
 
 if TYPE_CHECKING:
-    from sterna.control.cluster_service import JobView
+    from sterna.service.views import JobView
 
 _NEXT = "sterna up --detach --shared, then sterna submit --cpus 0 -- python train.py"
 _LINE_SECONDS = 5.0

@@ -7,7 +7,7 @@ import pytest
 from sterna.backends.kubernetes.api.resources import PODS, Verb, Write, WriteResult
 from sterna.backends.kubernetes.server.metrics import Happened, Telemetry
 from sterna.backends.kubernetes.server.specon_csv import HEADER, Distribution
-from sterna.control.cluster_service import JobView, NodeView
+from sterna.service.views import JobView, NodeView
 from sterna.model.cluster import Assignment
 from sterna.model.growth import Growth
 from sterna.model.plan import Action, ActionKind, Decision, Plan

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.local.store.job_store import COUNTED_CPUS, shape_of
-from sterna.control.cluster_service import JobView
+from sterna.service.views import JobView
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec

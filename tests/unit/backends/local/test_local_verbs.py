@@ -12,7 +12,7 @@ import pytest
 
 from sterna.backends.local.specon_csv import HEADER, Distribution
 from sterna.backends.local.store.journal import StoredJournal, prune, written
-from sterna.control.cluster_service import ClusterService
+from sterna.service.views import ClusterService
 from sterna.control.controller import Controller
 from sterna.control.journal import read_opening, read_rounds
 from sterna.control.progress_tracker import Told

@@ -1,21 +1,14 @@
-"""The rules that an operator decides by, as its Lease tells them to whoever asks why."""
+"""The rules that an operator decides by, as it publishes them in an annotation of its Lease."""
 
 from __future__ import annotations
 
-from sterna.control.cluster_service import PolicyView
+from sterna.service.views import PolicyView
 from sterna.settings import OperatorSettings, placement_for
 
 
-class OperatorRules(PolicyView, omit_defaults=True):
-    """Rules, as the Lease tells them."""
-
-    policy_for: str = ""
-    """Other policies for types of GPUs: `TYPE=POLICY`, with spaces between them."""
-
-
-def rules_told(settings: OperatorSettings) -> OperatorRules:
-    """The rules of these settings, as whoever asks is told them."""
-    return OperatorRules(
+def published_rules(settings: OperatorSettings) -> PolicyView:
+    """Return the rules of an operator with these settings."""
+    return PolicyView(
         settings.policy,
         settings.placement or placement_for(settings.policy),
         settings.migration,

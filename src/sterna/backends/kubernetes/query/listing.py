@@ -60,7 +60,7 @@ class EventObject(msgspec.Struct, rename="camel"):
 
 
 @dataclass
-class SeenJob:
+class ListedJob:
     """One job."""
 
     resource: Resource
@@ -86,11 +86,11 @@ def followed_events(namespace: str) -> Followed:
     return Followed(EVENTS, EventObject, namespace)
 
 
-class Sightings:
+class JobListing:
     """Everything that was seen and is not gone."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, SeenJob] = {}
+        self._jobs: dict[str, ListedJob] = {}
         self._pods: dict[str, Pod] = {}
         self._events: dict[str, EventObject] = {}
 
@@ -110,13 +110,13 @@ class Sightings:
             self._events[uid] = seen
         elif isinstance(seen, JobObject):
             if is_ours(seen, resource):
-                self._jobs[uid] = SeenJob(resource, seen)
+                self._jobs[uid] = ListedJob(resource, seen)
         else:
             self._pods[uid] = seen
             if is_plain_job(seen):
-                self._jobs[uid] = SeenJob(PODS, seen)
+                self._jobs[uid] = ListedJob(PODS, seen)
 
-    def jobs(self) -> list[SeenJob]:
+    def jobs(self) -> list[ListedJob]:
         """In order of their submission and names, each with its pods."""
         by_owner: dict[str, list[Pod]] = {}
         for pod in self._pods.values():
@@ -140,16 +140,16 @@ class Sightings:
         return sorted(about_jobs, key=lambda event: event.metadata.version)
 
 
-def named(jobs: Sequence[SeenJob], text: str) -> list[SeenJob]:
+def named(jobs: Sequence[ListedJob], text: str) -> list[ListedJob]:
     """The jobs that a person may mean by `name`, `namespace/name` or `kind/name`."""
     *marks, name = text.split("/")
     return [job for job in jobs if job.meta.name == name and all(_is_marked(job, mark) for mark in marks)]
 
 
-def full_name(job: SeenJob) -> str:
+def full_name(job: ListedJob) -> str:
     """One that means this job and no other."""
     return f"{job.meta.namespace}/{job.resource.kind.lower()}/{job.meta.name}"
 
 
-def _is_marked(job: SeenJob, mark: str) -> bool:
+def _is_marked(job: ListedJob, mark: str) -> bool:
     return mark == job.meta.namespace or mark.lower() in (job.resource.kind.lower(), job.resource.plural)

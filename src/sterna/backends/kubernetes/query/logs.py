@@ -39,8 +39,8 @@ class _Position(NamedTuple):
 class Logs:
     """Reads logs, and remembers how far."""
 
-    def __init__(self, asking: ApiReader) -> None:
-        self._asking = asking
+    def __init__(self, reader: ApiReader) -> None:
+        self._reader = reader
         self._positions: dict[tuple[str, str], _Position] = {}
 
     def read(self, pod: Pod, replica: tuple[str, str], offset: int, limit: int) -> tuple[bytes, int]:
@@ -81,7 +81,7 @@ class Logs:
 
     def _body(self, pod: Pod, query: str) -> bytes:
         meta = pod.metadata
-        answer = self._asking.server.ask("GET", PODS.path(meta.namespace, meta.name, "log"), query=query)
+        answer = self._reader.server.ask("GET", PODS.path(meta.namespace, meta.name, "log"), query=query)
         if answer.is_done:
             return answer.body
         if answer.status == 404 or _is_early(answer):
@@ -89,7 +89,7 @@ class Logs:
         if answer.status >= 500:
             what = f"The log of pod '{meta.name}' does not come from its node '{pod.spec.node_name}'"
             raise Retry(f"{what} ({' '.join(answer.message.split())[-200:]}); see that the node is up, or try again.")
-        raise self._asking.refusal(answer, PODS, meta.namespace, meta.name)
+        raise self._reader.refusal(answer, PODS, meta.namespace, meta.name)
 
 
 def _is_early(answer: WriteResult) -> bool:

@@ -10,8 +10,8 @@ import msgspec
 from sterna.backends.kubernetes.api.objects import Node, Pod
 from sterna.backends.kubernetes.api.resources import NODES, PODS, Followed
 from sterna.backends.kubernetes.kinds.pod_rows import pod_row
-from sterna.backends.kubernetes.query.reader import ApiReader, NotThereError
-from sterna.control.cluster_service import NodeView
+from sterna.backends.kubernetes.query.reader import ApiReader, NotFoundError
+from sterna.service.views import NodeView
 from sterna.errors import Retry, did_you_mean
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ _BUSY = 429
 class ClusterNodes:
     """Asked by one person."""
 
-    def __init__(self, asking: ApiReader, onlooker: Callable[[], Observer]) -> None:
-        self._asking, self._onlooker = asking, onlooker
+    def __init__(self, reader: ApiReader, observer: Callable[[], Observer]) -> None:
+        self._reader, self._observer = reader, observer
 
     def views(self) -> list[NodeView]:
-        return self._onlooker().nodes()
+        return self._observer().nodes()
 
     def cordon(self, node: str, is_open: bool, drain: bool) -> NodeView:
         """A drained node's jobs are evicted, with their time to save; the operator finds them another place."""
         self._check(node)
-        self._asking.patch(NODES, "", node, {"spec": {"unschedulable": None if is_open else True}})
+        self._reader.patch(NODES, "", node, {"spec": {"unschedulable": None if is_open else True}})
         if drain and not is_open:
             for pod in self._pods_of_jobs(node):
                 self._evict(pod)
@@ -40,13 +40,13 @@ class ClusterNodes:
 
     def _check(self, node: str) -> None:
         try:
-            self._asking.found(NODES, Node, "", node)
-        except NotThereError:
-            names = [each.metadata.name for each in self._asking.listed(Followed(NODES, Node))]
-            raise NotThereError(f"There is no node '{node}': {did_you_mean(node, names)}") from None
+            self._reader.found(NODES, Node, "", node)
+        except NotFoundError:
+            names = [each.metadata.name for each in self._reader.listed(Followed(NODES, Node))]
+            raise NotFoundError(f"There is no node '{node}': {did_you_mean(node, names)}") from None
 
     def _pods_of_jobs(self, node: str) -> Iterator[Pod]:
-        for pod in self._asking.listed(Followed(PODS, Pod, fields=f"spec.nodeName={node}")):
+        for pod in self._reader.listed(Followed(PODS, Pod, fields=f"spec.nodeName={node}")):
             row = pod_row(pod)
             if row.job and not row.is_terminated and not row.is_deleting:
                 yield pod
@@ -61,8 +61,8 @@ class ClusterNodes:
             "deleteOptions": {"preconditions": {"uid": meta.uid}},
         }
         path = PODS.path(meta.namespace, meta.name, "eviction")
-        answer = self._asking.server.ask("POST", path, msgspec.json.encode(eviction))
+        answer = self._reader.server.ask("POST", path, msgspec.json.encode(eviction))
         if answer.status == _BUSY:
             raise Retry(f"Pod '{meta.name}' may not be evicted now ({answer.message.rstrip('.')}); drain again later.")
         if not answer.is_done and answer.status not in (404, 409):
-            raise self._asking.refusal(answer, PODS, meta.namespace, meta.name)
+            raise self._reader.refusal(answer, PODS, meta.namespace, meta.name)

@@ -1,4 +1,4 @@
-"""The operator's own picture of a cluster, taken by somebody who only looks: commands that ask about room and turns.
+"""The operator's own picture of a cluster, taken by somebody who only wait_for_changes: commands that ask about room and turns.
 
 It is the backend itself, which never acts unless it is told to; so what a command says of a node or of a job's chances
 is what the operator would say.
@@ -17,8 +17,8 @@ from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.views import node_views
 from sterna.backends.kubernetes.kinds.context import ParseContext
 from sterna.backends.kubernetes.moves.manual import moved_to
-from sterna.backends.kubernetes.query.reader import NotAllowedError
-from sterna.control.cluster_service import NodeView
+from sterna.backends.kubernetes.query.reader import ForbiddenError
+from sterna.service.views import NodeView
 from sterna.errors import Retry
 from sterna.model.snapshot import Snapshot
 
@@ -35,7 +35,7 @@ class Observer:
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:
-        about = BackendConfig(identity="onlooker", context=ParseContext(default_image="default"))
+        about = BackendConfig(identity="observer", context=ParseContext(default_image="default"))
         self.backend = KubernetesBackend(self.server, self.inbox, self.clock, about)
         self.backend.start()
         ends_at = self.clock() + _PATIENCE_SECONDS
@@ -46,7 +46,7 @@ class Observer:
     def _check(self, is_late: bool) -> None:
         for resource in (NODES, PODS):
             if resource in self.backend.absent:
-                raise NotAllowedError(
+                raise ForbiddenError(
                     f"This needs to see the {resource.plural} of the whole cluster, which you may not; ask its "
                     "administrator for the right to list and watch nodes and pods."
                 )
@@ -54,7 +54,7 @@ class Observer:
         if trouble or is_late:
             raise Retry(trouble or f"The cluster did not tell of everything within {_PATIENCE_SECONDS:g} s; try again.")
 
-    def stay_informed(self) -> None:
+    def refresh(self) -> None:
         """Take in what has happened since."""
         self.backend.idle(0.0)
 

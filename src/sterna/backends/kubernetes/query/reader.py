@@ -45,19 +45,19 @@ class UnknownKindError(UserError):
     """The server does not know the resource."""
 
 
-class NotAllowedError(UserError):
+class ForbiddenError(UserError):
     """The server knows who asks, and that they may not."""
 
 
-class NotThereError(UserError):
+class NotFoundError(UserError):
     """There is no such object."""
 
 
-class TakenError(UserError):
+class NameTakenError(UserError):
     """There is one of that name already."""
 
 
-class ChangedError(UserError):
+class ConflictError(UserError):
     """It was changed by somebody else meanwhile."""
 
 
@@ -90,7 +90,7 @@ class ApiReader:
         return found
 
     def found(self, resource: Resource, type_: type[_T], namespace: str, name: str) -> _T:
-        """One object; `NotThereError` if there is none."""
+        """One object; `NotFoundError` if there is none."""
         answer = self.server.ask("GET", resource.path(namespace, quote(name, safe="")))
         if not answer.is_done:
             raise self.refusal(answer, resource, namespace, name)
@@ -100,18 +100,18 @@ class ApiReader:
     # Writing.
 
     def create(
-        self, resource: Resource, namespace: str, document: Mapping[str, Any], is_rehearsal: bool = False
+        self, resource: Resource, namespace: str, document: Mapping[str, Any], is_dry_run: bool = False
     ) -> bytes:
         """The object as the server keeps it, or would keep it."""
-        query = _query("fieldValidation=Strict", is_rehearsal)
+        query = _query("fieldValidation=Strict", is_dry_run)
         answer = self.server.ask("POST", resource.path(namespace), msgspec.json.encode(document), query)
         return self._done(answer, resource, namespace, str(document.get("metadata", {}).get("name", "")))
 
     def patch(
-        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], is_rehearsal: bool = False
+        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], is_dry_run: bool = False
     ) -> bytes:
         """A merge patch; the object after it."""
-        path, query = resource.path(namespace, name), _query("fieldValidation=Strict", is_rehearsal)
+        path, query = resource.path(namespace, name), _query("fieldValidation=Strict", is_dry_run)
         answer = self.server.ask("PATCH", path, msgspec.json.encode(patch), query, _MERGE)
         return self._done(answer, resource, namespace, name)
 
@@ -141,21 +141,21 @@ class ApiReader:
         where = f" in the namespace '{namespace}'" if namespace else ""
         match answer.status:
             case 401:
-                return NotAllowedError(
+                return ForbiddenError(
                     f"{self._cluster()} does not accept your login; log in again, or choose another."
                 )
             case 403:
-                return NotAllowedError(_forbidden(message, where))
+                return ForbiddenError(_forbidden(message, where))
             case 404:
                 return self._absent(message, resource, namespace, name)
             case 409 if answer.reason == "AlreadyExists":
                 if message.startswith("object is being deleted"):
-                    return TakenError(
+                    return NameTakenError(
                         f"{resource.kind} '{name}'{where} is still being deleted; try again when it is gone."
                     )
-                return TakenError(f"A {resource.kind} named '{name}' exists already{where}; choose another name.")
+                return NameTakenError(f"A {resource.kind} named '{name}' exists already{where}; choose another name.")
             case 409:
-                return ChangedError(
+                return ConflictError(
                     f"{resource.kind} '{name}'{where} was changed by somebody else just now; try again."
                 )
             case 400 | 413 | 422:
@@ -166,10 +166,10 @@ class ApiReader:
 
     def _absent(self, message: str, resource: Resource, namespace: str, name: str) -> UserError:
         if message.startswith("namespaces "):
-            return NotThereError(f"There is no namespace '{namespace}'; create it, or choose another with -n.")
+            return NotFoundError(f"There is no namespace '{namespace}'; create it, or choose another with -n.")
         if name and "could not find the requested resource" not in message and message != "404 page not found":
             where = f" in the namespace '{namespace}'" if namespace else ""
-            return NotThereError(f"There is no {resource.kind} '{name}'{where}.")
+            return NotFoundError(f"There is no {resource.kind} '{name}'{where}.")
         install = _MAKERS.get(resource.plural, _INSTALL)
         return UnknownKindError(f"{self._cluster()} does not know the kind {resource.kind}; {install}.")
 
@@ -197,8 +197,8 @@ def _forbidden(message: str, where: str) -> str:
     )
 
 
-def _query(checks: str, is_rehearsal: bool) -> str:
-    return "&".join([_MANAGER, checks, *(["dryRun=All"] if is_rehearsal else [])])
+def _query(checks: str, is_dry_run: bool) -> str:
+    return "&".join([_MANAGER, checks, *(["dryRun=All"] if is_dry_run else [])])
 
 
 @contextmanager

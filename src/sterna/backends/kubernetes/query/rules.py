@@ -8,7 +8,7 @@ import msgspec
 
 from sterna.backends.kubernetes.api.job import RULES
 from sterna.backends.kubernetes.api.objects import Meta
-from sterna.backends.kubernetes.api.operator_rules import OperatorRules, rules_told
+from sterna.backends.kubernetes.api.operator_rules import PolicyView, published_rules
 from sterna.backends.kubernetes.api.resources import LEASES, Followed
 from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.leader import LeaseSpec
@@ -21,7 +21,7 @@ _STALE_SECONDS = 60.0
 _USUAL = OperatorSettings()
 
 
-class Held(msgspec.Struct):
+class LeaseObject(msgspec.Struct):
     """The Lease, as far as others read it."""
 
     metadata: Meta
@@ -31,18 +31,18 @@ class Held(msgspec.Struct):
 class Told(NamedTuple):
     """Rules, and what is wrong with them, if they are only the usual ones."""
 
-    rules: OperatorRules
+    rules: PolicyView
     notice: str = ""
 
 
-def usual_rules() -> OperatorRules:
-    return rules_told(_USUAL)
+def usual_rules() -> PolicyView:
+    return published_rules(_USUAL)
 
 
-def rules_in(asking: ApiReader, now: float) -> Told:
+def rules_in(reader: ApiReader, now: float) -> Told:
     """Of the operator that acts now."""
     try:
-        lease = _lease(asking)
+        lease = _lease(reader)
     except UserError as error:
         what = f"Which rules the operator goes by cannot be seen, so the usual ones are asked. {error}"
         return Told(usual_rules(), what)
@@ -54,16 +54,16 @@ def rules_in(asking: ApiReader, now: float) -> Told:
         silence = f" for {silent_seconds:.0f} s" if lease.spec.renew_time else ""
         return Told(usual_rules(), f"No operator has renewed its Lease{silence}: nobody decides; see that one runs.")
     try:
-        return Told(msgspec.json.decode(lease.metadata.annotations[RULES], type=OperatorRules))
+        return Told(msgspec.json.decode(lease.metadata.annotations[RULES], type=PolicyView))
     except (KeyError, msgspec.DecodeError):
         return Told(usual_rules(), "The operator does not say which rules it goes by, so the usual ones are asked.")
 
 
-def _lease(asking: ApiReader) -> Held | None:
+def _lease(reader: ApiReader) -> LeaseObject | None:
     """Wherever it is installed; where one may not look everywhere, in its usual place."""
     name = LeaseSettings().name
     try:
-        found = asking.listed(Followed(LEASES, Held, fields=f"metadata.name={name}"))
+        found = reader.listed(Followed(LEASES, LeaseObject, fields=f"metadata.name={name}"))
     except UserError:
-        return asking.found(LEASES, Held, _NAMESPACE, name)
+        return reader.found(LEASES, LeaseObject, _NAMESPACE, name)
     return max(found, key=lambda lease: lease.spec.renew_time or "", default=None)

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sterna.backends.kubernetes.query.views import ClusterJob
-from sterna.control.cluster_service import EventView, PolicyView
+from sterna.backends.kubernetes.query.views import JobView
+from sterna.service.views import EventView, PolicyView
 
 Document = dict[str, Any]
 
 _TOLD = {"waiting": "waits", "running": "runs", "stopping": "stopped"}
 
 
-def story_of(job: ClusterJob, events: Sequence[EventView], now: float) -> list[Document]:
+def story_of(job: JobView, events: Sequence[EventView], now: float) -> list[Document]:
     """Sentences in the order of time, counted from its submission; the last says how things stand."""
     asked = f"{job.request} worker{'s' if job.request != 1 else ''}"
     sizes = "" if job.minimum == job.maximum else f" ({job.minimum} to {job.maximum} possible)"
@@ -31,7 +31,7 @@ def story_of(job: ClusterJob, events: Sequence[EventView], now: float) -> list[D
     return told
 
 
-def explanation(job: ClusterJob, story: Sequence[Document], rules: PolicyView, now: float) -> Document:
+def explanation(job: JobView, story: Sequence[Document], rules: PolicyView, now: float) -> Document:
     """The document of `sterna explain`; rounds are not kept, so none is named."""
     state = "ended" if job.state in ("completed", "failed") else _TOLD.get(job.state, job.state)
     return {
@@ -46,12 +46,12 @@ def explanation(job: ClusterJob, story: Sequence[Document], rules: PolicyView, n
     }
 
 
-def _standing(job: ClusterJob) -> str:
+def _standing(job: JobView) -> str:
     if job.state == "running":
         where = f" on {', '.join(job.nodes)}" if job.nodes else ""
         return f"runs with {job.workers} worker{'s' if job.workers != 1 else ''}{where}."
     return job.reason or f"is {job.state}."
 
 
-def _event(job: ClusterJob, at: float, kind: str, sentence: str) -> Document:
+def _event(job: JobView, at: float, kind: str, sentence: str) -> Document:
     return {"at_s": max(0.0, at - job.submitted_at), "event": kind, "sentence": sentence}

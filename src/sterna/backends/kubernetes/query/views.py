@@ -20,9 +20,9 @@ from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.kinds.mpi_v1 import ACCELERATOR
 from sterna.backends.kubernetes.kinds.pod_rows import pod_row
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in, is_passing
-from sterna.backends.kubernetes.query.listing import EventObject, SeenJob
+from sterna.backends.kubernetes.query.listing import EventObject, ListedJob
 from sterna.backends.kubernetes.status.status import PHASE, REASON
-from sterna.control.cluster_service import EventView, JobView, ReplicaView
+from sterna.service.views import EventView, JobView, ReplicaView
 from sterna.control.progress_tracker import category_of
 
 SCHEDULER = "kubernetes"
@@ -53,7 +53,7 @@ _EVENT_KINDS = (
 """Words of events as a local cluster has them; others are told as they are."""
 
 
-class ClusterJob(JobView):
+class JobView(JobView):
     """A job of a cluster."""
 
     namespace: str = ""
@@ -85,7 +85,7 @@ class _Facts:
         return [row for row in self.rows if row.type == worker and not (row.is_terminated or row.is_deleting)]
 
 
-def job_view(job: SeenJob, now: float, is_everywhere: bool = False) -> ClusterJob:
+def job_view(job: ListedJob, now: float, is_everywhere: bool = False) -> JobView:
     """One job; with its namespace in its name where jobs of all are shown."""
     facts = _facts_of(job)
     spec, memory, status = facts.parsed_job.spec, facts.memory, facts.status
@@ -93,7 +93,7 @@ def job_view(job: SeenJob, now: float, is_everywhere: bool = False) -> ClusterJo
     ended_at = _ended_at(facts, state)
     ran = memory.executed + _running_seconds(memory, state, now)
     lasted = max(0.0, (now if ended_at is None else ended_at) - facts.parsed_job.submitted_at)
-    view = ClusterJob(
+    view = JobView(
         job.meta.key if is_everywhere else job.meta.name,
         job.resource.kind,
         state,
@@ -125,7 +125,7 @@ def job_view(job: SeenJob, now: float, is_everywhere: bool = False) -> ClusterJo
     return view
 
 
-def _facts_of(job: SeenJob) -> _Facts:
+def _facts_of(job: ListedJob) -> _Facts:
     parsed_job, problem = parsed_job_in(job.object, job.resource, ANY_IMAGE)
     status = status_in(job.object) if isinstance(job.object, JobObject) else {"phase": job.object.status.phase}
     rows = sorted(map(pod_row, job.pods), key=lambda row: (_RANKS.get(row.type, len(_RANKS)), row.type, row.index))
@@ -205,7 +205,7 @@ def _scheduler(parsed_job: ParsedJob) -> str:
     return next((selector[label] for label in _GPU_TYPES if selector.get(label)), SCHEDULER)
 
 
-def _tell_progress(view: ClusterJob, facts: _Facts) -> None:
+def _tell_progress(view: JobView, facts: _Facts) -> None:
     told = facts.status.get("progress")
     told = told if isinstance(told, Mapping) else {}
     memory = facts.memory

@@ -9,25 +9,25 @@ from collections.abc import Callable, Iterator
 
 from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Change, Delta, Inbox, Resource
 from sterna.backends.kubernetes.cache.watched_resources import JOB_KINDS
-from sterna.backends.kubernetes.query.listing import Sightings, followed_events, followed_jobs
+from sterna.backends.kubernetes.query.listing import JobListing, followed_events, followed_jobs
 from sterna.errors import Retry, UserError
 
 _LONGEST_WAIT_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
 
 
-class Watching:
+class ClusterWatch:
     """Jobs, their pods and events of a namespace (all if empty), kept current."""
 
     def __init__(self, server: ApiServer, inbox: Inbox, namespace: str) -> None:
         followed = [*followed_jobs(namespace), followed_events(namespace)]
-        self.sightings = Sightings()
+        self.sightings = JobListing()
         self._server, self._inbox = server, inbox
         self._unseen = Counter(each.resource for each in followed)
         self._absent: dict[Resource, str] = {}
         server.follow(followed, inbox)
 
-    def looks(self, until: float = math.inf, clock: Callable[[], float] = time.monotonic) -> Iterator[bool]:
+    def wait_for_changes(self, until: float = math.inf, clock: Callable[[], float] = time.monotonic) -> Iterator[bool]:
         """Whether something has changed, again and again, at least once a second, until the time is up. Nothing is
         said before everything was seen once."""
         patience_ends = clock() + _PATIENCE_SECONDS

@@ -17,7 +17,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from sterna.backends.kubernetes.api.resources import WriteResult
-from sterna.control.cluster_service import JobView, NodeView
+from sterna.service.views import JobView, NodeView
 from sterna.control.metrics import of_jobs, of_nodes, of_version
 
 

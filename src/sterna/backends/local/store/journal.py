@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from sterna.backends.local.store.database import Store
-from sterna.control.cluster_service import PolicyView
+from sterna.service.views import PolicyView
 from sterna.control.journal import VERSION, JournalWriter, Opening, RoundLine, World
 from sterna.control.shadow_rules import ShadowRound
 from sterna.model.plan import Decision

@@ -48,7 +48,7 @@ def command(
     from sterna.cli.parsing.documents import read_document
     from sterna.cli.render.output import show_json, show_notices
     from sterna.cli.render.tables import show_plan
-    from sterna.service import plan
+    from sterna.planning import plan
 
     document = read_document(file)
     answer = plan(document, policy, placement, policy_for or (), source=file)

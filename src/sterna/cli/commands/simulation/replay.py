@@ -35,7 +35,7 @@ def command(
     """
     from sterna.cli.render.output import console, show_json
     from sterna.cli.render.tables import show_plan
-    from sterna.service import replay
+    from sterna.planning import replay
 
     answer = replay(journal, number, policy, placement)
     if as_json:

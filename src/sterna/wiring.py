@@ -26,6 +26,7 @@ from sterna.engine.registry import (
     Reservation,
     RuleInfo,
     RuleKind,
+    find,
     known,
     make_rule,
 )
@@ -74,6 +75,13 @@ def make_policy(spec: str) -> Policy:
         return made
     with _blaming(file):
         return Guarded(make_rule(RuleKind.POLICY, name), spec, str(file))
+
+
+def is_registered_by_hand(spec: str) -> bool:
+    """Return True for a policy that code outside Sterna registered, such as a cell of a notebook, not a file."""
+    if _own_file(spec) is not None:
+        return False
+    return not find(RuleKind.POLICY, spec.partition(":")[0].strip()).make.__module__.startswith("sterna.")
 
 
 def make_placement(spec: str) -> Placement:

@@ -21,7 +21,7 @@ from sterna.engine.decide import decide
 from sterna.model.cluster import MILLI
 from sterna.model.job import JobSpec, ReplicaSpec
 from sterna.model.plan import Action, Outcome
-from sterna.model.snapshot import NEVER, Jobs, Snapshot, take_stock
+from sterna.model.snapshot import NEVER, Jobs, Snapshot, compute_totals
 from sterna.wiring import make_rules, simulated_nodes
 from tests.builders import AJob, a_job
 from tests.fakes.machine import FakeMachine, a_cluster, some_slices
@@ -93,7 +93,7 @@ def _jobs() -> list[AJob]:
             submit=float(3 * (n // 2)),
             remaining=20.0 + 7 * n,
             devices=(1, 1, 2, 0.5)[n % 4],
-            priority=n % 5 // 4,
+            priority=-(n % 5 // 4),
         )
         for n in range(20)
     ]
@@ -175,11 +175,11 @@ def _is_consistent(snapshot: Snapshot, placement: str) -> None:
     assert nodes.free.min(initial=0) >= 0
     if placement == "none":
         return
-    stock = take_stock(jobs, nodes, snapshot.shapes)
-    assert (snapshot.free_units, snapshot.held_units) == (stock.free_units, stock.held_units)
-    assert snapshot.least_units == stock.least_units
-    assert snapshot.widest >= stock.widest
-    assert stock.is_rigid or not snapshot.is_rigid
+    totals = compute_totals(jobs, nodes, snapshot.shapes)
+    assert (snapshot.free_units, snapshot.held_units) == (totals.free_units, totals.held_units)
+    assert snapshot.least_units == totals.least_units
+    assert snapshot.max_workers >= totals.max_workers
+    assert totals.is_rigid or not snapshot.is_rigid
 
 
 @every_backend

@@ -68,7 +68,7 @@ def test_a_mistake_in_a_user_s_own_policy_is_said_to_be_theirs(tmp_path: Path, l
     [
         pytest.param("raise SystemExit(3)", "SystemExit: 3.", id="the file ends the program"),
         pytest.param(
-            "from sterna.engine.registry import policy\nfrom dataclasses import dataclass\n\n\n"
+            "from sterna.rules import policy\nfrom dataclasses import dataclass\n\n\n"
             '@policy("mine")\n@dataclass(frozen=True)\nclass Mine:\n    must: int\n',
             "TypeError: ",
             id="it cannot be made",

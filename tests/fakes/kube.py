@@ -24,19 +24,13 @@ from sterna.backends.kubernetes.api.resources import (
     CONFIG_MAPS,
     EVENTS,
     LEASES,
-    MPI_JOBS,
     NODES,
-    PODS,
-    PYTORCH_JOBS,
     SERVICES,
-    SHARE_PODS,
-    TF_JOBS,
-    TRAINING_JOBS,
     Delta,
     Inbox,
-    Resource,
     WriteResult,
 )
+from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
 from tests.fakes.kube_client import FakeClient, Faults
 from tests.fakes.kube_requests import Response, Rest
 from tests.fakes.kube_rules import FOREGROUND, SERVICE_ACCOUNTS

@@ -18,7 +18,6 @@ from sterna.backends.kubernetes.api.resources import (
     Delta,
     Followed,
     Inbox,
-    Resource,
     Verb,
     Write,
     WriteResult,
@@ -33,6 +32,7 @@ from sterna.backends.kubernetes.transport.write_queue import (
     pause_seconds,
 )
 from sterna.errors import Retry
+from sterna.kinds.resource import Resource
 from tests.fakes.kube_requests import Response
 from tests.fakes.kube_store import Event, Refused, Selection, bookmark, encoded, error_line, line_of, status_of
 

@@ -45,10 +45,10 @@ def measured(policy: str, placement: str, restart_seconds: float) -> Metrics:
         "longest_jct_s": round(float(took.max()), 3),
         "makespan_s": round(max(world.finish) - float(workload.submit[0]), 3),
         "mean_wait_s": round(float(np.mean(world.waited)), 3),
-        "device_hours": round(world.tally.device_seconds / 3600, 4),
-        "preemptions": world.tally.preemptions,
-        "resizes": world.tally.resizes,
-        "migrations": world.tally.migrations,
+        "device_hours": round(world.counters.device_seconds / 3600, 4),
+        "preemptions": world.counters.preemptions,
+        "resizes": world.counters.resizes,
+        "migrations": world.counters.migrations,
     }
 
 

@@ -43,4 +43,4 @@ def test_public_simulators_agree_on_the_thousand_job_trace(policy: str, mean_jct
     world = SimulatedBackend(workload, simulated_nodes("80x8"))
     Controller(world, make_rules(policy, "none")).run()
     assert np.mean(np.array(world.finish) - workload.submit) == pytest.approx(mean_jct_s, abs=0.01)
-    assert world.tally.preemptions == preemptions
+    assert world.counters.preemptions == preemptions

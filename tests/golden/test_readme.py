@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.simulated.costs import Costs
-from sterna.experiments.comparison import compare, policies_of
+from sterna.experiments.comparison import parse_policies, run_comparison
 from sterna.experiments.scenario import Scenario
 from sterna.wiring import simulated_nodes
 from sterna.workloads.formats import load_trace
@@ -24,9 +24,16 @@ def test_the_readme_shows_what_its_command_prints() -> None:
     if not trace.is_file():
         pytest.skip("the published trace is not at hand")
     jobs = load_trace(trace).take(range(1000)).elastic(1.0, 4.0)
-    comparison = compare(Scenario(jobs, simulated_nodes("80x8"), costs=Costs(30.0)), policies_of("all"), cores=1)
+    comparison = run_comparison(
+        Scenario(jobs, simulated_nodes("80x8"), costs=Costs(30.0)), parse_policies("all"), cores=1
+    )
     printed = {
-        (each.policy, each.shown("avg_jct_s"), f"{comparison.ratio(each, 'avg_jct_s'):.3f}", each.shown("resizes"))
+        (
+            each.policy,
+            each.format_number("avg_jct_s"),
+            f"{comparison.ratio(each, 'avg_jct_s'):.3f}",
+            each.format_number("resizes"),
+        )
         for each in comparison.results
     }
     assert set(ROW.findall((ROOT / "README.md").read_text(encoding="utf-8"))) == printed

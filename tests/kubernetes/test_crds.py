@@ -14,10 +14,11 @@ import pytest
 import yaml
 
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
-from sterna.backends.kubernetes.api.objects import JobObject
-from sterna.backends.kubernetes.api.resources import TF_JOBS, TRAINING_JOBS
-from sterna.backends.kubernetes.kinds import pod_of, read, service_of
-from sterna.manifests.documents import read_documents
+from sterna.backends.kubernetes.pods.pod_builder import pod_of, service_of
+from sterna.kinds.objects import JobObject
+from sterna.kinds.parsing.documents import read_documents
+from sterna.kinds.reading import read
+from sterna.kinds.resource import TF_JOBS, TRAINING_JOBS
 from tests.kubernetes.api import Api, Object, Refused, until
 from tests.kubernetes.control_plane import ControlPlane
 from tests.unit.backends.kubernetes.kind_builders import group, template, tf_job, training_job

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sterna.backends.kubernetes.api.assignment import current_of, read_assignment, written_assignment
-from sterna.backends.kubernetes.api.job import KubeJob, ParsedJob, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.phase import is_running
 from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, changes_in_place, need_of, replicas, steps
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, judge
+from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.cluster import NOWHERE, Assignment
 from sterna.model.job import Resizing
 from tests.unit.backends.kubernetes.replica_builders import NODES, kube_job, parsed_job, pod, tf_job

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sterna.backends.kubernetes.api.job import ATTEMPT_LABEL
-from sterna.backends.kubernetes.api.resources import NODES, PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.backends.kubernetes.api.resources import NODES
 from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
 from sterna.control.controller import Controller
 from sterna.engine.decide import Rules
+from sterna.kinds.labels import ATTEMPT_LABEL
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS, Resource
 from sterna.model.plan import Decision
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.wiring import make_rules

@@ -20,7 +20,7 @@ def test_a_lost_node_strikes_its_jobs_and_no_others() -> None:
     """a waits from 10 to 30, when its node is back, and goes on where it was."""
     run = a_run(PAIR, "2x1", "fifo:preempt=false", faults=[Fault(0, 10, 20)])
     assert run.finish == {"a": 120, "b": 100}
-    assert (run.world.tally.failures, run.world.tally.preemptions) == (1, 0)
+    assert (run.world.counters.failures, run.world.counters.preemptions) == (1, 0)
 
 
 def test_a_struck_job_loses_what_it_had_not_saved_and_pays_for_its_start() -> None:
@@ -28,7 +28,7 @@ def test_a_struck_job_loses_what_it_had_not_saved_and_pays_for_its_start() -> No
     costs = Costs(restart_seconds=3, lost_work_seconds=4)
     run = a_run(PAIR, "2x1", "fifo:preempt=false", faults=[Fault(0, 10, 20)], costs=costs)
     assert run.finish == {"a": 130, "b": 103}
-    assert run.world.tally.lost_seconds == 4
+    assert run.world.counters.lost_seconds == 4
 
 
 def test_a_struck_job_goes_on_elsewhere_if_there_is_room() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sterna.backends.kubernetes.api.resources import NODES, TRAINING_JOBS
+from sterna.backends.kubernetes.api.resources import NODES
 from sterna.control.controller import Controller
+from sterna.kinds.resource import TRAINING_JOBS
 from sterna.wiring import make_rules, rules_by_type
 from tests.simulation.kubernetes_runs import Cluster, Reasons
 

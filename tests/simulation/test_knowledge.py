@@ -158,7 +158,7 @@ def test_a_resize_that_is_no_restart_says_nothing_of_restarts() -> None:
     costs = Costs(restart_seconds=30, rescale_seconds=1)
     world = LearningBackend(a_workload(jobs), simulated_nodes("1x4"), costs)
     Controller(world, make_rules("elastic-fifo", "stay")).run()
-    assert world.tally.resizes > 0
+    assert world.counters.resizes > 0
     assert [(lesson.restarts, lesson.restarting_seconds) for lesson in world.beliefs.learned.lessons] == [(2, 60.0)]
 
 
@@ -182,7 +182,7 @@ def test_every_job_ends_and_does_its_work_whatever_is_believed(policy: str, know
     world = world_of(knowledge, workload, simulated_nodes("1x5"))
     Controller(world, make_rules(policy, "stay")).run()
     assert max(world.finish) < float("inf")
-    assert world.tally.device_seconds == pytest.approx(float(workload.work.sum()))
+    assert world.counters.device_seconds == pytest.approx(float(workload.work.sum()))
 
 
 def test_the_truth_is_the_plain_world() -> None:

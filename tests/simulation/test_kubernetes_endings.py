@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, TF_JOBS, TRAINING_JOBS, Resource
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
+from sterna.kinds.resource import MPI_JOBS, TF_JOBS, TRAINING_JOBS, Resource
 from tests.simulation.kubernetes_mpi import FakeMpiOperator, an_mpi_job
 from tests.simulation.kubernetes_runs import Cluster
 

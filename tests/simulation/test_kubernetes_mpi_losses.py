@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import MIGRATE_TO
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, Resource
 from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.kinds.labels import MIGRATE_TO
+from sterna.kinds.resource import MPI_JOBS, PODS, Resource
 from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind
 from sterna.model.snapshot import JobKey

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, PODS
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS
 from sterna.backends.kubernetes.backend import BackendConfig
 from sterna.backends.kubernetes.server.metrics import Happened
+from sterna.kinds.resource import PODS
 from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind, Outcome
 from sterna.model.snapshot import JobKey

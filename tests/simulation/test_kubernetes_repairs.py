@@ -8,23 +8,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.resources import (
-    CONFIG_MAPS,
-    EVENTS,
-    MPI_JOBS,
-    PODS,
-    SERVICES,
-    TF_JOBS,
-    TRAINING_JOBS,
-    Verb,
-    Write,
-    WriteResult,
-)
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, SERVICES, Verb, Write, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import DeletedService, Told
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage
 from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import Reporter
+from sterna.kinds.resource import MPI_JOBS, PODS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind
 from sterna.model.snapshot import JobKey

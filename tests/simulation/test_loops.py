@@ -61,7 +61,7 @@ def test_loops_do_what_columns_do(policy: str, seed: int, needs: dict[str, Any])
     with_loops = a_run(crowd, "3x8", policy)
     assert with_loops.log.actions == with_columns.log.actions
     assert with_loops.finish == with_columns.finish
-    assert with_columns.world.tally.preemptions
+    assert with_columns.world.counters.preemptions
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -94,7 +94,7 @@ def test_a_move_costs_a_restart_and_the_work_since_the_checkpoint() -> None:
     assert world.wait(40.0)
     assert world.observe().jobs.unsaved.tolist() == [10]
     moved(world, 0)
-    assert world.tally.lost_core_seconds == 40
+    assert world.counters.lost_core_seconds == 40
     while world.wait(float("inf")):
         pass
     assert world.finish.tolist() == [115]
@@ -168,10 +168,10 @@ def test_every_job_ends_and_no_work_is_made_or_lost(
     workload = some_jobs(*[(float(submit), float(work)) for submit, work in sorted(jobs)])
     world = ran(SharedBackend(workload, shared_nodes(2, 4), Costs(5, 10)), migration, cpu_share)
     assert np.isfinite(world.finish).all()
-    spans = np.diff([*world.tally.times, world.now])
-    used = float((np.array(world.tally.cores_used) * spans).sum())
-    assert used == pytest.approx(workload.work.sum() + world.tally.lost_core_seconds, rel=1e-6)
-    assert max(world.tally.cores_used) <= 8 + 1e-9
+    spans = np.diff([*world.counters.times, world.now])
+    used = float((np.array(world.counters.cores_used) * spans).sum())
+    assert used == pytest.approx(workload.work.sum() + world.counters.lost_core_seconds, rel=1e-6)
+    assert max(world.counters.cores_used) <= 8 + 1e-9
 
 
 def test_equal_shares_are_what_a_loop_in_small_steps_gives() -> None:

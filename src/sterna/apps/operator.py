@@ -20,13 +20,10 @@ from types import TracebackType
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import RULES
 from sterna.backends.kubernetes.api.operator_rules import published_rules
-from sterna.backends.kubernetes.api.resources import LEASES, Inbox, Resource
+from sterna.backends.kubernetes.api.resources import LEASES, Inbox
 from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
 from sterna.backends.kubernetes.cache.progress import Progress
-from sterna.backends.kubernetes.kinds.context import ClusterDomain, KubeShare, ParseContext
-from sterna.backends.kubernetes.kinds.resource_requests import GPUS
 from sterna.backends.kubernetes.leader import Leadership, Terms
 from sterna.backends.kubernetes.learned_store import PAUSE_SECONDS, LearnedStore
 from sterna.backends.kubernetes.moves.manual import RequestedMoves
@@ -40,6 +37,10 @@ from sterna.control.journal import JournalWriter
 from sterna.control.rate_limit import RateLimited
 from sterna.engine.decide import Rules
 from sterna.errors import SternaError, UserError, did_you_mean
+from sterna.kinds.context import ClusterDomain, KubeShare, ParseContext
+from sterna.kinds.labels import RULES
+from sterna.kinds.parsing.resource_requests import GPUS
+from sterna.kinds.resource import Resource
 from sterna.model.plan import Decision
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.settings import LeaseSettings, OperatorSettings, only_counts, placement_for

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape", "curve", "promotions")
 FLOATS = ("submit", "remaining", "first_start", "waiting_since", "attained", "executed")
-SUMS = ("free_units", "held_units", "least_units", "widest", "is_rigid", "restart_seconds")
+SUMS = ("free_units", "held_units", "least_units", "max_workers", "is_rigid", "restart_seconds")
 
 _NEVER_NEGATIVE = ("minimum", "maximum", "request", "workers", "promotions")
 _ALWAYS_TOLD = ("submit", "attained", "executed")

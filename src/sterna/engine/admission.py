@@ -17,7 +17,7 @@ def most_by_shape(snapshot: Snapshot) -> Ints:
 
 def admitted(snapshot: Snapshot) -> Snapshot:
     """The same instant, with every maximum held to what the cluster can hold; below its minimum a job does not run."""
-    if snapshot.is_roomy:
+    if snapshot.fits_max_size:
         return snapshot
     jobs = snapshot.jobs
     held = np.maximum(most_by_shape(snapshot)[jobs.shape] + _on_closed_nodes(snapshot), jobs.workers)

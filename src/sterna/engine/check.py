@@ -34,7 +34,7 @@ MANY = 64
 def _is_plainly_fine(actions: Sequence[Action], snapshot: Snapshot) -> bool:
     """Whether nothing is wrong, where that can be told by machine code; else it is looked at again, and told what."""
     code, jobs = machine_code(), snapshot.jobs
-    if code is None or not snapshot.is_plain:
+    if code is None or not snapshot.devices_only:
         return False
     need, free = snapshot.shapes[0].devices, snapshot.nodes.free[ResourceKind.DEVICES]
     return code.are_fine(actions, jobs.key, jobs.minimum, jobs.maximum, snapshot.assignments, free, need)
@@ -96,7 +96,7 @@ def _sizes(assignments: Sequence[Assignment]) -> Ints:
 def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
     """Carry the plan out on a copy: first all that frees, then all that takes."""
     nodes, shapes = snapshot.nodes, snapshot.shapes
-    if snapshot.is_plain:
+    if snapshot.devices_only:
         _check_devices(actions, snapshot)
         return
     touched = {run[0] for action in actions for run in (*action.after.workers, *action.after.ps)}

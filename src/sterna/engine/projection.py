@@ -18,7 +18,7 @@ from sterna.engine.placement.free_capacity import Room
 from sterna.engine.registry import CpuShare, Migration
 from sterna.model.cluster import ANYWHERE, Assignment
 from sterna.model.plan import Action, ActionKind, Mark, kind_of
-from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
+from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 
 _SAME = 1e-6
 """Relative difference of two weights that is no change."""
@@ -131,7 +131,7 @@ def planned(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
     if not nodes.is_open_to_all and not any(
         run[0] == ANYWHERE for assignment in assignments.values() for run in assignment.workers
     ):
-        free = take_stock(jobs, nodes, shapes).free_units  # what leaves a closed node is free to nobody
+        free = compute_totals(jobs, nodes, shapes).free_units  # what leaves a closed node is free to nobody
     return replace(
         snapshot,
         jobs=jobs,

@@ -18,7 +18,7 @@ from sterna.engine.placement.free_capacity import Room
 from sterna.engine.placement.place import seat_ps
 from sterna.engine.projection import planned
 from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Bools, Ints, Nodes, ResourceKind, Shape
-from sterna.model.plan import NOBODY, Action, ActionKind
+from sterna.model.plan import NO_JOB, Action, ActionKind
 from sterna.model.reason import Bar, Code, Obstacle, Reason
 from sterna.model.snapshot import Snapshot
 
@@ -118,7 +118,7 @@ class _Evictors:
 
     def of(self, action: Action) -> tuple[str, ...]:
         """The jobs that use what this one gives up, the largest user first; none where nobody needed it."""
-        if action.evictor != NOBODY:
+        if action.evictor != NO_JOB:
             rows = np.flatnonzero(self._snapshot.jobs.key == action.evictor).tolist()
             return tuple(self._snapshot.jobs.name_of(row) for row in rows)
         if action.kind not in (ActionKind.STOP, ActionKind.SHRINK):

@@ -103,8 +103,10 @@ def _recorded(history: History, jobs: Sequence[PastJob]) -> _Run:
 def _simulated(history: History, workload: Workload, nodes: Nodes, rules: Rules) -> _Run:
     world = SimulatedBackend(workload, nodes, Costs(history.restart_seconds), history.faults)
     Controller(world, rules).run()
-    tally = world.tally
-    return _Run(np.array(world.finish), np.array(world.waited), tally.preemptions, tally.migrations, tally.resizes)
+    counters = world.counters
+    return _Run(
+        np.array(world.finish), np.array(world.waited), counters.preemptions, counters.migrations, counters.resizes
+    )
 
 
 def _figures(run: _Run, workload: Workload, is_counted: Bools) -> dict[str, float]:

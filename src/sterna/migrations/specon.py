@@ -12,7 +12,7 @@ from sterna.engine.price import Memory
 from sterna.engine.registry import Move, Moves, knob, migration
 from sterna.model.cluster import ANYWHERE, Assignment
 from sterna.model.growth import Growth, GrowthRule, Strict
-from sterna.model.plan import NOBODY
+from sterna.model.plan import NO_JOB
 from sterna.model.snapshot import JobKey, Snapshot
 
 _WEIGHT = {Growth.PROGRESSING: 3, Growth.WATCHING: 2, Growth.CONVERGED: 1}
@@ -112,5 +112,5 @@ def _plainly(snapshot: Snapshot, option: Option) -> Move:
         for row in (jobs.growth == Growth.PROGRESSING).nonzero()[0].tolist()
         if any(node == option.source for node, _ in snapshot.assignment_of(row).workers)
     ]
-    evictor = JobKey(jobs.key.item(others[0])) if others else NOBODY
+    evictor = JobKey(jobs.key.item(others[0])) if others else NO_JOB
     return Move(option.row, Assignment(((option.target, jobs.workers.item(option.row)),)), evictor)

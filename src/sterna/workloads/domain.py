@@ -56,6 +56,12 @@ MOST_COUNTED = 1e9
 NOT_NEGATIVE = Domain("a number of at least 0", lambda values: values >= 0, most=LARGEST)
 POSITIVE = Domain("a number above 0", lambda values: values > 0, most=LARGEST)
 WHOLE = Domain("a whole number of at least 0", lambda values: _is_whole(values) & (values >= 0), is_whole=True)
+INTEGER = Domain(
+    "a whole number",
+    lambda values: _is_whole(values) & (values >= -MOST_COUNTED),
+    is_whole=True,
+    most=MOST_COUNTED,
+)
 COUNT = Domain("a whole number of at least 1", lambda values: _is_whole(values) & (values >= 1), True, MOST_COUNTED)
 DEVICES = Domain(
     "a whole number of at least 1, or a fraction between 0 and 1",

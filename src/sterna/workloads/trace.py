@@ -7,9 +7,11 @@ never reaches a policy as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,16 +19,19 @@ from sterna.errors import Bug, UserError
 from sterna.workloads.domain import (
     COUNT,
     DEVICES,
+    INTEGER,
     MOST_COUNTED,
     NOT_NEGATIVE,
     POSITIVE,
-    WHOLE,
     Bools,
     Domain,
     Floats,
     Ints,
     plain,
 )
+
+if TYPE_CHECKING:
+    from sterna.workloads.generate import Mix
 
 Numbers = Sequence[float] | Floats | Ints
 Array = TypeVar("Array", Floats, Ints)
@@ -38,7 +43,7 @@ NUMBER_COLUMNS: dict[str, tuple[str, Domain]] = {
     "minimum": ("min_workers", COUNT),
     "maximum": ("max_workers", COUNT),
     "devices_per_worker": ("gpus_per_worker", DEVICES),
-    "priority": ("priority", WHOLE),
+    "priority": ("priority", INTEGER),
 }
 """Field of `Trace`: what users call it, in files and messages, and what it may hold."""
 
@@ -51,7 +56,7 @@ TEXT_COLUMNS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Trace:
     """Jobs in (submit, name) order, one row each. Build one with `make_trace`, which sorts and checks."""
 
@@ -67,7 +72,7 @@ class Trace:
     devices_per_worker: Floats
     """Whole devices, or a fraction of one."""
     priority: Ints
-    """0 is the highest."""
+    """Higher goes first."""
     model: tuple[str, ...]
     """Selects the speed-up curve; empty where unknown."""
     category: tuple[str, ...]
@@ -84,6 +89,74 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.name)
+
+    def __repr__(self) -> str:
+        return f"Trace({self.source}, {self.kind}: {len(self):,} jobs)"
+
+    @staticmethod
+    def load(path: str | PathLike[str], format: str | None = None) -> Trace:
+        """Read a file, plain or gzipped; `format` overrides the one that its contents suggest."""
+        from sterna.workloads.formats import load_trace
+
+        return load_trace(fspath(path), format)
+
+    @staticmethod
+    def from_records(records: Iterable[Mapping[str, object]]) -> Trace:
+        """Make a trace from one mapping per job with the columns of the native format: `job`, `submit_s`, `workers`,
+        `duration_s`, and any of the optional ones."""
+        from sterna.workloads.records import trace_from_records
+
+        return trace_from_records(records)
+
+    @staticmethod
+    def from_frame(frame: Any) -> Trace:
+        """Make a trace from a pandas or polars `DataFrame`, or any mapping of columns, named as in `from_records`."""
+        from sterna.workloads.records import trace_from_columns
+
+        return trace_from_columns(frame)
+
+    @staticmethod
+    def poisson(*, jobs: int = 100, seed: int = 0, mean_gap_seconds: float = 30.0, mix: Mix | None = None) -> Trace:
+        """Generate independent arrivals, `mean_gap_seconds` apart on average. `Mix` describes the jobs."""
+        from sterna.workloads import generate
+
+        return generate.poisson(jobs=jobs, seed=seed, mean_gap_seconds=mean_gap_seconds, mix=mix)
+
+    @staticmethod
+    def bursty(
+        *,
+        jobs: int = 100,
+        seed: int = 0,
+        burst_jobs: int = 10,
+        mean_gap_seconds: float = 1.0,
+        mean_pause_seconds: float = 600.0,
+        mix: Mix | None = None,
+    ) -> Trace:
+        """Generate bursts of `burst_jobs` jobs with pauses between them."""
+        from sterna.workloads import generate
+
+        return generate.bursty(
+            jobs=jobs,
+            seed=seed,
+            burst_jobs=burst_jobs,
+            mean_gap_seconds=mean_gap_seconds,
+            mean_pause_seconds=mean_pause_seconds,
+            mix=mix,
+        )
+
+    @staticmethod
+    def fixed(*, jobs: int = 100, seed: int = 0, gap_seconds: float = 30.0, mix: Mix | None = None) -> Trace:
+        """Generate one job every `gap_seconds`."""
+        from sterna.workloads import generate
+
+        return generate.fixed(jobs=jobs, seed=seed, gap_seconds=gap_seconds, mix=mix)
+
+    @staticmethod
+    def random(*, jobs: int = 100, seed: int = 0, window_seconds: float = 500.0, mix: Mix | None = None) -> Trace:
+        """Generate arrivals that are uniform in a window, as SpeCon's random schedule."""
+        from sterna.workloads import generate
+
+        return generate.random(jobs=jobs, seed=seed, window_seconds=window_seconds, mix=mix)
 
     def take(self, rows: Sequence[int] | Ints | Bools) -> Trace:
         """The same trace with only these rows, submit times as they were."""
@@ -108,6 +181,14 @@ class Trace:
             )
         low = np.maximum(1, _times(self.workers, least))
         return replace(self, minimum=_frozen(low), maximum=_frozen(_times(self.workers, most)))
+
+
+def parse_elastic(text: str) -> tuple[float, float]:
+    """Parse the two multiples of `1x:4x`."""
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)x?\s*:\s*(\d+\.?\d*|\.\d+)x?\s*", text, re.ASCII)
+    if not match:
+        raise UserError(f"--elastic {text}: write the fewest and the most as multiples of the request, e.g. 1x:4x.")
+    return float(match[1]), float(match[2])
 
 
 def make_trace(

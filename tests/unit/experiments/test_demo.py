@@ -17,7 +17,7 @@ from sterna.experiments.demo.figures import core_use
 from sterna.experiments.demo.load import LoadMeter, Reading
 from sterna.experiments.demo.mix import MIX, Assignment, assignments, mean_of
 from sterna.experiments.demo.report import demo_page
-from sterna.experiments.demo.run import Cluster, Demo, Look, Phase, PhaseResult, Watcher, phases
+from sterna.experiments.demo.run import Demo, DemoCluster, Look, Phase, PhaseResult, Watcher, phases
 from sterna.experiments.demo.screen import LiveScreen, Screen, screen_for
 from sterna.experiments.demo.summary import cautions, document, headline, sentences
 from tests.fakes.cluster import FakeCluster
@@ -109,8 +109,8 @@ class DoneAtOnce(FakeCluster):
 
 
 @contextmanager
-def done_at_once(phase: Phase) -> Iterator[Cluster]:
-    yield Cluster(DoneAtOnce(), "http://127.0.0.1:1", "")
+def done_at_once(phase: Phase) -> Iterator[DemoCluster]:
+    yield DemoCluster(DoneAtOnce(), "http://127.0.0.1:1", "")
 
 
 def run(*others: float, repeats: int = 2) -> list[PhaseResult]:
@@ -139,8 +139,8 @@ def test_a_job_that_fails_ends_the_demo_with_a_sentence() -> None:
         state = "failed"
 
     @contextmanager
-    def failing(phase: Phase) -> Iterator[Cluster]:
-        yield Cluster(Failing(), "", "")
+    def failing(phase: Phase) -> Iterator[DemoCluster]:
+        yield DemoCluster(Failing(), "", "")
 
     demo = Demo([Assignment(MIX[0], 1, 1.0)], failing, Meter(0.0), Watcher())
     with pytest.raises(UserError, match=f"'{MIX[0].name}' ended with code"):

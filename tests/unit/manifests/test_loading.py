@@ -61,7 +61,7 @@ def test_a_plain_tf_job_keeps_its_number_of_workers() -> None:
 
 def test_an_mpi_job_is_bounded_by_voda_s_variables() -> None:
     job = only(MPI_JOB)
-    assert (job.minimum, job.maximum, job.request, job.priority) == (1, 4, 2, 1)
+    assert (job.minimum, job.maximum, job.request, job.priority) == (1, 4, 2, -1)
     assert (job.category, job.progress.total, job.progress.csv) == ("keras", 5, "/metrics/keras.csv")
     launcher, worker = job.replicas
     assert launcher.command[2].startswith("run -np 1 --name keras --epochs 5 --cost $5 $(NOPE) ")

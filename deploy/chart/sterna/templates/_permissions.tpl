@@ -46,7 +46,7 @@
 {{- define "sterna.rules.operator.namespace" -}}
 - apiGroups: [""]
   resources: [configmaps]
-  resourceNames: [sterna-lessons]
+  resourceNames: [sterna-learned-curves]
   verbs: [get, patch]
 - apiGroups: [""]
   resources: [configmaps]

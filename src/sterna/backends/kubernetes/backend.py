@@ -16,18 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sterna.backends.kubernetes.api.assignment import current_of
-from sterna.backends.kubernetes.api.job import PodOwnership
-from sterna.backends.kubernetes.api.resources import (
-    NODES,
-    PODS,
-    ApiServer,
-    Change,
-    Delta,
-    Inbox,
-    Resource,
-    Write,
-    WriteResult,
-)
+from sterna.backends.kubernetes.api.resources import NODES, ApiServer, Change, Delta, Inbox, Write, WriteResult
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, cleared
 from sterna.backends.kubernetes.cache.node_facts import in_plain_words
@@ -42,12 +31,14 @@ from sterna.backends.kubernetes.controllers.pods import Reconciler, deletion_of
 from sterna.backends.kubernetes.controllers.recovery import recover, replicas_found
 from sterna.backends.kubernetes.controllers.share_pods import placements
 from sterna.backends.kubernetes.controllers.write_results import WriteResults
-from sterna.backends.kubernetes.kinds.context import ClusterDomain, ParseContext
 from sterna.backends.kubernetes.lifecycle.replicas import replicas
 from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import Reporter
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
+from sterna.kinds.context import ClusterDomain, ParseContext
+from sterna.kinds.parsed_job import PodOwnership
+from sterna.kinds.resource import PODS, Resource
 from sterna.model.plan import Action, ActionKind, Mark, Outcome
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, Snapshot

@@ -21,8 +21,8 @@ def moved_to(backend: LocalBackend, job: LocalJob, node: str) -> Assignment:
     assignment = _fitted(_room_without(backend, job), job, row)
     if assignment is None:
         raise UserError(
-            f"{node} has no room for the {job.assignment.size} workers of '{job.name}'; name another node, or move others "
-            "away first."
+            f"{node} has no room for the {job.assignment.size} workers of '{job.name}'; name another node, or move "
+            "others away first."
         )
     return assignment
 

@@ -22,7 +22,7 @@ from sterna.backends.local.store.job_store import Book, LocalJob
 from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import MILLI, Nodes, Shape, Shapes
 from sterna.model.growth import Growth
-from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
+from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot, compute_totals
 from sterna.model.speedup import Floats
 
 _NOTHING = (Shape(),)
@@ -47,7 +47,7 @@ def observed(book: Book, empty: Nodes, instant: Instant, shadow: Shadow | None) 
     shapes = tuple(dict.fromkeys(job.shape for job in jobs)) or _NOTHING
     columns = _kept(book, jobs, instant.now, shapes) | _made(book, jobs, instant.now, shadow)
     barred = columns["maximum"] < columns["minimum"]
-    table = Jobs(WrittenJobs([job.name for job in jobs], columns), barred if barred.any() else None)
+    table = Jobs(ColumnSource([job.name for job in jobs], columns), barred if barred.any() else None)
     nodes = _with_room(book, empty, jobs, instant.closed)
     shape_table = Shapes(shapes)
     assignments = {JobKey(job.key): job.assignment for job in jobs if job.assignment.workers}
@@ -59,7 +59,7 @@ def observed(book: Book, empty: Nodes, instant: Instant, shadow: Shadow | None) 
         shape_table,
         lessons.table.curves,
         MappingProxyType(assignments),
-        *take_stock(table, nodes, shape_table),
+        *compute_totals(table, nodes, shape_table),
         instant.last_action,
         instant.history,
         lessons.restart_seconds,

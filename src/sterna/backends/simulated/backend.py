@@ -35,7 +35,7 @@ _SOON = 1e-6
 
 
 @dataclass
-class Tally:
+class SimulationCounters:
     """What happened, in numbers."""
 
     preemptions: int = 0
@@ -65,7 +65,7 @@ class SimulatedBackend:
     ) -> None:
         self.jobs = workload
         self.costs = costs or Costs()
-        self.tally = Tally()
+        self.counters = SimulationCounters()
         self._timeline = timeline
         self._room = Room(nodes)
         self._open = nodes.is_open.copy()
@@ -83,10 +83,10 @@ class SimulatedBackend:
         self._assignments: dict[JobKey, Assignment] = {}
         self._seen_assignments = MappingProxyType(self._assignments)
         self._free = int(nodes.free[nodes.unit][nodes.is_open].sum())
-        self._widest = int(workload.maximum.max(initial=0))
+        self._max_workers = int(workload.maximum.max(initial=0))
         self._is_rigid = bool((workload.minimum == workload.maximum).all())
-        tally = workload.shapes.tally(nodes.unit)
-        self._cost: list[int] = (workload.minimum * tally.worker[workload.shape]).tolist()
+        costs_by_shape = workload.shapes.cost_table(nodes.unit)
+        self._cost: list[int] = (workload.minimum * costs_by_shape.worker[workload.shape]).tolist()
         """Units of each job at its minimum."""
         self._least = 0
         self._are_equals = not workload.priority.any()
@@ -145,7 +145,7 @@ class SimulatedBackend:
     @property
     def reach(self) -> int:
         """One more worker than any job can have here: rules look that far ahead."""
-        return min(self._widest, max(self._nodes.most_workers(self.jobs.shapes), default=0)) + 1
+        return min(self._max_workers, max(self._nodes.most_workers(self.jobs.shapes), default=0)) + 1
 
     # What the controller sees.
 
@@ -160,7 +160,7 @@ class SimulatedBackend:
         fields["jobs"] = Jobs(_Active(self), None, known)
         fields["free_units"], fields["held_units"], fields["least_units"] = self._free, self._used, self._least
         fields["last_action"] = self._last_action
-        return Snapshot.quick(fields)
+        return Snapshot.from_fields(fields)
 
     def _what_holds(self) -> dict[str, Any]:
         """What is the same in every snapshot until a node is lost or comes back, and what follows from it."""
@@ -169,13 +169,17 @@ class SimulatedBackend:
             "shapes": self.jobs.shapes,
             "curves": self.jobs.curves,
             "assignments": self._seen_assignments,
-            "widest": self._widest,
+            "max_workers": self._max_workers,
             "is_rigid": self._is_rigid,
             "history": self._sorted_history,
             "restart_seconds": self.costs.restart_seconds,
         }
-        example = Snapshot.quick(dict(holds))
-        return holds | {"tally": example.tally, "is_plain": example.is_plain, "is_roomy": example.is_roomy}
+        example = Snapshot.from_fields(dict(holds))
+        return holds | {
+            "cost_table": example.cost_table,
+            "devices_only": example.devices_only,
+            "fits_max_size": example.fits_max_size,
+        }
 
     def read(self, name: str) -> npt.NDArray[Any]:
         """A column that nobody has read yet; from now on every snapshot has it at hand."""
@@ -224,7 +228,7 @@ class SimulatedBackend:
         if then == NEVER:
             return False
         then = max(then, self.now)
-        self.tally.device_seconds += self._used / MILLI * (then - self.now)
+        self.counters.device_seconds += self._used / MILLI * (then - self.now)
         self.now = then
         self._happen()
         return True
@@ -275,7 +279,7 @@ class SimulatedBackend:
             for key, assignment in self._assignments.items()
             if any(n == node for n, _ in (*assignment.workers, *assignment.ps))
         ]:
-            self.tally.failures += 1
+            self.counters.failures += 1
             self._stop(key, self.table.place_of(key))
         room = int(self._room.free[self._nodes.unit, node])
         self._free += room if is_up else -room
@@ -290,7 +294,7 @@ class SimulatedBackend:
         if not self.table.holds(place, key):  # jobs have come or gone since this was decided
             place = self.table.place_of(key)
         if kind is _STOP:
-            self.tally.preemptions += 1
+            self.counters.preemptions += 1
             self._stop(key, place)
         elif kind is _START:
             if mark is _PROMOTED:
@@ -298,11 +302,11 @@ class SimulatedBackend:
             self.books.begin(key, place, self.now)
             self._seat(key, place, before, after, self.costs.restart_seconds)
         elif kind is ActionKind.MIGRATE:
-            self.tally.migrations += 1
+            self.counters.migrations += 1
             self._settle(key, self.costs.lost_work_seconds)
             self._seat(key, place, before, after, self.costs.restart_seconds)
         else:
-            self.tally.resizes += 1
+            self.counters.resizes += 1
             self._settle(key, self.costs.lost_work_seconds if self.costs.resize_loses_work else 0.0)
             self._seat(key, place, before, after, self.costs.resize_seconds)
 
@@ -313,7 +317,7 @@ class SimulatedBackend:
 
     def _settle(self, row: int, lost_seconds: float = 0.0) -> None:
         """Book what a job has done since it was last looked at."""
-        self.tally.lost_seconds += self.books.settle(row, self.now, lost_seconds)
+        self.counters.lost_seconds += self.books.settle(row, self.now, lost_seconds)
 
     def _release(self, row: int) -> None:
         assignment, shape = self._assignments.pop(JobKey(row)), self._shape[row]
@@ -344,9 +348,9 @@ class SimulatedBackend:
     # What is remembered.
 
     def _note(self) -> None:
-        self.tally.times.append(self.now)
-        self.tally.devices_used.append(self._used / MILLI)
-        self.tally.jobs_waiting.append(self.table.count - len(self._assignments))
+        self.counters.times.append(self.now)
+        self.counters.devices_used.append(self._used / MILLI)
+        self.counters.jobs_waiting.append(self.table.count - len(self._assignments))
 
     def _sorted_history(self) -> Floats:
         if len(self._finished) > len(self._history):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sterna.engine.cpu_sharing.forecast import Turns, equal_ends
-from sterna.model.cached_attribute import once
+from sterna.model.cached_attribute import cached_attribute
 from sterna.model.cluster import ANYWHERE, MILLI, ResourceKind
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 
@@ -79,7 +79,7 @@ class Crowd:
         """Seconds of work that a node has before it, were all its cores busy."""
         return sum([self.left[row] for row in self.on[node]]) / self.cores[node]
 
-    @once
+    @cached_attribute
     def horizon(self) -> float:
         """When the last job of all could end at the soonest: no node needs to be done before that."""
         ends = [self.load(node) for node in range(len(self.on))]

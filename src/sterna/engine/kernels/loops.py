@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sterna.model.cluster import MILLI, NOWHERE, Assignment
-from sterna.model.plan import NOBODY, Action, ActionKind, Mark
+from sterna.model.plan import NO_JOB, Action, ActionKind, Mark
 
 if TYPE_CHECKING:
     from sterna.model.cluster import Bytes, Ints
@@ -272,7 +272,7 @@ def start_and_stop(
         assignment = assignments[int(keys[row])]
         for node, count in assignment[0]:
             free[node] += count * need
-        stops.append(_action((_STOP, int(keys[row]), row, assignment, NOWHERE, _NO_MARK, None, NOBODY)))
+        stops.append(_action((_STOP, int(keys[row]), row, assignment, NOWHERE, _NO_MARK, None, NO_JOB)))
     if len(wishes) > 1:
         wishes.sort()
     for size, row in wishes:
@@ -283,7 +283,7 @@ def start_and_stop(
         if size:
             return None
         assignment = _assignment((tuple(runs), (), ()))
-        starts.append(_action((_START, int(keys[row]), row, NOWHERE, assignment, _NO_MARK, None, NOBODY)))
+        starts.append(_action((_START, int(keys[row]), row, NOWHERE, assignment, _NO_MARK, None, NO_JOB)))
     if len(starts) > 1:
         starts.sort(key=_row_of)
     return stops + starts

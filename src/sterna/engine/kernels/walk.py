@@ -100,7 +100,7 @@ def _in_order(key: Floats, workers: Ints) -> Ints:
 def by_priority(snapshot: Snapshot) -> Ints:
     """Rows that may run, higher priority first, then in submit order."""
     jobs = snapshot.jobs
-    order = jobs.priority.argsort(kind="stable") if jobs.has_priorities else np.arange(len(jobs))
+    order = (-jobs.priority).argsort(kind="stable") if jobs.has_priorities else np.arange(len(jobs))
     return order if jobs.barred is None else order[~jobs.barred[order]]
 
 
@@ -132,7 +132,7 @@ def minimum_in_order(snapshot: Snapshot) -> Ints:
 
 def _fitted(snapshot: Snapshot, code: Loops) -> Ints:
     jobs = snapshot.jobs
-    cost, unit = snapshot.least_count
+    cost, unit = snapshot.scaled_minimum_cost
     target = np.zeros(len(cost), dtype=np.int64)
     free, smallest = snapshot.units // unit, snapshot.smallest_need // unit
     held = (

@@ -98,9 +98,9 @@ def _with_unknown(remaining: Floats, speed: Floats) -> Floats:
 
 def _waiting_lengths(remaining: Floats, priority: Ints, speed: Floats) -> Floats:
     """Lengths of jobs without workers: above all others, among them by priority, then by remaining work."""
-    order = np.lexsort((remaining, priority))
+    order = np.lexsort((remaining, -priority))
     rises = np.diff(remaining[order], prepend=-np.inf) != 0
-    rises |= np.diff(priority[order], prepend=-1) != 0
+    rises[1:] |= np.diff(priority[order]) != 0
     rank = np.empty(len(order))
     rank[order] = rises.cumsum()
     longest = float(remaining.max()) / float(speed[:, 1].min())

@@ -23,7 +23,7 @@ def shortest_served(snapshot: Snapshot, by: str) -> Ints:
         target[chosen] = jobs.minimum[chosen]
     else:
         key = _length(snapshot, by, credit_seconds=snapshot.restart_seconds)
-        cost, unit = snapshot.least_count
+        cost, unit = snapshot.scaled_minimum_cost
         free, smallest = snapshot.units // unit, snapshot.smallest_need // unit
         code.fit_by_key(key, jobs.minimum, cost, jobs.workers, free, smallest, target)
     return target
@@ -41,7 +41,7 @@ def shortest_first(snapshot: Snapshot, by: str) -> tuple[Ints, int]:
     if not jobs.has_priorities:
         return walk_by(key, size, jobs.workers, units, snapshot.smallest_need)
     chosen = []
-    for level in np.unique(jobs.priority):
+    for level in np.unique(jobs.priority)[::-1]:
         mine = np.where(jobs.priority == level, size, units + 1)
         rows, units = walk_by(key, mine, jobs.workers, units, snapshot.smallest_need)
         chosen.append(rows)
@@ -52,12 +52,12 @@ def by_length(snapshot: Snapshot, by: str) -> Ints:
     """All rows as they are asked, higher priority first; those of unknown length last."""
     jobs = snapshot.jobs
     key = _length(snapshot, by, credit_seconds=snapshot.restart_seconds)
-    return np.lexsort((jobs.workers == 0, key, jobs.priority))
+    return np.lexsort((jobs.workers == 0, key, -jobs.priority))
 
 
 def in_turn(snapshot: Snapshot, rows: Ints, by: str) -> Ints:
     """These rows by priority, length and submission, whoever runs now."""
-    return rows[np.lexsort((rows, _length(snapshot, by)[rows], snapshot.jobs.priority[rows]))]
+    return rows[np.lexsort((rows, _length(snapshot, by)[rows], -snapshot.jobs.priority[rows]))]
 
 
 def _length(snapshot: Snapshot, by: str, credit_seconds: float = 0.0) -> Floats:

@@ -3,8 +3,8 @@
 A job leaves the first queue when what it used passes a threshold, and returns when it has waited a multiple of the time
 it ran; what it used before is then forgiven, so it is not demoted again at once. The time it ran counts over its whole
 life, or, if asked, since it last returned: then long jobs take turns for ever, at three times as many stops. User
-priority is the queue a job starts in. Inside a queue a job that runs is never stopped for one that waits: only a better
-queue can do that.
+priority is the queue a job starts in: the second one if it is below 0. Inside a queue a job that runs is never stopped
+for one that waits: only a better queue can do that.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) 
     jobs = snapshot.jobs
     second = jobs.attained > threshold - CROSSED
     if jobs.has_priorities:
-        second |= (jobs.priority > 0) & (jobs.promotions == 0)
+        second |= (jobs.priority < 0) & (jobs.promotions == 0)
     if not promote:
         return Queues(second, None, NEVER)
     rows = (second & (jobs.workers == 0)).nonzero()[0]
@@ -93,7 +93,7 @@ def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) 
 def turns_taken(snapshot: Snapshot, code: Loops, threshold: float, promote: float) -> Target:
     """All of Tiresias by machine code, for jobs of one size and without priorities."""
     jobs, workers = snapshot.jobs, snapshot.jobs.workers
-    cost, unit = snapshot.least_count
+    cost, unit = snapshot.scaled_minimum_cost
     second, promoted, target = np.empty(len(workers), np.uint8), np.zeros(len(workers), np.uint8), workers.copy()
     until, returns = code.take_turns(
         jobs.attained,
@@ -177,7 +177,7 @@ def _exchanged(snapshot: Snapshot, queues: Queues) -> Served:
         target[started] = jobs.minimum[started]
         target[stopped] = 0
     if free >= smallest:
-        cost = snapshot.least_cost
+        cost = snapshot.minimum_cost
         rows = ((cost <= free) & waits & second).nonzero()[0]
         if len(rows):
             chosen, _ = best_that_fit(rows, jobs.first_start.take(rows), cost.take(rows), free, smallest)
@@ -189,7 +189,7 @@ def _make_way(snapshot: Snapshot, queues: Queues, first: Ints) -> tuple[Ints, li
     """Who starts of those that wait in the first queue, on free devices and on those of the second queue; who of the
     second queue is stopped for that; and what is left."""
     jobs, smallest, free = snapshot.jobs, snapshot.smallest_need, snapshot.free_units
-    cost = snapshot.least_cost
+    cost = snapshot.minimum_cost
     sizes = cost.take(first)
     need = total(sizes)
     if need <= free:

@@ -78,13 +78,13 @@ class Room:
 
     def slots_at(self, shape: Shape, node: int) -> int:
         """How many more workers of this shape one node can take."""
-        if shape.is_plain and self._takes_any:
+        if shape.devices_only and self._takes_any:
             return int(self._devices.item(node)) // shape.devices
         return int(self.slots(shape).item(node))
 
     def measured(self, shape: Shape) -> tuple[Ints, int]:
         """What is compared to find a tight node: what each has free, and how much of that one worker takes."""
-        if shape.is_plain and self._takes_any:
+        if shape.devices_only and self._takes_any:
             return self._devices, shape.devices
         return self.slots(shape), 1
 
@@ -161,7 +161,7 @@ class Room:
 
     def take_runs(self, shape: Shape, runs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
         """Put workers on nodes; for parts of devices, the numbers of the devices they share."""
-        if shape.is_plain and self._bins is None:
+        if shape.devices_only and self._bins is None:
             devices, need = self._devices, shape.devices
             for node, count in runs:
                 devices[node] -= count * need
@@ -173,7 +173,7 @@ class Room:
 
     def take(self, shape: Shape, node: int, count: int) -> tuple[int, ...]:
         """The same on one node."""
-        if not shape.is_plain:
+        if not shape.devices_only:
             self._move(shape.cpus, shape.memory_bytes, node, -count)
         if self._bins:
             self._bins.note(node)
@@ -193,7 +193,7 @@ class Room:
 
     def give(self, shape: Shape, assignment: Assignment) -> None:
         """Take a whole job off its nodes."""
-        if shape.is_plain:
+        if shape.devices_only:
             devices, need = self._devices, shape.devices
             for node, count in assignment.workers:
                 devices[node] += count * need
@@ -202,7 +202,7 @@ class Room:
 
     def occupy(self, shape: Shape, assignment: Assignment) -> None:
         """Put a job where it is known to sit, on the very devices it shares."""
-        if shape.is_plain:
+        if shape.devices_only:
             devices, need = self._devices, shape.devices
             for node, count in assignment.workers:
                 devices[node] -= count * need

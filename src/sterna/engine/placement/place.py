@@ -20,17 +20,17 @@ from sterna.engine.kernels.native import machine_code
 from sterna.engine.placement.free_capacity import Room, Runs
 from sterna.engine.registry import Misfit, Placed
 from sterna.model.cluster import NOWHERE, Assignment, Ints, ResourceKind, Shape
-from sterna.model.plan import NOBODY, Action, ActionKind, Mark, change, kind_of
+from sterna.model.plan import Action, ActionKind, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 
 Wish = tuple[int, int, int, int, int, int, int]
 """Nodes that could host it, less the devices of one worker, less the workers wanted, shape, row, workers now, workers
 wanted: in the order of serving, so that those with little choice come first, then the largest pieces."""
 
-_STOP, _START, _GROW, _NO_MARK = ActionKind.STOP, ActionKind.START, ActionKind.GROW, Mark.NONE
+_STOP, _START, _GROW = ActionKind.STOP, ActionKind.START, ActionKind.GROW
 """By names of our own: to ask an enumeration takes longer."""
 
-_assignment, _made = partial(tuple.__new__, Assignment), partial(tuple.__new__, Action)
+_assignment = partial(tuple.__new__, Assignment)
 """Make one of all its fields; the constructor of a named tuple takes twice as long."""
 
 _MANY = 12
@@ -113,7 +113,7 @@ def _place_all(chooser: Chooser, snapshot: Snapshot, target: Ints, rows: list[in
 def place_plainly(snapshot: Snapshot, target: Ints) -> Placed | None:
     """The same for `stay`, by machine code, where a few jobs start or stop and all of them fit; else None."""
     code, workers = machine_code(), snapshot.jobs.workers
-    if code is None or target is workers or not (snapshot.is_rigid and snapshot.is_plain):
+    if code is None or target is workers or not (snapshot.is_rigid and snapshot.devices_only):
         return None
     rows = code.differing(target, workers)
     if len(rows) >= _MANY:
@@ -136,7 +136,7 @@ def _place_one(chooser: Chooser, snapshot: Snapshot, target: Ints, row: int) -> 
     misfits = [Misfit(row, fitted)] if fitted < new else []
     if fitted <= old:
         return Placed([], misfits)
-    return Placed([change(_GROW if old else _START, JobKey(jobs.key.item(row)), row, assignment, after)], misfits)
+    return Placed([Action(_GROW if old else _START, JobKey(jobs.key.item(row)), row, assignment, after)], misfits)
 
 
 def _entries(column: Ints, rows: list[int]) -> list[int]:
@@ -168,9 +168,9 @@ def _release(chooser: Chooser, snapshot: Snapshot, room: Room, falling: list[tup
         if new:
             smaller = chooser.shed(assignment, assignment.size - new)
             room.occupy(shape, smaller)
-            shrinks.append(change(ActionKind.SHRINK, key, row, assignment, smaller))
+            shrinks.append(Action(ActionKind.SHRINK, key, row, assignment, smaller))
         else:
-            stops.append(change(_STOP, key, row, assignment, NOWHERE))
+            stops.append(Action(_STOP, key, row, assignment, NOWHERE))
     return stops + shrinks
 
 
@@ -190,7 +190,7 @@ def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wi
         after, fitted = _raised(chooser, room, shapes[code], assignment, new, jobs.minimum.item(row))
         if fitted > old:
             kind, actions = (_GROW, grows) if old else (_START, starts)
-            actions.append(change(kind, JobKey(jobs.key.item(row)), row, assignment, after))
+            actions.append(Action(kind, JobKey(jobs.key.item(row)), row, assignment, after))
         if fitted < new:
             misfits.append(Misfit(row, fitted))
     starts.sort(key=_row)
@@ -245,7 +245,7 @@ def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: Room, rising: lis
 
 
 def _action(snapshot: Snapshot, row: int, before: Assignment, after: Assignment) -> Action:
-    return change(kind_of(before, after), JobKey(snapshot.jobs.key.item(row)), row, before, after)
+    return Action(kind_of(before, after), JobKey(snapshot.jobs.key.item(row)), row, before, after)
 
 
 _row = itemgetter(2)
@@ -262,7 +262,7 @@ def _start_many(
     assignments = [_assignment((runs, (), ())) for runs in chooser.choose_many(room, shape, count, len(rows))]
     rows = rows[: len(assignments)]
     starts = zip(snapshot.jobs.key[rows].tolist(), rows, assignments, strict=True)
-    return [_made((_START, key, row, NOWHERE, assignment, _NO_MARK, None, NOBODY)) for key, row, assignment in starts]
+    return [Action(_START, key, row, NOWHERE, assignment) for key, row, assignment in starts]
 
 
 def _raised(

@@ -132,7 +132,7 @@ class PhaseResult:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class DemoCluster:
     """A cluster that was opened for one phase."""
 
     verbs: ClusterService
@@ -159,7 +159,7 @@ class Watcher:
         """Nothing more will be shown while it runs; also after an interruption."""
 
 
-Opening = Callable[[Phase], AbstractContextManager[Cluster]]
+Opening = Callable[[Phase], AbstractContextManager[DemoCluster]]
 
 
 class Demo:

@@ -10,17 +10,11 @@ import msgspec
 import pytest
 import yaml
 
-from sterna.backends.kubernetes.api.job import ParsedJob
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import (
-    MPI_JOBS,
-    PYTORCH_JOBS,
-    SHARE_PODS,
-    TF_JOBS,
-    TRAINING_JOBS,
-    Resource,
-)
-from sterna.backends.kubernetes.kinds import ParseContext, read
+from sterna.kinds.context import ParseContext
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.parsed_job import ParsedJob
+from sterna.kinds.reading import read
+from sterna.kinds.resource import MPI_JOBS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
 
 Object = dict[str, Any]
 

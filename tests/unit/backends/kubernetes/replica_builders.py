@@ -6,19 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sterna.backends.kubernetes.api.assignment import written_assignment
-from sterna.backends.kubernetes.api.job import (
-    CleanPods,
-    JobRef,
-    KubeJob,
-    NodeNeeds,
-    ParsedJob,
-    PersistedState,
-    PodOwnership,
-    PodRow,
-    PodState,
-    ReplicaAssignment,
-)
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
+from sterna.kinds.parsed_job import CleanPods, JobRef, NodeNeeds, ParsedJob, PodOwnership
+from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
 

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.job import NodeNeeds
-from sterna.backends.kubernetes.api.objects import Node, Taint, Toleration
+from sterna.backends.kubernetes.api.objects import Node, Taint
 from sterna.backends.kubernetes.cache.node_capacity import Charge, Interest, NodeCapacity
 from sterna.backends.kubernetes.cache.node_facts import (
     affinity_label,
@@ -18,6 +17,8 @@ from sterna.backends.kubernetes.cache.node_facts import (
     taint_word,
     tolerates,
 )
+from sterna.kinds.objects import Toleration
+from sterna.kinds.parsed_job import NodeNeeds
 from sterna.model.cluster import ResourceKind, Shape
 from sterna.model.snapshot import NEVER
 

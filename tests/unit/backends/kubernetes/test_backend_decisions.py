@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
-from sterna.backends.kubernetes.api.resources import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.backends.kubernetes.server.server import Service
 from sterna.engine.check import check
 from sterna.engine.decide import decide
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import Assignment, ResourceKind
 from sterna.model.plan import Action, ActionKind, Outcome
-from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
+from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 from sterna.wiring import make_rules
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_rules import stamp
@@ -45,7 +45,7 @@ def is_consistent(snapshot: Snapshot) -> None:
     assert (jobs.waiting_since <= snapshot.now).all()
     assert (jobs.attained >= 0).all()
     assert snapshot.nodes.free.min(initial=0) >= 0
-    stock = take_stock(jobs, snapshot.nodes, snapshot.shapes)
+    stock = compute_totals(jobs, snapshot.nodes, snapshot.shapes)
     assert (snapshot.free_units, snapshot.held_units) == (stock.free_units, stock.held_units)
 
 
@@ -148,11 +148,11 @@ def test_a_job_grows_into_room_and_shrinks_for_others_without_falling_below_its_
 def test_who_is_to_come_waits_until_who_is_to_leave_has_really_gone() -> None:
     """DRAGON-23: and nobody else takes the room meanwhile."""
     cluster = a_cluster(1, 4)
-    cluster.submit("low", 4, seconds=1000.0, priority=5, annotations={"fake/stop-seconds": "8"}, grace=20)
+    cluster.submit("low", 4, seconds=1000.0, priority=-5, annotations={"fake/stop-seconds": "8"}, grace=20)
     cluster.run(3.0)
     cluster.submit("high", 4, seconds=5.0, priority=0)
     cluster.run(3.0)
-    cluster.submit("late", 1, seconds=5.0, priority=5)
+    cluster.submit("late", 1, seconds=5.0, priority=-5)
     cluster.run(2.0)
     assert cluster.pods("high") == []
     assert cluster.pods("late") == []

@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import (
-    EVENTS,
-    NODES,
-    PODS,
-    SERVICES,
-    TF_JOBS,
-    TRAINING_JOBS,
-    Urgency,
-    Verb,
-)
+from sterna.backends.kubernetes.api.resources import EVENTS, NODES, SERVICES, Urgency, Verb
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_runs import USUAL, Chosen, Cluster, is_over

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
-from sterna.backends.kubernetes.api.resources import EVENTS, PODS, TF_JOBS
+from sterna.backends.kubernetes.api.resources import EVENTS
 from sterna.backends.kubernetes.moves.manual import RequestedMoves
 from sterna.backends.kubernetes.server.server import Service
+from sterna.kinds.resource import PODS, TF_JOBS
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import FakeKubeShare
 from tests.simulation.kubernetes_runs import Cluster, Reasons

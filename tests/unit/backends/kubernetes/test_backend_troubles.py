@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import NODES, PODS, TRAINING_JOBS, Write
+from sterna.backends.kubernetes.api.resources import NODES, Write
+from sterna.kinds.resource import PODS, TRAINING_JOBS
 from tests.fakes.kube import RESOURCES, FakeKube
 from tests.fakes.kube_client import FakeClient
 from tests.fakes.kube_nodes import FakeNodes

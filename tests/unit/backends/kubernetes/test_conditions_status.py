@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import (
-    MEMORY,
-    CleanPods,
-    KubeJob,
-    PersistedState,
-    PodOwnership,
-    PodState,
-    ReplicaAssignment,
-)
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Verb
 from sterna.backends.kubernetes.cache.progress import ProgressView
 from sterna.backends.kubernetes.lifecycle.conditions import ending
@@ -34,6 +26,8 @@ from sterna.backends.kubernetes.status.status import (
     status_of,
     status_write,
 )
+from sterna.kinds.labels import MEMORY
+from sterna.kinds.parsed_job import CleanPods, PodOwnership
 from sterna.model.reason import Code, Reason
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
 

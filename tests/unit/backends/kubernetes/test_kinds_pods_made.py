@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sterna.backends.kubernetes.api.assignment import read_assignment
-from sterna.backends.kubernetes.api.job import ASSIGNMENT, ReplicaAssignment
-from sterna.backends.kubernetes.kinds import binding_of, pod_of, share_pod_of
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.pod_builder import binding_of, pod_of, share_pod_of
+from sterna.kinds.labels import ASSIGNMENT
 from tests.unit.backends.kubernetes.kind_builders import (
     group,
     parsed_job,

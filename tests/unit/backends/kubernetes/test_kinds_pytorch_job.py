@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import PodOwnership, ReplicaAssignment
-from sterna.backends.kubernetes.kinds import pod_of, service_of
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.pod_builder import pod_of, service_of
+from sterna.kinds.parsed_job import PodOwnership
 from sterna.model.job import Resizing, RestartPolicy
 from tests.unit.backends.kubernetes.kind_builders import group, parsed_job, pytorch_job, variables_of
 

@@ -10,31 +10,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sterna.backends.kubernetes.api.job import ParsedJob, PodOwnership, ReplicaAssignment
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import (
-    MPI_JOBS,
-    PODS,
-    PYTORCH_JOBS,
-    SHARE_PODS,
-    TF_JOBS,
-    TRAINING_JOBS,
-    Resource,
-)
-from sterna.backends.kubernetes.kinds import (
-    ParseContext,
-    invalid_reason,
-    is_ours,
-    move_record,
-    pod_of,
-    pod_row,
-    read,
-    service_of,
-    share_pod_of,
-    share_row,
-    translated_v1,
-)
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.move_record import move_record
+from sterna.backends.kubernetes.pods.pod_builder import pod_of, service_of, share_pod_of
+from sterna.backends.kubernetes.pods.pod_rows import pod_row
+from sterna.backends.kubernetes.pods.share_rows import share_row
 from sterna.errors import UserError
+from sterna.kinds.context import ParseContext
+from sterna.kinds.mpi_v1 import translated_v1
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.parsed_job import ParsedJob, PodOwnership
+from sterna.kinds.reading import invalid_reason, is_ours, read
+from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
 from tests.unit.backends.kubernetes.kind_builders import (
     group,
     mpi_job,

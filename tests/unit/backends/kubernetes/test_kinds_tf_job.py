@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import CleanPods, GpuFraction, PodOwnership, ReplicaAssignment
-from sterna.backends.kubernetes.api.resources import PODS, TF_JOBS, TRAINING_JOBS
-from sterna.backends.kubernetes.kinds import (
-    ClusterDomain,
-    KubeShare,
-    ParseContext,
-    is_ours,
-    pod_name,
-    pod_of,
-    service_of,
-)
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.pod_builder import pod_name, pod_of, service_of
+from sterna.kinds.context import ClusterDomain, KubeShare, ParseContext
+from sterna.kinds.parsed_job import CleanPods, GpuFraction, PodOwnership
+from sterna.kinds.reading import is_ours
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import Shape
 from sterna.model.job import Resizing, RestartPolicy
 from tests.unit.backends.kubernetes.kind_builders import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import CleanPods, KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.termination import Ailment, ailment_of, how_it_ended
 from sterna.backends.kubernetes.lifecycle.verdict import (
     Fate,
@@ -18,6 +18,7 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
     saved_step,
     wait_seconds,
 )
+from sterna.kinds.parsed_job import CleanPods
 from sterna.model.job import Resizing, RestartPolicy
 from sterna.model.snapshot import NEVER
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at

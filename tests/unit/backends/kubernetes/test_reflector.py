@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import PODS, TF_JOBS, Change, Delta, Followed
+from sterna.backends.kubernetes.api.resources import Change, Delta, Followed
 from sterna.backends.kubernetes.transport.reflector import Reflector
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.resource import PODS, TF_JOBS
 
 Object = dict[str, Any]
 

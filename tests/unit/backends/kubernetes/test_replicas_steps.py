@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import ParsedJob, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, changes_in_place, need_of, steps
+from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at

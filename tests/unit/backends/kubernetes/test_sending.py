@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import PODS, Urgency, Verb, Write
+from sterna.backends.kubernetes.api.resources import Urgency, Verb, Write
 from sterna.backends.kubernetes.transport.write_queue import Fate, Outbox, Ticket, fate_of, pause_seconds
+from sterna.kinds.resource import PODS
 
 
 def a_write(name: str, urgency: Urgency = Urgency.RUN, slot: str = "") -> Write:

@@ -8,23 +8,16 @@ import msgspec
 import pytest
 
 from sterna.backends.kubernetes.api.job import PersistedState, ReplicaAssignment
-from sterna.backends.kubernetes.api.objects import JobObject, Node, Plain, Pod
-from sterna.backends.kubernetes.api.resources import (
-    NODES,
-    PODS,
-    SERVICES,
-    TF_JOBS,
-    TRAINING_JOBS,
-    Change,
-    Delta,
-    Resource,
-)
+from sterna.backends.kubernetes.api.objects import Node, Plain
+from sterna.backends.kubernetes.api.resources import NODES, SERVICES, Change, Delta
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import Stage, row_assignment
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.controllers.pods import expected
 from sterna.backends.kubernetes.controllers.recovery import recover, replicas_found
-from sterna.backends.kubernetes.kinds.context import ParseContext
+from sterna.kinds.context import ParseContext
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS, Resource
 from sterna.model.cluster import NOWHERE, Assignment, ResourceKind
 
 NOW = 1_750_000_000.0

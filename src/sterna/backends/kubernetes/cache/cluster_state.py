@@ -13,28 +13,9 @@ import msgspec
 from msgspec import structs
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import (
-    ATTEMPT_LABEL,
-    KIND_LABEL,
-    GpuFraction,
-    KubeJob,
-    NodeNeeds,
-    ParsedJob,
-    PodOwnership,
-    PodRow,
-    ReplicaAssignment,
-)
-from sterna.backends.kubernetes.api.objects import JobObject, Meta, Node, Plain, Pod, Record
-from sterna.backends.kubernetes.api.resources import (
-    CONFIG_MAPS,
-    NODES,
-    PODS,
-    SERVICES,
-    SHARE_PODS,
-    Change,
-    Delta,
-    Resource,
-)
+from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
+from sterna.backends.kubernetes.api.objects import Node, Plain, Record
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, SERVICES, Change, Delta
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, planned_charges, row_assignment, shared_places
 from sterna.backends.kubernetes.cache.node_capacity import Interest, NodeCapacity
 from sterna.backends.kubernetes.cache.object_parser import (
@@ -52,16 +33,21 @@ from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.share_pod_cache import SharePodCache
 from sterna.backends.kubernetes.cache.snapshot import JobTable
 from sterna.backends.kubernetes.cache.work_queue import JobIndex, WorkQueue
-from sterna.backends.kubernetes.kinds.context import ParseContext
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.move_record import Move, read_record
-from sterna.backends.kubernetes.kinds.parsing import is_ours
-from sterna.backends.kubernetes.kinds.pod_rows import disruption_of, is_plain_job
 from sterna.backends.kubernetes.lifecycle.conditions import ending
 from sterna.backends.kubernetes.lifecycle.services import ServiceRow
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
+from sterna.backends.kubernetes.pods.move_record import Move, read_record
+from sterna.backends.kubernetes.pods.pod_rows import disruption_of
 from sterna.backends.kubernetes.status.status import PHASE
 from sterna.errors import UserError
+from sterna.kinds.context import ParseContext
+from sterna.kinds.labels import ATTEMPT_LABEL, KIND_LABEL
+from sterna.kinds.objects import JobObject, Meta, Pod
+from sterna.kinds.parsed_job import GpuFraction, NodeNeeds, ParsedJob, PodOwnership
+from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.pod import is_plain_job
+from sterna.kinds.reading import is_ours
+from sterna.kinds.resource import PODS, SHARE_PODS, Resource
 from sterna.model.cluster import NOWHERE, Assignment, Shape
 from sterna.model.snapshot import NEVER, JobKey
 

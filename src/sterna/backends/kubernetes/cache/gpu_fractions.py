@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from sterna.backends.kubernetes.api.assignment import gpu_id, gpu_number
-from sterna.backends.kubernetes.api.job import GpuFraction
+from sterna.kinds.parsed_job import GpuFraction
 from sterna.model.cluster import MILLI
 
 Gpu = tuple[str, int]

@@ -11,19 +11,12 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from sterna.backends.kubernetes.api.assignment import gpu_number
-from sterna.backends.kubernetes.api.job import (
-    KubeJob,
-    ParsedJob,
-    PersistedState,
-    PodOwnership,
-    PodRow,
-    PodState,
-    ReplicaAssignment,
-)
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Write
 from sterna.backends.kubernetes.cache.node_capacity import Charge
-from sterna.backends.kubernetes.kinds.move_record import Move
 from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate
+from sterna.backends.kubernetes.pods.move_record import Move
+from sterna.kinds.parsed_job import ParsedJob, PodOwnership
 from sterna.model.cluster import NOWHERE, Assignment, Shape
 from sterna.model.reason import Code, Reason
 from sterna.model.snapshot import NEVER

@@ -16,7 +16,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from sterna.backends.kubernetes.api.job import GpuFraction, NodeNeeds
 from sterna.backends.kubernetes.api.objects import Node, Taint
 from sterna.backends.kubernetes.cache.gpu_fractions import GpuParts, fraction_of
 from sterna.backends.kubernetes.cache.node_facts import (
@@ -33,6 +32,7 @@ from sterna.backends.kubernetes.cache.node_facts import (
     taint_word,
     terms_of,
 )
+from sterna.kinds.parsed_job import GpuFraction, NodeNeeds
 from sterna.model.cluster import MILLI, Bools, Ints, Nodes, ResourceKind, Shape
 from sterna.model.snapshot import NEVER
 

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import GROUP, NodeNeeds
-from sterna.backends.kubernetes.api.objects import Node, Taint, Toleration
-from sterna.backends.kubernetes.kinds.quantities import count_of, milli_of
-from sterna.backends.kubernetes.kinds.resource_requests import GPUS
+from sterna.backends.kubernetes.api.objects import Node, Taint
+from sterna.kinds.labels import GROUP
+from sterna.kinds.objects import Toleration
+from sterna.kinds.parsed_job import NodeNeeds
+from sterna.kinds.parsing.quantities import count_of, milli_of
+from sterna.kinds.parsing.resource_requests import GPUS
 from sterna.model.cluster import MILLI
 from sterna.model.reason import worded_bytes
 from sterna.parse_number import whole

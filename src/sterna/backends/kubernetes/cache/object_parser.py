@@ -12,24 +12,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import (
-    INDEX_LABEL,
-    MEMORY,
-    TYPE_LABEL,
-    JobRef,
-    NodeNeeds,
-    ParsedJob,
-    PersistedState,
-    PodOwnership,
-)
-from sterna.backends.kubernetes.api.objects import JobObject, Meta, Pod
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, Resource
-from sterna.backends.kubernetes.kinds.context import ParseContext
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.parsing import invalid_reason, read
+from sterna.backends.kubernetes.api.job import PersistedState
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
 from sterna.backends.kubernetes.status.status import PHASE, REASON
 from sterna.errors import UserError
+from sterna.kinds.context import ParseContext
+from sterna.kinds.labels import INDEX_LABEL, MEMORY, TYPE_LABEL
+from sterna.kinds.objects import JobObject, Meta, Pod
+from sterna.kinds.parsed_job import JobRef, NodeNeeds, ParsedJob, PodOwnership
+from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.reading import invalid_reason, read
+from sterna.kinds.resource import MPI_JOBS, PODS, Resource
 from sterna.model.cluster import Shape
 from sterna.model.job import JobSpec, ReplicaSpec
 

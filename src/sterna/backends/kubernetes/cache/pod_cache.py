@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from sterna.backends.kubernetes.api.job import KIND_LABEL, KubeJob, PendingServingPod, PodOwnership, PodRow, PodState
-from sterna.backends.kubernetes.api.objects import Meta, Pod
+from sterna.backends.kubernetes.api.job import KubeJob, PendingServingPod, PodRow, PodState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.node_capacity import Charge, NodeCapacity
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.work_queue import JobIndex, WorkQueue
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.pod_rows import pending_serving_pod, pod_row
+from sterna.backends.kubernetes.pods.pod_rows import pending_serving_pod, pod_row
+from sterna.kinds.labels import KIND_LABEL
+from sterna.kinds.objects import Meta, Pod
+from sterna.kinds.parsed_job import PodOwnership
+from sterna.kinds.parsing.job_builder import seconds_of
 
 _DUMMY = "kubeshare-vgpu"
 """How the names of the pods begin by which KubeShare holds shared GPUs; they end with the GPU's."""

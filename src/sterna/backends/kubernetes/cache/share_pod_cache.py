@@ -10,23 +10,18 @@ from __future__ import annotations
 from msgspec import structs
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import (
-    ASSIGNMENT,
-    ATTEMPT_LABEL,
-    PendingServingPod,
-    PodOwnership,
-    PodRow,
-    PodState,
-)
-from sterna.backends.kubernetes.api.objects import JobObject, Meta
+from sterna.backends.kubernetes.api.job import PendingServingPod, PodRow, PodState
 from sterna.backends.kubernetes.cache.gpu_fractions import fraction_of
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.node_capacity import NodeCapacity
 from sterna.backends.kubernetes.cache.object_parser import replica_in
 from sterna.backends.kubernetes.cache.pod_cache import PodCache
 from sterna.backends.kubernetes.cache.work_queue import JobIndex, WorkQueue
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.share_pod import ShareRow, share_row
+from sterna.backends.kubernetes.pods.share_rows import ShareRow, share_row
+from sterna.kinds.labels import ASSIGNMENT, ATTEMPT_LABEL
+from sterna.kinds.objects import JobObject, Meta
+from sterna.kinds.parsed_job import PodOwnership
+from sterna.kinds.parsing.job_builder import seconds_of
 from sterna.model.cluster import Shape
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sterna.backends.kubernetes.api.job import PodOwnership
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
+from sterna.kinds.parsed_job import PodOwnership
 
 
 class JobIndex:

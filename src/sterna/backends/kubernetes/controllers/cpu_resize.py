@@ -13,12 +13,14 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import PodOwnership, PodRow, PodState
-from sterna.backends.kubernetes.api.resources import PODS, Urgency, Verb, Write
+from sterna.backends.kubernetes.api.job import PodRow, PodState
+from sterna.backends.kubernetes.api.resources import Urgency, Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import Resized
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, marks_of
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.lifecycle.replicas import need_of
+from sterna.kinds.parsed_job import PodOwnership
+from sterna.kinds.resource import PODS
 
 _PATIENCE_SECONDS = 10.0
 """For a resize that waits for room: whoever shrinks at the same time may make it."""

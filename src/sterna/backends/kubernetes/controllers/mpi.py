@@ -15,17 +15,19 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import written_ranges
-from sterna.backends.kubernetes.api.job import HOSTS, MAX_WORKERS, MIN_WORKERS, PodRow, PodState, ReplicaAssignment
-from sterna.backends.kubernetes.api.resources import PODS, Verb, Write
+from sterna.backends.kubernetes.api.job import PodRow, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.resources import Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import Bound, DeletedPod, Patched
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import Hosts, JobEntry, Stage, cleared
 from sterna.backends.kubernetes.controllers.pods import Reconciler, deletion_of
 from sterna.backends.kubernetes.controllers.runtime_accounting import is_whole
-from sterna.backends.kubernetes.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
-from sterna.backends.kubernetes.kinds.pod_builder import binding_of
 from sterna.backends.kubernetes.lifecycle.replicas import Need, need_of
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict, judge, lost_seconds, note_saved
+from sterna.backends.kubernetes.pods.pod_builder import binding_of
+from sterna.kinds.labels import HOSTS, MAX_WORKERS, MIN_WORKERS
+from sterna.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
+from sterna.kinds.resource import PODS
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
 

@@ -13,20 +13,22 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import MEMORY, PodRow, PodState, ReplicaAssignment
-from sterna.backends.kubernetes.api.objects import Pod
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, PODS, ApiServer, Verb, Write
+from sterna.backends.kubernetes.api.job import PodRow, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, ApiServer, Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import FORGOTTEN, CreatedPod, DeletedPod, Patched
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage
 from sterna.backends.kubernetes.controllers.cpu_resize import resizes
 from sterna.backends.kubernetes.controllers.pods import Reconciler, deletion_of, expected
-from sterna.backends.kubernetes.kinds.move_record import Move, move_record, record_name, redirection
-from sterna.backends.kubernetes.kinds.pod_rows import pod_row
 from sterna.backends.kubernetes.lifecycle.replicas import is_dead, need_of
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict, completed, is_done, judge, note_saved
+from sterna.backends.kubernetes.pods.move_record import Move, move_record, record_name, redirection
+from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.status.status import memory_fields
 from sterna.errors import Retry, UserError
+from sterna.kinds.labels import MEMORY
+from sterna.kinds.objects import Pod
+from sterna.kinds.resource import PODS
 from sterna.model.snapshot import NEVER
 
 _ASK_SECONDS = 5.0

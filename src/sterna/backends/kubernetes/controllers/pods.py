@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import PodOwnership, PodRow, PodState, ReplicaAssignment
-from sterna.backends.kubernetes.api.resources import PODS, SERVICES, SHARE_PODS, Resource, Urgency, Verb, Write
+from sterna.backends.kubernetes.api.job import PodRow, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.resources import SERVICES, Urgency, Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import (
     CreatedPod,
     CreatedService,
@@ -29,9 +29,6 @@ from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, cleared,
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.controllers.cpu_resize import resizes
 from sterna.backends.kubernetes.controllers.runtime_accounting import Timekeeper, is_whole
-from sterna.backends.kubernetes.kinds.context import ClusterDomain
-from sterna.backends.kubernetes.kinds.gang import gang_of
-from sterna.backends.kubernetes.kinds.pod_builder import pod_name, pod_of, service_of, share_pod_of
 from sterna.backends.kubernetes.lifecycle.replicas import (
     Need,
     Steps,
@@ -52,8 +49,13 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
     leftovers,
     note_saved,
 )
+from sterna.backends.kubernetes.pods.gang import gang_of
+from sterna.backends.kubernetes.pods.pod_builder import pod_name, pod_of, service_of, share_pod_of
 from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
+from sterna.kinds.context import ClusterDomain
+from sterna.kinds.parsed_job import PodOwnership
+from sterna.kinds.resource import PODS, SHARE_PODS, Resource
 from sterna.model.cluster import NOWHERE
 from sterna.model.snapshot import NEVER
 

@@ -8,11 +8,12 @@ with the objects themselves.
 from __future__ import annotations
 
 from sterna.backends.kubernetes.api.assignment import read_assignment
-from sterna.backends.kubernetes.api.job import PodOwnership, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
-from sterna.backends.kubernetes.kinds.move_record import Move
 from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
+from sterna.backends.kubernetes.pods.move_record import Move
+from sterna.kinds.parsed_job import PodOwnership
 from sterna.model.cluster import NOWHERE
 
 

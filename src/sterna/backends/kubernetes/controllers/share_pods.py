@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import msgspec
 
-from sterna.backends.kubernetes.api.resources import SHARE_PODS, Verb, Write
+from sterna.backends.kubernetes.api.resources import Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import Placed
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.gpu_fractions import fraction_of
 from sterna.backends.kubernetes.cache.reservations import room_beside, serving_reservations, urgent_reservations
-from sterna.backends.kubernetes.kinds.share_pod import ShareRow, placing_patch
+from sterna.backends.kubernetes.pods.share_rows import ShareRow, placing_patch
 from sterna.engine.placement.free_capacity import Room
+from sterna.kinds.resource import SHARE_PODS
 from sterna.model.cluster import Shape
 
 

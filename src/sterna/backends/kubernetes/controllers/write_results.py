@@ -7,7 +7,6 @@ the same each time, so that nothing is made twice.
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import PodOwnership
 from sterna.backends.kubernetes.api.rbac import FENCE
 from sterna.backends.kubernetes.api.resources import NOT_LEADER, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import (
@@ -31,6 +30,7 @@ from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
+from sterna.kinds.parsed_job import PodOwnership
 
 UNSURE_SECONDS = 5.0
 """After so long without news a write of which nobody knows the fate counts as not done."""

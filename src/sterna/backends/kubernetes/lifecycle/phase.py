@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from sterna.backends.kubernetes.api.job import KubeJob, PodOwnership, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
 from sterna.backends.kubernetes.lifecycle.verdict import Fate
+from sterna.kinds.parsed_job import PodOwnership
 
 _ALIVE = (PodState.RUNNING, PodState.SUCCEEDED)
 

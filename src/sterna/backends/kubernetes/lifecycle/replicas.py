@@ -14,8 +14,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sterna.backends.kubernetes.api.assignment import Key, gpu_id, read_assignment
-from sterna.backends.kubernetes.api.job import KubeJob, ParsedJob, PodOwnership, PodRow, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import KubeJob, PodRow, PodState, ReplicaAssignment
 from sterna.errors import Bug
+from sterna.kinds.parsed_job import ParsedJob, PodOwnership
 from sterna.model.cluster import Assignment
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER

@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import CleanPods, ParsedJob, PodOwnership, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.kinds.parsed_job import CleanPods, ParsedJob, PodOwnership
 
 
 class ServiceRow(NamedTuple):

@@ -17,18 +17,10 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import (
-    CleanPods,
-    KubeJob,
-    ParsedJob,
-    PersistedState,
-    PodOwnership,
-    PodRow,
-    PodState,
-    ReplicaAssignment,
-)
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
 from sterna.backends.kubernetes.lifecycle.termination import Ailment, ailment_of, how_it_ended
+from sterna.kinds.parsed_job import CleanPods, ParsedJob, PodOwnership
 from sterna.model.job import RestartPolicy
 from sterna.model.snapshot import NEVER
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sterna.backends.kubernetes.api.job import MIGRATE_TO
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
 from sterna.errors import UserError, did_you_mean
+from sterna.kinds.labels import MIGRATE_TO
 from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind
 from sterna.model.reason import Code, Reason
@@ -39,7 +39,8 @@ def moved_to(state: ClusterState, entry: JobEntry, node: str) -> Assignment:
     room.give(entry.shape, Assignment(assignment.workers, (), assignment.slots))
     if room.slots_at(entry.shape, row) < assignment.size:
         raise UserError(
-            f"{node} has no room for the {assignment.size} workers of '{name}'; name another node, or move others away first."
+            f"{node} has no room for the {assignment.size} workers of '{name}'; name another node, or move "
+            "others away first."
         )
     return Assignment(((row, assignment.size),), assignment.ps, room.take(entry.shape, row, assignment.size))
 

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sterna.backends.kubernetes.api.resources import NODES, PODS, ApiServer, Inbox
+from sterna.backends.kubernetes.api.resources import NODES, ApiServer, Inbox
 from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.views import node_views
-from sterna.backends.kubernetes.kinds.context import ParseContext
 from sterna.backends.kubernetes.moves.manual import moved_to
 from sterna.backends.kubernetes.query.reader import ForbiddenError
 from sterna.service.views import NodeView
 from sterna.errors import Retry
+from sterna.kinds.context import ParseContext
+from sterna.kinds.resource import PODS
 from sterna.model.snapshot import Snapshot
 
 _PATIENCE_SECONDS = 60.0

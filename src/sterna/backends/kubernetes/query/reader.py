@@ -15,17 +15,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from sterna.backends.kubernetes.api.resources import (
-    MPI_JOBS,
-    PYTORCH_JOBS,
-    ApiServer,
-    Change,
-    Followed,
-    Resource,
-    WriteResult,
-)
+from sterna.backends.kubernetes.api.resources import ApiServer, Change, Followed, WriteResult
 from sterna.backends.kubernetes.transport.reflector import Reflector
 from sterna.errors import Retry, UserError
+from sterna.kinds.resource import MPI_JOBS, PYTORCH_JOBS, Resource
 
 _MANAGER = "fieldManager=sterna-cli"
 _MERGE = "application/merge-patch+json"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import PODS
 from sterna.backends.kubernetes.query.listing import ListedJob
 from sterna.backends.kubernetes.query.manifests import SUBMISSION, Order, orders_of
 from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.errors import Retry, UserError
-from sterna.manifests.documents import Document, read_documents
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.parsing.documents import Document, read_documents
+from sterna.kinds.resource import PODS
 from sterna.service.errors import MalformedError, NameTakenError, NotFoundError
 from sterna.service.requests import Submission, Submitted
 from sterna.service.views import JobView

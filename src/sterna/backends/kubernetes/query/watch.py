@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Change, Delta, Inbox, Resource
+from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Change, Delta, Inbox
 from sterna.backends.kubernetes.cache.watched_resources import JOB_KINDS
 from sterna.backends.kubernetes.query.listing import JobListing, followed_events, followed_jobs
 from sterna.errors import Retry, UserError
+from sterna.kinds.resource import Resource
 
 _LONGEST_WAIT_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0

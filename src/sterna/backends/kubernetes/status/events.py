@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import JobRef, KubeJob, PodRow, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import EVENTS, Urgency, Verb, Write
 from sterna.backends.kubernetes.cache.node_facts import in_plain_words
 from sterna.backends.kubernetes.lifecycle.termination import how_it_ended
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
+from sterna.kinds.parsed_job import JobRef
 from sterna.model.reason import Code, Reason
 
 CONTROLLER = "sterna.dev/operator"

@@ -16,18 +16,7 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import (
-    GROUP,
-    MEMORY,
-    CleanPods,
-    JobRef,
-    KubeJob,
-    PersistedState,
-    PodOwnership,
-    PodRow,
-    PodState,
-    ReplicaAssignment,
-)
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Verb, Write
 from sterna.backends.kubernetes.cache.progress import ProgressView
 from sterna.backends.kubernetes.lifecycle.conditions import (
@@ -40,6 +29,8 @@ from sterna.backends.kubernetes.lifecycle.conditions import (
 )
 from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
 from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate, Verdict, conditions_in
+from sterna.kinds.labels import GROUP, MEMORY
+from sterna.kinds.parsed_job import CleanPods, JobRef, PodOwnership
 from sterna.model.reason import Reason
 
 PHASE, REASON = f"{GROUP}/phase", f"{GROUP}/reason"

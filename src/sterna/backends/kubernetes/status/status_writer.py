@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import PodOwnership
-from sterna.backends.kubernetes.api.resources import PYTORCH_JOBS, Resource, Urgency, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import Urgency, Write, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import Told
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, has_ended, marks_of
@@ -32,6 +31,8 @@ from sterna.backends.kubernetes.status.status import (
     status_write,
     trouble_of,
 )
+from sterna.kinds.parsed_job import PodOwnership
+from sterna.kinds.resource import PYTORCH_JOBS, Resource
 from sterna.model.reason import Code
 from sterna.model.snapshot import NEVER
 

@@ -32,7 +32,6 @@ from sterna.backends.kubernetes.api.resources import (
     Delta,
     Followed,
     Inbox,
-    Resource,
     Verb,
     Write,
     WriteResult,
@@ -62,6 +61,7 @@ from sterna.backends.kubernetes.transport.write_queue import (
     pause_seconds,
 )
 from sterna.errors import Bug, Retry
+from sterna.kinds.resource import Resource
 
 RELIST_SECONDS = 12 * 3600.0
 """A watch that has lived so long is followed by a list: nothing that went amiss unseen stays so for ever."""

@@ -24,9 +24,10 @@ from urllib.parse import quote
 import msgspec
 
 from sterna.backends.kubernetes.api.envelopes import LINES, RAW_PAGES, ListMeta, refusal_of
-from sterna.backends.kubernetes.api.objects import Meta, Plain
+from sterna.backends.kubernetes.api.objects import Plain
 from sterna.backends.kubernetes.api.resources import Change, Delta, Followed
 from sterna.backends.kubernetes.api.selectors import Selector
+from sterna.kinds.objects import Meta
 
 PAGE_SIZE = 1000
 WATCH_SECONDS = 290

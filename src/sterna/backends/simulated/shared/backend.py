@@ -40,7 +40,7 @@ _LEAST_LEFT = 0.01
 
 
 @dataclass
-class SharedTally:
+class SharedCounters:
     """What happened, in numbers."""
 
     migrations: int = 0
@@ -75,7 +75,7 @@ class SharedBackend:
         start: Sequence[int] = (),
     ) -> None:
         """`start` is where the default scheduler would put each job, if not where fewest are."""
-        self.jobs, self.costs, self.tally = workload, costs or Costs(), SharedTally()
+        self.jobs, self.costs, self.counters = workload, costs or Costs(), SharedCounters()
         count = len(workload)
         self._cores: list[float] = (nodes.capacity[ResourceKind.CPUS] / MILLI).tolist()
         self._caps: list[float] = (workload.cores * workload.workers).tolist()
@@ -206,7 +206,7 @@ class SharedBackend:
     def _carry_out(self, action: Action) -> None:
         key = action.key
         if action.cpu_share is not None:
-            self.tally.shares += 1
+            self.counters.shares += 1
             self._share[key] = action.cpu_share
         if action.kind is ActionKind.SET_CPU_SHARE:
             return
@@ -216,7 +216,7 @@ class SharedBackend:
             self._lose_unsaved(key)
             self._leave(key)
         if not action.after.workers:
-            self.tally.preemptions += 1
+            self.counters.preemptions += 1
             self._waiting_since[key] = self.now
             return
         if action.kind is ActionKind.MIGRATE:
@@ -233,13 +233,13 @@ class SharedBackend:
         source, target = min(left), action.after.workers[0][0]
         self._moves[key] += 1
         self._moved_at[key], self._moved_from[key], self._evictor[key] = self.now, source, action.evictor
-        self.tally.migrations += 1
-        self.tally.moves.append((self.now, key, source, target))
+        self.counters.migrations += 1
+        self.counters.moves.append((self.now, key, source, target))
         self._progress.restart(key)
 
     def _lose_unsaved(self, key: int) -> None:
         lost = float(self.done[key] - self._saved[key])
-        self.tally.lost_core_seconds += lost
+        self.counters.lost_core_seconds += lost
         self.done[key] = self._saved[key]
 
     def _leave(self, key: JobKey) -> None:
@@ -306,8 +306,8 @@ class SharedBackend:
     def _advance(self, then: float, runs: Bools) -> None:
         span = then - self.now
         self._progress.note(self.now, then, self.done, self.rate, runs)
-        self.tally.times.append(self.now)
-        self.tally.cores_used.append(float(self.rate.sum()))
+        self.counters.times.append(self.now)
+        self.counters.cores_used.append(float(self.rate.sum()))
         self.done += self.rate * span
         sits = self._workers > 0
         self._executed[sits] += span

@@ -24,7 +24,7 @@ from sterna.errors import Retry, UserError
 
 if TYPE_CHECKING:
     from sterna.apps.daemon import Daemon
-    from sterna.experiments.demo.run import Cluster, Phase, PhaseResult, Watcher
+    from sterna.experiments.demo.run import DemoCluster, Phase, PhaseResult, Watcher
 
 Seconds = Annotated[float, typer.Option("--seconds", metavar="N", help="About how long each phase takes.")]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=0, help="How many disturbed phases are repeated.")]
@@ -155,9 +155,9 @@ class _Clusters:
         self._count = 0
 
     @contextmanager
-    def opened(self, phase: Phase) -> Iterator[Cluster]:
+    def opened(self, phase: Phase) -> Iterator[DemoCluster]:
         from sterna.apps.daemon import Daemon, Options
-        from sterna.experiments.demo.run import Cluster
+        from sterna.experiments.demo.run import DemoCluster
 
         self._count += 1
         state = self._folder / f"{self._count}-{phase.key}"
@@ -165,7 +165,7 @@ class _Clusters:
         try:
             daemon.start()
             self._listen = daemon.url.rpartition("/")[2]
-            yield Cluster(daemon.cluster, daemon.url, str(self._folder))
+            yield DemoCluster(daemon.cluster, daemon.url, str(self._folder))
         finally:
             with _patient():
                 _clear(daemon)

@@ -117,14 +117,14 @@ def run(
     nodes = shared_nodes(specon.NODES, specon.CORES)
     world = SharedBackend(workload, nodes, COSTS, growth=growth_rule_of(rules), start=start)
     Controller(world, rules).run()
-    submit, tally = workload.submit, world.tally
+    submit, counters = workload.submit, world.counters
     return Run(
         world.finish - submit,
         world.quality_at - submit,
         float(world.finish.max()),
-        tally.moves,
-        tally.times,
-        tally.cores_used,
+        counters.moves,
+        counters.times,
+        counters.cores_used,
     )
 
 

@@ -64,11 +64,11 @@ def run_ours(
     world = SimulatedBackend(workload, simulated_nodes(voda.NODES), costs, timeline=True)
     Controller(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], terms.placement)).run()
     finish = np.array(world.finish)
-    tally = world.tally
+    counters = world.counters
     return OurRun(
         finish - workload.submit,
         float(finish.max() - workload.submit[0]),
-        tally.migrations,
-        tally.preemptions,
-        list(zip(tally.times, tally.devices_used, strict=True)),
+        counters.migrations,
+        counters.preemptions,
+        list(zip(counters.times, counters.devices_used, strict=True)),
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sterna.backends.kubernetes.api.job import ParsedJob
-from sterna.backends.kubernetes.kinds.hosts import host_of
-from sterna.backends.kubernetes.kinds.pod_template import port_of
+from sterna.kinds.environment.hosts import host_of
+from sterna.kinds.parsed_job import ParsedJob
+from sterna.kinds.parsing.pod_template import port_of
 from sterna.model.job import Resizing
 
 PORT_NAME, PORT = "pytorchjob-port", 23456

@@ -6,15 +6,15 @@ people of that kind know (`invalid_reason`). Nothing but `UserError` is ever rai
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import ParsedJob
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS, Resource
-from sterna.backends.kubernetes.kinds import mpi_job, plain_pod, pytorch_job, tf_job, training_job
-from sterna.backends.kubernetes.kinds.context import KubeShare, ParseContext
-from sterna.backends.kubernetes.kinds.decoding import decoded
-from sterna.backends.kubernetes.kinds.pod_rows import is_plain_job
-from sterna.backends.kubernetes.kinds.run_policy import SpecFields, is_managed_by_others
 from sterna.errors import Bug, UserError
+from sterna.kinds import mpi_job, pod, pytorch_job, tf_job, training_job
+from sterna.kinds.context import KubeShare, ParseContext
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.parsed_job import ParsedJob
+from sterna.kinds.parsing.decoding import decoded
+from sterna.kinds.parsing.run_policy import SpecFields, is_managed_by_others
+from sterna.kinds.pod import is_plain_job
+from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS, Resource
 
 _ANY = ParseContext()
 
@@ -22,7 +22,7 @@ _ANY = ParseContext()
 def read(object_: JobObject | Pod, resource: Resource, context: ParseContext = _ANY) -> ParsedJob:
     """What an object asks for."""
     if isinstance(object_, Pod):
-        return plain_pod.read(object_)
+        return pod.read(object_)
     if resource.plural == TRAINING_JOBS.plural:
         return training_job.read(object_, resource, context)
     if resource.plural == TF_JOBS.plural:

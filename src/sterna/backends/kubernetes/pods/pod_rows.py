@@ -11,35 +11,15 @@ from sys import intern
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import (
-    ASSIGNMENT,
-    ATTEMPT_LABEL,
-    GROUP,
-    INDEX_LABEL,
-    JOB_LABEL,
-    SERVING,
-    TYPE_LABEL,
-    PendingServingPod,
-    PodRow,
-    PodState,
-)
-from sterna.backends.kubernetes.api.objects import (
-    Condition,
-    Container,
-    ContainerStatus,
-    Meta,
-    Needs,
-    Owner,
-    Pod,
-    PodSpec,
-    Terminated,
-)
-from sterna.backends.kubernetes.kinds.annotations import is_true
-from sterna.backends.kubernetes.kinds.gpu_fraction import GPU_ID
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.pod_template import node_needs
-from sterna.backends.kubernetes.kinds.quantities import milli_of
-from sterna.backends.kubernetes.kinds.resource_requests import NOTHING, Demand, demand_of, limits_of
+from sterna.backends.kubernetes.api.job import PendingServingPod, PodRow, PodState
+from sterna.kinds.labels import ASSIGNMENT, ATTEMPT_LABEL, GROUP, INDEX_LABEL, JOB_LABEL, TYPE_LABEL
+from sterna.kinds.objects import Condition, Container, ContainerStatus, Meta, Needs, Owner, Pod, PodSpec, Terminated
+from sterna.kinds.parsing.gpu_fraction import GPU_ID
+from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.pod_template import node_needs
+from sterna.kinds.parsing.quantities import milli_of
+from sterna.kinds.parsing.resource_requests import NOTHING, Demand, demand_of, limits_of
+from sterna.kinds.pod import is_serving
 from sterna.model.cluster import Shape
 
 _Amount = tuple[str, str | int | float]
@@ -91,16 +71,6 @@ def pod_row(pod: Pod) -> PodRow:
     if _belongs(row, meta, owner):
         _tell(row, pod)
     return row
-
-
-def is_serving(pod: Pod) -> bool:
-    """E-DRAGON's mark (DRAGON-54)."""
-    return bool(pod.metadata.annotations) and is_true(pod.metadata.annotations, SERVING)
-
-
-def is_plain_job(pod: Pod) -> bool:
-    """A pod that nobody else looks after and whose user wants it looked after (DRAGON-80)."""
-    return JOB_LABEL in pod.metadata.labels and not pod.metadata.owner_references and not is_serving(pod)
 
 
 def pending_serving_pod(pod: Pod) -> PendingServingPod:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sterna.backends.kubernetes.api.job import ParsedJob, ReplicaAssignment
-from sterna.backends.kubernetes.kinds import tf_job, torch_environment
-from sterna.backends.kubernetes.kinds.gang import Gang
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.gang import Gang
+from sterna.kinds import tf_job
+from sterna.kinds.environment import torch
+from sterna.kinds.parsed_job import ParsedJob
 
 AGENT_FOLDER = "/run/sterna"
 TERMINATION_LOG = "/dev/termination-log"
@@ -55,10 +57,10 @@ def framework(
     """`who`: the type and index under which its framework knows this replica."""
     if parsed_job.spec.kind == "TFJob":
         return {"TF_CONFIG": tf_config(parsed_job, who, domain)}
-    if torch_environment.is_elastic(parsed_job):
-        return torch_environment.elastic_environment(parsed_job, replica.index, attempt, domain)
+    if torch.is_elastic(parsed_job):
+        return torch.elastic_environment(parsed_job, replica.index, attempt, domain)
     if parsed_job.spec.kind == "PyTorchJob" or len(gang.replicas) > 1:
-        return torch_environment.fixed_environment(parsed_job, gang.rank(replica), gang.size, domain)
+        return torch.fixed_environment(parsed_job, gang.rank(replica), gang.size, domain)
     return dict(parsed_job.variables)
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import GROUP, CleanPods
 from sterna.errors import UserError
+from sterna.kinds.labels import GROUP
+from sterna.kinds.parsed_job import CleanPods
 
 OPERATOR = f"{GROUP}/operator"
 _MOST_TRIES = 1_000_000

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import NodeNeeds
-from sterna.backends.kubernetes.api.objects import Container, PodSpec, Toleration
-from sterna.backends.kubernetes.kinds.decoding import decoded
-from sterna.backends.kubernetes.kinds.resource_requests import Demand, demand_of
 from sterna.errors import UserError, did_you_mean
+from sterna.kinds.objects import Container, PodSpec, Toleration
+from sterna.kinds.parsed_job import NodeNeeds
+from sterna.kinds.parsing.decoding import decoded
+from sterna.kinds.parsing.resource_requests import Demand, demand_of
 from sterna.model.job import ReplicaSpec, RestartPolicy
 
 _RESTARTS = ("Always", "OnFailure", "Never", "ExitCode")

@@ -16,18 +16,19 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field, ValidationError
 
-from sterna.backends.kubernetes.api.job import GROUP, CleanPods, GpuFraction, ParsedJob, PodOwnership
-from sterna.backends.kubernetes.api.objects import JobObject, Meta
-from sterna.backends.kubernetes.api.resources import Resource
-from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, wishes_of
-from sterna.backends.kubernetes.kinds.context import ParseContext
-from sterna.backends.kubernetes.kinds.decoding import decoded
-from sterna.backends.kubernetes.kinds.gpu_fraction import gpu_fraction_of
-from sterna.backends.kubernetes.kinds.job_builder import Bounds, Parts, assembled, renamed
-from sterna.backends.kubernetes.kinds.pod_template import ReplicaGroup, Template, checked
-from sterna.backends.kubernetes.kinds.run_policy import RunPolicy
 from sterna.errors import UserError
-from sterna.manifests.documents import Document
+from sterna.kinds.context import ParseContext
+from sterna.kinds.labels import GROUP
+from sterna.kinds.objects import JobObject, Meta
+from sterna.kinds.parsed_job import CleanPods, GpuFraction, ParsedJob, PodOwnership
+from sterna.kinds.parsing.annotations import MOST_WORKERS, wishes_of
+from sterna.kinds.parsing.decoding import decoded
+from sterna.kinds.parsing.documents import Document
+from sterna.kinds.parsing.gpu_fraction import gpu_fraction_of
+from sterna.kinds.parsing.job_builder import Bounds, Parts, assembled, renamed
+from sterna.kinds.parsing.pod_template import ReplicaGroup, Template, checked
+from sterna.kinds.parsing.run_policy import RunPolicy
+from sterna.kinds.resource import Resource
 from sterna.manifests.fields import Fields
 from sterna.manifests.refusals import refusal
 from sterna.manifests.training_job import Command, Needs, ParameterServers, TrainingJobSpec

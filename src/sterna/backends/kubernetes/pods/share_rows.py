@@ -10,14 +10,15 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import GROUP, GpuFraction, NodeNeeds
-from sterna.backends.kubernetes.api.objects import JobObject, PodSpec
-from sterna.backends.kubernetes.kinds.decoding import decoded
-from sterna.backends.kubernetes.kinds.gpu_fraction import GPU_ID, PRIORITY, gpu_fraction_of
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.pod_template import node_needs
-from sterna.backends.kubernetes.kinds.resource_requests import NOTHING, demand_of
 from sterna.errors import UserError
+from sterna.kinds.labels import GROUP
+from sterna.kinds.objects import JobObject, PodSpec
+from sterna.kinds.parsed_job import GpuFraction, NodeNeeds
+from sterna.kinds.parsing.decoding import decoded
+from sterna.kinds.parsing.gpu_fraction import GPU_ID, PRIORITY, gpu_fraction_of
+from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.pod_template import node_needs
+from sterna.kinds.parsing.resource_requests import NOTHING, demand_of
 
 _ENDED = ("Succeeded", "Failed")
 

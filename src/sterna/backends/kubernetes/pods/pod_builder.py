@@ -12,26 +12,18 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import (
-    ASSIGNMENT,
-    ATTEMPT_LABEL,
-    INDEX_LABEL,
-    JOB_LABEL,
-    KIND_LABEL,
-    PROGRESS,
-    TYPE_LABEL,
-    JobRef,
-    ParsedJob,
-    ReplicaAssignment,
-)
-from sterna.backends.kubernetes.api.resources import SHARE_PODS
-from sterna.backends.kubernetes.kinds import tf_job, torch_environment
-from sterna.backends.kubernetes.kinds.annotations import NO_PROGRESS
-from sterna.backends.kubernetes.kinds.context import ClusterDomain
-from sterna.backends.kubernetes.kinds.environment import framework, identity, with_mount, with_variables
-from sterna.backends.kubernetes.kinds.gang import Gang, gang_of
-from sterna.backends.kubernetes.kinds.gpu_fraction import GPU_ID, annotations_of
-from sterna.backends.kubernetes.kinds.hosts import service_name
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.gang import Gang, gang_of
+from sterna.backends.kubernetes.pods.variables import framework, identity, with_mount, with_variables
+from sterna.kinds import tf_job
+from sterna.kinds.context import ClusterDomain
+from sterna.kinds.environment import torch
+from sterna.kinds.environment.hosts import service_name
+from sterna.kinds.labels import ASSIGNMENT, ATTEMPT_LABEL, INDEX_LABEL, JOB_LABEL, KIND_LABEL, PROGRESS, TYPE_LABEL
+from sterna.kinds.parsed_job import JobRef, ParsedJob
+from sterna.kinds.parsing.annotations import NO_PROGRESS
+from sterna.kinds.parsing.gpu_fraction import GPU_ID, annotations_of
+from sterna.kinds.resource import SHARE_PODS
 
 AGENT_VOLUME = "sterna-agent"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -186,8 +178,8 @@ def _with_port(parsed_job: ParsedJob, container: dict[str, Any]) -> dict[str, An
 
 def _ports(parsed_job: ParsedJob, type_: str) -> list[dict[str, Any]]:
     if parsed_job.spec.kind != "TFJob":
-        name = torch_environment.PORT_NAME if parsed_job.spec.kind == "PyTorchJob" else _PORT_NAME
-        return [{"name": name, "port": torch_environment.port(parsed_job)}]
+        name = torch.PORT_NAME if parsed_job.spec.kind == "PyTorchJob" else _PORT_NAME
+        return [{"name": name, "port": torch.port(parsed_job)}]
     port = tf_job.port(parsed_job, type_)
     ports = [{"name": tf_job.PORT_NAME, "port": port}]
     if type_ == "ps" and parsed_job.chiefs:

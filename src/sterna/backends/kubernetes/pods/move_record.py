@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import ATTEMPT_LABEL, GROUP, JOB_LABEL, MIGRATE_TO
-from sterna.backends.kubernetes.kinds.decoding import decoded
 from sterna.errors import UserError
+from sterna.kinds.labels import ATTEMPT_LABEL, GROUP, JOB_LABEL, MIGRATE_TO
+from sterna.kinds.parsing.decoding import decoded
 
 MOVE_LABEL = f"{GROUP}/move"
 """On a record: that it is one."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import ParsedJob, PodOwnership
-from sterna.backends.kubernetes.api.objects import JobObject
-from sterna.backends.kubernetes.api.resources import Resource
-from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, Wishes, wishes_of
-from sterna.backends.kubernetes.kinds.decoding import decoded
-from sterna.backends.kubernetes.kinds.gpu_fraction import gpu_fraction_of
-from sterna.backends.kubernetes.kinds.job_builder import Bounds, Parts, assembled, bounds_of
-from sterna.backends.kubernetes.kinds.pod_template import ReplicaGroup, groups_of
-from sterna.backends.kubernetes.kinds.run_policy import SpecFields, run_policy_of
 from sterna.errors import UserError
+from sterna.kinds.objects import JobObject
+from sterna.kinds.parsed_job import ParsedJob, PodOwnership
+from sterna.kinds.parsing.annotations import MOST_WORKERS, Wishes, wishes_of
+from sterna.kinds.parsing.decoding import decoded
+from sterna.kinds.parsing.gpu_fraction import gpu_fraction_of
+from sterna.kinds.parsing.job_builder import Bounds, Parts, assembled, bounds_of
+from sterna.kinds.parsing.pod_template import ReplicaGroup, groups_of
+from sterna.kinds.parsing.run_policy import SpecFields, run_policy_of
+from sterna.kinds.resource import Resource
 from sterna.model.job import Resizing, RestartPolicy
 
 CONTAINER = "pytorch"

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sterna.backends.kubernetes.api.job import GROUP, MAX_WORKERS, MIN_WORKERS
 from sterna.errors import UserError
-from sterna.model.job import ProgressSpec
+from sterna.kinds.labels import GROUP, MAX_WORKERS, MIN_WORKERS
+from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY, ProgressSpec
 
 WORKERS = f"{GROUP}/workers"
 PRIORITY = f"{GROUP}/priority"
@@ -53,7 +53,7 @@ def wishes_of(annotations: Mapping[str, str]) -> Wishes:
         minimum=_number(annotations, MIN_WORKERS, 1, MOST_WORKERS),
         maximum=_number(annotations, MAX_WORKERS, 1, MOST_WORKERS),
         workers=_number(annotations, WORKERS, 1, MOST_WORKERS),
-        priority=_number(annotations, PRIORITY, 0, 1_000_000),
+        priority=_number(annotations, PRIORITY, LEAST_PRIORITY, MOST_PRIORITY),
         category=annotations.get(CATEGORY, ""),
         node_preference=annotations.get(NODE_PREFERENCE, ""),
         is_suspended=is_true(annotations, SUSPEND),
@@ -96,9 +96,11 @@ def _number(annotations: Mapping[str, str], key: str, least: int, most: int) -> 
     text = annotations.get(key)
     if text is None:
         return None
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(most)) else -1
+    digits = text.removeprefix("-") if least < 0 else text
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(most))
+    number = int(text) if is_number else least - 1
     if not least <= number <= most:
         raise UserError(
-            f"The annotation {key} is '{text[:40]}'; write a whole number of at least {least} and at most {most:,}."
+            f"The annotation {key} is '{text[:40]}'; write a whole number of at least {least:,} and at most {most:,}."
         )
     return number

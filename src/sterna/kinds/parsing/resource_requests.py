@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sterna.backends.kubernetes.api.objects import Container, Needs, PodSpec
-from sterna.backends.kubernetes.kinds.quantities import count_of, milli_of
+from sterna.kinds.objects import Container, Needs, PodSpec
+from sterna.kinds.parsing.quantities import count_of, milli_of
 from sterna.model.cluster import MILLI
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")

@@ -14,20 +14,14 @@ from functools import lru_cache
 
 from msgspec import structs
 
-from sterna.backends.kubernetes.api.job import GpuFraction, JobRef, ParsedJob, PodOwnership
-from sterna.backends.kubernetes.api.objects import Meta
-from sterna.backends.kubernetes.api.resources import Resource
-from sterna.backends.kubernetes.kinds.annotations import NO_PROGRESS, Wishes
-from sterna.backends.kubernetes.kinds.pod_template import (
-    ReplicaGroup,
-    parsed_job_template,
-    replica_of,
-    restart_of,
-    shared_needs,
-)
-from sterna.backends.kubernetes.kinds.resource_requests import NOTHING, Demand
-from sterna.backends.kubernetes.kinds.run_policy import RunPolicy
 from sterna.errors import UserError
+from sterna.kinds.objects import Meta
+from sterna.kinds.parsed_job import GpuFraction, JobRef, ParsedJob, PodOwnership
+from sterna.kinds.parsing.annotations import NO_PROGRESS, Wishes
+from sterna.kinds.parsing.pod_template import ReplicaGroup, parsed_job_template, replica_of, restart_of, shared_needs
+from sterna.kinds.parsing.resource_requests import NOTHING, Demand
+from sterna.kinds.parsing.run_policy import RunPolicy
+from sterna.kinds.resource import Resource
 from sterna.model.cluster import Shape
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec, Resizing, RestartPolicy
 

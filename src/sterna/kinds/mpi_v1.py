@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sterna.backends.kubernetes.api.job import SCHEDULER
-from sterna.backends.kubernetes.api.resources import MPI_JOBS
-from sterna.backends.kubernetes.kinds.annotations import CATEGORY
-from sterna.backends.kubernetes.kinds.decoding import decoded
-from sterna.backends.kubernetes.kinds.resource_requests import GPUS
 from sterna.errors import UserError
+from sterna.kinds.labels import SCHEDULER
+from sterna.kinds.parsing.annotations import CATEGORY
+from sterna.kinds.parsing.decoding import decoded
+from sterna.kinds.parsing.resource_requests import GPUS
+from sterna.kinds.resource import MPI_JOBS
 
 ACCELERATOR = "vodascheduler/accelerator"
 _RUN_POLICY = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")

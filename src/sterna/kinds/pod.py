@@ -5,14 +5,15 @@ Its scheduler places it first (DRAGON-90) and its kubelet restarts it; we watch 
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import CleanPods, JobRef, ParsedJob, PodOwnership
-from sterna.backends.kubernetes.api.objects import Pod
-from sterna.backends.kubernetes.api.resources import PODS
-from sterna.backends.kubernetes.kinds.annotations import wishes_of
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.pod_template import DEFAULT_GRACE_SECONDS, node_needs
-from sterna.backends.kubernetes.kinds.resource_requests import demand_of
 from sterna.errors import UserError
+from sterna.kinds.labels import JOB_LABEL, SERVING
+from sterna.kinds.objects import Pod
+from sterna.kinds.parsed_job import CleanPods, JobRef, ParsedJob, PodOwnership
+from sterna.kinds.parsing.annotations import is_true, wishes_of
+from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.pod_template import DEFAULT_GRACE_SECONDS, node_needs
+from sterna.kinds.parsing.resource_requests import demand_of
+from sterna.kinds.resource import PODS
 from sterna.model.cluster import Shape
 from sterna.model.job import JobSpec, ReplicaSpec, RestartPolicy
 
@@ -53,3 +54,13 @@ def read(pod: Pod) -> ParsedJob:
         generation=meta.generation,
         node_preference=wishes.node_preference,
     )
+
+
+def is_serving(pod: Pod) -> bool:
+    """E-DRAGON's mark (DRAGON-54)."""
+    return bool(pod.metadata.annotations) and is_true(pod.metadata.annotations, SERVING)
+
+
+def is_plain_job(pod: Pod) -> bool:
+    """A pod that nobody else looks after and whose user wants it looked after (DRAGON-80)."""
+    return JOB_LABEL in pod.metadata.labels and not pod.metadata.owner_references and not is_serving(pod)

@@ -14,15 +14,16 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import SCHEDULER, ParsedJob, PodOwnership
-from sterna.backends.kubernetes.api.objects import JobObject
-from sterna.backends.kubernetes.api.resources import Resource
-from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS, Wishes, wishes_of
-from sterna.backends.kubernetes.kinds.decoding import decoded
-from sterna.backends.kubernetes.kinds.job_builder import Bounds, Parts, assembled, bounds_of
-from sterna.backends.kubernetes.kinds.pod_template import ReplicaGroup, groups_of
-from sterna.backends.kubernetes.kinds.run_policy import SpecFields, is_managed_by_others, run_policy_of
 from sterna.errors import UserError
+from sterna.kinds.labels import SCHEDULER
+from sterna.kinds.objects import JobObject
+from sterna.kinds.parsed_job import ParsedJob, PodOwnership
+from sterna.kinds.parsing.annotations import MOST_WORKERS, Wishes, wishes_of
+from sterna.kinds.parsing.decoding import decoded
+from sterna.kinds.parsing.job_builder import Bounds, Parts, assembled, bounds_of
+from sterna.kinds.parsing.pod_template import ReplicaGroup, groups_of
+from sterna.kinds.parsing.run_policy import SpecFields, is_managed_by_others, run_policy_of
+from sterna.kinds.resource import Resource
 from sterna.manifests.kubernetes import replaced
 from sterna.model.job import ProgressSpec, Resizing, RestartPolicy
 
@@ -70,7 +71,7 @@ def read(job: JobObject, resource: Resource) -> ParsedJob:
             resizing=Resizing.IN_PLACE if is_elastic else Resizing.RESTART,
             ownership=PodOwnership.MPI,
             category=job.metadata.name,
-            priority=_number(given, ("JOB_PRIORITY",)) or 0,
+            priority=-(_number(given, ("JOB_PRIORITY",)) or 0),  # Voda: the lower number goes first
             progress=_progress(job.metadata.name, launcher, given),
         ),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from sterna.backends.kubernetes.api.job import GpuFraction
 from sterna.errors import UserError
+from sterna.kinds.parsed_job import GpuFraction
 from sterna.model.cluster import MILLI
 from sterna.parse_number import real
 

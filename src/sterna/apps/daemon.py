@@ -43,13 +43,13 @@ from sterna.backends.local.supervisor.launcher import Launcher
 from sterna.backends.local.supervisor.zygote_client import check_state_folder
 from sterna.control.backend import Backend
 from sterna.control.clock import steady_clock
-from sterna.service.views import Explanation, PolicyView
 from sterna.control.controller import Controller, Recorder
 from sterna.control.rate_limit import RateLimited
 from sterna.engine.decide import Rules
 from sterna.errors import SternaError, UserError
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
+from sterna.service.views import Explanation, PolicyView
 from sterna.settings import only_counts, placement_for
 from sterna.wiring import growth_rule_of, make_rules
 

@@ -1,9 +1,9 @@
 """Rejections that callers of a `ClusterService` tell apart; the HTTP API has a status code for each.
 
-    NotFoundError      404  there is no job, node or replica of this name
-    NameTakenError     409  another job has this name
-    ForbiddenError     403  the caller lacks the right
-    MalformedError     400  the submission is neither YAML nor JSON
+NotFoundError      404  there is no job, node or replica of this name
+NameTakenError     409  another job has this name
+ForbiddenError     403  the caller lacks the right
+MalformedError     400  the submission is neither YAML nor JSON
 """
 
 from __future__ import annotations

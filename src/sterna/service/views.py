@@ -125,7 +125,7 @@ class ProgressView(msgspec.Struct):
     attempt: int = 0
     step: int | None = None
     total: int | None = None
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float | None] = {}
 
 
 class StoryEvent(msgspec.Struct, omit_defaults=True):
@@ -145,7 +145,7 @@ class StartingChange(msgspec.Struct, omit_defaults=True):
 
     sentence: str
     change: str = ""
-    amount: float = 0
+    amount: float | list[str] = 0
 
 
 class Explanation(msgspec.Struct, omit_defaults=True):

@@ -32,8 +32,8 @@ class Race(Lab):
 def created(lab: Lab, *manifests: dict[str, Any], key: str = "") -> list[str]:
     """All at the same instant."""
     cluster = KubernetesCluster(lab.client, QueryScope(), lambda *about: [], lambda: 1_700_000_000.0)
-    jobs, _ = cluster.create_documents([Document(each, "the request") for each in manifests], key)
-    return [job.name for job in jobs]
+    submitted = cluster.create_documents([Document(each, "the request") for each in manifests], key)
+    return [job.name for job in submitted.jobs]
 
 
 def voda_job() -> dict[str, Any]:

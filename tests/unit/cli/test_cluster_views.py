@@ -12,12 +12,13 @@ from sterna.backends.kubernetes.query.listing import EventObject, JobListing
 from sterna.backends.kubernetes.query.logs import Logs
 from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.backends.kubernetes.query.scaling import bounds_asked, bounds_patch
-from sterna.backends.kubernetes.query.views import JobView, job_view, seconds_in
+from sterna.backends.kubernetes.query.views import job_view, seconds_in
 from sterna.backends.kubernetes.status.status import duration_text
 from sterna.errors import UserError
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.reading import read
 from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.service.views import JobView
 from tests.unit.cli.cluster_builders import Lab, tf_job, training_job
 
 NOW = Lab().now + 100.0
@@ -28,7 +29,7 @@ def seen(kube: Lab) -> list[JobView]:
     listing = JobListing()
     for resource, type_ in ((TRAINING_JOBS, JobObject), (TF_JOBS, JobObject), (MPI_JOBS, JobObject), (PODS, Pod)):
         for each in kube.items(resource):
-            listing.see(resource, msgspec.convert(each, type_) if type_ is Pod else _decoded(each))
+            listing.add(resource, msgspec.convert(each, type_) if type_ is Pod else _decoded(each))
     return [job_view(job, NOW) for job in listing.jobs()]
 
 
@@ -169,7 +170,7 @@ def test_events_of_others_are_left_out() -> None:
     listing = JobListing()
     for number, kind in enumerate(("Deployment", "TFJob")):
         event = {"metadata": {"uid": str(number)}, "regarding": {"kind": kind, "name": "x"}}
-        listing.see(TF_JOBS, msgspec.convert(event, EventObject))
+        listing.add(TF_JOBS, msgspec.convert(event, EventObject))
     assert [event.regarding.kind for event in listing.events()] == ["TFJob"]
 
 

@@ -317,4 +317,3 @@ def _chosen(name: str, replicas: Sequence[ReplicaRecord], wanted: str) -> Replic
 
 def _between(record: JobRecord, low: int, high: int) -> int:
     return min(max(record.spec.request, low), high)
-

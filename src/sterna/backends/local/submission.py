@@ -42,9 +42,7 @@ def _complete(spec: JobSpec, submission: Submission) -> JobSpec:
         raise UserError(f"cwd '{cwd}' is not a full path; begin it with '/'.")
     replicas = spec.replicas
     if cwd:
-        replicas = tuple(
-            replace(each, working_dir=str(PurePosixPath(cwd, each.working_dir))) for each in spec.replicas
-        )
+        replicas = tuple(replace(each, working_dir=str(PurePosixPath(cwd, each.working_dir))) for each in spec.replicas)
     return replace(
         spec, replicas=replicas, user=submission.user or spec.user, category=submission.category or spec.category
     )

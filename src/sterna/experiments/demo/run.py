@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Protocol
 
-from sterna.service.views import JobView
 from sterna.errors import UserError
 from sterna.experiments.demo.load import LoadMeter, Reading
 from sterna.experiments.demo.mix import Assignment
+from sterna.model.job import JobSpec
+from sterna.service.views import JobView, LogPart, NodeView
 
 DISTURBED = 0.1
 """A phase in which others took more than this part of the CPUs is run again."""
@@ -131,11 +133,23 @@ class PhaseResult:
         return self.others > DISTURBED
 
 
+class JobRunner(Protocol):
+    """The verbs of a local cluster that the demo uses."""
+
+    def create(self, specs: Sequence[JobSpec]) -> list[JobView]: ...
+
+    def jobs(self) -> list[JobView]: ...
+
+    def nodes(self) -> list[NodeView]: ...
+
+    def log(self, name: str, replica: str = "", offset: int = 0) -> LogPart: ...
+
+
 @dataclass(frozen=True)
 class DemoCluster:
     """A cluster that was opened for one phase."""
 
-    verbs: ClusterService
+    service: JobRunner
     url: str
     working_dir: str
 
@@ -197,24 +211,24 @@ class Demo:
             self._watcher.begin(phase, cluster.url, is_again)
             specs = [each.spec(phase.cpus, cluster.working_dir) for each in self._work]
             since = self._meter.read()
-            cluster.verbs.create(specs)
-            looks, others = self._watch(phase, cluster.verbs, since)
-            control = cluster.verbs.nodes()[0].control
+            cluster.service.create(specs)
+            looks, others = self._watch(phase, cluster.service, since)
+            control = cluster.service.nodes()[0].control
         return PhaseResult(phase, looks, others, control)
 
-    def _watch(self, phase: Phase, verbs: ClusterService, since: Reading) -> tuple[list[Look], float]:
+    def _watch(self, phase: Phase, service: JobRunner, since: Reading) -> tuple[list[Look], float]:
         """Look until all are done; what others took is measured up to when a core has nothing more to do, because from
         then on nobody is disturbed by whoever uses it."""
         looks: list[Look] = []
         others = math.nan
         limit_seconds = _PATIENCE * sum(each.cpu_seconds for each in self._work)
         while True:
-            look = Look(time.monotonic() - since.at, tuple(verbs.jobs()))
+            look = Look(time.monotonic() - since.at, tuple(service.jobs()))
             looks.append(look)
             self._watcher.show(phase, look)
             for job in look.jobs:
                 if job.state == "failed":
-                    raise UserError(_failure(job, verbs))
+                    raise UserError(_failure(job, service))
             active = sum(job.state not in _OVER for job in look.jobs)
             if active >= self._meter.count or len(looks) == 1:
                 others = self._meter.others(since, self._meter.read(), math.fsum(job.cpu_seconds for job in look.jobs))
@@ -228,8 +242,8 @@ class Demo:
             time.sleep(_LOOK_SECONDS)
 
 
-def _failure(job: JobView, verbs: ClusterService) -> str:
-    said = verbs.log(job.name, offset=-2000)[0].decode(errors="replace").strip().splitlines()
+def _failure(job: JobView, service: JobRunner) -> str:
+    said = service.log(job.name, offset=-2000)[0].decode(errors="replace").strip().splitlines()
     last = said[-1] if said else "it said nothing"
     return (
         f"The demo's job '{job.name}' ended with code {job.exit_code} ({last}); was it ended from outside, or is "

@@ -7,12 +7,12 @@ import pytest
 from sterna.backends.kubernetes.api.resources import Verb, Write, WriteResult
 from sterna.backends.kubernetes.server.metrics import Happened, Telemetry
 from sterna.backends.kubernetes.server.specon_csv import HEADER, Distribution
-from sterna.service.views import JobView, NodeView
 from sterna.kinds.resource import PODS
 from sterna.model.cluster import Assignment
 from sterna.model.growth import Growth
 from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.snapshot import JobKey, Snapshot
+from sterna.service.views import JobView, NodeView
 from tests.crowds import Instant, Member
 
 

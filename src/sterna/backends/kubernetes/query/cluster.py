@@ -24,8 +24,8 @@ from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.query.listing import (
     KINDS,
     EventObject,
-    ListedJob,
     JobListing,
+    ListedJob,
     followed_jobs,
     full_name,
     match_jobs,
@@ -142,7 +142,7 @@ class KubernetesCluster:
     def _list(self, namespace: str, name: str = "") -> JobListing:
         """List the jobs of a namespace (all if empty) with their pods, or those of one name."""
         followed = followed_jobs(namespace, name)
-        answers = self._reader.run_together([partial(self._reader.list, each) for each in followed])
+        answers = self._reader.run_together([partial(self._reader.list_all, each) for each in followed])
         listing = JobListing()
         refused: list[UserError] = []
         for each, answer in zip(followed, answers, strict=True):
@@ -273,7 +273,7 @@ class KubernetesCluster:
         else:
             namespace, fields = self._scope.searched, ""
             listing = self._list(namespace)
-        for event in self._reader.list(Followed(EVENTS, EventObject, namespace, fields=fields)):
+        for event in self._reader.list_all(Followed(EVENTS, EventObject, namespace, fields=fields)):
             if not job or event.regarding.uid == found.meta.uid:
                 listing.add(EVENTS, event)
         views = [event for event in self._event_views(listing) if event.number > after]
@@ -317,7 +317,7 @@ class KubernetesCluster:
         job = self.job(name)
         if job.step is None:
             return []
-        metrics = {job.metric: job.value} if job.metric and job.value is not None else {}
+        metrics = {job.metric: job.value} if job.metric else {}
         return [ProgressView(self._clock(), job.attempt, job.step, job.total, metrics)]
 
     def report(self, name: str, step: int | None, total: int | None, metrics: dict[str, float]) -> None:

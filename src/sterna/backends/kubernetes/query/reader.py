@@ -1,7 +1,6 @@
-"""Questions that commands put to an API server, each waited for, and its refusals in sentences for people.
+"""Blocking requests of `KubernetesCluster` to an API server, with rejections as sentences for users.
 
-For `cluster.py`, which people ask; the operator follows a cluster instead (`client.py`) and judges refusals by itself.
-Nothing is tried again here but what only reads: whoever typed a command decides about that.
+The operator uses watches and the write queue instead (`transport/client.py`). Writes are never retried here.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ from sterna.backends.kubernetes.api.resources import ApiServer, Change, Followed
 from sterna.backends.kubernetes.transport.reflector import Reflector
 from sterna.errors import Retry, UserError
 from sterna.kinds.resource import MPI_JOBS, PYTORCH_JOBS, Resource
+from sterna.service.errors import ForbiddenError, NameTakenError, NotFoundError
 
 _MANAGER = "fieldManager=sterna-cli"
 _MERGE = "application/merge-patch+json"
-_AT_ONCE = 8
+_MOST_THREADS = 8
 _T = TypeVar("_T")
 _MAY_NOT = re.compile(r'User "(.*?)" cannot (\w+) resource "(.*?)"(?: in API group "[^"]*")?(.*)', re.DOTALL)
 _INVALID = re.compile(r'^\S+ "[^"]*" is invalid: ')
@@ -38,39 +38,27 @@ class UnknownKindError(UserError):
     """The server does not know the resource."""
 
 
-class ForbiddenError(UserError):
-    """The server knows who asks, and that they may not."""
-
-
-class NotFoundError(UserError):
-    """There is no such object."""
-
-
-class NameTakenError(UserError):
-    """There is one of that name already."""
-
-
 class ConflictError(UserError):
-    """It was changed by somebody else meanwhile."""
+    """The object was changed since it was read."""
 
 
 class ApiReader:
-    """One server, asked by one person."""
+    """Requests to one API server with the credentials of one caller."""
 
     def __init__(self, server: ApiServer, context: str = "") -> None:
         self.server, self._context = server, context
 
-    def together(self, questions: Sequence[Callable[[], _T]]) -> list[_T | UserError]:
-        """Several questions at once; for each the answer or its refusal, in their order."""
-        if len(questions) < 2:
-            return [_outcome(question) for question in questions]
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            return list(threads.map(_outcome, questions))
+    def run_together(self, requests: Sequence[Callable[[], _T]]) -> list[_T | UserError]:
+        """Run several requests in threads; return for each its result or rejection, in order."""
+        if len(requests) < 2:
+            return [_outcome(request) for request in requests]
+        with ThreadPoolExecutor(_MOST_THREADS) as threads:
+            return list(threads.map(_outcome, requests))
 
     # Reading.
 
-    def listed(self, wanted: Followed) -> list[Any]:
-        """All objects, page by page."""
+    def list_all(self, wanted: Followed) -> list[Any]:
+        """Return all objects of a resource, read page by page."""
         reflector = Reflector(wanted)
         found: list[Any] = []
         while reflector.wants_list:
@@ -82,8 +70,8 @@ class ApiReader:
                 found += [delta.object for delta in reflector.page(answer.body) if delta.change is Change.SEEN]
         return found
 
-    def found(self, resource: Resource, type_: type[_T], namespace: str, name: str) -> _T:
-        """One object; `NotFoundError` if there is none."""
+    def get(self, resource: Resource, type_: type[_T], namespace: str, name: str) -> _T:
+        """Return one object; raise `NotFoundError` if there is none."""
         answer = self.server.ask("GET", resource.path(namespace, quote(name, safe="")))
         if not answer.is_done:
             raise self.refusal(answer, resource, namespace, name)
@@ -95,7 +83,7 @@ class ApiReader:
     def create(
         self, resource: Resource, namespace: str, document: Mapping[str, Any], is_dry_run: bool = False
     ) -> bytes:
-        """The object as the server keeps it, or would keep it."""
+        """Create an object; return it as the server stored it or, in a dry run, would store it."""
         query = _query("fieldValidation=Strict", is_dry_run)
         answer = self.server.ask("POST", resource.path(namespace), msgspec.json.encode(document), query)
         return self._done(answer, resource, namespace, str(document.get("metadata", {}).get("name", "")))
@@ -103,13 +91,13 @@ class ApiReader:
     def patch(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], is_dry_run: bool = False
     ) -> bytes:
-        """A merge patch; the object after it."""
+        """Apply a merge patch; return the object after it."""
         path, query = resource.path(namespace, name), _query("fieldValidation=Strict", is_dry_run)
         answer = self.server.ask("PATCH", path, msgspec.json.encode(patch), query, _MERGE)
         return self._done(answer, resource, namespace, name)
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
-        """What belongs to it goes with it."""
+        """Delete an object and, in the background, those that it owns."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -124,19 +112,17 @@ class ApiReader:
             raise self.refusal(answer, resource, namespace, name)
         return answer.body
 
-    # Refusals.
+    # Rejections.
 
     def refusal(
         self, answer: WriteResult, resource: Resource, namespace: str = "", name: str = ""
     ) -> UserError | Retry:
-        """What a person is told."""
+        """Translate an error response into an exception with a sentence for the user."""
         message = " ".join(answer.message.split())[:_LONGEST_ANSWER].rstrip(".")
         where = f" in the namespace '{namespace}'" if namespace else ""
         match answer.status:
             case 401:
-                return ForbiddenError(
-                    f"{self._cluster()} does not accept your login; log in again, or choose another."
-                )
+                return ForbiddenError(f"{self._cluster()} does not accept your login; log in again, or choose another.")
             case 403:
                 return ForbiddenError(_forbidden(message, where))
             case 404:
@@ -170,9 +156,9 @@ class ApiReader:
         return f"The cluster of the context '{self._context}'" if self._context else "The cluster"
 
 
-def _outcome(question: Callable[[], _T]) -> _T | UserError:
+def _outcome(request: Callable[[], _T]) -> _T | UserError:
     try:
-        return question()
+        return request()
     except UserError as error:
         return error
 

@@ -17,8 +17,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from sterna.backends.kubernetes.api.resources import WriteResult
-from sterna.service.views import JobView, NodeView
 from sterna.control.metrics import of_jobs, of_nodes, of_version
+from sterna.service.views import JobView, NodeView
 
 
 class Happened(Enum):

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from sterna.backends.local.store.database import Store
-from sterna.service.views import PolicyView
 from sterna.control.journal import VERSION, JournalWriter, Opening, RoundLine, World
 from sterna.control.shadow_rules import ShadowRound
 from sterna.model.plan import Decision
 from sterna.model.snapshot import NEVER, Snapshot
+from sterna.service.views import PolicyView
 
 _QUIET_SECONDS = 1.0
 """Rounds that change nothing are kept at most so often."""

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, Placement, PolicyOption
+from sterna.cli.parsing.options import Placement, PolicyOption
+from sterna.cli.parsing.parameters import AsJson
 
 File = Annotated[
     str, typer.Option("--file", "-f", metavar="FILE", help="The description, YAML or JSON; - reads stdin.")

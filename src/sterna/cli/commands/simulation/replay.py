@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, one_policy
+from sterna.cli.parsing.options import one_policy
+from sterna.cli.parsing.parameters import AsJson
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,21 +16,14 @@ BASELINE_POLICY = "fifo:preempt=false"
 """What people run today: first come, first served, gaps filled, nobody stopped. Comparisons are relative to it."""
 
 DEFAULT_PLACEMENT = "stay"
-
-_PLACEMENT_OF = {"dragon": "pack"}
-"""Policies that were made for another placement."""
+"""Placement of a policy that prefers no other one; see `sterna.wiring.preferred_placement`."""
 
 OPERATOR_PORT = 8769
 MONITOR_PORT = 8081
 """Both as container-migration has them, so that its jobs and scripts find what they look for."""
 
 
-def placement_for(policy: str) -> str:
-    """The placement that a policy gets when nobody chooses one."""
-    return _PLACEMENT_OF.get(policy.partition(":")[0].strip().lower(), DEFAULT_PLACEMENT)
-
-
-def only_counts(placement: str) -> bool:
+def is_count_only(placement: str) -> bool:
     """Whether this placement, written as users do, gives nobody a node: `none`, which only counts devices."""
     return placement.partition(":")[0].strip() == "none"
 
@@ -98,6 +91,13 @@ class OperatorSettings:
     identity: str = _set("", "Name in the Lease.  [default: the host's name]", "NAME", chart=False)
     leader_election: bool = _set(True, "Act only while holding the Lease.")
     lease: LeaseSettings = field(default_factory=LeaseSettings)
+    log_level: str = _set("info", "Least severe messages to log: debug, info, warning, error.", "LEVEL")
+    log_format: str = _set("text", "Format of the log on stderr: text, or json with one object per line.", "FORMAT")
+    stall_seconds: float = _set(
+        120.0,
+        "Without a finished round for this long the loop counts as hung: /healthz fails, the Lease is not renewed.",
+        "SECONDS",
+    )
     journal: str = _set("", "Keep every round in this file, for sterna replay and explain.", "FILE", chart=False)
     replicas: int = _only_chart(2, "One acts, the others wait to take over.")
     priority_class: str = _only_chart("", "For example system-cluster-critical, where the cluster allows it.")
@@ -147,6 +147,8 @@ class MonitorSettings:
     ask_for: str = _set(
         "posted", "Pods whose moves are asked for: posted (those that POST /monitor), all, none.", "WHICH"
     )
+    log_level: str = _set("info", "Least severe messages to log: debug, info, warning, error.", "LEVEL")
+    log_format: str = _set("text", "Format of the log on stderr: text, or json with one object per line.", "FORMAT")
     kubelet_root: str = _set("/var/lib/kubelet", "The kubelet's folder on the node.", "FOLDER")
     logs_root: str = _set("/var/log/pods", "Where the node keeps the output of its pods.", "FOLDER")
     host_root: str = _set("", "Where the node's own files are seen, for hostPath volumes.", "FOLDER", chart=False)

@@ -17,12 +17,14 @@ import msgspec
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.kernels import native
 from sterna.engine.registry import RuleKind
-from sterna.wiring import make_rules, rules_of, simulated_nodes
+from sterna.wiring import make_rules, rules_of
 from sterna.workloads.trace import Trace
 from tests.bench.bare_loop import bare_fifo
 from tests.bench.inputs import ELASTIC, fair_devices, is_made_up, pools_of, steady, trace_named
@@ -137,8 +139,8 @@ def simulated(trace: Trace, nodes: str, policy: str, costs: Costs | None = None)
     rules = make_rules(policy, PLACEMENT)
     cluster = simulated_nodes(nodes)
     begin = perf_counter()
-    world = SimulatedBackend(workload_of(trace), cluster, costs)
-    controller = Controller(world, rules)
+    world = SimulatedBackend(workload_of(trace), cluster, SimulationConfig(costs=costs or Costs()))
+    controller = RoundLoop(world, rules)
     controller.run()
     wall = perf_counter() - begin
     spans = np.array(world.finish) - trace.submit_seconds

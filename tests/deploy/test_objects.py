@@ -76,6 +76,10 @@ def test_every_container_is_probed_and_has_requests_and_a_limit_of_memory(pod: O
     assert "memory" in container["resources"]["limits"]
 
 
+def test_operator_is_ready_when_its_cache_is_synced() -> None:
+    assert OPERATOR["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
 def test_selectors_find_the_pods_that_they_are_meant_for() -> None:
     templates = {name: each["spec"]["template"]["metadata"]["labels"] for name, each in _workloads()}
     for name, each in OBJECTS.items():
@@ -203,7 +207,7 @@ def test_another_name_of_the_lease_reaches_roles_and_fence() -> None:
 
 
 @pytest.mark.parametrize("secrets", [[], [{"name": "login"}]])
-def test_secrets_of_a_registry_reach_both_capacity(secrets: list[dict[str, str]]) -> None:
+def test_secrets_of_a_registry_reach_both_accounts(secrets: list[dict[str, str]]) -> None:
     objects = chart.objects_of_chart(chart.changed(chart.default_values(), "image.pullSecrets", secrets))
     found = [each.get("imagePullSecrets", []) for name, each in objects.items() if name.kind == "ServiceAccount"]
     assert found == [secrets, secrets]

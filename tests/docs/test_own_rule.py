@@ -15,17 +15,18 @@ import sys
 sys.path[:0] = [{src!r}]
 from sterna.backends.simulated.workload import workload_of
 from sterna.backends.simulated.backend import SimulatedBackend
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
 from sterna.model.snapshot import NEVER
-from sterna.wiring import make_placement, make_policy, simulated_nodes
+from sterna.backends.simulated.nodes import simulated_nodes
+from sterna.wiring import make_placement, make_policy
 from sterna.workloads.generate import Mix, poisson
 
 for spec in ("./smallest.py", "./smallest.py:by=request"):
     rules = Rules(make_policy(spec), make_placement("stay"))
     trace = poisson(jobs=60, seed=3, mix=Mix(least=0.5, most=2.0))
     world = SimulatedBackend(workload_of(trace), simulated_nodes("2x8"))
-    controller = Controller(world, rules)
+    controller = RoundLoop(world, rules)
     controller.round()
     assert not controller.round().plan.actions, "deciding again on its own result changes something"
     controller.run()

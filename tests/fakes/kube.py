@@ -25,6 +25,7 @@ from sterna.backends.kubernetes.api.resources import (
     EVENTS,
     LEASES,
     NODES,
+    PRIORITY_CLASSES,
     SERVICES,
     Delta,
     Inbox,
@@ -37,7 +38,7 @@ from tests.fakes.kube_rules import FOREGROUND, SERVICE_ACCOUNTS
 from tests.fakes.kube_store import Event, Key, Object, Refused, Store, encoded, walk
 
 RESOURCES = (
-    *(PODS, NODES, SERVICES, CONFIG_MAPS, SERVICE_ACCOUNTS, EVENTS, LEASES),
+    *(PODS, NODES, PRIORITY_CLASSES, SERVICES, CONFIG_MAPS, SERVICE_ACCOUNTS, EVENTS, LEASES),
     *(TRAINING_JOBS, TF_JOBS, PYTORCH_JOBS, MPI_JOBS, SHARE_PODS),
 )
 BEGIN = 1_750_000_000.0

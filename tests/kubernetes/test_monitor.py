@@ -16,6 +16,7 @@ from sterna.backends.kubernetes.server.routes import MigrationService, Sources
 from sterna.backends.kubernetes.server.token_review import NOBODY, Tokens
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import access_of
+from tests.fakes.replica import FakeReplica
 from tests.kubernetes.api import PATIENCE_SECONDS, Api
 from tests.kubernetes.control_plane import ControlPlane
 
@@ -23,7 +24,7 @@ ACCOUNT = "default/sterna-monitor"
 
 
 @pytest.fixture(scope="module")
-def capacity(plane: ControlPlane) -> None:
+def accounts(plane: ControlPlane) -> None:
     """The monitors' account, as far as it matters here."""
     with plane.api() as api:
         meta = {"name": "sterna-monitor", "namespace": "default"}
@@ -43,7 +44,7 @@ def token_for(plane: ControlPlane, *audiences: str) -> str:
     return access.token
 
 
-def test_only_tokens_that_were_made_for_us_are_good(plane: ControlPlane, capacity: None, server: Client) -> None:
+def test_only_tokens_that_were_made_for_us_are_good(plane: ControlPlane, accounts: None, server: Client) -> None:
     tokens = Tokens(server, [ACCOUNT])
     ours = tokens.caller_of(token_for(plane, "sterna"))
     assert ours.name == "system:serviceaccount:default:sterna-monitor"
@@ -65,10 +66,10 @@ def a_lease(address: str) -> dict[str, object]:
 
 
 def test_what_a_pod_of_the_node_writes_reaches_the_operator(
-    plane: ControlPlane, capacity: None, api: Api, server: Client, tmp_path: Path
+    plane: ControlPlane, accounts: None, api: Api, server: Client, tmp_path: Path
 ) -> None:
     woken = threading.Event()
-    sources = Sources(lambda: "now", dict, bytes, str, lambda: True)
+    sources = Sources(lambda: "now", dict, bytes, str, FakeReplica())
     service = MigrationService(sources, Tokens(server, [ACCOUNT]), woken.set, "127.0.0.1:0")
     service.start()
     api.create(a_lease(f"127.0.0.1:{service.port}"))

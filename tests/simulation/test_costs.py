@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sterna.backends.simulated.costs import Costs
-from sterna.wiring import simulated_nodes
+from sterna.backends.simulated.nodes import simulated_nodes
 from tests.builders import AJob, a_job
 from tests.simulation.runs import a_run
 

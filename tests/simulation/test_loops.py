@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.engine.kernels.native import PLAIN, Loops, installed, machine_code, use
 from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import Shape
-from sterna.wiring import simulated_nodes
 from tests.builders import AJob, a_job, a_node, a_snapshot, decided
 from tests.properties.worlds import NOW, a_world, snapshot_of
 from tests.simulation.runs import a_run
@@ -139,7 +139,7 @@ def test_what_machine_code_makes_may_not_be_written_to_either(name: str) -> None
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["plain", "compiled"])
-def test_equal_jobs_larger_than_a_node_sit_where_columns_replica_them(seed: int, is_compiled: bool) -> None:
+def test_equal_jobs_larger_than_a_node_sit_where_the_numpy_kernels_put_them(seed: int, is_compiled: bool) -> None:
     random = Random(seed)
     nodes = simulated_nodes(",".join(f"{random.randint(1, 4)}x{random.randint(1, 8)}" for _ in range(6)))
     shape, count, jobs = Shape(devices=random.choice((1000, 2000))), random.randint(5, 20), random.randint(1, 15)

@@ -29,7 +29,7 @@ from sterna.model.plan import NO_JOB, Action, ActionKind, Decision, Mark
 from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Curves
-from sterna.settings import only_counts
+from sterna.settings import is_count_only
 
 VERSION = 2
 """2: the higher priority goes first; in 1 it was the lower."""
@@ -291,7 +291,7 @@ def read_opening(path: str | Path) -> Opening:
 
 def read_rounds(path: str | Path, notice: Notice | None = None) -> Iterator[Round]:
     """All rounds, one after the other."""
-    counts_only = only_counts(read_opening(path).placement)
+    counts_only = is_count_only(read_opening(path).placement)
     world: World | None = None
     worlds, last = 0, -1
     for number, line in _lines(Path(path), notice):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.errors import UserError
 from sterna.experiments.argument_names import naming_arguments
 from sterna.model.cluster import Nodes
-from sterna.wiring import simulated_nodes
 
 
 class Cluster:

@@ -11,12 +11,12 @@ from os import PathLike, fspath
 from typing import TypedDict
 
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.backends.simulated.knowledge import knowledge_of
+from sterna.backends.simulated.knowledge import parse_knowledge
 from sterna.errors import UserError, did_you_mean
-from sterna.experiments.faults import drawn_faults, named_fault, settled
+from sterna.experiments.faults import draw_faults, merge_faults, parse_fault
 from sterna.experiments.scenario import Scenario
 from sterna.model.cluster import Nodes
-from sterna.settings import only_counts
+from sterna.settings import is_count_only
 from sterna.wiring import make_placement
 from sterna.workloads.curves import check_speedups, load_speedups
 from sterna.workloads.domain import LARGEST
@@ -83,10 +83,10 @@ def make_scenario(
     knowledge: str = "true",
 ) -> Scenario:
     """Check the options, then load the trace: cheap checks come before the file is read."""
-    known = knowledge_of(knowledge)
+    known = parse_knowledge(knowledge)
     if placement is not None:
         make_placement(placement)
-        if only_counts(placement) and (fail or mtbf is not None):
+        if is_count_only(placement) and (fail or mtbf is not None):
             raise UserError(
                 "--placement none only counts devices, so no job sits on a node that fails: choose another."
             )
@@ -123,14 +123,14 @@ def _check_costs(restart: float, rescale: float | None, lost_work: float, penalt
 def _make_faults(
     trace: Trace, nodes: Nodes, fail: Sequence[str], mtbf: float | None, mttr: float | None, seed: int
 ) -> tuple[Fault, ...]:
-    faults = [named_fault(text, nodes) for text in fail]
+    faults = [parse_fault(text, nodes) for text in fail]
     if mtbf is not None:
         between = _check_seconds("--mtbf", mtbf, above=True)
         repair = _DEFAULT_REPAIR_SECONDS if mttr is None else _check_seconds("--mttr", mttr, above=True)
-        faults += drawn_faults(trace, nodes, between, repair, seed)
+        faults += draw_faults(trace, nodes, between, repair, seed)
     elif mttr is not None:
         raise UserError("--mttr says how long random faults last, but there are none: add --mtbf SECONDS.")
-    return settled(faults, float(trace.submit_seconds[0]))
+    return merge_faults(faults, float(trace.submit_seconds[0]))
 
 
 def _check_seconds(option: str, value: float, *, above: bool = False) -> float:

@@ -11,7 +11,7 @@ from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.knowledge import TRUE, Knowledge
 from sterna.model.cluster import MILLI, Nodes, ResourceKind
 from sterna.model.formatting import counted
-from sterna.settings import placement_for
+from sterna.wiring import preferred_placement
 from sterna.workloads.profiles import model_key
 from sterna.workloads.trace import Trace
 
@@ -58,4 +58,4 @@ class Scenario:
         return *self.trace.notices, f"No job of the trace is of these models of --speedups: {whose}."
 
     def placement_of(self, policy: str) -> str:
-        return placement_for(policy) if self.placement is None else self.placement
+        return preferred_placement(policy) if self.placement is None else self.placement

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
-from sterna.backends.simulated.knowledge import world_of
+from sterna.backends.simulated.config import SimulationConfig
+from sterna.backends.simulated.knowledge import make_backend
 from sterna.backends.simulated.workload import Workload, workload_of
-from sterna.control.controller import Controller, Recorder
+from sterna.control.round_loop import RoundLoop, RoundObserver
 from sterna.experiments.job_times import JobTimes
+from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.report.allocation import AllocationLog
 from sterna.experiments.report.timeline import timeline_of
 from sterna.experiments.result import Counts, Result
@@ -20,9 +22,6 @@ from sterna.model.cluster import Ints, Nodes
 from sterna.model.snapshot import NEVER
 from sterna.wiring import make_rules
 
-Progress = Callable[[int, int], None]
-"""Called with the amount that is done and the total."""
-
 _ROUNDS_BETWEEN_REPORTS = 500
 
 
@@ -30,8 +29,8 @@ def run_simulation(
     scenario: Scenario,
     policy: str,
     *,
-    journal: Recorder | None = None,
-    progress: Progress | None = None,
+    journal: RoundObserver | None = None,
+    progress: ProgressCallback | None = None,
     detailed: bool = False,
 ) -> Result:
     """Replay the trace; a `detailed` result also has the timeline, the spans and the stops of every job."""
@@ -46,26 +45,30 @@ def run_simulation(
         if not fits:
             return _empty_result(scenario, policy, unschedulable)
         workload = workload_of(trace.take(rows), scenario.speedups)
-    world = world_of(
+    world = make_backend(
         scenario.knowledge,
         workload,
         nodes,
-        scenario.costs,
-        scenario.faults,
+        SimulationConfig(costs=scenario.costs, faults=scenario.faults, has_timeline=detailed),
         seed=scenario.seed,
-        timeline=detailed,
     )
     log = AllocationLog(len(workload), journal) if detailed else None
-    controller = Controller(world, rules, log or journal)
+    observer = log or journal
+    loop = RoundLoop(
+        world,
+        rules,
+        () if observer is None else (observer,),
+        on_round=_reporting(world, progress) if progress else None,
+    )
     began = time.perf_counter()
-    controller.run(_reporting(world, progress) if progress else None)
+    loop.run()
     wall_seconds = time.perf_counter() - began
     times = _times(world, rows, log)
     return Result(
         scenario=scenario,
         policy=policy,
         times=times,
-        counts=_counts(world, controller.rounds),
+        counts=_counts(world, loop.rounds),
         wall_seconds=wall_seconds,
         unschedulable=unschedulable,
         unfinished=tuple(workload.name[job] for job in np.flatnonzero(~times.is_finished)),
@@ -73,7 +76,7 @@ def run_simulation(
         timeline=timeline_of(world.counters.times, world.counters.devices_used, world.counters.jobs_waiting)
         if log
         else None,
-        spans=log.closed(world.finish, world.observe()) if log else (),
+        spans=log.close_spans(world.finish, world.observe()) if log else (),
     )
 
 
@@ -121,11 +124,11 @@ def _counts(world: SimulatedBackend, rounds: int) -> Counts:
     )
 
 
-def _reporting(world: SimulatedBackend, progress: Progress) -> Callable[[], None]:
+def _reporting(world: SimulatedBackend, progress: ProgressCallback) -> Callable[[float], None]:
     """Return a hook that counts finished jobs every few hundred rounds: counting costs more than a round."""
     rounds = 0
 
-    def report() -> None:
+    def report(seconds: float) -> None:
         nonlocal rounds
         rounds += 1
         if rounds % _ROUNDS_BETWEEN_REPORTS == 0:

@@ -69,7 +69,7 @@ def read(job: JobObject, resource: Resource) -> ParsedJob:
             wishes=wishes,
             default_restart=RestartPolicy.NEVER,
             resizing=Resizing.IN_PLACE if is_elastic else Resizing.RESTART,
-            ownership=PodOwnership.MPI,
+            ownership=PodOwnership.MPI_OPERATOR,
             category=job.metadata.name,
             priority=-(_number(given, ("JOB_PRIORITY",)) or 0),  # Voda: the lower number goes first
             progress=_progress(job.metadata.name, launcher, given),

@@ -92,6 +92,8 @@ class PodSpec(msgspec.Struct, rename="camel"):
     scheduling_gates: list[dict[str, str]] = []
     termination_grace_period_seconds: int | None = None
     priority: int | None = None
+    """Value of `priority_class_name`, set by the API server."""
+    priority_class_name: str = ""
     resources: Needs | None = None
     """What the pod asks for as a whole, where it does."""
 

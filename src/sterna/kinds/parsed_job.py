@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -28,17 +28,37 @@ class JobRef(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-class PodOwnership(Enum):
-    """Who makes the pods of a job, and hence what an action turns into."""
+@dataclass(frozen=True, eq=False)
+class PodOwnership:
+    """Who creates the pods of a job, as a record of capabilities. Compared by identity."""
 
-    PODS = "pods"
-    """We make them, with their node in them: TFJob, PyTorchJob, TrainingJob."""
-    SHARE_PODS = "sharepods"
-    """We make SharePods, KubeShare makes pods of them."""
-    MPI = "mpi"
-    """The MPI operator makes them; we suspend, resume, scale, and bind the workers."""
-    POD = "pod"
-    """It is a pod itself; moved by making it anew elsewhere."""
+    OPERATOR: ClassVar[PodOwnership]
+    """Sterna creates the pods, each bound to its node: TFJob, PyTorchJob, TrainingJob."""
+    KUBESHARE: ClassVar[PodOwnership]
+    """Sterna creates SharePods, from which KubeShare creates pods."""
+    MPI_OPERATOR: ClassVar[PodOwnership]
+    """The MPI operator creates the pods; Sterna suspends, resumes and scales the job and binds its workers."""
+    BARE_POD: ClassVar[PodOwnership]
+    """The object is the pod itself; a move deletes it and creates it again on another node."""
+
+    name: str
+    creates_pods: bool = False
+    """Sterna creates one pod or SharePod per replica and one service, labels them with the attempt, writes the status
+    of the object, and deletes what is left when the job has ended."""
+    uses_kubeshare: bool = False
+    """Replicas are SharePods."""
+    is_delegated: bool = False
+    """Another controller creates and numbers the pods and reports the end of the job in the object's status."""
+    is_pod: bool = False
+    """The object is the only pod of the job, and is bound by its own scheduler first."""
+    resizes_cpu: bool = False
+    """CPU requests of running pods may be changed in place."""
+
+
+PodOwnership.OPERATOR = PodOwnership("operator", creates_pods=True, resizes_cpu=True)
+PodOwnership.KUBESHARE = PodOwnership("kubeshare", creates_pods=True, uses_kubeshare=True)
+PodOwnership.MPI_OPERATOR = PodOwnership("mpi-operator", is_delegated=True)
+PodOwnership.BARE_POD = PodOwnership("bare-pod", is_pod=True, resizes_cpu=True)
 
 
 class CleanPods(Enum):

@@ -65,7 +65,7 @@ def read(job: JobObject, resource: Resource) -> ParsedJob:
             wishes=wishes,
             default_restart=RestartPolicy.ON_FAILURE,
             resizing=Resizing.TORCHRUN if elastic else Resizing.RESTART,
-            ownership=PodOwnership.SHARE_PODS if gpu_fraction else PodOwnership.PODS,
+            ownership=PodOwnership.KUBESHARE if gpu_fraction else PodOwnership.OPERATOR,
             gpu_fraction=gpu_fraction,
             variables=_variables(fields, elastic),
         ),

@@ -77,7 +77,7 @@ def read(job: JobObject, resource: Resource, context: ParseContext) -> ParsedJob
             wishes=wishes,
             default_restart=RestartPolicy.NEVER,
             resizing=Resizing.IN_PLACE if is_elastic else Resizing.RESTART,
-            ownership=PodOwnership.SHARE_PODS if is_marked else PodOwnership.PODS,
+            ownership=PodOwnership.KUBESHARE if is_marked else PodOwnership.OPERATOR,
             gpu_fraction=gpu_fraction_of(scaled.annotations) if is_marked else None,
             node_preference=fields.node_preference or "",
             chiefs=_chiefs(groups, wishes),

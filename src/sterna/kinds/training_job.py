@@ -98,7 +98,7 @@ def _read(
         default_restart=RestartPolicy.NEVER,
         restart=RestartPolicy(spec.restart_policy),
         resizing=Resizing.TORCHRUN if spec.resizing == "torchrun" else Resizing.RESTART,
-        ownership=PodOwnership.SHARE_PODS if gpu_fraction else PodOwnership.PODS,
+        ownership=PodOwnership.KUBESHARE if gpu_fraction else PodOwnership.OPERATOR,
         gpu_fraction=gpu_fraction,
         category=spec.category,
         progress=spec.progress.spec,

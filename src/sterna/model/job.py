@@ -94,6 +94,9 @@ class JobSpec:
     """Workers asked for, between the two."""
     priority: int = 0
     """Higher goes first."""
+    priority_class: str = ""
+    """PriorityClass of the pod template, whose value takes the place of `priority` where it is known; empty if the user
+    gives a priority of the job itself."""
     category: str = ""
     """Jobs assumed alike; empty: the name without trailing digits."""
     user: str = ""

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sterna.errors import UserError
-from sterna.workloads.layout import Layout
+from sterna.workloads.layout import CsvLayout
 
-TASKS = Layout(
+TASKS = CsvLayout(
     kind="alibaba-tasks",
     job="job_name",
     submit="start_time",
@@ -24,7 +24,7 @@ TASKS = Layout(
     category="task_name",
 )
 
-JOBS = Layout(
+JOBS = CsvLayout(
     kind="alibaba-jobs",
     job="job_id",
     submit="submit_time",
@@ -45,7 +45,7 @@ _STATUSES = frozenset({"Terminated", "Failed", "Running", "Waiting"})
 
 
 def absent_header(source: str, first: Sequence[str]) -> tuple[str, ...] | None:
-    """The published tables have no header line; this one's columns, if its first record looks like a task."""
+    """Return the columns of a task table, which has no header line, if the first record looks like a task."""
     if len(first) <= _STATUS or first[_STATUS].strip() not in _STATUSES:
         return None
     if len(first) == _JOB_TABLE_WIDTH:

@@ -1,7 +1,6 @@
-"""Which numbers a column may hold, in code and in words, so that every loader and generator refuses alike.
+"""Domains of numbers with their wording, shared by all loaders and generators.
 
-A domain judges one column by itself; what two columns owe each other (`min_workers` below `max_workers`) is
-`make_trace`'s concern.
+A domain checks one column; `make_trace` checks relations between columns (`min_workers` below `max_workers`).
 """
 
 from __future__ import annotations
@@ -13,44 +12,44 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+FloatColumn = npt.NDArray[np.float64]
+IntColumn = npt.NDArray[np.int64]
+BoolColumn = npt.NDArray[np.bool_]
 
 EXACT_LIMIT = 2.0**53
-"""Above it a float no longer tells neighbouring whole numbers apart."""
+"""Above it floats cannot represent every whole number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
     words: str
     """Completes the sentence "found x, expected ..."."""
-    holds: Callable[[Floats], Bools]
+    holds: Callable[[FloatColumn], BoolColumn]
     is_whole: bool = False
-    """Its numbers are kept as integers."""
+    """True if the numbers are stored as integers."""
     most: float = np.inf
-    """What is above it is a slip of the pen, and would overflow where it is added up."""
+    """Upper bound: larger numbers are mistakes, and their sums would overflow."""
 
-    def first_outside(self, values: Floats) -> int | None:
-        """The first row that is not a finite number of this domain."""
+    def first_outside(self, values: FloatColumn) -> int | None:
+        """Return the first row that is not a finite number of this domain."""
         outside = ~(np.isfinite(values) & (values <= self.most) & self.holds(values))
         return int(np.argmax(outside)) if outside.any() else None
 
     def expected(self, value: float) -> str:
-        """What should have been found instead of this value."""
+        """Describe the numbers that are accepted, given a value that is not."""
         if not self.most < value < np.inf:
             return self.words
         most = re.sub(r"e\+0?", "e", f"{self.most:g}")
         return f"{'a whole number' if self.is_whole else 'a number'} of at most {most}"
 
 
-def _is_whole(values: Floats) -> Bools:
-    whole: Bools = values == np.floor(values)
+def _is_whole(values: FloatColumn) -> BoolColumn:
+    whole: BoolColumn = values == np.floor(values)
     return whole & (np.abs(values) < EXACT_LIMIT)
 
 
 LARGEST = 1e15
-"""Of times and amounts: thirty million years in seconds."""
+"""Upper bound of times and amounts: thirty million years in seconds."""
 MOST_COUNTED = 1e9
 
 NOT_NEGATIVE = Domain("a number of at least 0", lambda values: values >= 0, most=LARGEST)
@@ -71,6 +70,6 @@ DEVICES = Domain(
 
 
 def plain(value: float) -> str:
-    """The shortest text that reads back as the same number: `60`, `0.25`, `1e+300`."""
+    """Format a number as the shortest text that reads back as the same number: `60`, `0.25`, `1e+300`."""
     number = float(value)
     return str(int(number)) if number.is_integer() and abs(number) < EXACT_LIMIT else repr(number)

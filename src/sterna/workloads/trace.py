@@ -1,7 +1,6 @@
-"""A trace: jobs that somebody ran once, as columns, ready to be replayed.
+"""A trace: jobs with their durations, as columns.
 
-Loaders and generators make traces, the simulator replays them. A trace knows durations, which no scheduler does; it
-never reaches a policy as it is.
+Loaders and generators make traces, the simulator replays them. Policies never see a trace, because it knows durations.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from sterna.workloads.domain import (
     MOST_COUNTED,
     NOT_NEGATIVE,
     POSITIVE,
-    Bools,
+    BoolColumn,
     Domain,
-    Floats,
-    Ints,
+    FloatColumn,
+    IntColumn,
     plain,
 )
 
 if TYPE_CHECKING:
     from sterna.workloads.generate import Mix
 
-Numbers = Sequence[float] | Floats | Ints
-Array = TypeVar("Array", Floats, Ints)
+Numbers = Sequence[float] | FloatColumn | IntColumn
+ColumnArray = TypeVar("ColumnArray", FloatColumn, IntColumn)
 
 NUMBER_COLUMNS: dict[str, tuple[str, Domain]] = {
     "submit_seconds": ("submit_s", NOT_NEGATIVE),
@@ -45,7 +44,7 @@ NUMBER_COLUMNS: dict[str, tuple[str, Domain]] = {
     "devices_per_worker": ("gpus_per_worker", DEVICES),
     "priority": ("priority", INTEGER),
 }
-"""Field of `Trace`: what users call it, in files and messages, and what it may hold."""
+"""Column name in files and messages, and domain, by field of `Trace`."""
 
 TEXT_COLUMNS: dict[str, str] = {
     "name": "job",
@@ -58,34 +57,34 @@ TEXT_COLUMNS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Trace:
-    """Jobs in (submit, name) order, one row each. Build one with `make_trace`, which sorts and checks."""
+    """Jobs in (submit, name) order, one row each. `make_trace` sorts and checks."""
 
     name: tuple[str, ...]
-    submit_seconds: Floats
+    submit_seconds: FloatColumn
     """Seconds after the first submission of the original trace."""
-    workers: Ints
-    """What the user asked for."""
-    minimum: Ints
-    maximum: Ints
-    duration_seconds: Floats
-    """How long the job runs with `workers` workers and nothing in its way."""
-    devices_per_worker: Floats
-    """Whole devices, or a fraction of one."""
-    priority: Ints
+    workers: IntColumn
+    """Workers that the user requested."""
+    minimum: IntColumn
+    maximum: IntColumn
+    duration_seconds: FloatColumn
+    """Run time with `workers` workers and without interruptions."""
+    devices_per_worker: FloatColumn
+    """A whole number of devices, or a fraction of one."""
+    priority: IntColumn
     """Higher goes first."""
     model: tuple[str, ...]
-    """Selects the speed-up curve; empty where unknown."""
+    """Model, which selects the speed-up curve; empty if unknown."""
     category: tuple[str, ...]
     """Jobs of one category are assumed to behave alike."""
     user: tuple[str, ...]
     pool: tuple[str, ...]
-    """The virtual cluster it was submitted to; empty where there is only one."""
+    """Virtual cluster of the job; empty if there is only one."""
     source: str
-    """The file or generator it came from, for messages."""
+    """File or generator, for messages."""
     kind: str
-    """The format that was detected, e.g. `philly-csv`."""
+    """Detected format, e.g. `philly-csv`."""
     notices: tuple[str, ...] = ()
-    """Sentences for the user: rows left out and why, clocks shifted."""
+    """Sentences for the user: rows that were dropped, clocks that were shifted."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -116,7 +115,7 @@ class Trace:
         return trace_from_columns(frame)
 
     @staticmethod
-    def poisson(*, jobs: int = 100, seed: int = 0, mean_gap_seconds: float = 30.0, mix: Mix | None = None) -> Trace:
+    def poisson(*, jobs: int = 100, seed: int = 0, mean_gap_seconds: float = 60.0, mix: Mix | None = None) -> Trace:
         """Generate independent arrivals, `mean_gap_seconds` apart on average. `Mix` describes the jobs."""
         from sterna.workloads import generate
 
@@ -158,18 +157,18 @@ class Trace:
 
         return generate.random(jobs=jobs, seed=seed, window_seconds=window_seconds, mix=mix)
 
-    def take(self, rows: Sequence[int] | Ints | Bools) -> Trace:
-        """The same trace with only these rows, submit times as they were."""
+    def take(self, rows: Sequence[int] | IntColumn | BoolColumn) -> Trace:
+        """Select rows; submit times do not change."""
         index = np.arange(len(self))[rows]
         pick = index.tolist()
-        columns: dict[str, Any] = {field: _frozen(getattr(self, field)[index]) for field in NUMBER_COLUMNS}
+        columns: dict[str, Any] = {field: _freeze(getattr(self, field)[index]) for field in NUMBER_COLUMNS}
         for field in TEXT_COLUMNS:
             values = getattr(self, field)
             columns[field] = tuple([values[row] for row in pick])
         return replace(self, **columns)
 
     def elastic(self, least: float, most: float) -> Trace:
-        """Every job may have from `least` to `most` times the workers it asked for."""
+        """Set the bounds of every job to `least` and `most` times its request."""
         if not (0 < least <= 1 <= most and math.isfinite(most)):
             raise UserError(
                 f"--elastic {least:g}x:{most:g}x: give a multiple of at most 1 and one of at least 1, e.g. 1x:4x."
@@ -180,7 +179,7 @@ class Trace:
                 "multiple."
             )
         low = np.maximum(1, _times(self.workers, least))
-        return replace(self, minimum=_frozen(low), maximum=_frozen(_times(self.workers, most)))
+        return replace(self, minimum=_freeze(low), maximum=_freeze(_times(self.workers, most)))
 
 
 def parse_elastic(text: str) -> tuple[float, float]:
@@ -210,10 +209,10 @@ def make_trace(
     notices: Sequence[str] = (),
     lines: Sequence[int] | None = None,
 ) -> Trace:
-    """Check columns that may come in any order, and sort them. Nothing is shifted, dropped or renamed.
+    """Check the columns and sort the rows. Nothing is shifted, dropped or renamed.
 
-    Left out, `minimum` and `maximum` are `workers`, each worker has one device, every priority is 0 and every text
-    empty; a category that is empty is the model. `lines` are those of the source file, for messages.
+    Defaults: `minimum` and `maximum` are `workers`, each worker has one device, priorities are 0 and texts empty; an
+    empty category is the model. `lines` are line numbers of the source file, for messages.
     """
     count = len(name)
     if count == 0:
@@ -228,30 +227,30 @@ def make_trace(
         "devices_per_worker": np.ones(count) if devices_per_worker is None else devices_per_worker,
         "priority": np.zeros(count) if priority is None else priority,
     }
-    checked = {field: _checked(field, values, where) for field, values in numbers.items()}
+    checked = {field: _check_numbers(field, values, where) for field, values in numbers.items()}
     _check_bounds(checked, where)
     texts = {
-        field: _stripped(field, values, count)
+        field: _strip_texts(field, values, count)
         for field, values in (("name", name), ("model", model), ("category", category), ("user", user), ("pool", pool))
     }
     texts["category"] = tuple(map(_either, texts["category"], texts["model"]))
     _check_texts(texts, where)
     order = _submit_order(checked["submit_seconds"], texts["name"])
     pick = order.tolist()
-    columns: dict[str, Any] = {field: _stored(field, values[order]) for field, values in checked.items()}
+    columns: dict[str, Any] = {field: _as_stored(field, values[order]) for field, values in checked.items()}
     columns |= {field: tuple([values[row] for row in pick]) for field, values in texts.items()}
     return Trace(source=source, kind=kind, notices=tuple(notices), **columns)
 
 
 def numbered_names(count: int) -> tuple[str, ...]:
-    """`job-00001` and so on, wide enough that the order of the names is the order of the numbers."""
+    """Return `job-00001` and so on, padded so that names sort as their numbers."""
     width = max(5, len(str(count)))
     return tuple([f"job-{number:0{width}d}" for number in range(1, count + 1)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Where:
-    """Names a row in messages: by its line where there is a file, else by its job."""
+    """Position of a row in messages: its line if there is a file, else its job."""
 
     source: str
     name: Sequence[str]
@@ -265,7 +264,7 @@ class _Where:
         return self(row) if self.lines is None else f"{self(row)}, column '{TEXT_COLUMNS['name']}'"
 
 
-def _checked(field: str, values: Numbers, where: _Where) -> Floats:
+def _check_numbers(field: str, values: Numbers, where: _Where) -> FloatColumn:
     column, domain = NUMBER_COLUMNS[field]
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.shape != (len(where.name),):
@@ -279,7 +278,7 @@ def _checked(field: str, values: Numbers, where: _Where) -> Floats:
     return numbers
 
 
-def _check_bounds(checked: dict[str, Floats], where: _Where) -> None:
+def _check_bounds(checked: dict[str, FloatColumn], where: _Where) -> None:
     workers, low, high = checked["workers"], checked["minimum"], checked["maximum"]
     if (low > high).any():
         row = int(np.argmax(low > high))
@@ -296,7 +295,7 @@ def _check_bounds(checked: dict[str, Floats], where: _Where) -> None:
         )
 
 
-def _stripped(field: str, values: Sequence[str] | None, count: int) -> tuple[str, ...]:
+def _strip_texts(field: str, values: Sequence[str] | None, count: int) -> tuple[str, ...]:
     if values is None:
         return ("",) * count
     if len(values) != count:
@@ -320,10 +319,10 @@ def _check_texts(texts: dict[str, tuple[str, ...]], where: _Where) -> None:
                 f"{where.of_name(row)}: found {found}, expected one that is not empty and does not start with #."
             )
     if len(set(names)) < len(names):
-        _refuse_duplicate(names, where)
+        _reject_duplicate(names, where)
 
 
-def _refuse_duplicate(names: tuple[str, ...], where: _Where) -> None:
+def _reject_duplicate(names: tuple[str, ...], where: _Where) -> None:
     first: dict[str, int] = {}
     for row, name in enumerate(names):
         before = first.setdefault(name, row)
@@ -332,7 +331,7 @@ def _refuse_duplicate(names: tuple[str, ...], where: _Where) -> None:
             raise UserError(f"{where.of_name(row)}: the name '{name}' is taken by {place}; give each job its own name.")
 
 
-def _submit_order(submit_seconds: Floats, names: tuple[str, ...]) -> Ints:
+def _submit_order(submit_seconds: FloatColumn, names: tuple[str, ...]) -> IntColumn:
     by_name = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
     return by_name[np.argsort(submit_seconds[by_name], kind="stable")]
 
@@ -341,17 +340,17 @@ def _either(text: str, otherwise: str) -> str:
     return text or otherwise
 
 
-def _times(counts: Ints, multiple: float) -> Ints:
-    """Rounded down, but 28.999999999999996, which is 100 times 0.29, is 29."""
-    product: Floats = np.floor(counts * multiple + 1e-9)
+def _times(counts: IntColumn, multiple: float) -> IntColumn:
+    """Multiply and round down, tolerating float errors: 100 times 0.29 is 28.999999999999996."""
+    product: FloatColumn = np.floor(counts * multiple + 1e-9)
     return product.astype(np.int64)
 
 
-def _stored(field: str, values: Floats) -> Floats | Ints:
+def _as_stored(field: str, values: FloatColumn) -> FloatColumn | IntColumn:
     is_whole = NUMBER_COLUMNS[field][1].is_whole
-    return _frozen(values.astype(np.int64)) if is_whole else _frozen(values + 0.0)
+    return _freeze(values.astype(np.int64)) if is_whole else _freeze(values + 0.0)
 
 
-def _frozen(values: Array) -> Array:
+def _freeze(values: ColumnArray) -> ColumnArray:
     values.setflags(write=False)
     return values

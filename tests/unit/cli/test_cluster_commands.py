@@ -151,7 +151,7 @@ def test_an_answer_that_got_lost_creates_nothing_twice(sterna: Sterna, lab: Http
     assert names(lab, TRAINING_JOBS) == ["a"]
 
 
-def test_a_command_is_parsed_job_with_its_image(sterna: Sterna, lab: HttpKube) -> None:
+def test_a_command_is_submitted_with_its_image(sterna: Sterna, lab: HttpKube) -> None:
     run = sterna(
         "submit", *LAB, "--name", "a", "--image", "team/x:1", "--workers", "1:2", "--gpus", "1", "-e", "LR=1", "--",
         "python", "train.py",

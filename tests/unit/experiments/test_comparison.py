@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.errors import UserError
 from sterna.experiments.comparison import Comparison, parse_policies, run_comparison
 from sterna.experiments.report import figures
@@ -14,7 +15,6 @@ from sterna.experiments.report.page import comparison_page, simulation_page
 from sterna.experiments.scenario import Scenario
 from sterna.experiments.simulation import run_simulation
 from sterna.settings import BASELINE_POLICY
-from sterna.wiring import simulated_nodes
 from sterna.workloads.generate import Mix, poisson
 
 

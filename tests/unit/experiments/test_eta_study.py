@@ -8,34 +8,34 @@ from itertools import pairwise
 
 import pytest
 
-from sterna.experiments.reproduction.eta.coverage import Forecast, coverage_of
+from sterna.experiments.reproduction.eta.coverage import BandForecast, coverage_of
 from sterna.experiments.reproduction.eta.replays import SEEN, replay
 from sterna.experiments.reproduction.eta.study import reproduce
 from sterna.model.eta import Band
-from sterna.workloads.published.curves import MODELS, Clock, recording
+from sterna.workloads.published.curves import MODELS, RecordingClock, recording
 
 
 def test_every_recording_has_both_clocks_and_never_steps_back() -> None:
     for model in MODELS:
-        wall, cpu = recording(model, Clock.WALL), recording(model, Clock.CPU)
+        wall, cpu = recording(model, RecordingClock.WALL), recording(model, RecordingClock.CPU)
         assert [sample.step for sample in wall] == [sample.step for sample in cpu]
         assert all(after.step > before.step for before, after in pairwise(wall))
         assert cpu[-1].seconds < wall[-1].seconds
 
 
 def test_coverage_weighs_groups_alike_and_leaves_endless_bands_out_of_the_width() -> None:
-    hit, miss = Forecast(Band(8, 10, 12), 11), Forecast(Band(8, 10, 12), 20)
+    hit, miss = BandForecast(Band(8, 10, 12), 11), BandForecast(Band(8, 10, 12), 20)
     coverage = coverage_of([[hit, hit, hit], [miss], []])
     assert coverage.held == 50
     assert coverage.width == pytest.approx(40)
     assert coverage.error == pytest.approx(10)
-    endless = coverage_of([[hit, Forecast(Band(1, 2, math.inf), 5)]])
+    endless = coverage_of([[hit, BandForecast(Band(1, 2, math.inf), 5)]])
     assert endless.endless == 50
     assert endless.width == pytest.approx(40)
 
 
 def test_a_band_that_holds_everything_is_as_dishonest_as_one_that_holds_half() -> None:
-    hit, miss = Forecast(Band(8, 10, 12), 11), Forecast(Band(8, 10, 12), 20)
+    hit, miss = BandForecast(Band(8, 10, 12), 11), BandForecast(Band(8, 10, 12), 20)
     assert not coverage_of([[hit]]).is_honest
     assert not coverage_of([[hit, miss]]).is_honest
     assert coverage_of([[hit, hit, hit, hit, miss]]).is_honest

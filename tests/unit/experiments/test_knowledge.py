@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.simulated.knowledge import LEARNED, Knowledge, Source
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.experiments.comparison import run_comparison
 from sterna.experiments.reproduction.knowledge import CASES, POLICIES, reproduce
 from sterna.experiments.scenario import Scenario
 from sterna.experiments.simulation import run_simulation
-from sterna.wiring import simulated_nodes
 from sterna.workloads.generate import poisson
 
 

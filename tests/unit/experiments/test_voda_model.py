@@ -9,11 +9,11 @@ import pytest
 
 from sterna.experiments.reproduction.voda.algorithms import ALGORITHMS, Candidate
 from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS, run_voda
-from sterna.experiments.reproduction.voda.packing import packed
-from sterna.experiments.reproduction.voda.work import PUBLISHED, calibrated
+from sterna.experiments.reproduction.voda.packing import pack_workers
+from sterna.experiments.reproduction.voda.work import PUBLISHED, calibrate_work
 from sterna.workloads.profiles import PROFILES
 from sterna.workloads.published import voda
-from sterna.workloads.published.voda import Submitted
+from sterna.workloads.published.voda import SubmittedJob
 
 INC, RES, VGG, TR = ((0.0, *PROFILES[model]) for model in ("inceptionv3", "resnet50", "vgg16", "transformer"))
 LINEAR = tuple(float(count) for count in range(10))
@@ -59,34 +59,34 @@ def test_many_pending_jobs_compact_those_of_the_second_queue() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_packing_replicas_everybody_and_overfills_no_node(seed: int) -> None:
+def test_packing_places_every_worker_and_overfills_no_node(seed: int) -> None:
     random = Random(seed)
     sizes = {job: random.randint(1, 4) for job in range(random.randint(1, 4))}
     before = {0: (1,) * sizes[0]}
-    replicas = packed(sizes, before, (4, 4, 4), random)
+    replicas = pack_workers(sizes, before, (4, 4, 4), random)
     assert {job: len(nodes) for job, nodes in replicas.items()} == sizes
     assert max(Counter(node for nodes in replicas.values() for node in nodes).values()) <= 4
 
 
 def test_a_lone_job_is_packed_where_it_was() -> None:
-    assert packed({0: 3}, {0: (2, 2, 2)}, (4, 4, 4), Random(1)) == {0: (2, 2, 2)}
+    assert pack_workers({0: 3}, {0: (2, 2, 2)}, (4, 4, 4), Random(1)) == {0: (2, 2, 2)}
 
 
 def test_equal_jobs_are_shuffled_at_random() -> None:
     before = {job: (job // 4,) for job in range(12)}
-    layouts = {tuple(packed(dict.fromkeys(before, 1), before, (4, 4, 4), Random(s)).items()) for s in range(5)}
+    layouts = {tuple(pack_workers(dict.fromkeys(before, 1), before, (4, 4, 4), Random(s)).items()) for s in range(5)}
     assert len(layouts) == 5
 
 
 def test_a_lone_job_takes_its_work_at_full_speed_and_one_pause() -> None:
-    run = run_voda([Submitted("a", "vgg16", 0.0)], WORK, "ElasticFIFO", seed=0)
+    run = run_voda([SubmittedJob("a", "vgg16", 0.0)], WORK, "ElasticFIFO", seed=0)
     assert run.completion_seconds == pytest.approx([PAUSE_SECONDS + 1000 / VGG[4]])
     assert run.device_seconds == pytest.approx([4 * run.makespan_seconds])
     assert (run.starts, run.halts, run.restarts, run.resizes) == (1, 0, 0, 0)
 
 
 def test_an_arrival_within_the_rate_limit_waits_for_it() -> None:
-    jobs = [Submitted("a", "vgg16", 0.0), Submitted("b", "vgg16", 1.0)]
+    jobs = [SubmittedJob("a", "vgg16", 0.0), SubmittedJob("b", "vgg16", 1.0)]
     run = run_voda(jobs, WORK, "ElasticFIFO", seed=0)
     assert run.completion_seconds[1] >= RATE_LIMIT_SECONDS - 1 + PAUSE_SECONDS
 
@@ -99,22 +99,22 @@ def test_the_same_seed_gives_the_same_run(algorithm: str) -> None:
 
 
 def test_the_fitted_work_gives_the_device_seconds_that_were_logged() -> None:
-    assert calibrated().device_seconds == pytest.approx(dict(voda.device_seconds()), rel=0.01)
+    assert calibrate_work().device_seconds == pytest.approx(dict(voda.device_seconds()), rel=0.01)
 
 
 @pytest.mark.parametrize("algorithm", ["ElasticFIFO", "FfDLOptimizer", "AFS-L"])
 def test_the_model_is_within_three_percent_of_what_was_published(algorithm: str) -> None:
     """Only ElasticFIFO's device-seconds were fitted; these figures were not."""
-    fit, published = calibrated(), PUBLISHED[algorithm]
+    fit, published = calibrate_work(), PUBLISHED[algorithm]
     assert fit.mean_seconds(algorithm) == pytest.approx(published.mean_seconds, rel=0.03)
     assert fit.makespan_seconds(algorithm) == pytest.approx(published.makespan_seconds, rel=0.03)
 
 
 def test_under_elastic_tiresias_the_model_is_kinder_than_voda_was() -> None:
-    fit, published = calibrated(), PUBLISHED["ElasticTiresias"]
+    fit, published = calibrate_work(), PUBLISHED["ElasticTiresias"]
     assert 0.8 < fit.mean_seconds("ElasticTiresias") / published.mean_seconds < 1
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_model_restarts_jobs_about_as_often_as_voda_did(algorithm: str) -> None:
-    assert calibrated().restarts(algorithm) == pytest.approx(PUBLISHED[algorithm].restarts, rel=0.3)
+    assert calibrate_work().restarts(algorithm) == pytest.approx(PUBLISHED[algorithm].restarts, rel=0.3)

@@ -9,7 +9,7 @@ import pytest
 from sterna.experiments.reproduction.interval import interval_of
 from sterna.experiments.reproduction.outcome import Reproduction, Row
 from sterna.experiments.reproduction.page import reproduction_page
-from sterna.experiments.reproduction.studies import STUDIES, names_of, study_of
+from sterna.experiments.reproduction.studies import STUDIES, load_study, parse_study
 from sterna.experiments.reproduction.voda.study import reproduce
 from sterna.experiments.reproduction.voda.work import PUBLISHED
 
@@ -71,9 +71,9 @@ def test_the_page_stands_alone_and_shows_every_figure(study: Reproduction) -> No
 
 
 def test_every_listed_study_can_be_found() -> None:
-    for name in names_of("all"):
-        assert callable(study_of(name))
-    assert tuple(STUDIES) == tuple(names_of("all"))
+    for name in parse_study("all"):
+        assert callable(load_study(name))
+    assert tuple(STUDIES) == tuple(parse_study("all"))
 
 
 def test_an_interval_shrinks_with_seeds_and_holds_its_mean() -> None:
@@ -81,4 +81,4 @@ def test_an_interval_shrinks_with_seeds_and_holds_its_mean() -> None:
     assert few.mean == many.mean == 2
     assert few.low < many.low < 2 < many.high < few.high
     assert (few.low, few.high) == pytest.approx((2 - 2.484, 2 + 2.484), abs=1e-3)
-    assert interval_of([4.0]).worded() == "one seed: no interval"
+    assert interval_of([4.0]).describe() == "one seed: no interval"

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.control.controller import Controller
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.control.journal import JournalWriter, read_round, read_rounds
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import decide
 from sterna.errors import UserError
 from sterna.explain.counterfactual import starting, with_devices, with_values, without
@@ -19,7 +21,7 @@ from sterna.explain.formatting import duration
 from sterna.explain.narrative import explain
 from sterna.explain.whatif import whatif
 from sterna.model.plan import ActionKind
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from tests.builders import SOMEWHERE, AJob, a_job, a_node, a_snapshot, decided, some_nodes
 from tests.simulation.runs import a_workload
 
@@ -43,9 +45,11 @@ def record(journal: Path) -> Record:
         costs: Costs | None = None,
         faults: Sequence[Fault] = (),
     ) -> SimulatedBackend:
-        world = SimulatedBackend(a_workload(jobs), simulated_nodes(nodes), costs, faults)
+        world = SimulatedBackend(
+            a_workload(jobs), simulated_nodes(nodes), SimulationConfig(costs=costs or Costs(), faults=faults)
+        )
         with JournalWriter(journal, policy=policy, placement=placement, overwrite=True) as writer:
-            Controller(world, make_rules(policy, placement), writer).run()
+            RoundLoop(world, make_rules(policy, placement), (writer,)).run()
         return world
 
     return run

@@ -9,9 +9,8 @@ import pytest
 from sterna.manifests.loading import load, load_values
 from sterna.manifests.mpi_paths import with_local_paths
 from sterna.model.job import JobSpec, Resizing, RestartPolicy
+from tests.published import MANIFESTS
 from tests.unit.manifests.texts import MPI_JOB, POD, PYTORCH_JOB, SERVING, TF_JOB, TRAINING_JOB, VOLUME
-
-SHARED = Path(__file__).resolve().parents[4] / "shared" / "manifests"
 
 
 def only(text: str) -> JobSpec:
@@ -178,12 +177,8 @@ def test_serving_pods_are_left_out() -> None:
     assert len(loaded.notices) == 2
 
 
-@pytest.mark.parametrize(
-    "path", sorted(SHARED.glob("*.yaml")) or [None], ids=lambda path: path.name if path else "none"
-)
-def test_manifests_of_the_older_systems_load(path: Path | None) -> None:
-    if path is None:
-        pytest.skip(f"no manifests of the older systems: {SHARED} does not exist")
+@pytest.mark.parametrize("path", sorted(MANIFESTS.glob("*.yaml")), ids=lambda path: path.name)
+def test_manifests_of_the_older_systems_load(path: Path) -> None:
     loaded = load(path.read_text(), path.name)
     assert loaded.jobs or loaded.notices
     assert all(job.minimum <= job.request <= job.maximum for job in loaded.jobs)

@@ -9,6 +9,7 @@ decides without lessons, only less well: a server that does not answer holds it 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,6 +22,8 @@ from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, ApiServer, Wri
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.errors import Retry, UserError
 from sterna.model.learned import Lesson
+
+_log = logging.getLogger(__name__)
 
 MOST_BYTES = 256 * 1024
 """About two thousand categories. A ConfigMap could hold four times as much, but etcd keeps old ones for a while."""
@@ -48,10 +51,9 @@ class LearnedStore:
         namespace: str,
         progress: Progress,
         is_leading: Callable[[], bool],
-        say: Callable[[str], None],
     ) -> None:
         self._server, self._namespace, self._progress = server, namespace, progress
-        self._is_leading, self._say = is_leading, say
+        self._is_leading = is_leading
         self._version = ""
         """Of the ConfigMap as we last read or wrote it; empty: there is none."""
         self._is_known = self._has_recalled = False
@@ -59,7 +61,6 @@ class LearnedStore:
         self._is_unsaved = False
         """Something was learned that is not written down yet."""
         self._due_at = 0.0
-        self._said: set[str] = set()
 
     def recall(self) -> bool:
         """Begin with what a predecessor left; whether the ConfigMap was read, or there is none."""
@@ -90,7 +91,8 @@ class LearnedStore:
 
     def _write(self, kept: Kept) -> None:
         if kept.dropped:
-            self._tell(f"What jobs taught is more than {MOST_BYTES // 1024} KiB; the oldest categories are not kept.")
+            kib = MOST_BYTES // 1024
+            _log.warning("What jobs taught is more than %d KiB; the oldest categories are not kept.", kib)
         try:
             self._is_unsaved = not self._written(kept.document)
         except Retry as trouble:
@@ -122,7 +124,7 @@ class LearnedStore:
             lessons = lessons_in(record.data.get(_KEY, "[]"))
         except (msgspec.MsgspecError, ValueError, RecursionError, UserError) as error:
             what = f"What jobs taught, in the ConfigMap {self._where}, is not understood ({error})"
-            self._tell(f"{what}; it is learned anew, and written there once you delete that ConfigMap.")
+            _log.warning("%s", f"{what}; it is learned anew, and written there once you delete that ConfigMap.")
             return None
         self._version = record.metadata.resource_version
         return lessons
@@ -160,12 +162,7 @@ class LearnedStore:
         if FENCE in why:
             return  # another one leads; this one will end
         what = f"What jobs taught cannot be kept in the ConfigMap {self._where} ({why.removesuffix('.')})"
-        self._tell(f"{what}; let the operator get, create and patch it. It is tried again.")
-
-    def _tell(self, sentence: str) -> None:
-        if sentence not in self._said:
-            self._said.add(sentence)
-            self._say(sentence)
+        _log.warning("%s", f"{what}; let the operator get, create and patch it. It is tried again.")
 
 
 def document_of(lessons: Sequence[Lesson], most_bytes: int = MOST_BYTES) -> Kept:

@@ -33,7 +33,7 @@ from sterna.service.errors import NotFoundError
 from sterna.service.requests import RuleChanges, Submission, Submitted
 from sterna.service.updates import KINDS, Update, UpdateTracker
 from sterna.service.views import EventView, Explanation, JobView, LogPart, NodeView, PolicyView, ProgressView
-from sterna.settings import placement_for
+from sterna.wiring import preferred_placement
 
 Story = Callable[[Path, str], Explanation]
 """Explains one job from a journal file."""
@@ -140,7 +140,7 @@ class LocalCluster:
         with self._book.lock:
             job = self._active(name)
             assignment = moved_to(self._backend, job, node)
-            self._backend.mark_move(job, job.assignment.workers, assignment.workers)
+            job.record.note_move(job.assignment, assignment, self._book.clock(), self._book.slices.names)
             job.record.by_checkpoint = by_checkpoint
             self._book.seat(job, assignment)
             statement = self._book.statement(job)
@@ -292,7 +292,7 @@ class LocalCluster:
     def set_rules(self, changes: RuleChanges) -> PolicyView:
         changed = {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not None}
         if changes.policy is not None:
-            changed.setdefault("placement", placement_for(changes.policy))
+            changed.setdefault("placement", preferred_placement(changes.policy))
         if not 0 <= changed.get("rate_limit_seconds", 0.0) < 86400:
             raise UserError(
                 f"A rate limit of '{changes.rate_limit_seconds}' is not possible; give seconds from 0 to 86,400."

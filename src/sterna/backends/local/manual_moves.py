@@ -38,7 +38,7 @@ def evicted(backend: LocalBackend, row: int) -> list[LocalJob]:
             assignment = NOWHERE
             job.record.waiting_since = backend.book.clock()
         else:
-            backend.mark_move(job, job.assignment.workers, assignment.workers)
+            job.record.note_move(job.assignment, assignment, backend.book.clock(), backend.book.slices.names)
         backend.book.seat(job, assignment)
         touched.append(job)
     return touched

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.backends.local.equal_share_baseline import Shadow
+from sterna.backends.local.equal_share_baseline import LocalBaseline
 from sterna.backends.local.jobs.reconciler import units
 from sterna.backends.local.store.job_store import Book, LocalJob
 from sterna.engine.placement.free_capacity import Room
@@ -41,11 +41,11 @@ class Instant:
     history: Callable[[], Floats]
 
 
-def observed(book: Book, empty: Nodes, instant: Instant, shadow: Shadow | None) -> Snapshot:
+def observed(book: Book, empty: Nodes, instant: Instant, baseline: LocalBaseline | None) -> Snapshot:
     """Everything that may be known now; the caller holds the book's lock."""
     jobs = book.active()
     shapes = tuple(dict.fromkeys(job.shape for job in jobs)) or _NOTHING
-    columns = _kept(book, jobs, instant.now, shapes) | _made(book, jobs, instant.now, shadow)
+    columns = _kept(book, jobs, instant.now, shapes) | _made(book, jobs, instant.now, baseline)
     barred = columns["maximum"] < columns["minimum"]
     table = Jobs(ColumnSource([job.name for job in jobs], columns), barred if barred.any() else None)
     nodes = _with_room(book, empty, jobs, instant.closed)
@@ -72,7 +72,7 @@ def _kept(book: Book, jobs: list[LocalJob], now: float, shapes: Sequence[Shape])
     """What stands in the records as it is."""
     records = [job.record for job in jobs]
     code = {shape: number for number, shape in enumerate(shapes)}
-    rows = book.slices.row_of
+    rows, keys = book.slices.row_of, {job.name: job.key for job in jobs}
     minimum = _ints([record.minimum for record in records])
     maximum = _ints([record.maximum for record in records])
     held = np.array([bool(job.assignment.workers) for job in jobs], dtype=np.bool_)
@@ -89,24 +89,24 @@ def _kept(book: Book, jobs: list[LocalJob], now: float, shapes: Sequence[Shape])
         "workers": _ints([job.assignment.size for job in jobs]),
         "shape": _ints([code[job.shape] for job in jobs]),
         "first_start": _floats([_or(record.first_started_at, never) for record in records]),
-        "waiting_since": _floats([record.waiting_since for record in records]),
+        "waiting_since": _floats([record.queued_since for record in records]),
         "promotions": _ints([record.promotions for record in records]),
         "executed_before": _floats([record.executed_before for record in records]),
         "cpu_share": _floats([record.cpu_share for record in records]),
         "moves": _ints([record.moves for record in records]),
         "moved_at": _floats([_or(record.moved_at, -never) for record in records]),
         "moved_from": _ints([rows.get(record.moved_from, -1) for record in records]),
-        "evictor": _ints([record.evictor for record in records]),
+        "evictor": _ints([keys.get(record.evictor, -1) for record in records]),
     }
 
 
-def _made(book: Book, jobs: list[LocalJob], now: float, shadow: Shadow | None) -> Columns:
+def _made(book: Book, jobs: list[LocalJob], now: float, baseline: LocalBaseline | None) -> Columns:
     """What is worked out: time that runs, and what follows from reports."""
     training, lessons = book.training, book.training.lessons
     courses = [job.course for job in jobs]
     running = _floats([_running_seconds(job, now) for job in jobs])
     held = _floats([units(book, job, attempt) if (attempt := job.record.attempt) is not None else 0 for job in jobs])
-    ends = shadow.ends_by(now, jobs, training) if shadow is not None else {}
+    ends = baseline.completions(now, jobs, training) if baseline is not None else {}
     is_shared = book.slices.is_shared
     nothing = math.nan
     return {

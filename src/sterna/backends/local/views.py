@@ -72,7 +72,7 @@ def _reason(job: LocalJob, now: float) -> str:
 def _waited(job: LocalJob, now: float) -> float:
     record = job.record
     is_waiting = record.phase == ACTIVE and not record.is_live
-    return record.waited_seconds + (max(0.0, now - record.waiting_since) if is_waiting else 0.0)
+    return record.waited_seconds + (max(0.0, now - record.queued_since) if is_waiting else 0.0)
 
 
 def _ran(job: LocalJob, now: float) -> float:

@@ -63,7 +63,7 @@ class Parts:
     restart: RestartPolicy | None = None
     """What we do about failures, where that is not what the kubelet is told."""
     resizing: Resizing = Resizing.RESTART
-    ownership: PodOwnership = PodOwnership.PODS
+    ownership: PodOwnership = PodOwnership.OPERATOR
     gpu_fraction: GpuFraction | None = None
     category: str = ""
     progress: ProgressSpec = NO_PROGRESS
@@ -79,7 +79,7 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> ParsedJob:
     leading = _leading(parts)
     bounds = parts.bounds.within(parts.wishes.workers).plus(len(leading))
     servers = [each for each in parts.groups if each is not parts.scaled and each.type not in leading]
-    if parts.ownership in (PodOwnership.PODS, PodOwnership.SHARE_PODS):
+    if parts.ownership.creates_pods:
         check_name(meta.name, parts.groups, parts.scaled, bounds.high)
     needs = shared_needs(parts.scaled, (each for each in parts.groups if each is not parts.scaled))
     worker = _largest(parts, leading)
@@ -92,6 +92,7 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> ParsedJob:
         maximum=bounds.high,
         request=bounds.asked,
         priority=parts.priority if wishes.priority is None else wishes.priority,
+        priority_class="" if parts.priority or wishes.priority is not None else parts.scaled.spec.priority_class_name,
         category=wishes.category or parts.category,
         restart=parts.restart or restart_of(parts.scaled.restart, parts.default_restart),
         restarts=_restarts(parts),
@@ -125,7 +126,7 @@ def assembled(meta: Meta, resource: Resource, parts: Parts) -> ParsedJob:
 
 def renamed(parsed_job: ParsedJob, parts: Parts, meta: Meta) -> ParsedJob:
     """The same as another object asks for it, which was assembled of the same parts."""
-    if parts.ownership in (PodOwnership.PODS, PodOwnership.SHARE_PODS):
+    if parts.ownership.creates_pods:
         check_name(meta.name, parts.groups, parts.scaled, parsed_job.spec.maximum)
     return structs.replace(
         parsed_job,
@@ -175,7 +176,7 @@ def _leading(parts: Parts) -> tuple[str, ...]:
     """Replicas of other types that need devices. A job that shrinks keeps its first worker only, so there can be but
     one of them; a job of fixed size may have any number."""
     others = [each for each in parts.groups if each is not parts.scaled and each.demand.devices]
-    if parts.ownership is PodOwnership.MPI:
+    if parts.ownership.is_delegated:
         return ()
     names = tuple(each.type for each in others for _ in range(each.replicas))
     if len(names) > 1 and parts.bounds.low != parts.bounds.high:

@@ -1,9 +1,9 @@
-"""Parameter-server jobs as in DRAGON's evaluation, as far as that is known, and others where it is not.
+"""Parameter-server jobs as in DRAGON's evaluation as far as it is known, and variations of what is not.
 
 Known from the authors' code: two nodes with GPUs, ResNet and AlexNet by parameter server, from `min-instances` to
-`max-instances` workers (1 and 4 in its examples), a fixed number of steps. Not known, and made up here from a seed: how
-many GPUs a node has, how many jobs came how fast, what they asked for, how long they ran, and all of the simulated
-cluster. AlexNet's speed-up is taken to be VGG's, the nearest that somebody measured.
+`max-instances` workers (1 and 4 in its examples), a fixed number of steps. Not known, and drawn here from a seed: the
+GPUs of a node, the number of jobs, their arrivals, requests and run times, and the simulated cluster. AlexNet's
+speed-up is taken to be VGG's, the nearest published measurement.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.workloads.domain import Floats
+from sterna.workloads.domain import FloatColumn
 from sterna.workloads.profiles import PROFILES
 from sterna.workloads.trace import Trace, make_trace, numbered_names
 
@@ -25,21 +25,21 @@ _SPREAD = 0.5
 """Standard deviation of the logarithm of a job's work."""
 
 WORKER_CPUS, PS_CPUS, NODE_CPUS = 2, 2, 64
-"""A node has CPUs for all that its GPUs can hold: parameter servers are never what is short."""
+"""CPUs of a worker, a parameter server and a node; enough that parameter servers never lack them."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A kind of workload."""
+    """Cluster, arrivals and requests of one workload."""
 
     name: str
     nodes: str
     jobs: int
     mean_gap_seconds: float
     asked: tuple[int, ...]
-    """Workers that a job asks for, each as often as the others."""
+    """Requests, drawn uniformly."""
     least: int | None = 1
-    """None: what it asks for is all it can use."""
+    """Least workers; None: the request."""
     most: int | None = 4
 
 
@@ -48,14 +48,14 @@ MIXTURES = (
     Mixture("2 x 4 GPUs, half idle, 2 of 4 workers asked for", "2x4", 30, 1200.0, (2,)),
     Mixture("2 x 4 GPUs, crowded, 1, 2 or 4 of 4 workers asked for", "2x4", 30, 60.0, (1, 2, 4)),
     Mixture("16 x 4 GPUs, crowded, 1 to 8 of 8 workers asked for", "16x4", 100, 40.0, (1, 2, 4, 8), most=8),
-    Mixture("16 x 4 GPUs, crowded, nobody elastic", "16x4", 100, 40.0, (2, 4, 8), least=None, most=None),
+    Mixture("16 x 4 GPUs, crowded, rigid jobs", "16x4", 100, 40.0, (2, 4, 8), least=None, most=None),
 )
 
 
 def trace_of(mixture: Mixture, seed: int) -> Trace:
     random = np.random.default_rng([seed, 2019])
     count = mixture.jobs
-    at_seconds: Floats = np.concatenate([[0.0], random.exponential(mixture.mean_gap_seconds, count - 1).cumsum()])
+    at_seconds: FloatColumn = np.concatenate([[0.0], random.exponential(mixture.mean_gap_seconds, count - 1).cumsum()])
     models = [sorted(SPEEDUPS)[pick] for pick in random.integers(len(SPEEDUPS), size=count).tolist()]
     asked = random.choice(mixture.asked, count)
     work = random.lognormal(0.0, _SPREAD, count) * [WORK_SECONDS[model] for model in models]

@@ -14,12 +14,13 @@ from sterna.engine.check import check
 from sterna.engine.decide import decide
 from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import Assignment, ResourceKind
-from sterna.model.plan import Action, ActionKind, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 from sterna.wiring import make_rules
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_rules import stamp
-from tests.simulation.kubernetes_runs import Chosen, Cluster, Incarnation, Reasons
+from tests.fakes.replica import FakeReplica
+from tests.simulation.kubernetes_runs import Chosen, Cluster, Incarnation
 from tests.unit.backends.kubernetes.test_backend_jobs import a_cluster, status_of
 
 COLUMNS = [name for name in vars(Jobs) if hasattr(getattr(Jobs, name), "__set_name__")]
@@ -97,12 +98,12 @@ def test_a_plan_applied_is_seen_at_once_and_applied_again_is_stale() -> None:
     decision = decide(snapshot, rules)
     check(decision.plan, snapshot)
     actions = list(decision.plan.actions)
-    assert list(backend.apply(actions)) == [Outcome.APPLIED]
+    assert list(backend.apply(decision)) == [Outcome.APPLIED]
     after = backend.observe()
     assert {action.key: action.after for action in actions} == dict(after.assignments)
     assert after.last_action == after.now
     assert not decide(after, rules).plan.actions
-    assert list(backend.apply(actions)) == [Outcome.STALE]
+    assert list(backend.apply(decision)) == [Outcome.STALE]
 
 
 def test_an_action_for_a_node_that_has_closed_meanwhile_is_stale() -> None:
@@ -115,7 +116,7 @@ def test_an_action_for_a_node_that_has_closed_meanwhile_is_stale() -> None:
     key = JobKey(backend.observe().jobs.key.item(0))
     backend.state.capacity.distrust("node-0", cluster.kube.now + 100.0)
     action = Action(ActionKind.START, key, 0, Assignment(), Assignment(((0, 2),)))
-    assert list(backend.apply([action])) == [Outcome.STALE]
+    assert list(backend.apply(Decision(Plan([action])))) == [Outcome.STALE]
 
 
 def test_time_run_and_devices_used_are_up_to_date_while_a_job_runs() -> None:
@@ -200,7 +201,9 @@ def test_a_serving_pod_that_is_deleted_withdraws_its_claim() -> None:
 
 def a_service(cluster: Cluster) -> Service:
     operator = operator_of(cluster)
-    return Service(operator.backend, operator.client, "127.0.0.1:0", lambda: True, str, Reasons(operator.backend))
+    service = Service(operator.backend, operator.client, "127.0.0.1:0", FakeReplica())
+    operator.before_reconcile.append(service.process_requests)
+    return service
 
 
 def test_a_worker_moves_on_request_and_keeps_its_index_while_the_others_run_on() -> None:
@@ -217,7 +220,7 @@ def test_a_worker_moves_on_request_and_keeps_its_index_while_the_others_run_on()
     assert moved["spec"]["nodeName"] != source
     assert moved["status"]["phase"] == "Running"
     assert cluster.kube.get(PODS, "job-worker-0")["metadata"]["uid"] == other
-    assert f",job,{source},{moved['spec']['nodeName']}\n" in service.distribution.text()
+    assert f",job,{source},{moved['spec']['nodeName']}\n" in service.specon_csv.text()
     assert status_of(cluster, "job")["sterna"]["replicaMoves"] == {"worker-1": 1}
 
 
@@ -255,18 +258,9 @@ def set_cpu_share(cluster: Cluster, cpu_share: float) -> None:
     backend = operator_of(cluster).backend
     snapshot = backend.observe()
     assignment = snapshot.assignment_of(0)
-    backend.apply(
-        [
-            Action(
-                ActionKind.SET_CPU_SHARE,
-                JobKey(snapshot.jobs.key.item(0)),
-                0,
-                assignment,
-                assignment,
-                cpu_share=cpu_share,
-            )
-        ]
-    )
+    key = JobKey(snapshot.jobs.key.item(0))
+    action = Action(ActionKind.SET_CPU_SHARE, key, 0, assignment, assignment, cpu_share=cpu_share)
+    backend.apply(Decision(Plan([action])))
     cluster.run(2.0)
 
 

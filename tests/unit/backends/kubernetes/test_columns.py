@@ -23,7 +23,7 @@ def an_entry(
     spec = JobSpec(name, "TrainingJob", (worker,), 1, 4, 2)
     ref = JobRef(TRAINING_JOBS, "default", name, f"uid-{key}")
     needs = shape or Shape()
-    parsed_job = ParsedJob(ref, spec, needs, NodeNeeds(), {}, PodOwnership.PODS, at)
+    parsed_job = ParsedJob(ref, spec, needs, NodeNeeds(), {}, PodOwnership.OPERATOR, at)
     return JobEntry(KubeJob(key, parsed_job, memory or PersistedState(), 1), needs)
 
 

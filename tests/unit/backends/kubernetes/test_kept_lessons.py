@@ -21,12 +21,16 @@ LONG_AGO = Lesson("bert", (Pace(1, 100.0, 50.0),), 2, 30.0)
 class Replica:
     """An operator's progress and what is kept of it; it leads unless told otherwise."""
 
-    def __init__(self, kube: FakeKube) -> None:
+    def __init__(self, kube: FakeKube, caplog: pytest.LogCaptureFixture) -> None:
+        self.caplog = caplog
         self.kube, self.progress = kube, Progress()
         self.is_leading = True
-        self.said: list[str] = []
         server = kube.client()
-        self.kept = LearnedStore(server, "default", self.progress, lambda: self.is_leading, self.said.append)
+        self.kept = LearnedStore(server, "default", self.progress, lambda: self.is_leading)
+
+    @property
+    def said(self) -> list[str]:
+        return list(dict.fromkeys(self.caplog.messages))
 
     def learn(self, category: str = "resnet", steps: float = 10.0) -> None:
         self.progress.lessons.hear_of_steps(category, 1, steps, 2 * steps)
@@ -36,8 +40,8 @@ class Replica:
 
 
 @pytest.fixture
-def replica() -> Replica:
-    return Replica(FakeKube())
+def replica(caplog: pytest.LogCaptureFixture) -> Replica:
+    return Replica(FakeKube(), caplog)
 
 
 def text_in(kube: FakeKube) -> str:
@@ -53,7 +57,7 @@ def put(kube: FakeKube, text: str) -> None:
 def test_a_successor_begins_with_what_its_predecessor_learned(replica: Replica) -> None:
     replica.learn()
     assert replica.kept.look(0.0)
-    successor = Replica(replica.kube)
+    successor = Replica(replica.kube, replica.caplog)
     assert successor.kept.recall()
     assert successor.knows() == {"resnet": 10.0}
     assert successor.progress.lessons.step_seconds("resnet") == pytest.approx(2.0, rel=0.1)

@@ -222,7 +222,7 @@ def test_a_labelled_pod_is_a_job_of_one_worker() -> None:
     )
     assert is_plain_job(pod)
     job = read(pod, PODS)
-    assert (job.spec.minimum, job.spec.maximum, job.ownership) == (1, 1, PodOwnership.POD)
+    assert (job.spec.minimum, job.spec.maximum, job.ownership) == (1, 1, PodOwnership.BARE_POD)
     assert job.shape == Shape(0, 1000)
     assert job.spec.grace_seconds == 60
     assert job.spec.progress.csv == "/data/p.csv"

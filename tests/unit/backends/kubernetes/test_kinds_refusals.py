@@ -240,7 +240,7 @@ def made_of(job: ParsedJob) -> None:
     """Everything that is made of what was read."""
     gang = [ReplicaAssignment(each.type, 0, "a") for each in job.spec.replicas]
     for replica in gang:
-        made = share_pod_of if job.ownership is PodOwnership.SHARE_PODS else pod_of
+        made = share_pod_of if job.ownership is PodOwnership.KUBESHARE else pod_of
         msgspec.json.encode(made(job, replica, gang, 1))
         msgspec.json.encode(service_of(job, replica.type, replica.index))
 
@@ -274,7 +274,7 @@ def swallowed(resource: Resource, spec: object, annotations: Object) -> None:
     is_ours(job, resource)
     with contextlib.suppress(UserError):
         found = read(job, resource, ParseContext(default_image="x"))
-        if found.ownership is not PodOwnership.MPI:
+        if found.ownership is not PodOwnership.MPI_OPERATOR:
             made_of(found)
 
 

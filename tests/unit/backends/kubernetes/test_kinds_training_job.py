@@ -165,9 +165,9 @@ def test_what_kubectl_scale_writes_is_the_number_asked_for(replicas: int, asked:
 
 def test_a_part_of_a_gpu_needs_kubeshare() -> None:
     job = parsed_job(training_job(resources={"gpu": 0.5}))
-    assert job.ownership is PodOwnership.SHARE_PODS
+    assert job.ownership is PodOwnership.KUBESHARE
     assert job.shape.devices == 500
-    assert parsed_job(training_job(resources={"gpu": 1})).ownership is PodOwnership.PODS
+    assert parsed_job(training_job(resources={"gpu": 1})).ownership is PodOwnership.OPERATOR
 
 
 def test_life_cycle_fields_are_understood() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
-from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, changes_in_place, need_of, steps
+from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, need_of, replaces_in_place, steps
 from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
@@ -270,7 +270,7 @@ def test_a_pod_whose_end_its_node_will_confirm_is_never_forced_out() -> None:
     ],
 )
 def test_which_jobs_change_in_place(job: ParsedJob, expected: bool) -> None:
-    assert changes_in_place(job) is expected
+    assert replaces_in_place(job) is expected
 
 
 def test_each_type_has_needs_of_its_own() -> None:

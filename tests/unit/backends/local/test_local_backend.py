@@ -11,7 +11,7 @@ import pytest
 from sterna.control.progress_tracker import Told
 from sterna.errors import Retry, UserError
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
-from sterna.model.plan import Action, ActionKind, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
 from sterna.model.snapshot import JobKey
 from tests.fakes.local_cluster import LocalRun
 from tests.fakes.local_cluster import make as make
@@ -248,7 +248,7 @@ def test_a_share_that_changes_is_told_and_a_small_change_is_not(make: Callable[.
         action = Action(
             ActionKind.SET_CPU_SHARE, JobKey(job.key), 0, job.assignment, job.assignment, cpu_share=cpu_share
         )
-        assert world.at.backend.apply([action]) == [Outcome.APPLIED]
+        assert world.at.backend.apply(Decision(Plan([action]))) == [Outcome.APPLIED]
         assert world.machine.shares["a.1.worker-0"] == cpu_share
     told = [event.sentence for event in world.cluster.events("a") if event.kind == "shared"]
     assert told == [f"gets {cpu_share} equal share of the CPU of its node." for cpu_share in ("0.25 times an", "an")]

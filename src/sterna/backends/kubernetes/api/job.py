@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sterna.control.job_state import JobState
 from sterna.kinds.parsed_job import GpuFraction, NodeNeeds, ParsedJob
 from sterna.model.cluster import Shape
 
@@ -38,52 +39,29 @@ class PendingServingPod(NamedTuple):
     gpu_fraction: GpuFraction | None = None
 
 
-class PersistedState(msgspec.Struct, omit_defaults=True, rename="camel"):
+class PersistedState(JobState, omit_defaults=True, rename="camel"):
     """What must be known of a job after the operator died: `status.sterna` of kinds of ours, else an annotation."""
 
     attempt: int = 0
     enqueued_at: float | None = None
-    first_started_at: float | None = None
     started_at: float | None = None
     """The present attempt's."""
-    waiting_since: float | None = None
-    ended_at: float | None = None
     counted_from: float | None = None
     """Until when `attained` and `executed` are booked, while it runs."""
-    attained: float = 0.0
-    executed: float = 0.0
-    executed_before: float = 0.0
-    promotions: int = 0
-    moves: int = 0
-    moved_at: float | None = None
-    moved_from: str = ""
-    evictor: str = ""
-    """Its key, `namespace/name`."""
-    replica_moves: dict[str, int] = {}
+    replica_moves: dict[str, int] = msgspec.field(default_factory=dict)
     """How often each replica was moved at somebody's request, by `{type}-{index}`."""
     asked_move: str = ""
     """The last request to move it that was looked at (`MIGRATE_TO`)."""
-    moving: dict[str, str] = {}
+    moving: dict[str, str] = msgspec.field(default_factory=dict)
     """Pods under way: name -> node, written down before the old one is deleted."""
-    restarts: int = 0
-    """Counted against the back-off limit."""
-    not_before: float = 0.0
-    saved_step: int = -1
-    saved_at: float = 0.0
     saved_attempt: int = -1
     """The last attempt of which a replica saved when it was asked to go."""
-    lost_seconds: float = 0.0
     suspended_at: float | None = None
     """Since when its user has it suspended, after it had run."""
     suspended_seconds: float = 0.0
     """So long before."""
-    cpu_share: float = 1.0
     asked_cpus: int = 0
     """Thousandths of a core that a plain pod asked for before its share changed; 0: as it says."""
-    step: int | None = None
-    total: int | None = None
-    metric: str = ""
-    value: float | None = None
 
 
 class PodState(Enum):

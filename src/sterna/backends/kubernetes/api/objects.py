@@ -30,6 +30,11 @@ class Node(msgspec.Struct, rename="camel"):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
+class PriorityClass(msgspec.Struct):
+    metadata: Meta
+    value: int = 0
+
+
 class Plain(msgspec.Struct, rename="camel"):
     """An object of which nothing but its existence counts: a headless service."""
 

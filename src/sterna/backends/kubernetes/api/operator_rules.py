@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from sterna.service.views import PolicyView
-from sterna.settings import OperatorSettings, placement_for
+from sterna.settings import OperatorSettings
+from sterna.wiring import preferred_placement
 
 
-def published_rules(settings: OperatorSettings) -> PolicyView:
+def operator_rules(settings: OperatorSettings) -> PolicyView:
     """Return the rules of an operator with these settings."""
     return PolicyView(
         settings.policy,
-        settings.placement or placement_for(settings.policy),
+        settings.placement or preferred_placement(settings.policy),
         settings.migration,
         settings.cpu_share,
         settings.reservation,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, SERVICES
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PRIORITY_CLASSES, SERVICES
 from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
 
 FENCE = "sterna-fence"
@@ -72,6 +72,7 @@ _OPERATOR, _MONITOR = Who.OPERATOR, Who.MONITOR
 
 USES: tuple[Use, ...] = (
     Use(_OPERATOR, NODES, "", READ, "room, labels, taints and health of nodes"),
+    Use(_OPERATOR, PRIORITY_CLASSES, "", READ, "values of the PriorityClasses that pod templates name"),
     Use(_OPERATOR, PODS, "", READ, "what runs where, everybody's, because everybody's takes room"),
     Use(_OPERATOR, PODS, "", ("create", "delete"), "replicas of jobs are started, stopped and moved"),
     Use(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from sterna.kinds.resource import Resource
 
 NODES = Resource("", "v1", "nodes", "Node", is_namespaced=False)
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
 SERVICES = Resource("", "v1", "services", "Service")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")

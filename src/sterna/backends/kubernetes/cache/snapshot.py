@@ -165,7 +165,7 @@ def _times(entry: JobEntry) -> tuple[float, ...]:
     since = memory.waiting_since if memory.waiting_since is not None else parsed_job.submitted_at
     return (
         parsed_job.submitted_at,
-        _or(memory.first_started_at, entry.seated_at if entry.assignment.workers else NEVER),
+        _or(memory.first_started_at, entry.assigned_at if entry.assignment.workers else NEVER),
         since,
         memory.attained,
         memory.executed,
@@ -184,7 +184,7 @@ def _or(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else value
 
 
-def observed(
+def build_snapshot(
     table: JobTable, nodes: KnownNodes, assignments: Mapping[JobKey, Assignment], progress: Progress, instant: Instant
 ) -> Snapshot:
     """Everything that may be known now."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from sterna.backends.kubernetes.api.assignment import written_assignment
+from sterna.backends.kubernetes.api.assignment import encode_assignment
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
 
 _UNRANKED = frozenset({"ps", "evaluator", "launcher"})
@@ -24,7 +24,7 @@ class Gang:
         ordered = sorted(replicas, key=_rank_order)
         self._ranks = {(replica.type, replica.index): rank for rank, replica in enumerate(ordered)}
         self.size = sum(replica.type not in _UNRANKED for replica in replicas)
-        self.assignment = written_assignment(replicas)
+        self.assignment = encode_assignment(replicas)
 
     def rank(self, replica: ReplicaAssignment) -> int:
         """Chief or master first, then workers, then those that have no rank; 0 for whoever is not of the gang."""

@@ -67,7 +67,7 @@ class ApiReader:
             if not answer.is_done:
                 raise self.refusal(answer, wanted.resource, wanted.namespace)
             with _read_as_json():
-                found += [delta.object for delta in reflector.page(answer.body) if delta.change is Change.SEEN]
+                found += [delta.object for delta in reflector.take_page(answer.body) if delta.change is Change.SEEN]
         return found
 
     def get(self, resource: Resource, type_: type[_T], namespace: str, name: str) -> _T:

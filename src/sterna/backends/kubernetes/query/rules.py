@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.operator_rules import published_rules
+from sterna.backends.kubernetes.api.operator_rules import operator_rules
 from sterna.backends.kubernetes.api.resources import LEASES, Followed
 from sterna.backends.kubernetes.leader import LeaseSpec
 from sterna.backends.kubernetes.query.reader import ApiReader
@@ -37,7 +37,7 @@ class CurrentRules(NamedTuple):
 
 
 def default_rules() -> PolicyView:
-    return published_rules(_DEFAULTS)
+    return operator_rules(_DEFAULTS)
 
 
 def current_rules(reader: ApiReader, now: float) -> CurrentRules:

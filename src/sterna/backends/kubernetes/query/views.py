@@ -12,12 +12,12 @@ from typing import Any
 
 from sterna.backends.kubernetes.api.job import PersistedState, PodRow, PodState
 from sterna.backends.kubernetes.cache.object_parser import memory_in, parsed_job_in, status_in
-from sterna.backends.kubernetes.lifecycle.verdict import conditions_in, is_passing
+from sterna.backends.kubernetes.lifecycle.verdict import conditions_in, is_eviction_condition
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.query.listing import EventObject, ListedJob
-from sterna.backends.kubernetes.status.status import PHASE, REASON
 from sterna.control.progress_tracker import category_of
 from sterna.kinds.context import ParseContext
+from sterna.kinds.labels import PHASE, REASON
 from sterna.kinds.mpi_v1 import ACCELERATOR
 from sterna.kinds.objects import JobObject
 from sterna.kinds.parsed_job import ParsedJob
@@ -145,7 +145,11 @@ def _state(facts: _Facts) -> str:
 
 
 def _is_end(condition: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    return condition.get("type") in _OVER and condition.get("status") == "True" and not is_passing(condition, status)
+    return (
+        condition.get("type") in _OVER
+        and condition.get("status") == "True"
+        and not is_eviction_condition(condition, status)
+    )
 
 
 def _running_seconds(memory: PersistedState, state: str, now: float) -> float:

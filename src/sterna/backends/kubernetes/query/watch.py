@@ -34,14 +34,14 @@ class ClusterWatch:
         is_first = True
         while (left := until - clock()) > 0:
             self._inbox.wait(min(left, _LONGEST_WAIT_SECONDS))
-            has_changed = self._process_inbox()
+            has_changed = self._drain_inbox()
             if +self._unsynced:
                 self._check(clock() >= sync_ends)
                 continue
             yield has_changed or is_first
             is_first = False
 
-    def _process_inbox(self) -> bool:
+    def _drain_inbox(self) -> bool:
         has_changed = False
         for item in self._inbox.take():
             if not isinstance(item, Delta):

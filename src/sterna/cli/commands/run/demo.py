@@ -1,7 +1,7 @@
 """`sterna demo`: the same dozen real training jobs without a scheduler, by FIFO, and by Sterna, on this machine.
 
 Opens a cluster of its own for each phase, in a temporary folder and in this process, and leaves nothing behind, however
-it ends. What is run, compared and shown is in `experiments/demo*`.
+it ends. What is run, compared and shown is in `experiments/demo/`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sterna.errors import Retry, UserError
 
 if TYPE_CHECKING:
     from sterna.apps.daemon import Daemon
-    from sterna.experiments.demo.run import DemoCluster, Phase, PhaseResult, Watcher
+    from sterna.experiments.demo.run import DemoCluster, DemoPhase, PhaseResult, Watcher
 
 Seconds = Annotated[float, typer.Option("--seconds", metavar="N", help="About how long each phase takes.")]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=0, help="How many disturbed phases are repeated.")]
@@ -84,12 +84,12 @@ def command(
         return
     screen.compare(results, time.monotonic() - began)
     if report is not None:
-        screen.say(f"The pictures: file://{os.path.abspath(report)}")
+        screen.print_line(f"The pictures: file://{os.path.abspath(report)}")
 
 
 def _run(seconds: float, repeats: int, listen: str, watcher: Watcher) -> list[PhaseResult]:
     from sterna.experiments.demo.load import LoadMeter
-    from sterna.experiments.demo.mix import assignments, measured
+    from sterna.experiments.demo.mix import make_tasks, measure_step_seconds
     from sterna.experiments.demo.run import Demo, phases
 
     allowed = sorted(os.sched_getaffinity(0))
@@ -97,7 +97,7 @@ def _run(seconds: float, repeats: int, listen: str, watcher: Watcher) -> list[Ph
     with _interruptible(), _folder() as folder:
         watcher.prepare(len(cores), seconds)
         environment = os.environ | {"PYTHONPATH": _import_path()}
-        work = assignments(measured(environment, len(cores)), seconds * len(cores))
+        work = make_tasks(measure_step_seconds(environment, len(cores)), seconds * len(cores))
         try:
             demo = Demo(work, _Clusters(folder, listen).opened, LoadMeter(cores, len(allowed)), watcher, repeats)
             return demo.run(phases(len(cores)))
@@ -156,7 +156,7 @@ class _Clusters:
         self._count = 0
 
     @contextmanager
-    def opened(self, phase: Phase) -> Iterator[DemoCluster]:
+    def opened(self, phase: DemoPhase) -> Iterator[DemoCluster]:
         from sterna.apps.daemon import Daemon, Options
         from sterna.experiments.demo.run import DemoCluster
 

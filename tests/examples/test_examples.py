@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.manifests.loading import KINDS, load
+from sterna.kinds.loading import load
+from sterna.kinds.registry import job_kinds
 from tests.examples.frameworks import LENIENT, ROOT, needed, program
 
 MANIFESTS = sorted((ROOT / "examples" / "manifests").glob("*.yaml"))
@@ -87,4 +88,4 @@ def test_a_manifest_is_read_and_runs_a_script_that_exists(path: Path) -> None:
 
 def test_there_is_a_manifest_of_every_kind() -> None:
     kinds = {job.kind for path in MANIFESTS for job in load(path.read_text(encoding="utf-8"), path.name).jobs}
-    assert kinds == set(KINDS)
+    assert kinds == {kind.name for kind in job_kinds()}

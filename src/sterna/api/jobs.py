@@ -25,7 +25,7 @@ from sterna.api.responses import (
     response_schema,
 )
 from sterna.api.services import ServiceRegistry
-from sterna.manifests.fields import NAME
+from sterna.kinds.loading import NAME
 from sterna.service.cluster_service import LOG_BYTES
 from sterna.service.errors import NotFoundError
 from sterna.service.requests import MoveTarget, ProgressReport, Submission, Submitted, WorkerBounds

@@ -29,7 +29,7 @@ _MOST_STEPS = 10**15
 
 
 @dataclass(frozen=True)
-class Wishes:
+class JobAnnotations:
     """What the annotations of one object say."""
 
     minimum: int | None = None
@@ -43,13 +43,13 @@ class Wishes:
     progress: ProgressSpec = NO_PROGRESS
 
 
-_NONE = Wishes()
+_NONE = JobAnnotations()
 
 
-def wishes_of(annotations: Mapping[str, str]) -> Wishes:
+def parse_annotations(annotations: Mapping[str, str]) -> JobAnnotations:
     if not any(key.startswith(f"{GROUP}/") for key in annotations):
         return _NONE
-    return Wishes(
+    return JobAnnotations(
         minimum=_number(annotations, MIN_WORKERS, 1, MOST_WORKERS),
         maximum=_number(annotations, MAX_WORKERS, 1, MOST_WORKERS),
         workers=_number(annotations, WORKERS, 1, MOST_WORKERS),

@@ -19,7 +19,8 @@ from sterna.backends.kubernetes.transport.kubeconfig import Access
 from sterna.control.clock import steady_clock
 from sterna.control.journal import read_rounds
 from sterna.errors import UserError
-from sterna.kinds.resource import MPI_JOBS, TRAINING_JOBS
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.settings import OperatorSettings
 from tests.fakes.kube import RESOURCES, FakeKube
 from tests.fakes.kube_http import HttpKube

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.local.jobs.environment import Surroundings, environment, free_ports, offer_agent, tf_config
+from sterna.backends.local.jobs.environment import Surroundings, environment, free_ports, offer_agent
 from sterna.backends.local.jobs.layout import devices_for, laid_out, rearranged, spec_of
 from sterna.backends.local.store.node_slices import LocalNode
 from sterna.backends.local.store.records import AttemptRecord, JobRecord, Places, ReplicaRecord, Seats, decoded, encode
@@ -96,13 +96,10 @@ def test_tf_config_names_all_by_type_and_leaves_the_evaluator_out(tmp_path: Path
     assert judge["task"] == {"type": "evaluator", "index": 0}
 
 
-def test_tf_config_is_in_the_order_of_the_numbers() -> None:
-    members = [ReplicaRecord("worker", index, 0, "a", "t", port=index) for index in (10, 2, 0)]
-    assert json.loads(tf_config(members, members[0]))["cluster"]["worker"] == [
-        "127.0.0.1:0",
-        "127.0.0.1:2",
-        "127.0.0.1:10",
-    ]
+def test_tf_config_is_in_the_order_of_the_numbers(tmp_path: Path) -> None:
+    record = a_record(ReplicaSpec("worker", 11, ("train",)), workers=[("a", 11)], kind="TFJob")
+    cluster = json.loads(variables(record, "worker-10", tmp_path)["TF_CONFIG"])["cluster"]
+    assert cluster["worker"] == [f"127.0.0.1:{7000 + number}" for number in range(11)]
 
 
 def test_a_pytorch_job_meets_at_its_master(tmp_path: Path) -> None:
@@ -124,8 +121,8 @@ def test_torchrun_gets_what_makes_it_grow(tmp_path: Path) -> None:
     assert told["PET_NNODES"] == "1:4"
     assert told["PET_RDZV_ENDPOINT"] == "127.0.0.1:7000"
     assert "last_call_timeout=1" in told["PET_RDZV_CONF"]
-    assert told["PET_RDZV_CONF"].endswith("is_host=0")
-    assert variables(record, "worker-0", tmp_path)["PET_RDZV_CONF"].endswith("is_host=1")
+    assert told["PET_RDZV_CONF"].endswith("is_host=false")
+    assert variables(record, "worker-0", tmp_path)["PET_RDZV_CONF"].endswith("is_host=true")
 
 
 def test_an_mpi_job_finds_a_hostfile_and_its_size(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ import msgspec
 from sterna.errors import UserError
 from sterna.kinds.labels import JOB_LABEL, PROGRESS
 from sterna.kinds.objects import ContainerStatus, Meta
-from sterna.kinds.parsing.annotations import wishes_of
+from sterna.kinds.parsing.annotations import parse_annotations
+from sterna.kinds.registry import find_kind
 from sterna.model.job import ProgressSpec
 
-_OWNERS = frozenset({"TFJob", "PyTorchJob", "MPIJob", "TrainingJob", "SharePod"})
 _KUBEFLOW_JOB = "training.kubeflow.org/job-name"
 """On the pods of Kubeflow's MPI operator, whose launchers belong to a Job."""
 _OPERATOR = "training.kubeflow.org/operator-name"
@@ -93,7 +93,7 @@ class NodePod(msgspec.Struct, rename="camel"):
         named = labels.get(JOB_LABEL) or labels.get(_KUBEFLOW_JOB, "")
         if named:
             return self.metadata.name if named == "true" else named
-        return next((owner.name for owner in self.metadata.owner_references if owner.kind in _OWNERS), "")
+        return next((owner.name for owner in self.metadata.owner_references if find_kind(owner.kind)), "")
 
     @property
     def trainer(self) -> Container | None:
@@ -126,7 +126,7 @@ def _declared(annotations: Mapping[str, str]) -> ProgressSpec:
     try:
         if annotations.get(PROGRESS):
             return msgspec.json.decode(annotations[PROGRESS], type=ProgressSpec)
-        return wishes_of(annotations).progress
+        return parse_annotations(annotations).progress
     except (UserError, msgspec.DecodeError, ValueError, RecursionError):
         return ProgressSpec()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sterna.backends.local.cgroups.select import Control
-from sterna.backends.local.jobs.environment import HOST, Surroundings, environment, free_ports, hostfile
+from sterna.backends.local.jobs.environment import HOST, Surroundings, attempt_folder, environment, free_ports
 from sterna.backends.local.jobs.layout import devices_for, held_by, laid_out, over_committed, size_of, spec_of
 from sterna.backends.local.kernel.atomic_files import replace_whole
 from sterna.backends.local.store.job_store import Book, LocalJob
@@ -21,6 +21,7 @@ from sterna.backends.local.store.records import ENDED, AttemptRecord, ReplicaRec
 from sterna.backends.local.supervisor.launch_spec import Intent
 from sterna.backends.local.supervisor.launcher import ReplicaState
 from sterna.errors import Retry
+from sterna.kinds.registry import find_kind
 from sterna.model.job import Resizing
 
 
@@ -131,12 +132,11 @@ class Launching:
         checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._hand_to_user(job, checkpoint.parent, checkpoint)
         self.write_world(job, attempt)
-        if job.record.spec.kind == "MPIJob":
-            path, size = hostfile(around, job.record, attempt), size_of(attempt.workers)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_whole(path, f"localhost slots={size}\n".encode(), durable=False)
-            script = f"#!/bin/sh\necho localhost:{size}\n"
-            replace_whole(path.with_name("discover_hosts.sh"), script.encode(), 0o755, durable=False)
+        kind = find_kind(job.record.spec.kind)
+        for file in kind.attempt_files(size_of(attempt.workers)) if kind else ():
+            folder = attempt_folder(around, job.record, attempt)
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_whole(folder / file.name, file.content.encode(), file.mode, durable=False)
 
     def launch(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> None:
         """Ask for one process. If that cannot be done the replica is voided, so that it cannot begin later."""

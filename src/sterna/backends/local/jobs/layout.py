@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sterna.backends.local.jobs.environment import rank_order
 from sterna.backends.local.store.node_slices import LocalNode
 from sterna.backends.local.store.records import AttemptRecord, JobRecord, ReplicaRecord, Seats
+from sterna.kinds.environment.gang import rank_order
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.job import ReplicaSpec, Resizing
 

@@ -19,10 +19,11 @@ from sterna.backends.local.store.records import ACTIVE, JobRecord, Seats, decode
 from sterna.control.learned_curves import Lessons
 from sterna.control.progress_tracker import Course, Told, Training, category_of
 from sterna.errors import did_you_mean
+from sterna.kinds.registry import find_kind
 from sterna.model.cluster import MILLI, NOWHERE, Assignment, Shape
 from sterna.model.growth import GrowthRule
 from sterna.model.job import JobSpec
-from sterna.model.learned import Lesson
+from sterna.model.learned import CategoryRecord
 from sterna.model.reason import Reason
 from sterna.progress.reports import Positions
 from sterna.service.errors import NameTakenError, NotFoundError
@@ -324,8 +325,8 @@ def insertion(record: JobRecord) -> Statement:
     return "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", [record.key, record.name, encode(record)]
 
 
-def _lessons(store: Store) -> list[Lesson]:
-    decoder = msgspec.json.Decoder(Lesson)
+def _lessons(store: Store) -> list[CategoryRecord]:
+    decoder = msgspec.json.Decoder(CategoryRecord)
     return [decoder.decode(line) for (line,) in store.read("SELECT lesson FROM learned ORDER BY category")]
 
 
@@ -333,7 +334,8 @@ def shape_of(spec: JobSpec, slices: Slices) -> Shape:
     """What a worker needs of a node here. Replicas that are not scaled count as parameter servers, each as much as the
     largest of them. Whoever asks for no CPUs counts as one core, or as next to nothing on shared nodes; in manifests
     of Kubernetes, where what is absent is nothing, this holds only for workers that ask for no device either."""
-    worker, is_own = spec.worker, spec.kind == "TrainingJob"
+    worker, kind = spec.worker, find_kind(spec.kind)
+    is_own = kind is not None and kind.counts_absent_cpus
     others = [each for each in spec.replicas if each is not worker]
     default = COUNTED_CPUS if slices.is_shared else MILLI
     return Shape(

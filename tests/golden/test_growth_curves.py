@@ -1,4 +1,4 @@
-"""Eight real trainings, replayed: when each counts as watched and converged, and whether the bands hold.
+"""Eight recorded trainings: when each is watched and converged, and whether the bands hold.
 
 Times are seconds of CPU. A recent rate is taken over three windows of four reports and has to be low three times, so a
 verdict follows the phase change that a one-second view shows by a few seconds; the ranges below allow for that.

@@ -1,4 +1,4 @@
-"""The SpeCon study in small: the published column comes back, and what the rules promise holds on seeds of its own."""
+"""The SpeCon study on a few seeds: the published column is reproduced, and the targets of the rules hold."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class RuleChanges(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
         return self == RuleChanges()
 
 
-class WorkerBounds(msgspec.Struct, forbid_unknown_fields=True):
+class ScaleRequest(msgspec.Struct, forbid_unknown_fields=True):
     """New bounds of a job's workers; absent ones stay."""
 
     minimum: int | None = None

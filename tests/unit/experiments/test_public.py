@@ -91,7 +91,9 @@ def test_result_has_a_plot_by_name(result: sterna.Result, what: str) -> None:
     assert len(result.plot(what).data) == 1
 
 
-def test_plot_without_plotly_says_what_to_install(result: sterna.Result, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_without_plotly_names_the_package_to_install(
+    result: sterna.Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     with pytest.raises(sterna.UserError, match=r"plot needs plotly, .*: run pip install 'sterna\[report\]'\."):
         result.plot()

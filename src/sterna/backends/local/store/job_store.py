@@ -24,7 +24,7 @@ from sterna.kinds.registry import find_kind
 from sterna.model.cluster import MILLI, NOWHERE, Assignment, Shape
 from sterna.model.growth import GrowthRule
 from sterna.model.job import JobSpec
-from sterna.model.learned import Lesson
+from sterna.model.learned import CategoryRecord
 from sterna.model.reason import Reason
 from sterna.progress.reports import Positions
 
@@ -101,7 +101,7 @@ class JobStore:
         self._reserved: set[str] = set()
         self._rows = slices.row_of
         self.events: deque[EventView] = deque(maxlen=_EVENTS)
-        self.tracker = ProgressTracker(LearnedCurves(_lessons(database)), rule)
+        self.tracker = ProgressTracker(LearnedCurves(_read_learned(database)), rule)
         self._load()
 
     def _load(self) -> None:
@@ -324,8 +324,8 @@ def insertion(record: JobRecord) -> Statement:
     return "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", [record.key, record.name, encode(record)]
 
 
-def _lessons(database: Database) -> list[Lesson]:
-    decoder = msgspec.json.Decoder(Lesson)
+def _read_learned(database: Database) -> list[CategoryRecord]:
+    decoder = msgspec.json.Decoder(CategoryRecord)
     return [decoder.decode(line) for (line,) in database.read("SELECT lesson FROM learned ORDER BY category")]
 
 

@@ -104,7 +104,7 @@ def test_plot_without_plotly_names_the_package_to_install(
 def test_records_and_frames_are_traces_as_the_same_file_is(tmp_path: Path) -> None:
     records = [
         {"job": "b", "submit_s": 5, "workers": 2, "duration_s": 60.5, "model": "bert"},
-        {"job": "a", "submit_s": 0, "workers": 1, "duration_s": 30, "model": None},
+        {"job": "a", "submit_s": 0, "workers": 1, "duration_s": 30, "model": float("nan")},
     ]
     file = tmp_path / "jobs.csv"
     file.write_text("job,submit_s,workers,duration_s,model\nb,5,2,60.5,bert\na,0,1,30,\n")

@@ -24,7 +24,7 @@ from sterna.api.services import ServiceFactory, ServiceRegistry
 from sterna.errors import SternaError
 from sterna.kinds.training_job import TRAINING_JOBS, TrainingJobSpec
 from sterna.service.cluster_service import ClusterService
-from sterna.service.requests import MoveTarget, ProgressReport, RuleChanges, ScaleRequest, Submitted
+from sterna.service.requests import MoveTarget, ProgressRequest, RuleChanges, ScaleRequest, Submitted
 from sterna.service.views import EventView, Explanation, JobView, NodeView, PolicyView, ProgressView
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _OPENAPI = "/api/v1/openapi.json"
 _STRUCTURES = [
     JobView, NodeView, EventView, PolicyView, ProgressView, Explanation,
-    Submitted, ScaleRequest, MoveTarget, ProgressReport, RuleChanges,
+    Submitted, ScaleRequest, MoveTarget, ProgressRequest, RuleChanges,
 ]  # fmt: skip
 _PAGE_HEADERS = {
     "Cache-Control": "no-cache",

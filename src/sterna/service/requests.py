@@ -59,7 +59,7 @@ class MoveTarget(msgspec.Struct, forbid_unknown_fields=True):
     by_checkpoint: bool = False
 
 
-class ProgressReport(msgspec.Struct, forbid_unknown_fields=True):
+class ProgressRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Progress reported from outside the job."""
 
     step: int | None = None

@@ -20,7 +20,7 @@ from sterna.backends.kubernetes.api.rbac import FENCE, LESSONS
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, ApiServer, WriteResult
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.errors import Retry, UserError
-from sterna.model.learned import Lesson
+from sterna.model.learned import CategoryRecord
 
 _log = logging.getLogger(__name__)
 
@@ -81,8 +81,8 @@ class LearnedStore:
 
     def save(self) -> bool:
         """Write changes now, or keep them for a later attempt; return True if there were any."""
-        lessons = self._progress.lessons
-        self._is_unsaved = bool(lessons.take_unsaved()) or self._is_unsaved
+        lessons = self._progress.learned_curves
+        self._is_unsaved = bool(lessons.pop_unsaved()) or self._is_unsaved
         if self._is_unsaved and self._is_leading() and self.load():
             self._write(encode_curves(lessons.by_age))
             return True
@@ -103,7 +103,7 @@ class LearnedStore:
     def _where(self) -> str:
         return f"{self._namespace}/{LESSONS}"
 
-    def _read(self) -> Sequence[Lesson] | None:
+    def _read(self) -> Sequence[CategoryRecord] | None:
         """Return the stored curves; None if they cannot be read or parsed, which is logged."""
         try:
             result = self._server.ask(
@@ -164,7 +164,7 @@ class LearnedStore:
         _log.warning("%s", f"{what}; let the operator get, create and patch it. It is tried again.")
 
 
-def encode_curves(lessons: Sequence[Lesson], max_bytes: int = MAX_BYTES) -> LearnedDocument:
+def encode_curves(lessons: Sequence[CategoryRecord], max_bytes: int = MAX_BYTES) -> LearnedDocument:
     """Encode curves, given oldest first; the newest that fit are kept."""
     parts: list[bytes] = []
     left = max_bytes - 2
@@ -178,17 +178,17 @@ def encode_curves(lessons: Sequence[Lesson], max_bytes: int = MAX_BYTES) -> Lear
     return LearnedDocument(document.decode(), len(lessons) - len(parts))
 
 
-def decode_curves(document: str) -> list[Lesson]:
+def decode_curves(document: str) -> list[CategoryRecord]:
     """Decode curves; raise `UserError` if they are malformed, and drop values that cannot be measurements."""
     try:
-        found = msgspec.json.decode(document, type=list[Lesson])
+        found = msgspec.json.decode(document, type=list[CategoryRecord])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UserError(f"{_KEY}: {error}") from None
     return [lesson for each in found if (lesson := _sanitize(each)).category]
 
 
-def _sanitize(lesson: Lesson) -> Lesson:
-    sane = Lesson(lesson.category if len(lesson.category) <= _MAX_CATEGORY else "")
+def _sanitize(lesson: CategoryRecord) -> CategoryRecord:
+    sane = CategoryRecord(lesson.category if len(lesson.category) <= _MAX_CATEGORY else "")
     for pace in lesson.paces[:_MAX_SIZES]:
         if pace.workers <= _MAX_WORKERS:
             sane = sane.with_steps(pace.workers, pace.steps, pace.seconds)

@@ -26,7 +26,7 @@ from sterna.model.growth import GrowthRule
 from sterna.model.job import JobSpec
 from sterna.model.learned import Lesson
 from sterna.model.reason import Reason
-from sterna.progress.reports import Positions
+from sterna.progress.report import Positions
 
 COUNTED_CPUS = 10
 """Thousandths of a CPU that a job which asks for none counts for on a shared node, so that jobs are spread."""

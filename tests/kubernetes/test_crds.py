@@ -191,7 +191,7 @@ def test_what_can_run_is_taken_and_so_are_its_pods(defined: Api, document: Objec
     for seat in gang:
         for made, plural in (
             (pod_of(job, seat, gang, 1), "pods"),
-            (service_of(job, seat.type, seat.index), "services"),
+            (service_of(job, seat.type, seat.ordinal), "services"),
         ):
             answer = defined.ask("POST", f"/api/v1/namespaces/default/{plural}?dryRun=All&fieldValidation=Strict", made)
             assert answer["metadata"]["name"] == made["metadata"]["name"]

@@ -76,7 +76,7 @@ class World(msgspec.Struct, tag="world", tag_field="line"):
     curves: list[list[float]]
 
 
-class RoundLine(msgspec.Struct, tag="round", tag_field="line"):
+class RoundLine(msgspec.Struct, tag="round", tag_field="line", kw_only=True):
     round: int
     now: float
     name: list[str]
@@ -236,21 +236,21 @@ def _round_of(number: int, snapshot: Snapshot, decision: Decision) -> RoundLine:
     jobs, nodes = snapshot.jobs, snapshot.nodes
     keys = set(jobs.key.tolist())
     return RoundLine(
-        number,
-        snapshot.now,
-        [jobs.name_of(row) for row in range(len(jobs))],
-        {name: getattr(jobs, name).tolist() for name in INTS},
-        {name: [_finite(value) for value in getattr(jobs, name).tolist()] for name in FLOATS},
-        {name: float(getattr(snapshot, name)) for name in SUMS},
-        _finite(snapshot.last_action),
-        snapshot.finished_service.tolist(),
-        nodes.free.tolist(),
-        nodes.is_open.tolist(),
-        [(node, device, free) for node, devices in nodes.shared.items() for device, free in devices.items()],
-        [(key, assignment) for key, assignment in snapshot.assignments.items() if key in keys],
-        [_action_line(action) for action in decision.plan],
-        _finite(decision.until),
-        [(reason.job, reason.sentence) for reason in decision.reasons],
+        round=number,
+        now=snapshot.now,
+        name=[jobs.name_of(row) for row in range(len(jobs))],
+        ints={name: getattr(jobs, name).tolist() for name in INTS},
+        floats={name: [_finite(value) for value in getattr(jobs, name).tolist()] for name in FLOATS},
+        sums={name: float(getattr(snapshot, name)) for name in SUMS},
+        last_action=_finite(snapshot.last_action),
+        finished_service=snapshot.finished_service.tolist(),
+        free=nodes.free.tolist(),
+        is_open=nodes.is_open.tolist(),
+        shared=[(node, device, free) for node, devices in nodes.shared.items() for device, free in devices.items()],
+        assignments=[(key, assignment) for key, assignment in snapshot.assignments.items() if key in keys],
+        actions=[_action_line(action) for action in decision.plan],
+        until=_finite(decision.until),
+        reasons=[(reason.job, reason.sentence) for reason in decision.reasons],
         extras=told_of(jobs),
         terms=[
             (place, action.cpu_share, action.evictor)

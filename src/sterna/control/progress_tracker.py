@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sterna.control.learned_curves import Lessons
-from sterna.model.eta import LEAST_WINDOWS, SHARED_CORE, Band, Factors, learned, remaining_seconds
+from sterna.model.eta import LEAST_WINDOWS, SHARED_CORE, Band, Factors, fit_factors, remaining_seconds
 from sterna.model.growth import Direction, Growth, GrowthRule, GrowthTable, History
 from sterna.model.job import ProgressSpec
 from sterna.model.snapshot import NEVER
@@ -141,7 +141,7 @@ class Training:
         history = self._table.history(course.slot)
         if is_complete and len(history.steps) >= LEAST_WINDOWS:
             self._finished = [*self._finished[1 - _FINISHED :], history]
-            self._factors = learned(self._finished) or SHARED_CORE
+            self._factors = fit_factors(self._finished) or SHARED_CORE
         self._table.forget([course.slot])
         self._free.append(course.slot)
 

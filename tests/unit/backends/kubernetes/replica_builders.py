@@ -97,8 +97,8 @@ def pod(
     """The pod of a seat."""
     ended = state in (PodState.SUCCEEDED, PodState.FAILED)
     row = PodRow(
-        f"default/{job}-{where.type}-{where.index}",
-        f"uid-{where.type}-{where.index}-{attempt}",
+        f"default/{job}-{where.type}-{where.ordinal}",
+        f"uid-{where.type}-{where.ordinal}-{attempt}",
         1,
         where.node,
         state,
@@ -109,7 +109,7 @@ def pod(
         0,
         job=f"default/{job}",
         type=where.type,
-        index=where.index,
+        index=where.ordinal,
         attempt=attempt,
         gpu_id=where.gpu_id,
         assignment=encode_assignment(gang) if gang else "",

@@ -250,7 +250,7 @@ def made_of(job: ParsedJob) -> None:
     for replica in gang:
         made = share_pod_of if job.ownership is PodOwnership.KUBESHARE else pod_of
         msgspec.json.encode(made(job, replica, gang, 1))
-        msgspec.json.encode(service_of(job, replica.type, replica.index))
+        msgspec.json.encode(service_of(job, replica.type, replica.ordinal))
 
 
 GARBLED: list[object] = [

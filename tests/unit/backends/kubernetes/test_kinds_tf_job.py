@@ -238,7 +238,7 @@ def test_a_chief_with_devices_is_counted_as_the_first_worker() -> None:
     gang = replicas("a", "b", "b")
     names = [pod_of(job, replica, gang, 1)["metadata"]["name"] for replica in gang]
     assert names == ["digits-ps-0", "digits-chief-0", "digits-worker-0", "digits-worker-1"]
-    assert [pod_name(job, replica.type, replica.index) for replica in gang] == names
+    assert [pod_name(job, replica.type, replica.ordinal) for replica in gang] == names
     first = pod_of(job, gang[1], gang, 1)
     assert first["metadata"]["labels"]["sterna.dev/type"] == "worker"
     config = config_of(first)

@@ -36,7 +36,7 @@ from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.share_pod_cache import SharePodCache
 from sterna.backends.kubernetes.cache.snapshot import JobTable
 from sterna.backends.kubernetes.cache.work_queue import WorkQueue
-from sterna.backends.kubernetes.lifecycle.conditions import ending
+from sterna.backends.kubernetes.lifecycle.conditions import end_condition
 from sterna.backends.kubernetes.lifecycle.services import ServiceRow
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
 from sterna.backends.kubernetes.pods.move_record import Move, read_record
@@ -330,7 +330,7 @@ class ClusterState:
 
     def _has_ended(self, entry: JobEntry) -> bool:
         """Whether its status says so, though its memory does not: the two may be written one after the other."""
-        if not entry.parsed_job.ownership.creates_pods or ending(conditions_in(entry.job.status)) is None:
+        if not entry.parsed_job.ownership.creates_pods or end_condition(conditions_in(entry.job.status)) is None:
             return False
         entry.job.memory.ended_at = parse_timestamp(entry.job.status.get("completionTime")) or self.clock()
         return True

@@ -27,7 +27,7 @@ from sterna.model.cluster import MILLI, Ints
 from sterna.model.eta import Band
 from sterna.model.growth import Growth, GrowthRule
 from sterna.model.job import ReplicaSpec
-from sterna.model.learned import Lesson, restart_seconds
+from sterna.model.learned import CategoryRecord, restart_seconds
 from sterna.model.snapshot import NEVER
 from sterna.model.speedup import LINEAR, Curves, Floats
 from sterna.progress.report import Report
@@ -316,7 +316,7 @@ class Progress:
         """What jobs have taught so far."""
         return self._training.lessons
 
-    def recall(self, known: Iterable[Lesson]) -> None:
+    def recall(self, known: Iterable[CategoryRecord]) -> None:
         """What jobs have taught a predecessor."""
         self._training.lessons.recall(known)
         self._restart_seconds = None

@@ -32,14 +32,14 @@ class GangRanks:
 
     def __init__(self, replicas: tuple[ReplicaAssignment, ...]) -> None:
         self.replicas = replicas
-        ordered = sorted(replicas, key=lambda each: rank_order((each.type, each.index)))
-        self._ranks = {(replica.type, replica.index): rank for rank, replica in enumerate(ordered)}
+        ordered = sorted(replicas, key=lambda each: rank_order((each.type, each.ordinal)))
+        self._ranks = {(replica.type, replica.ordinal): rank for rank, replica in enumerate(ordered)}
         self.size = sum(replica.type not in UNRANKED for replica in replicas)
         self.assignment = encode_assignment(replicas)
 
     def rank(self, replica: ReplicaAssignment) -> int:
         """Chief or master first, then workers, then types without a rank; 0 for a replica outside the gang."""
-        return self._ranks.get((replica.type, replica.index), 0)
+        return self._ranks.get((replica.type, replica.ordinal), 0)
 
 
 @lru_cache(maxsize=64)
@@ -68,8 +68,8 @@ def framework_variables(
         chiefs=job.chiefs,
         variables=dict(job.variables),
     )
-    type_, number = job.known_as(replica.type, replica.index)
-    return kind.environment(spec, Member(type_, number, ranks.rank(replica), replica.index == 0), gang)
+    type_, number = job.known_as(replica.type, replica.ordinal)
+    return kind.environment(spec, Member(type_, number, ranks.rank(replica), replica.ordinal == 0), gang)
 
 
 def replica_port(job: ParsedJob, type_: str) -> int:

@@ -122,7 +122,7 @@ def _parts(
     around: ClusterDomain,
     generation: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    who = parsed_job.known_as(replica.type, replica.index)
+    who = parsed_job.known_as(replica.type, replica.ordinal)
     template = parsed_job.templates[who[0]]
     given = template.get("metadata")
     given = given if isinstance(given, dict) else {}
@@ -216,7 +216,7 @@ def _selecting(parsed_job: ParsedJob, type_: str, index: int, who: tuple[str, in
 def _labels(parsed_job: ParsedJob, replica: ReplicaAssignment, who: tuple[str, int], attempt: int) -> dict[str, str]:
     name = ReplicaName(*who, _is_first(parsed_job, *who), _start_id(parsed_job, replica, attempt))
     return {
-        **_own_labels(parsed_job, replica.type, replica.index),
+        **_own_labels(parsed_job, replica.type, replica.ordinal),
         ATTEMPT_LABEL: str(attempt),
         **kind_of(parsed_job.ref.resource).pod_labels(parsed_job, name),
     }
@@ -230,6 +230,6 @@ def _is_first(parsed_job: ParsedJob, type_: str, index: int) -> bool:
 
 def _start_id(parsed_job: ParsedJob, replica: ReplicaAssignment, attempt: int) -> str:
     """Five letters that identify this start of a replica, always the same ones."""
-    start = f"{parsed_job.ref.uid}/{replica.type}/{replica.index}/{replica.node}/{attempt}"
+    start = f"{parsed_job.ref.uid}/{replica.type}/{replica.ordinal}/{replica.node}/{attempt}"
     digest = hashlib.sha256(start.encode()).digest()
     return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:5])

@@ -41,7 +41,7 @@ def identity(
         "STERNA_DIR": AGENT_FOLDER,
         "STERNA_JOB": parsed_job.ref.name,
         "STERNA_TYPE": replica.type,
-        "STERNA_INDEX": str(replica.index),
+        "STERNA_INDEX": str(replica.ordinal),
         "STERNA_RANK": str(gang.rank(replica)),
         "STERNA_SIZE": str(gang.size),
         "STERNA_ATTEMPT": str(attempt),

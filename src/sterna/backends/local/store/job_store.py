@@ -24,7 +24,7 @@ from sterna.kinds.registry import find_kind
 from sterna.model.cluster import MILLI, NOWHERE, Assignment, Shape
 from sterna.model.growth import GrowthRule
 from sterna.model.job import JobSpec
-from sterna.model.learned import Lesson
+from sterna.model.learned import CategoryRecord
 from sterna.model.reason import Reason
 from sterna.progress.report import Positions
 
@@ -324,8 +324,8 @@ def insertion(record: JobRecord) -> Statement:
     return "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", [record.key, record.name, encode(record)]
 
 
-def _lessons(store: Store) -> list[Lesson]:
-    decoder = msgspec.json.Decoder(Lesson)
+def _lessons(store: Store) -> list[CategoryRecord]:
+    decoder = msgspec.json.Decoder(CategoryRecord)
     return [decoder.decode(line) for (line,) in store.read("SELECT lesson FROM learned ORDER BY category")]
 
 

@@ -1,6 +1,6 @@
 """Progress sources, found by import: the modules of `sources/`, and those that installed packages announce.
 
-A package announces a source by an entry point of the group `sterna.progress_sources`; loading it must call `register`.
+A package announces a source by an entry point of the group `sterna.progress`; loading it must call `register`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from sterna.progress import sources
 from sterna.progress.source_kind import SourceKind
 
-ENTRY_POINTS = "sterna.progress_sources"
+ENTRY_POINTS = "sterna.progress"
 
 _sources: dict[str, SourceKind] = {}
 

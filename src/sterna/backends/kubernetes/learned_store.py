@@ -82,8 +82,8 @@ class LearnedStore:
 
     def keep(self) -> bool:
         """Write down at once what is not yet; another time, if that cannot be done now. Whether there was anything."""
-        lessons = self._progress.lessons
-        self._is_unsaved = bool(lessons.take_unsaved()) or self._is_unsaved
+        lessons = self._progress.learned_curves
+        self._is_unsaved = bool(lessons.pop_unsaved()) or self._is_unsaved
         if self._is_unsaved and self._is_leading() and self.recall():
             self._write(document_of(lessons.by_age))
             return True

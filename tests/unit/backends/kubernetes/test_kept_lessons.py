@@ -33,10 +33,10 @@ class Replica:
         return list(dict.fromkeys(self.caplog.messages))
 
     def learn(self, category: str = "resnet", steps: float = 10.0) -> None:
-        self.progress.lessons.hear_of_steps(category, 1, steps, 2 * steps)
+        self.progress.learned_curves.add_steps(category, 1, steps, 2 * steps)
 
     def knows(self) -> dict[str, float]:
-        return {lesson.category: lesson.steps for lesson in self.progress.lessons.by_age}
+        return {lesson.category: lesson.steps for lesson in self.progress.learned_curves.by_age}
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_successor_begins_with_what_its_predecessor_learned(replica: Replica) 
     successor = Replica(replica.kube, replica.caplog)
     assert successor.kept.recall()
     assert successor.knows() == {"resnet": 10.0}
-    assert successor.progress.lessons.step_seconds("resnet") == pytest.approx(2.0, rel=0.1)
+    assert successor.progress.learned_curves.step_seconds("resnet") == pytest.approx(2.0, rel=0.1)
     assert not successor.kept.look(0.0), "nothing was learned since"
 
 

@@ -146,12 +146,12 @@ def test_an_operator_begins_with_what_jobs_taught_the_one_before(site: Site) -> 
     with site.operator() as first:
         site.until(lambda: any("leads as one" in each for each in site.messages), "the leader")
         with first.backend.lock:
-            first.backend.state.progress.lessons.hear_of_steps("resnet", 1, 100.0, 250.0)
+            first.backend.state.progress.learned_curves.add_steps("resnet", 1, 100.0, 250.0)
     site.http.do(lambda kube: kube.get(CONFIG_MAPS, "sterna-learned-curves"))
     site.messages.clear()
     with site.operator() as second:
         site.until(lambda: any("leads as one" in each for each in site.messages), "the next leader")
-        assert second.backend.state.progress.lessons.step_seconds("resnet") == pytest.approx(2.5, rel=0.1)
+        assert second.backend.state.progress.learned_curves.step_seconds("resnet") == pytest.approx(2.5, rel=0.1)
 
 
 def test_what_the_server_does_not_know_is_told_once_in_a_sentence() -> None:

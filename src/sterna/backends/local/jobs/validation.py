@@ -29,7 +29,7 @@ _MOST_SEEN = 10_000
 _FRESH_SECONDS = 1.0
 
 
-class Admission:
+class JobValidator:
     """For the nodes of one cluster. What fits is worked out once for all jobs that are alike."""
 
     def __init__(self, slices: Slices) -> None:

@@ -30,7 +30,7 @@ from sterna.model.job import ReplicaSpec
 from sterna.model.learned import CategoryRecord, restart_seconds
 from sterna.model.snapshot import NEVER
 from sterna.model.speedup import LINEAR, Curves, Floats
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
 
 _SILENT_SECONDS = 30.0
 """A pod that has said nothing for so long no longer speaks for its job, if another one does."""

@@ -61,7 +61,7 @@ def test_a_plain_tf_job_keeps_its_number_of_workers() -> None:
 def test_an_mpi_job_is_bounded_by_voda_s_variables() -> None:
     job = only(MPI_JOB)
     assert (job.minimum, job.maximum, job.request, job.priority) == (1, 4, 2, -1)
-    assert (job.category, job.progress.total, job.progress.csv) == ("keras", 5, "/metrics/keras.csv")
+    assert (job.category, job.progress.total, job.progress.sources["csv"]) == ("keras", 5, "/metrics/keras.csv")
     launcher, worker = job.replicas
     assert launcher.command[2].startswith("run -np 1 --name keras --epochs 5 --cost $5 $(NOPE) ")
     assert dict(launcher.env)["JOB_NAME"] == "keras"
@@ -132,7 +132,7 @@ def test_a_pod_is_a_job_of_one_worker() -> None:
     job = only(POD)
     assert (job.minimum, job.maximum, job.restart) == (1, 1, RestartPolicy.NEVER)
     assert job.worker.command == ("python", "app.py", "/data/rnn.csv", "rnn")
-    assert job.progress.csv == "/data/rnn.csv"
+    assert job.progress.sources["csv"] == "/data/rnn.csv"
     assert dict(job.worker.env) == {"POD_NAME": "rnn", "NODE_IP": "127.0.0.1"}
 
 

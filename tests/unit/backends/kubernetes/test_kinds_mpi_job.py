@@ -47,7 +47,7 @@ def test_epochs_priority_and_metrics_are_read() -> None:
     job = parsed_job(mpi_job({"EPOCHS": "5", "JOB_PRIORITY": "2"}))
     assert job.spec.priority == -2
     assert job.spec.progress.total == 5
-    assert job.spec.progress.csv == "/metrics/keras.csv"
+    assert job.spec.progress.sources["csv"] == "/metrics/keras.csv"
     assert job.spec.category == "keras"
     assert job.ownership is PodOwnership.MPI_OPERATOR
     assert (job.shape.devices, job.shape.ps) == (1000, 0)

@@ -225,7 +225,7 @@ def test_a_labelled_pod_is_a_job_of_one_worker() -> None:
     assert (job.spec.minimum, job.spec.maximum, job.ownership) == (1, 1, PodOwnership.BARE_POD)
     assert job.shape == Shape(0, 1000)
     assert job.spec.grace_seconds == 60
-    assert job.spec.progress.csv == "/data/p.csv"
+    assert job.spec.progress.sources["csv"] == "/data/p.csv"
     row = pod_row(pod)
     assert (row.job, row.owner_uid, row.type, row.index) == ("default/p", "uid-1", "worker", 0)
 

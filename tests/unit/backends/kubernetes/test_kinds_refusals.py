@@ -100,7 +100,10 @@ REFUSED = [
         tf_job(annotations={"sterna.dev/priority": "high"}),
         "The annotation sterna.dev/priority is 'high'; write",
     ),
-    (tf_job(annotations={"sterna.dev/stdout": "loss"}), "no regular expression with named groups"),
+    (
+        tf_job(annotations={"sterna.dev/stdout": "loss"}),
+        "The annotation sterna.dev/stdout is 'loss'; write a regular expression with named groups",
+    ),
     (tf_job(name="a" * 60), "The name 'aaaa"),
     (tf_job(name="my.job"), "'my.job' cannot be the name of a job whose pods call each other by name"),
     (

@@ -16,7 +16,7 @@ from sterna.backends.kubernetes.server.routes import MigrationService, Sources
 from sterna.backends.kubernetes.server.token_review import Tokens
 from sterna.control.health import HealthStatus
 from sterna.errors import UserError
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
 from tests.fakes.replica import FakeReplica
 from tests.unit.backends.kubernetes.monitor_builders import Clock, FakeServer, service_account
 

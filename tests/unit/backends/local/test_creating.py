@@ -103,7 +103,7 @@ PATTERNS = [
 def test_a_pattern_that_cannot_be_used_is_refused_when_the_job_is_created(
     world: FakeCluster, pattern: str, says: str
 ) -> None:
-    spec = replace(a_spec("a"), progress=ProgressSpec(stdout=(pattern,)))
+    spec = replace(a_spec("a"), progress=ProgressSpec({"stdout": [pattern]}))
     with pytest.raises(UserError) as refusal:
         world.cluster.create([spec])
     assert str(refusal.value).startswith("Job 'a': ")

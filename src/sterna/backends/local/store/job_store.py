@@ -25,7 +25,7 @@ from sterna.model.growth import GrowthRule
 from sterna.model.job import JobSpec
 from sterna.model.learned import CategoryRecord
 from sterna.model.reason import Reason
-from sterna.progress.reports import Positions
+from sterna.progress.report import Positions
 from sterna.service.errors import NameTakenError, NotFoundError
 from sterna.service.views import EventView
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from sterna.engine.kernels.walk import by_priority, deal, minimum_in_order, walk
 from sterna.engine.ordering.marginal_gain import spend_by_gain
-from sterna.engine.placement.free_capacity import Room, Runs
+from sterna.engine.placement.free_capacity import Room as FreeCapacity
+from sterna.engine.placement.free_capacity import Runs
 from sterna.engine.placement.place import most_first, place, tail_shed
 from sterna.engine.price import cost, pays
 from sterna.engine.registry import (
@@ -34,23 +35,30 @@ from sterna.engine.registry import (
     policy,
     reservation,
 )
-from sterna.model.cluster import MILLI, Assignment, Bools, Ints, Nodes, ResourceKind, Shape
-from sterna.model.growth import Growth
-from sterna.model.plan import Action, ActionKind
-from sterna.model.snapshot import NEVER, Jobs, Snapshot
+from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Bools, Ints, Nodes, ResourceKind, Shape
+from sterna.model.growth import Growth, GrowthRule
+from sterna.model.plan import NO_JOB, Action, ActionKind
+from sterna.model.serving_pod import ServingPod
+from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Floats
 
 __all__ = [
+    "ANYWHERE",
     "MILLI",
     "NEVER",
+    "NOWHERE",
+    "NO_JOB",
     "Action",
     "ActionKind",
     "Assignment",
     "Bools",
     "CpuShares",
     "Floats",
+    "FreeCapacity",
     "Growth",
+    "GrowthRule",
     "Ints",
+    "JobKey",
     "Jobs",
     "Misfit",
     "Move",
@@ -59,8 +67,8 @@ __all__ = [
     "Placed",
     "Reserved",
     "ResourceKind",
-    "Room",
     "Runs",
+    "ServingPod",
     "Shape",
     "Snapshot",
     "Target",

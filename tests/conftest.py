@@ -6,8 +6,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-from sterna.engine.kernels import native
-
 settings.register_profile(
     "sterna",
     derandomize=True,
@@ -17,12 +15,3 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("sterna")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--columns", action="store_true", help="without machine code, as where nothing could be compiled")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--columns"):
-        native.use(None)

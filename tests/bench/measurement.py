@@ -13,7 +13,6 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sterna.engine.kernels.native import machine_code
 
 FASTEST_WORTH_COMPARING = {"ms": 0.05, "s": 0.02}
 """Below it a ratio to the baseline says more about the clock than about the code."""
@@ -48,7 +47,6 @@ def machine() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "loops": "machine code" if machine_code() else "columns: installed without a C compiler",
         "pace": f"{pace_ns():.0f} ns for a turn of a plain loop",
         "system": platform.system(),
         "processor": _processor(),

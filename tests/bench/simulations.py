@@ -20,7 +20,6 @@ from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.controller import Controller
-from sterna.engine.kernels import native
 from sterna.engine.registry import RuleKind
 from sterna.wiring import make_rules, rules_of, simulated_nodes
 from sterna.workloads.trace import Trace
@@ -172,8 +171,6 @@ def _in_a_process_of_its_own(case: SimulateCase) -> Run:
 def main() -> None:
     case = msgspec.json.decode(sys.stdin.buffer.read(), type=SimulateCase)
     trace = trace_named(case.trace)
-    if case.columns:
-        native.use(None)
     run = simulated(trace.elastic(*ELASTIC) if case.elastic else trace, case.nodes, case.policy)
     sys.stdout.buffer.write(msgspec.json.encode(run))
 

@@ -35,9 +35,6 @@ class Mark(Enum):
     PROMOTED = "promoted"
 
 
-_NO_MARK = Mark.NONE
-"""By a name of our own: to ask an enumeration takes longer."""
-
 NOBODY = JobKey(-1)
 """Where a job is named, but there is none."""
 
@@ -57,12 +54,6 @@ class Action(NamedTuple):
     """Its weight on the CPUs of a shared node from now on: 1 is an equal share. None: as it is."""
     evictor: JobKey = NOBODY
     """Whom it makes room for. Kept, like a mark, so that the two do not change places again."""
-
-
-def change(kind: ActionKind, key: JobKey, row: int, before: Assignment, after: Assignment) -> Action:
-    """An action that is nothing more, made the short way: a cold start makes ten thousand, and the constructor of a
-    named tuple takes twice as long."""
-    return tuple.__new__(Action, (kind, key, row, before, after, _NO_MARK, None, NOBODY))
 
 
 class Outcome(Enum):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.model.cached_attribute import once
-from sterna.model.cluster import NOWHERE, Assignment, Bools, Ints, Nodes, ResourceKind, Shapes, Tally
+from sterna.model.cluster import NOWHERE, Assignment, Bools, Ints, Nodes, ResourceKind, Shape, Shapes, Tally
 from sterna.model.serving_pod import ServingPod
 from sterna.model.speedup import Curves, Floats
 
@@ -236,6 +236,12 @@ class Snapshot:
         """Device-seconds of every job that completed, ascending: what a policy may know of how long jobs last."""
         return self.history()
 
+    def key_of(self, row: int) -> JobKey:
+        return JobKey(self.jobs.key.item(row))
+
+    def shape_of(self, row: int) -> Shape:
+        return self.shapes.rows[self.jobs.shape.item(row)]
+
     def assignment_of(self, row: int) -> Assignment:
         return self.assignments.get(JobKey(self.jobs.key.item(row)), NOWHERE)
 
@@ -299,13 +305,6 @@ class Snapshot:
     def least_cost(self) -> Ints:
         """Units of each job at its minimum."""
         return self.cost(self.jobs.minimum)
-
-    @property
-    def least_count(self) -> tuple[Ints, int]:
-        """The same in larger pieces, and the units of one: workers where all need as much, which need not be worked
-        out."""
-        tally = self.tally
-        return (self.jobs.minimum, tally.smallest) if tally.is_uniform and tally.smallest else (self.least_cost, 1)
 
     def cost(self, workers: Ints) -> Ints:
         """Units that each job holds with that many workers."""

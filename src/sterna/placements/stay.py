@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sterna.engine.placement.free_capacity import Room, Runs
-from sterna.engine.placement.place import place, place_plainly, tail_shed
+from sterna.engine.placement.place import place, tail_shed
 from sterna.engine.placement.repack import repacked
 from sterna.engine.registry import Placed, knob, placement
 from sterna.model.cluster import Assignment, Ints, Shape
@@ -26,7 +26,7 @@ class Stay:
     )
 
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
-        placed = place_plainly(snapshot, target) or place(self, snapshot, target)
+        placed = place(self, snapshot, target)
         if (self.repack == "always" and placed.actions) or (self.repack != "never" and placed.misfits):
             return repacked(self, snapshot, target, placed)
         return placed

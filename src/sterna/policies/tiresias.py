@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from sterna.engine.kernels.native import is_covered, machine_code
 from sterna.engine.ordering.tiresias_queues import (
     Queues,
     Served,
@@ -16,7 +15,6 @@ from sterna.engine.ordering.tiresias_queues import (
     next_change,
     queues_of,
     served,
-    turns_taken,
 )
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.snapshot import Snapshot
@@ -38,9 +36,6 @@ class Tiresias:
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.minimum_for_all)
-        code = machine_code()
-        if code is not None and is_covered(snapshot) and not (self.anew or self.gittins):
-            return turns_taken(snapshot, code, self.threshold, self.promote)
         queues = queues_of(snapshot, self.threshold, self.promote, self.anew)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
         serving = admit(snapshot, queues, gittins)

@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.backends.simulated import job_table
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.job_table import Books, Reading
 from sterna.backends.simulated.workload import Workload
-from sterna.engine.kernels.native import twin_of
 from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Nodes, ResourceKind, Shape
 from sterna.model.plan import Action, ActionKind, Mark, Outcome
@@ -102,7 +100,7 @@ class SimulatedBackend:
     def _keep_books(self, jobs: Workload) -> None:
         has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
         keeps_unsaved = self.costs.lost_work_seconds > 0 and not self.costs.resize_loses_work
-        made: Books = twin_of(job_table).Books(jobs.work.tolist(), jobs.submit.tolist(), has_pauses, keeps_unsaved)
+        made = Books(jobs.work.tolist(), jobs.submit.tolist(), has_pauses, keeps_unsaved)
         self.books, self.table = made, made.table
         self.table.books.update(
             {

@@ -49,6 +49,8 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     if target is workers:
         return Placed([], [])
     changed = (target != workers).nonzero()[0]
+    if not len(changed):
+        return Placed([], [])
     grows = target[changed] > workers[changed]
     rising, falling = changed[grows], changed[~grows].tolist()
     room = Room(snapshot.nodes)

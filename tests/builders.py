@@ -17,7 +17,7 @@ from sterna.engine.check import check
 from sterna.engine.decide import decide
 from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Nodes, Shape, Shapes
 from sterna.model.plan import Action, Decision, Mark
-from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, take_stock
+from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, compute_totals
 from sterna.model.speedup import Curves, concave
 from sterna.wiring import make_rules
 
@@ -306,10 +306,10 @@ def _built(world: World) -> Snapshot:
     barred = columns["maximum"] < columns["minimum"]
     jobs = Jobs(Source(world, [job.name for job in rows], columns), barred if barred.any() else None)
     table = _nodes(nodes, ledger)
-    stock = take_stock(jobs, table, shapes)
-    stock = stock._replace(free_units=stock.free_units - anywhere_units)
+    totals = compute_totals(jobs, table, shapes)
+    totals = totals._replace(free_units=totals.free_units - anywhere_units)
     history = np.sort(np.array(world.finished, dtype=np.float64))
-    return Snapshot(world.now, jobs, table, shapes, curves, assignments, *stock, world.last_action, lambda: history)
+    return Snapshot(world.now, jobs, table, shapes, curves, assignments, *totals, world.last_action, lambda: history)
 
 
 def _columns(keys: list[int], rows: list[AJob], shapes: Shapes, curves: Curves) -> dict[str, npt.NDArray[Any]]:

@@ -18,7 +18,7 @@ from sterna.engine.decide import Rules, decide
 from sterna.engine.registry import Placed, Target
 from sterna.model.cluster import MILLI, Assignment, Ints, Nodes, ResourceKind, Shape, Shapes
 from sterna.model.plan import Action, Decision
-from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
+from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot, compute_totals
 from sterna.model.speedup import Curves
 from sterna.wiring import make_cpu_share, make_migration
 
@@ -69,10 +69,10 @@ class Instant:
     def snapshot(self) -> Snapshot:
         rows = sorted(enumerate(self.members), key=lambda pair: (pair[1].submit, pair[1].name))
         shapes = tuple(dict.fromkeys(Shape(devices=member.devices * MILLI) for _, member in rows)) or (Shape(0),)
-        jobs = Jobs(WrittenJobs([member.name for _, member in rows], _columns(rows, shapes)))
+        jobs = Jobs(ColumnSource([member.name for _, member in rows], _columns(rows, shapes)))
         assignments = {JobKey(key): Assignment(member.on) for key, member in rows if member.on}
         nodes = self._nodes()
-        stock = take_stock(jobs, nodes, Shapes(shapes))
+        totals = compute_totals(jobs, nodes, Shapes(shapes))
         return Snapshot(
             self.now,
             jobs,
@@ -80,7 +80,7 @@ class Instant:
             Shapes(shapes),
             Curves(),
             assignments,
-            *stock,
+            *totals,
             restart_seconds=self.restart_seconds,
             last_event=self.last_event,
             has_cpu_shares=any(member.cpu_share != 1 for member in self.members),

@@ -1,7 +1,7 @@
 """Descriptions of a cluster: from what somebody wrote down to a snapshot.
 
 A description is checked to the last key before anything is decided: each entry is read through `_Entry`, which knows
-where it stands and refuses what it does not know. What the keys are is on the page docs/descriptions.md.
+where it stands and refuses what it does not know. What the keys are is on the page docs/cluster-files.md.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Nodes, ResourceKind, Shape, Shapes
 from sterna.model.formatting import counted
-from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
+from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY
+from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot, compute_totals
 from sterna.model.speedup import LINEAR, Curves, Repaired, concave
 from sterna.workloads.domain import LARGEST
 
@@ -61,10 +62,10 @@ def described(document: Mapping[str, object], counts_only: bool) -> Described:
     nodes = replace(nodes, free=room.free, shared=room.shared)
     if counts_only:
         assignments = {key: Assignment(((ANYWHERE, assignment.size),)) for key, assignment in assignments.items()}
-    table = Jobs(WrittenJobs([job.name for job in jobs], _columns(jobs, shapes, curves)))
-    stock = take_stock(table, nodes, shapes)
+    table = Jobs(ColumnSource([job.name for job in jobs], _columns(jobs, shapes, curves)))
+    totals = compute_totals(table, nodes, shapes)
     last_action = top.number("last_action", 0.0) if "last_action" in top else -NEVER
-    snapshot = Snapshot(now, table, nodes, shapes, Curves(tuple(curves)), assignments, *stock, last_action=last_action)
+    snapshot = Snapshot(now, table, nodes, shapes, Curves(tuple(curves)), assignments, *totals, last_action=last_action)
     early = [job for job in jobs if job.submit > now] if "now" in top else []
     return Described(snapshot, [*(job.notice for job in jobs if job.notice), *_told_of(early, now)])
 
@@ -141,7 +142,7 @@ def _job(entry: _Entry) -> _Job:
         entry.number("remaining", 1.0, above=True),
         curve,
         notice,
-        entry.count("priority", 0, least=0),
+        entry.count("priority", 0, least=LEAST_PRIORITY, most=MOST_PRIORITY),
         entry.number("first_start", submit) if held or "first_start" in entry else NEVER,
         entry.number("waiting_since", submit),
         entry.number("attained", 0.0),
@@ -235,10 +236,10 @@ def _nodes(entries: Sequence[_Entry]) -> Nodes:
     )
 
 
-def _seated(jobs: Sequence[_Job], nodes: Nodes) -> tuple[dict[JobKey, Assignment], Room]:
+def _seated(jobs: Sequence[_Job], nodes: Nodes) -> tuple[dict[JobKey, Assignment], FreeCapacity]:
     """Homes of the running jobs, and what they leave free; refused if a node would hold more than it has."""
     row_of = {name: row for row, name in enumerate(nodes.name)}
-    room = Room(nodes)
+    room = FreeCapacity(nodes)
     assignments: dict[JobKey, Assignment] = {}
     for key, job in enumerate(jobs):
         workers, ps = (_on_nodes(job, running, row_of) for running in (job.running, job.ps_running))
@@ -327,10 +328,10 @@ class _Entry:
             raise self.refusal(key, value, "a number above 0" if above else "a number of at least 0")
         return float(value)
 
-    def count(self, key: str, default: int, *, least: int = 1) -> int:
+    def count(self, key: str, default: int, *, least: int = 1, most: int = _MOST) -> int:
         value = self._values.get(key, default)
-        if not _is_number(value) or value != math.floor(value) or not least <= value <= _MOST:
-            raise self.refusal(key, value, f"a whole number from {least} to {_MOST:,}")
+        if not _is_number(value) or value != math.floor(value) or not least <= value <= most:
+            raise self.refusal(key, value, f"a whole number from {least:,} to {most:,}")
         return int(value)
 
     def counts(self, key: str) -> dict[str, int]:

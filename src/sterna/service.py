@@ -20,8 +20,8 @@ from sterna.errors import UserError
 from sterna.model.cluster import ANYWHERE
 from sterna.model.plan import Action, Decision
 from sterna.model.snapshot import Snapshot
-from sterna.settings import only_counts, placement_for
-from sterna.wiring import make_rules, rules_by_type, rules_of, unknown_types
+from sterna.settings import is_count_only
+from sterna.wiring import make_rules, preferred_placement, rules_by_type, rules_of, unknown_types
 
 Document = dict[str, Any]
 
@@ -37,10 +37,10 @@ def plan(
     policies of their own: `nvidia-a100=srjf`. A description that is wrong is told of with its source, if that is known.
     """
     by_type = rules_by_type(policy_for, placement)
-    placement = placement_for(policy) if placement is None else placement
+    placement = preferred_placement(policy) if placement is None else placement
     rules = make_rules(policy, placement, by_type=by_type)
     try:
-        cluster = described(document, only_counts(placement))
+        cluster = described(document, is_count_only(placement))
     except UserError as error:
         raise UserError(f"{source}: {error}" if source else str(error)) from None
     unknown = unknown_types(rules, cluster.snapshot.nodes)
@@ -57,7 +57,7 @@ def replay(journal: str | Path, number: int, policy: str | None = None, placemen
     opening = read_opening(journal)
     policy = opening.policy if policy is None else policy
     placement = opening.placement if placement is None else placement
-    if only_counts(placement) != only_counts(opening.placement):
+    if is_count_only(placement) != is_count_only(opening.placement):
         raise UserError(
             f"'{journal}' was recorded with placement '{opening.placement}': devices that were only counted cannot be "
             f"placed, nor the other way round; leave --placement out."

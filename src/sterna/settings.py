@@ -16,21 +16,14 @@ BASELINE_POLICY = "fifo:preempt=false"
 """What people run today: first come, first served, gaps filled, nobody stopped. Comparisons are relative to it."""
 
 DEFAULT_PLACEMENT = "stay"
-
-_PLACEMENT_OF = {"dragon": "pack"}
-"""Policies that were made for another placement."""
+"""Placement of a policy that prefers no other one; see `sterna.wiring.preferred_placement`."""
 
 OPERATOR_PORT = 8769
 MONITOR_PORT = 8081
 """Both as container-migration has them, so that its jobs and scripts find what they look for."""
 
 
-def placement_for(policy: str) -> str:
-    """The placement that a policy gets when nobody chooses one."""
-    return _PLACEMENT_OF.get(policy.partition(":")[0].strip().lower(), DEFAULT_PLACEMENT)
-
-
-def only_counts(placement: str) -> bool:
+def is_count_only(placement: str) -> bool:
     """Whether this placement, written as users do, gives nobody a node: `none`, which only counts devices."""
     return placement.partition(":")[0].strip() == "none"
 

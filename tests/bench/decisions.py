@@ -9,12 +9,13 @@ from time import perf_counter
 import msgspec
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
 from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
 from sterna.engine.registry import RuleKind
-from sterna.model.plan import Plan
-from sterna.wiring import make_rules, rules_of, simulated_nodes
+from sterna.model.plan import Decision, Plan
+from sterna.wiring import make_rules, rules_of
 from sterna.workloads.trace import Trace
 from tests.bench.inputs import crowd
 from tests.bench.measurement import Measurement
@@ -73,7 +74,7 @@ def _decided(world: SimulatedBackend, rules: Rules) -> Plan:
 
 def let_a_little_happen(world: SimulatedBackend, rules: Rules) -> None:
     """Carry the cold plan out, then go to the moment when some jobs have ended and the newcomers have come."""
-    world.apply(_decided(world, rules).actions)
+    world.apply(Decision(_decided(world, rules)))
     while world.now < COME_AT_SECONDS:
         world.wait(COME_AT_SECONDS)
 

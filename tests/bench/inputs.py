@@ -1,6 +1,6 @@
-"""What benchmarks run on: published traces where they are at hand beside the repository, else made-up ones.
+"""Inputs of benchmarks: published traces where they are present, else generated ones.
 
-A made-up trace resembles the published one in its number of jobs only; the table and the JSON say so.
+A generated trace has the number of jobs of the published one, and nothing else of it; the table and the JSON mark it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy.typing as npt
 from sterna.workloads.formats import load_trace
 from sterna.workloads.generate import Mix, poisson
 from sterna.workloads.trace import Trace
+from tests.published import DATA, LARGE
 
-PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data"
 SEED = 7
 ELASTIC = (1.0, 4.0)
 SIZES = {1: 2.0, 2: 2.0, 4: 3.0, 8: 9.0}
@@ -38,14 +38,19 @@ TRACES = {
 
 def trace_named(name: str) -> Trace:
     stand_in = TRACES[name]
-    path = PUBLISHED / stand_in.file
-    if path.is_file():
+    path = _published_file(name)
+    if path is not None:
         return load_trace(path)
     return steady(stand_in.jobs, stand_in.devices, load=0.9, pools=8)
 
 
 def is_made_up(name: str) -> bool:
-    return not (PUBLISHED / TRACES[name].file).is_file()
+    return _published_file(name) is None
+
+
+def _published_file(name: str) -> Path | None:
+    paths = [folder / TRACES[name].file for folder in (DATA, LARGE)]
+    return next((path for path in paths if path.is_file()), None)
 
 
 def steady(jobs: int, devices: int, load: float, pools: int = 1) -> Trace:

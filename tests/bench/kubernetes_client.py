@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from sterna.backends.kubernetes.api.resources import PODS, Inbox, Verb, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import Inbox, Verb, Write, WriteResult
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import access_of
+from sterna.kinds.resource import PODS
 from tests.bench.kubernetes_load import job_name, plain_pod, pod_body
 
 PATIENCE_SECONDS = 120.0

@@ -192,7 +192,7 @@ def bare_loop(kubeconfig: Path, template: dict[str, Any], count: int, nodes: int
 class Burst:
     """How long after the first submission what was seen; verdicts after the submission of their own job."""
 
-    parsed_job_seconds: float
+    submitted_seconds: float
     pods_seconds: float
     statuses_seconds: float
     verdict_seconds: list[float]
@@ -224,12 +224,12 @@ def burst(
                 await load.post(JOBS, body)
                 await asyncio.sleep(1.0)
             await submitting
-            parsed_job = time.perf_counter()
+            submitted_at = time.perf_counter()
             for each in (running, told, verdicts):
                 await load.all_seen(each, patience_seconds)
             late = [verdicts.at[name] - at for name, at in asked.items()]
             statuses = told.last if jobs else began
-            return Burst(parsed_job - began, running.last - began if pods else 0.0, statuses - began, late)
+            return Burst(submitted_at - began, running.last - began if pods else 0.0, statuses - began, late)
 
     return asyncio.run(whole())
 

@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from sterna.engine.kernels import bin_packing
 
 FASTEST_WORTH_COMPARING = {"ms": 0.05, "s": 0.02}
 """Below it a ratio to the baseline says more about the clock than about the code."""
@@ -47,6 +48,7 @@ def machine() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
+        "kernels": "pure Python" if str(bin_packing.__file__).endswith(".py") else "compiled",
         "pace": f"{pace_ns():.0f} ns for a turn of a plain loop",
         "system": platform.system(),
         "processor": _processor(),

@@ -17,11 +17,13 @@ import msgspec
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.registry import RuleKind
-from sterna.wiring import make_rules, rules_of, simulated_nodes
+from sterna.wiring import make_rules, rules_of
 from sterna.workloads.trace import Trace
 from tests.bench.bare_loop import bare_fifo
 from tests.bench.inputs import ELASTIC, fair_devices, is_made_up, pools_of, steady, trace_named
@@ -36,8 +38,8 @@ class SimulateCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: str
     policy: str
     elastic: bool = False
-    columns: bool = False
-    """Without machine code, as where Sterna was installed without a C compiler."""
+    pure: bool = False
+    """On the Python sources of the compiled modules, as where Sterna was installed without a C compiler."""
     budget_s: float | None = None
     budget_mb: float | None = None
     quick: bool = False
@@ -81,7 +83,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def measure_simulation(case: SimulateCase, say: Say) -> Iterator[Measurement]:
-    how = f"{' elastic' if case.elastic else ''}{' by columns' if case.columns else ''}"
+    how = f"{' elastic' if case.elastic else ''}{' pure' if case.pure else ''}"
     name = f"simulate {case.trace} {case.policy}{how}"
     say(f"{name} on {case.nodes}")
     run = _in_a_process_of_its_own(case)
@@ -136,8 +138,8 @@ def simulated(trace: Trace, nodes: str, policy: str, costs: Costs | None = None)
     rules = make_rules(policy, PLACEMENT)
     cluster = simulated_nodes(nodes)
     begin = perf_counter()
-    world = SimulatedBackend(workload_of(trace), cluster, costs)
-    controller = Controller(world, rules)
+    world = SimulatedBackend(workload_of(trace), cluster, SimulationConfig(costs=costs or Costs()))
+    controller = RoundLoop(world, rules)
     controller.run()
     wall = perf_counter() - begin
     spans = np.array(world.finish) - trace.submit_seconds
@@ -163,7 +165,8 @@ def _bare_seconds(trace: Trace, devices: int) -> float:
 
 
 def _in_a_process_of_its_own(case: SimulateCase) -> Run:
-    command = [sys.executable, "-m", "tests.bench.simulations"]
+    pure = "from tests.kernel_builds import use_kernels; use_kernels('pure'); " if case.pure else ""
+    command = [sys.executable, "-c", f"{pure}from tests.bench.simulations import main; main()"]
     done = subprocess.run(command, input=msgspec.json.encode(case), stdout=subprocess.PIPE, check=True)
     return msgspec.json.decode(done.stdout, type=Run)
 

@@ -20,12 +20,12 @@ from sterna.backends.kubernetes.api.resources import (
     Delta,
     Followed,
     Inbox,
-    Resource,
     Write,
     WriteResult,
 )
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
+from sterna.kinds.resource import Resource
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_http import HttpKube
 

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SharedConfig, SimulationConfig
 from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
 from sterna.backends.simulated.shared.workload import SharedWorkload
 from sterna.control.backend import Backend
@@ -20,9 +22,9 @@ from sterna.engine.check import check
 from sterna.engine.decide import decide
 from sterna.model.cluster import MILLI
 from sterna.model.job import JobSpec, ReplicaSpec
-from sterna.model.plan import Action, Outcome
-from sterna.model.snapshot import NEVER, Jobs, Snapshot, take_stock
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.model.plan import Decision, Outcome, Plan
+from sterna.model.snapshot import NEVER, Jobs, Snapshot, compute_totals
+from sterna.wiring import make_rules
 from tests.builders import AJob, a_job
 from tests.fakes.machine import FakeMachine, a_cluster, some_slices
 from tests.simulation.runs import a_workload
@@ -37,7 +39,7 @@ def simulated() -> Backend:
 def simulated_with_costs_and_faults() -> Backend:
     costs = Costs(restart_seconds=2, lost_work_seconds=1, cross_node_penalty=0.1)
     faults = [Fault(0, 15, 20), Fault(1, 30, 10), Fault(2, 32, 10)]
-    return SimulatedBackend(a_workload(_jobs()), simulated_nodes("3x4"), costs, faults)
+    return SimulatedBackend(a_workload(_jobs()), simulated_nodes("3x4"), SimulationConfig(costs=costs, faults=faults))
 
 
 def shared() -> Backend:
@@ -52,7 +54,9 @@ def shared() -> Backend:
         1 + count % 2,
         np.zeros(len(jobs), dtype=np.int64),
     )
-    return SharedBackend(workload, shared_nodes(3, 4.0), Costs(restart_seconds=2, lost_work_seconds=1))
+    return SharedBackend(
+        workload, shared_nodes(3, 4.0), SharedConfig(costs=Costs(restart_seconds=2, lost_work_seconds=1))
+    )
 
 
 _open_stores = ExitStack()
@@ -93,7 +97,7 @@ def _jobs() -> list[AJob]:
             submit=float(3 * (n // 2)),
             remaining=20.0 + 7 * n,
             devices=(1, 1, 2, 0.5)[n % 4],
-            priority=n % 5 // 4,
+            priority=-(n % 5 // 4),
         )
         for n in range(20)
     ]
@@ -124,10 +128,10 @@ RULES = [
 some_rules = pytest.mark.parametrize(("policy", "placement"), RULES)
 
 
-def decided_on(snapshot: Snapshot, policy: str = "elastic-fifo", placement: str = "stay") -> list[Action]:
-    plan = decide(snapshot, make_rules(policy, placement)).plan
-    check(plan, snapshot)
-    return list(plan.actions)
+def decided_on(snapshot: Snapshot, policy: str = "elastic-fifo", placement: str = "stay") -> Decision:
+    decision = decide(snapshot, make_rules(policy, placement))
+    check(decision.plan, snapshot)
+    return decision
 
 
 @every_backend
@@ -151,7 +155,7 @@ def test_what_is_observed_is_consistent_at_every_instant(maker: Maker, policy: s
         assert total in (None, snapshot.units)
         decision = decide(snapshot, rules)
         check(decision.plan, snapshot)
-        assert set(backend.apply(decision.plan.actions)) <= {Outcome.APPLIED}
+        assert set(backend.apply(decision)) <= {Outcome.APPLIED}
         if not backend.wait(decision.until):
             break
     assert len(backend.observe().jobs) == 0
@@ -175,11 +179,11 @@ def _is_consistent(snapshot: Snapshot, placement: str) -> None:
     assert nodes.free.min(initial=0) >= 0
     if placement == "none":
         return
-    stock = take_stock(jobs, nodes, snapshot.shapes)
-    assert (snapshot.free_units, snapshot.held_units) == (stock.free_units, stock.held_units)
-    assert snapshot.least_units == stock.least_units
-    assert snapshot.widest >= stock.widest
-    assert stock.is_rigid or not snapshot.is_rigid
+    totals = compute_totals(jobs, nodes, snapshot.shapes)
+    assert (snapshot.free_units, snapshot.held_units) == (totals.free_units, totals.held_units)
+    assert snapshot.least_units == totals.least_units
+    assert snapshot.max_workers >= totals.max_workers
+    assert totals.is_rigid or not snapshot.is_rigid
 
 
 @every_backend
@@ -210,13 +214,13 @@ def test_looking_changes_nothing(maker: Maker) -> None:
 @every_backend
 def test_a_plan_applied_is_seen(maker: Maker) -> None:
     backend = maker.make()
-    actions = decided_on(backend.observe())
-    assert actions
-    assert list(backend.apply(actions)) == [Outcome.APPLIED] * len(actions)
+    decision = decided_on(backend.observe())
+    assert decision.plan.actions
+    assert list(backend.apply(decision)) == [Outcome.APPLIED] * len(decision.plan)
     snapshot = backend.observe()
-    assert {action.key: action.after for action in actions} == dict(snapshot.assignments)
+    assert {action.key: action.after for action in decision.plan} == dict(snapshot.assignments)
     assert snapshot.last_action == snapshot.now
-    assert decided_on(snapshot) == []
+    assert not decided_on(snapshot).plan.actions
 
 
 @every_backend
@@ -233,10 +237,10 @@ def test_time_run_and_devices_used_are_up_to_date_while_a_job_runs(maker: Maker)
 @every_backend
 def test_applying_a_plan_twice_is_applying_it_once(maker: Maker) -> None:
     backend = maker.make()
-    actions = decided_on(backend.observe())
-    backend.apply(actions)
+    plan = decided_on(backend.observe()).plan
+    backend.apply(Decision(plan))
     assignments, free = dict(backend.observe().assignments), backend.observe().free_units
-    assert list(backend.apply(actions)) == [Outcome.STALE] * len(actions)
+    assert list(backend.apply(Decision(plan))) == [Outcome.STALE] * len(plan)
     assert (dict(backend.observe().assignments), backend.observe().free_units) == (assignments, free)
 
 
@@ -244,13 +248,13 @@ def test_applying_a_plan_twice_is_applying_it_once(maker: Maker) -> None:
 def test_what_was_all_stale_was_no_action(maker: Maker) -> None:
     """A rule that waits for quiet must not be kept waiting by plans that changed nothing."""
     backend = maker.make()
-    actions = decided_on(backend.observe())
-    backend.apply(actions)
+    plan = decided_on(backend.observe()).plan
+    backend.apply(Decision(plan))
     applied_at = backend.observe().now
     assert backend.wait(NEVER)
-    backend.apply([action for action in actions if action.key in backend.observe().assignments])
+    backend.apply(Decision(Plan([action for action in plan if action.key in backend.observe().assignments])))
     assert backend.observe().last_action == applied_at
-    backend.apply([])
+    backend.apply(Decision(Plan()))
     assert backend.observe().last_action == applied_at
 
 
@@ -261,17 +265,17 @@ def test_an_action_decided_before_the_world_moved_is_refused_or_done_right(maker
     backend.apply(decided_on(backend.observe(), "fifo:preempt=false", "spread"))
     for _ in range(6):
         backend.wait(NEVER)
-    late: list[Action] = []
+    late = Plan()
     for _ in range(40):
-        late = decided_on(backend.observe(), "elastic-fifo", "spread")
+        late = decided_on(backend.observe(), "elastic-fifo", "spread").plan
         ended = len(backend.observe().jobs)
         if not backend.wait(NEVER):
             break
-        if late and len(backend.observe().jobs) < ended:
+        if late.actions and len(backend.observe().jobs) < ended:
             break
         backend.apply(decided_on(backend.observe(), "fifo:preempt=false", "spread"))
     before = dict(backend.observe().assignments)
-    outcomes = backend.apply(late)
+    outcomes = backend.apply(Decision(late))
     expected = before | {
         action.key: action.after for action, outcome in zip(late, outcomes, strict=True) if outcome is Outcome.APPLIED
     }

@@ -9,19 +9,10 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import (
-    DEFINITIONS,
-    LEASES,
-    PODS,
-    Change,
-    Followed,
-    Resource,
-    Verb,
-    Write,
-    WriteResult,
-)
+from sterna.backends.kubernetes.api.resources import DEFINITIONS, LEASES, Change, Followed, Verb, Write, WriteResult
 from sterna.backends.kubernetes.leader import Leadership
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.resource import PODS, Resource
 from tests.contracts.kubernetes_grounds import (
     VARIABLE,
     WIDGETS,

@@ -11,18 +11,9 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import (
-    PODS,
-    TRAINING_JOBS,
-    Change,
-    Delta,
-    Followed,
-    Resource,
-    Verb,
-    Write,
-    WriteResult,
-)
+from sterna.backends.kubernetes.api.resources import Change, Delta, Followed, Verb, Write, WriteResult
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.resource import PODS, TRAINING_JOBS, Resource
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_client import FakeClient, Faults
 from tests.fakes.kube_nodes import FakeNodes

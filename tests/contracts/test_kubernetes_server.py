@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import DEFINITIONS, EVENTS, LEASES, NODES, PODS, SERVICES, Resource
+from sterna.backends.kubernetes.api.resources import DEFINITIONS, EVENTS, LEASES, NODES, SERVICES
+from sterna.kinds.resource import PODS, Resource
 from tests.contracts.kubernetes_grounds import (
     VARIABLE,
     WIDGETS,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sterna.backends.kubernetes.api.job import JOB_LABEL
+from sterna.kinds.labels import JOB_LABEL
 from tests.deploy import chart
 from tests.deploy.hcl import Block, blocks_of
 

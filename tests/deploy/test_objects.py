@@ -203,7 +203,7 @@ def test_another_name_of_the_lease_reaches_roles_and_fence() -> None:
 
 
 @pytest.mark.parametrize("secrets", [[], [{"name": "login"}]])
-def test_secrets_of_a_registry_reach_both_capacity(secrets: list[dict[str, str]]) -> None:
+def test_secrets_of_a_registry_reach_both_accounts(secrets: list[dict[str, str]]) -> None:
     objects = chart.objects_of_chart(chart.changed(chart.default_values(), "image.pullSecrets", secrets))
     found = [each.get("imagePullSecrets", []) for name, each in objects.items() if name.kind == "ServiceAccount"]
     assert found == [secrets, secrets]

@@ -24,7 +24,8 @@ from sterna.backends.kubernetes.api.rbac import (
     fenced,
     rules,
 )
-from sterna.backends.kubernetes.api.resources import LEASES, MPI_JOBS, PODS, Resource, Verb, Write
+from sterna.backends.kubernetes.api.resources import LEASES, Verb, Write
+from sterna.kinds.resource import MPI_JOBS, PODS, Resource
 from tests.deploy import chart
 from tests.deploy.chart import Name
 from tests.deploy.permissions import Asked, granted, of_audit, of_request, of_write

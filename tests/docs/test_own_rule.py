@@ -15,17 +15,18 @@ import sys
 sys.path[:0] = [{src!r}]
 from sterna.backends.simulated.workload import workload_of
 from sterna.backends.simulated.backend import SimulatedBackend
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
 from sterna.model.snapshot import NEVER
-from sterna.wiring import make_placement, make_policy, simulated_nodes
+from sterna.backends.simulated.nodes import simulated_nodes
+from sterna.wiring import make_placement, make_policy
 from sterna.workloads.generate import Mix, poisson
 
 for spec in ("./smallest.py", "./smallest.py:by=request"):
     rules = Rules(make_policy(spec), make_placement("stay"))
     trace = poisson(jobs=60, seed=3, mix=Mix(least=0.5, most=2.0))
     world = SimulatedBackend(workload_of(trace), simulated_nodes("2x8"))
-    controller = Controller(world, rules)
+    controller = RoundLoop(world, rules)
     controller.round()
     assert not controller.round().plan.actions, "deciding again on its own result changes something"
     controller.run()
@@ -68,7 +69,7 @@ def test_a_mistake_in_a_user_s_own_policy_is_said_to_be_theirs(tmp_path: Path, l
     [
         pytest.param("raise SystemExit(3)", "SystemExit: 3.", id="the file ends the program"),
         pytest.param(
-            "from sterna.engine.registry import policy\nfrom dataclasses import dataclass\n\n\n"
+            "from sterna.rules import policy\nfrom dataclasses import dataclass\n\n\n"
             '@policy("mine")\n@dataclass(frozen=True)\nclass Mine:\n    must: int\n',
             "TypeError: ",
             id="it cannot be made",

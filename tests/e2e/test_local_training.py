@@ -116,7 +116,7 @@ def test_an_elastic_training_grows_and_shrinks_while_it_runs(up: Up) -> None:
 
 def test_a_training_that_has_to_make_room_saves_and_goes_on_later(up: Up) -> None:
     cluster = up("1x1cpu", policy="fifo")
-    cluster.create([training("low", 800, "--pad-seconds", "0.002", priority=1)])
+    cluster.create([training("low", 800, "--pad-seconds", "0.002", priority=-1)])
     until(lambda: (cluster.job("low").step or 0) > 50)
     cluster.create([a_job("high", "-c", "import time; time.sleep(0.3)")])
     until(lambda: cluster.job("high").state == "running")

@@ -24,26 +24,21 @@ from sterna.backends.kubernetes.api.resources import (
     CONFIG_MAPS,
     EVENTS,
     LEASES,
-    MPI_JOBS,
     NODES,
-    PODS,
-    PYTORCH_JOBS,
+    PRIORITY_CLASSES,
     SERVICES,
-    SHARE_PODS,
-    TF_JOBS,
-    TRAINING_JOBS,
     Delta,
     Inbox,
-    Resource,
     WriteResult,
 )
+from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
 from tests.fakes.kube_client import FakeClient, Faults
 from tests.fakes.kube_requests import Response, Rest
 from tests.fakes.kube_rules import FOREGROUND, SERVICE_ACCOUNTS
 from tests.fakes.kube_store import Event, Key, Object, Refused, Store, encoded, walk
 
 RESOURCES = (
-    *(PODS, NODES, SERVICES, CONFIG_MAPS, SERVICE_ACCOUNTS, EVENTS, LEASES),
+    *(PODS, NODES, PRIORITY_CLASSES, SERVICES, CONFIG_MAPS, SERVICE_ACCOUNTS, EVENTS, LEASES),
     *(TRAINING_JOBS, TF_JOBS, PYTORCH_JOBS, MPI_JOBS, SHARE_PODS),
 )
 BEGIN = 1_750_000_000.0

@@ -18,21 +18,21 @@ from sterna.backends.kubernetes.api.resources import (
     Delta,
     Followed,
     Inbox,
-    Resource,
     Verb,
     Write,
     WriteResult,
 )
 from sterna.backends.kubernetes.transport.reflector import Reflector
 from sterna.backends.kubernetes.transport.write_queue import (
-    PATIENCE_SECONDS,
-    Fate,
-    Outbox,
-    Ticket,
-    fate_of,
-    pause_seconds,
+    RETRY_SECONDS,
+    PendingWrite,
+    WriteEffect,
+    WriteQueue,
+    backoff_seconds,
+    write_effect,
 )
 from sterna.errors import Retry
+from sterna.kinds.resource import Resource
 from tests.fakes.kube_requests import Response
 from tests.fakes.kube_store import Event, Refused, Selection, bookmark, encoded, error_line, line_of, status_of
 
@@ -100,7 +100,7 @@ class _Watch:
             return
         elif luck.random() < kube.faults.duplicated:
             line += line
-        self.client.tell(self.reflector.events(line))
+        self.client.tell(self.reflector.take_events(line))
         if self.reflector.wants_list:
             self.end()
 
@@ -120,7 +120,7 @@ class FakeClient:
         self.watches: list[_Watch] = []
         self.sent: list[Write] = []
         """Every write that arrived, in order: what tests look at."""
-        self._outbox = Outbox()
+        self._queue = WriteQueue()
         self._inbox: Inbox | None = None
         self._reflectors: dict[Resource, list[Reflector]] = {}
         self._is_closed = False
@@ -138,7 +138,7 @@ class FakeClient:
 
     def send(self, writes: Sequence[Write]) -> None:
         for write in writes:
-            replaced = self._outbox.put(write, self.kube.now)
+            replaced = self._queue.put(write, self.kube.now)
             if replaced is not None:
                 self.tell([WriteResult(replaced, 409, SUPERSEDED, "A later write of the same slot took its place.")])
         self._pump()
@@ -188,7 +188,7 @@ class FakeClient:
     def expire_watches(self) -> None:
         """All of them are told that their version is gone."""
         for watch in list(self.watches):
-            self.tell(watch.reflector.events(error_line(_EXPIRED)))
+            self.tell(watch.reflector.take_events(error_line(_EXPIRED)))
             watch.end()
 
     def bookmark(self) -> None:
@@ -198,34 +198,34 @@ class FakeClient:
     # Writes.
 
     def _pump(self) -> None:
-        while not self._is_closed and (ticket := self._outbox.next(self.kube.now)) is not None:
-            self._carry(ticket)
-        due = self._outbox.next_due
+        while not self._is_closed and (pending := self._queue.pop(self.kube.now)) is not None:
+            self._carry(pending)
+        due = self._queue.next_due
         if due is not None and due != self._pump_at:
             self._pump_at = due
             self.kube.call_at(due, self._pump)
 
-    def _carry(self, ticket: Ticket) -> None:
-        write, luck, faults = ticket.write, self.kube.luck, self.kube.faults
+    def _carry(self, pending: PendingWrite) -> None:
+        write, luck, faults = pending.write, self.kube.luck, self.kube.faults
         if not self._may_write():
-            self._answer(ticket, WriteResult(write, 403, NOT_LEADER, "Another operator leads."))
+            self._answer(pending, WriteResult(write, 403, NOT_LEADER, "Another operator leads."))
             return
         under_way = luck.uniform(*faults.answer_seconds) / 2.0
         lost = luck.random()
         if lost < faults.lost_before:
-            self.kube.call_in(_TIMEOUT_SECONDS, lambda: self._give_up(ticket))
+            self.kube.call_in(_TIMEOUT_SECONDS, lambda: self._give_up(pending))
             return
         is_answered = lost >= faults.lost_before + faults.lost_after
-        self.kube.call_in(under_way, lambda: self._arrive(ticket, is_answered, under_way))
+        self.kube.call_in(under_way, lambda: self._arrive(pending, is_answered, under_way))
 
-    def _arrive(self, ticket: Ticket, is_answered: bool, under_way: float) -> None:
+    def _arrive(self, pending: PendingWrite, is_answered: bool, under_way: float) -> None:
         """At the server; also of a client that has died since."""
-        write = ticket.write
+        write = pending.write
         response = self._turned_away(write) or self._done(write)
         if is_answered:
-            self.kube.call_in(under_way, lambda: self._judge(ticket, response))
+            self.kube.call_in(under_way, lambda: self._judge(pending, response))
         else:
-            self.kube.call_in(_TIMEOUT_SECONDS, lambda: self._give_up(ticket))
+            self.kube.call_in(_TIMEOUT_SECONDS, lambda: self._give_up(pending))
 
     def _turned_away(self, write: Write) -> Response | None:
         luck, faults = self.kube.luck, self.kube.faults
@@ -245,27 +245,27 @@ class FakeClient:
         self.sent.append(write)
         return self.kube.handle(method, path, "", write.body, content_type)
 
-    def _judge(self, ticket: Ticket, response: Response) -> None:
+    def _judge(self, pending: PendingWrite, response: Response) -> None:
         if response.status < 300:
-            self._answer(ticket, WriteResult(ticket.write, response.status, body=response.body))
+            self._answer(pending, WriteResult(pending.write, response.status, body=response.body))
             return
         refusal = refusal_of(response.body)
-        answer = WriteResult(ticket.write, response.status, refusal.reason, refusal.message, response.body)
-        not_before = self.kube.now + pause_seconds(ticket.tries - 1, self.kube.luck.random())
-        is_patient = not_before <= ticket.asked_at + PATIENCE_SECONDS
-        if fate_of(response.status) is not Fate.TURNED_AWAY or not is_patient:
-            self._answer(ticket, answer)
+        answer = WriteResult(pending.write, response.status, refusal.reason, refusal.message, response.body)
+        not_before = self.kube.now + backoff_seconds(pending.tries - 1, self.kube.luck.random())
+        is_patient = not_before <= pending.enqueued_at + RETRY_SECONDS
+        if write_effect(response.status) is not WriteEffect.NONE or not is_patient:
+            self._answer(pending, answer)
             return
-        replaced = self._outbox.again(ticket, not_before)
+        replaced = self._queue.retry(pending, not_before)
         if replaced is not None:
             self.tell([WriteResult(replaced, 409, SUPERSEDED, "A later write of the same slot took its place.")])
         self._pump()
 
-    def _give_up(self, ticket: Ticket) -> None:
-        self._answer(ticket, WriteResult(ticket.write, 0, "NoReply", "The API server did not answer."))
+    def _give_up(self, pending: PendingWrite) -> None:
+        self._answer(pending, WriteResult(pending.write, 0, "NoReply", "The API server did not answer."))
 
-    def _answer(self, ticket: Ticket, answer: WriteResult) -> None:
-        self._outbox.done(ticket)
+    def _answer(self, pending: PendingWrite, answer: WriteResult) -> None:
+        self._queue.finish(pending)
         if answer.is_done:
             for reflector in self._reflectors.get(answer.write.resource, ()):
                 self.tell(reflector.note_written(answer.body))
@@ -296,20 +296,20 @@ class FakeClient:
         except Refused as refused:
             response = Response(refused.status, encoded(status_of(refused)))
         if response.status == 200:
-            self.tell(reflector.page(response.body))
+            self.tell(reflector.take_page(response.body))
             self.resume(reflector)
         else:
-            self.tell(reflector.refused(response.status, response.body))
-            pause = pause_seconds(3, self.kube.luck.random(), first=0.2)
+            self.tell(reflector.note_rejected(response.status, response.body))
+            pause = backoff_seconds(3, self.kube.luck.random(), first=0.2)
             self.kube.call_in(pause, lambda: self._follow(reflector))
 
     def _open(self, reflector: Reflector, selection: Selection, query: dict[str, str]) -> None:
         watch = _Watch(self, reflector, selection)
-        self.tell(reflector.opened())
+        self.tell(reflector.note_watch_open())
         try:
             lines = self.kube.store.since(reflector.followed.resource, selection, int(query["resourceVersion"]))
         except Refused as refused:  # an event, as from a real server
-            self.tell(reflector.events(error_line(refused)))
+            self.tell(reflector.take_events(error_line(refused)))
             self.resume(reflector)
             return
         self.watches.append(watch)

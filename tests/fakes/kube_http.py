@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from sterna.backends.kubernetes.api.resources import Resource
+from sterna.kinds.resource import Resource
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_requests import Response
 from tests.fakes.kube_store import Event, Refused, Selection, encoded, error_line, line_of, status_of

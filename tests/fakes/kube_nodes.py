@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sterna.backends.kubernetes.api.resources import NODES, PODS, Resource
+from sterna.backends.kubernetes.api.resources import NODES
+from sterna.kinds.resource import PODS, Resource
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_rules import needs, quantity, stamp
 from tests.fakes.kube_store import Event, Object, Refused

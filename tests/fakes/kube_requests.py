@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from sterna.backends.kubernetes.api.resources import DEFINITIONS, NODES, PODS, Resource
+from sterna.backends.kubernetes.api.resources import DEFINITIONS, NODES
+from sterna.kinds.resource import PODS, Resource
 from tests.fakes.kube_patches import merged, patched
 from tests.fakes.kube_rules import (
     NAMESPACES,

@@ -9,7 +9,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from sterna.backends.kubernetes.api.resources import EVENTS, LEASES, NODES, PODS, SERVICES, Resource
+from sterna.backends.kubernetes.api.resources import EVENTS, LEASES, NODES, SERVICES
+from sterna.kinds.resource import PODS, Resource
 from tests.fakes.kube_store import Object, Refused, copy_of, named
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", is_namespaced=False)

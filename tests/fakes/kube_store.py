@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sterna.backends.kubernetes.api.resources import Resource
 from sterna.backends.kubernetes.api.selectors import Selector
+from sterna.kinds.resource import Resource
 
 Object = dict[str, Any]
 Key = tuple[str, str]

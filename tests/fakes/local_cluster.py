@@ -11,7 +11,7 @@ import pytest
 from sterna.backends.local.jobs.exits import Patience
 from sterna.backends.local.recovery import recover
 from sterna.backends.local.store.node_slices import Slices
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.model.job import JobSpec, ReplicaSpec
 from sterna.wiring import make_rules
 from tests.fakes.machine import FakeCluster, a_cluster, some_slices
@@ -27,7 +27,7 @@ class LocalRun:
 
     def _begin(self) -> None:
         self.machine, self.cluster = self.at.machine, self.at.cluster
-        self.controller = Controller(self.at.backend, self._rules)
+        self.controller = RoundLoop(self.at.backend, self._rules)
         self.until = self.controller.round().until
 
     def submit(self, name: str, seconds: float = 10.0, size: tuple[int, int] = (1, 1), **more: Any) -> None:

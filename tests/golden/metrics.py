@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.registry import RuleKind
-from sterna.wiring import make_rules, rules_of, simulated_nodes
+from sterna.wiring import make_rules, rules_of
 from sterna.workloads.formats import load_trace
 
 HERE = Path(__file__).resolve().parent
@@ -37,18 +39,18 @@ def settings() -> list[tuple[str, str, float]]:
 def measured(policy: str, placement: str, restart_seconds: float) -> Metrics:
     workload = workload_of(load_trace(TRACE))
     costs = Costs(restart_seconds, cross_node_penalty=0.1 if restart_seconds else 0.0)
-    world = SimulatedBackend(workload, simulated_nodes("3x4,2x2", racks=2), costs)
-    Controller(world, make_rules(policy, placement)).run()
+    world = SimulatedBackend(workload, simulated_nodes("3x4,2x2", racks=2), SimulationConfig(costs=costs))
+    RoundLoop(world, make_rules(policy, placement)).run()
     took = np.array(world.finish) - workload.submit
     return {
         "mean_jct_s": round(float(took.mean()), 3),
         "longest_jct_s": round(float(took.max()), 3),
         "makespan_s": round(max(world.finish) - float(workload.submit[0]), 3),
         "mean_wait_s": round(float(np.mean(world.waited)), 3),
-        "device_hours": round(world.tally.device_seconds / 3600, 4),
-        "preemptions": world.tally.preemptions,
-        "resizes": world.tally.resizes,
-        "migrations": world.tally.migrations,
+        "device_hours": round(world.counters.device_seconds / 3600, 4),
+        "preemptions": world.counters.preemptions,
+        "resizes": world.counters.resizes,
+        "migrations": world.counters.migrations,
     }
 
 

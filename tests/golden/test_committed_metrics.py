@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.control.round_loop import RoundLoop
+from sterna.wiring import make_rules
 from sterna.workloads.formats import load_trace
 from tests.golden.metrics import committed, label, measured, settings
+from tests.published import DATA
 
 
 @pytest.mark.parametrize("setting", settings(), ids=lambda setting: label(*setting))
@@ -36,11 +36,8 @@ def test_nothing_is_committed_that_no_longer_exists() -> None:
 )
 def test_public_simulators_agree_on_the_thousand_job_trace(policy: str, mean_jct_s: float, preemptions: int) -> None:
     """First-fit FIFO, strict FIFO, shortest time and shortest service, on 640 counted devices without costs."""
-    trace = Path(__file__).resolve().parents[3] / "shared" / "data" / "bench" / "b1k.csv"
-    if not trace.is_file():
-        pytest.skip("the published trace is not at hand")
-    workload = workload_of(load_trace(trace))
+    workload = workload_of(load_trace(DATA / "bench" / "b1k.csv"))
     world = SimulatedBackend(workload, simulated_nodes("80x8"))
-    Controller(world, make_rules(policy, "none")).run()
+    RoundLoop(world, make_rules(policy, "none")).run()
     assert np.mean(np.array(world.finish) - workload.submit) == pytest.approx(mean_jct_s, abs=0.01)
-    assert world.tally.preemptions == preemptions
+    assert world.counters.preemptions == preemptions

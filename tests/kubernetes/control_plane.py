@@ -262,10 +262,10 @@ class ControlPlane:
 
     def _controller_flags(self) -> list[str]:
         keys = self.certificates.file
-        capacity = [f"--service-account-private-key-file={keys('capacity.key')}", f"--root-ca-file={keys('ca.crt')}"]
+        accounts = [f"--service-account-private-key-file={keys('accounts.key')}", f"--root-ca-file={keys('ca.crt')}"]
         losses = ["--node-monitor-period=1s", "--node-monitor-grace-period=20s"]
         limits = ["--use-service-account-credentials=true", "--kube-api-qps=200", "--kube-api-burst=400"]
-        return [*self._client_flags("controllers"), *capacity, *losses, *limits]
+        return [*self._client_flags("controllers"), *accounts, *losses, *limits]
 
     def _client_flags(self, name: str) -> list[str]:
         config = self.folder / f"{name}.conf"

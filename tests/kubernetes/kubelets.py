@@ -164,7 +164,7 @@ class Kubelets:
             self._forget(pod.key)
             held = None
         if held is None:
-            yield from self._take_in(pod, room, now)
+            yield from self._drain_inbox(pod, room, now)
             held = self._held.get(pod.key)
         elif held.pod.spec.containers != pod.spec.containers:
             yield from self._resize(held, pod, room)
@@ -242,7 +242,7 @@ class Kubelets:
     def is_lost(self, node: str) -> bool:
         return self._rooms[node].is_lost
 
-    def _take_in(self, pod: Pod, room: _Room, now: float) -> Iterator[Call]:
+    def _drain_inbox(self, pod: Pod, room: _Room, now: float) -> Iterator[Call]:
         if pod.status.phase in ("Succeeded", "Failed"):
             return
         needs = needs_of(pod)

@@ -8,9 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from sterna.backends.kubernetes.api.objects import Pod
 from sterna.backends.kubernetes.api.resources import (
-    PODS,
     UNREACHABLE,
     Change,
     Delta,
@@ -23,6 +21,8 @@ from sterna.backends.kubernetes.api.resources import (
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
 from sterna.errors import Retry
+from sterna.kinds.objects import Pod
+from sterna.kinds.resource import PODS
 from tests.kubernetes.api import PATIENCE_SECONDS, Api, Object
 from tests.kubernetes.control_plane import ControlPlane
 

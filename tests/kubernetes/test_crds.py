@@ -14,17 +14,18 @@ import pytest
 import yaml
 
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
-from sterna.backends.kubernetes.api.objects import JobObject
-from sterna.backends.kubernetes.api.resources import TF_JOBS, TRAINING_JOBS
-from sterna.backends.kubernetes.kinds import pod_of, read, service_of
-from sterna.manifests.documents import read_documents
+from sterna.backends.kubernetes.pods.pod_builder import pod_of, service_of
+from sterna.kinds.objects import JobObject
+from sterna.kinds.parsing.documents import read_documents
+from sterna.kinds.reading import read
+from sterna.kinds.resource import TF_JOBS, TRAINING_JOBS
 from tests.kubernetes.api import Api, Object, Refused, until
 from tests.kubernetes.control_plane import ControlPlane
+from tests.published import MANIFESTS
 from tests.unit.backends.kubernetes.kind_builders import group, template, tf_job, training_job
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = ROOT / "deploy" / "crds"
-OLD_MANIFESTS = ROOT.parent / "shared" / "manifests"
 RESOURCES = {each.kind: each for each in (TF_JOBS, TRAINING_JOBS)}
 TEN_LINES = """\
 apiVersion: sterna.dev/v1alpha1
@@ -127,7 +128,7 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("document", "sentence"), REFUSED, ids=[f"{each['kind']}: {text[:60]}" for each, text in REFUSED]
 )
-def test_what_cannot_run_is_refused_when_it_is_parsed_job(defined: Api, document: Object, sentence: str) -> None:
+def test_what_cannot_run_is_refused_when_it_is_submitted(defined: Api, document: Object, sentence: str) -> None:
     """DRAGON-2."""
     with pytest.raises(Refused) as caught:
         tried(defined, document)
@@ -158,7 +159,7 @@ TAKEN = [
 
 
 def old_manifests() -> list[Object]:
-    return [yaml.safe_load(file.read_text(encoding="utf-8")) for file in sorted(OLD_MANIFESTS.glob("edragon-tfjob-*"))]
+    return [yaml.safe_load(file.read_text(encoding="utf-8")) for file in sorted(MANIFESTS.glob("edragon-tfjob-*"))]
 
 
 def own_examples() -> list[Object]:

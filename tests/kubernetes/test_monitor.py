@@ -23,7 +23,7 @@ ACCOUNT = "default/sterna-monitor"
 
 
 @pytest.fixture(scope="module")
-def capacity(plane: ControlPlane) -> None:
+def accounts(plane: ControlPlane) -> None:
     """The monitors' account, as far as it matters here."""
     with plane.api() as api:
         meta = {"name": "sterna-monitor", "namespace": "default"}
@@ -43,7 +43,7 @@ def token_for(plane: ControlPlane, *audiences: str) -> str:
     return access.token
 
 
-def test_only_tokens_that_were_made_for_us_are_good(plane: ControlPlane, capacity: None, server: Client) -> None:
+def test_only_tokens_that_were_made_for_us_are_good(plane: ControlPlane, accounts: None, server: Client) -> None:
     tokens = Tokens(server, [ACCOUNT])
     ours = tokens.caller_of(token_for(plane, "sterna"))
     assert ours.name == "system:serviceaccount:default:sterna-monitor"
@@ -65,7 +65,7 @@ def a_lease(address: str) -> dict[str, object]:
 
 
 def test_what_a_pod_of_the_node_writes_reaches_the_operator(
-    plane: ControlPlane, capacity: None, api: Api, server: Client, tmp_path: Path
+    plane: ControlPlane, accounts: None, api: Api, server: Client, tmp_path: Path
 ) -> None:
     woken = threading.Event()
     sources = Sources(lambda: "now", dict, bytes, str, lambda: True)

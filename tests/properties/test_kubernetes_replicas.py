@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sterna.backends.kubernetes.api.assignment import current_of, read_assignment, written_assignment
-from sterna.backends.kubernetes.api.job import KubeJob, ParsedJob, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.assignment import current_nodes, decode_assignment, encode_assignment
+from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.phase import is_running
-from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, changes_in_place, need_of, replicas, steps
+from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, need_of, replaces_in_place, replicas, steps
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, judge
+from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.cluster import NOWHERE, Assignment
 from sterna.model.job import Resizing
 from tests.unit.backends.kubernetes.replica_builders import NODES, kube_job, parsed_job, pod, tf_job
@@ -57,7 +58,7 @@ class Cluster:
 
     @property
     def replicas(self) -> list[ReplicaAssignment]:
-        return replicas(self.job.parsed_job, self.assignment, NODES, current_of(self.job))
+        return replicas(self.job.parsed_job, self.assignment, NODES, current_nodes(self.job))
 
     def used(self, node: str) -> int:
         live = [each for each in self.job.pods.values() if each.node == node and not each.is_terminated]
@@ -90,7 +91,7 @@ class Cluster:
 
     def check(self) -> None:
         live = [each for each in self.job.pods.values() if not each.is_terminated]
-        if not changes_in_place(self.job.parsed_job):
+        if not replaces_in_place(self.job.parsed_job):
             assert len({each.attempt for each in live}) <= 1, "two attempts at once"
         for node in NODES:
             assert self.used(node) <= CAPACITY, "more than the node has"
@@ -159,8 +160,8 @@ def test_whatever_happens_steps_are_safe_and_lead_to_where_a_job_shall_sit(
     assert cluster.plan().is_settled
     where = Counter(each.node for each in cluster.job.pods.values() if each.type == "worker")
     assert where == Counter({NODES[row]: count for row, count in cluster.assignment.workers})
-    if not changes_in_place(cluster.job.parsed_job):
-        assert {each.assignment for each in cluster.job.pods.values()} <= {written_assignment(cluster.replicas)}
+    if not replaces_in_place(cluster.job.parsed_job):
+        assert {each.assignment for each in cluster.job.pods.values()} <= {encode_assignment(cluster.replicas)}
     if cluster.assignment.workers:
         assert ("worker", 0) in cluster.job.pods
         assert sum(each.type == "ps" for each in cluster.job.pods.values()) == cluster.job.parsed_job.shape.ps
@@ -192,7 +193,7 @@ def test_replicas_of_an_unchanged_assignment_never_change(assignment: Assignment
     st.sets(st.builds(ReplicaAssignment, st.sampled_from(["ps", "worker"]), st.integers(0, 50), st.sampled_from(NODES)))
 )
 def test_a_assignment_is_read_as_it_was_written(gang: set[ReplicaAssignment]) -> None:
-    assert read_assignment(written_assignment(gang)) == sorted(gang)
+    assert decode_assignment(encode_assignment(gang)) == sorted(gang)
 
 
 def _nodes(gang: Sequence[ReplicaAssignment], kind: str) -> Counter[str]:

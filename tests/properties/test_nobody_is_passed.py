@@ -17,11 +17,11 @@ Key = tuple[float | str, ...]
 
 
 def by_submission(job: AJob) -> Key:
-    return job.priority, job.submit, job.name
+    return -job.priority, job.submit, job.name
 
 
 def by_length(job: AJob) -> Key:
-    return job.priority, job.remaining, job.submit, job.name
+    return -job.priority, job.remaining, job.submit, job.name
 
 
 ORDERS: dict[str, Callable[[AJob], Key]] = {

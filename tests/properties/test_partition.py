@@ -25,7 +25,7 @@ from sterna.model.cluster import MILLI, Shape, Shapes
 from sterna.model.plan import Action, Decision
 from sterna.model.reason import Code
 from sterna.model.serving_pod import ServingPod
-from sterna.model.snapshot import Column, Jobs, Snapshot, WrittenJobs
+from sterna.model.snapshot import Column, ColumnSource, Jobs, Snapshot
 from sterna.wiring import make_rules, rules_of
 from tests.builders import AJob, ANode, World, a_snapshot, after
 from tests.crowds import Instant, rules_with
@@ -301,6 +301,6 @@ def _of_two_types(snapshot: Snapshot, first: int, base: int) -> Snapshot:
     names = [name for name, each in vars(Jobs).items() if isinstance(each, Column)]
     columns: dict[str, npt.NDArray[Any]] = {name: np.array(getattr(jobs, name)) for name in names}
     columns["shape"] = columns["shape"] + len(known) * (columns["key"] >= base)
-    source = WrittenJobs([jobs.name_of(row) for row in range(len(jobs))], columns)
+    source = ColumnSource([jobs.name_of(row) for row in range(len(jobs))], columns)
     shapes = Shapes((*known, *(replace(shape, selector=(label,)) for shape in known)))
     return replace(snapshot, jobs=Jobs(source), nodes=nodes, shapes=shapes)

@@ -96,7 +96,7 @@ def _some_job(random: Random, name: str, needs: dict[str, Any]) -> AJob:
         workers=random.randint(minimum, maximum),
         submit=submit,
         remaining=float(random.choice((50, 100, 100, 700))),
-        priority=random.choice((0, 0, 0, 0, 0, 1, 2)),
+        priority=random.choice((0, 0, 0, 0, 0, -1, -2)),
         speedup=random.choice(CURVES),
         waiting_since=random.choice((submit, NOW - 31, NOW - 29, NOW)),
         attained=executed * random.choice((1, 4)),

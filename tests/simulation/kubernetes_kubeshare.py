@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from sterna.backends.kubernetes.api.resources import PODS, SHARE_PODS, Resource
+from sterna.kinds.resource import PODS, SHARE_PODS, Resource
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Event, Object, Refused

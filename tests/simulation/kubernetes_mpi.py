@@ -11,7 +11,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, NODES, PODS, Resource
+from sterna.backends.kubernetes.api.resources import NODES
+from sterna.kinds.resource import MPI_JOBS, PODS, Resource
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_rules import stamp

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sterna.backends.kubernetes.api.job import ATTEMPT_LABEL
-from sterna.backends.kubernetes.api.resources import NODES, PODS, TF_JOBS, TRAINING_JOBS, Resource
-from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
-from sterna.control.controller import Controller
+from sterna.backends.kubernetes.api.resources import NODES
+from sterna.backends.kubernetes.backend import BackendConfig, BackendHooks, KubernetesBackend
+from sterna.backends.kubernetes.cache.job_entry import JobEvent
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
-from sterna.model.plan import Decision
-from sterna.model.snapshot import NEVER, Snapshot
+from sterna.kinds.labels import ATTEMPT_LABEL
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.model.snapshot import NEVER
 from sterna.wiring import make_rules
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_client import Faults
@@ -28,16 +29,6 @@ from tests.fakes.kube_store import Event, Object
 
 WHOLE_KINDS = frozenset({"TrainingJob"})
 """Kinds of these tests whose gangs start anew as a whole: no two attempts of them may ever be there at once."""
-
-
-class Reasons:
-    """Gives jobs the reasons of each round."""
-
-    def __init__(self, backend: KubernetesBackend) -> None:
-        self._backend = backend
-
-    def record(self, snapshot: Snapshot, decision: Decision) -> None:
-        self._backend.give_reasons(snapshot, decision.reasons)
 
 
 @dataclass(frozen=True)
@@ -70,19 +61,34 @@ class Incarnation:
         self.kube = kube
         self.client = kube.client(may_write)
         self.inbox = kube.inbox()
-        self.backend = KubernetesBackend(self.client, self.inbox, kube.clock, about)
-        self.controller = Controller(self.backend, rules.made(), Reasons(self.backend))
+        self.before_reconcile: list[Callable[[float], None]] = []
+        self.on_job_event: Callable[[JobEvent, str], None] = lambda event, uid: None
+        self.on_error: Callable[[Exception], None] | None = None
+        hooks = BackendHooks(self._before_reconcile, on_job_event=self._on_job_event, on_error=self._on_error)
+        self.backend = KubernetesBackend(self.client, self.inbox, kube.clock, about, hooks=hooks)
+        self.controller = RoundLoop(self.backend, rules.made())
         self.until = -NEVER
         self.backend.start()
 
+    def _before_reconcile(self, now: float) -> None:
+        for process in self.before_reconcile:
+            process(now)
+
+    def _on_job_event(self, event: JobEvent, uid: str) -> None:
+        self.on_job_event(event, uid)
+
+    def _on_error(self, error: Exception) -> None:
+        if self.on_error is None:
+            raise error
+        self.on_error(error)
+
     def run_until(self, at: float) -> None:
-        """Live until then."""
         if not self.backend.is_ready:
             if not self.backend.prepare(at - self.kube.now):
                 return
-            self.backend.take_over()
+            self.backend.become_leader()
         while self.kube.now < at:
-            if self.until <= self.kube.now or self.backend.state.work_queue.has_news:
+            if self.until <= self.kube.now or self.backend.state.work_queue.needs_round:
                 self.until = self.controller.round().until
             self.backend.wait(min(self.until, at))
 

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.model.cluster import Ints, Nodes, Shapes
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
 from sterna.model.speedup import Curves, concave
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from tests.builders import AJob
 
 
@@ -77,7 +79,7 @@ def a_run(
 ) -> Run:
     """Let all of it happen. What nobody records may be skipped where it cannot change anything."""
     cluster = simulated_nodes(nodes) if isinstance(nodes, str) else nodes
-    world = SimulatedBackend(a_workload(jobs), cluster, costs, faults)
+    world = SimulatedBackend(a_workload(jobs), cluster, SimulationConfig(costs=costs or Costs(), faults=faults))
     log = Log()
-    Controller(world, make_rules(policy, placement), log if is_recorded else None).run()
+    RoundLoop(world, make_rules(policy, placement), (log,) if is_recorded else ()).run()
     return Run(dict(zip(world.jobs.name, world.finish, strict=True)), world, log)

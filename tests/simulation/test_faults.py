@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs, Fault, random_faults
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.engine.decide import decide
 from sterna.model.cluster import NOWHERE
-from sterna.model.plan import Outcome
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.model.plan import Decision, Outcome
+from sterna.wiring import make_rules
 from tests.builders import AJob, a_job
 from tests.simulation.runs import Run, a_run, a_workload
 
@@ -20,7 +22,7 @@ def test_a_lost_node_strikes_its_jobs_and_no_others() -> None:
     """a waits from 10 to 30, when its node is back, and goes on where it was."""
     run = a_run(PAIR, "2x1", "fifo:preempt=false", faults=[Fault(0, 10, 20)])
     assert run.finish == {"a": 120, "b": 100}
-    assert (run.world.tally.failures, run.world.tally.preemptions) == (1, 0)
+    assert (run.world.counters.failures, run.world.counters.preemptions) == (1, 0)
 
 
 def test_a_struck_job_loses_what_it_had_not_saved_and_pays_for_its_start() -> None:
@@ -28,7 +30,7 @@ def test_a_struck_job_loses_what_it_had_not_saved_and_pays_for_its_start() -> No
     costs = Costs(restart_seconds=3, lost_work_seconds=4)
     run = a_run(PAIR, "2x1", "fifo:preempt=false", faults=[Fault(0, 10, 20)], costs=costs)
     assert run.finish == {"a": 130, "b": 103}
-    assert run.world.tally.lost_seconds == 4
+    assert run.world.counters.lost_seconds == 4
 
 
 def test_a_struck_job_goes_on_elsewhere_if_there_is_room() -> None:
@@ -94,10 +96,10 @@ def test_whatever_is_lost_all_jobs_end_and_a_second_run_is_the_same(policy: str,
 
 def test_apply_refuses_a_start_on_a_node_that_was_lost_meanwhile() -> None:
     """The plan was made before 10, the node is lost at 10: the world has moved."""
-    world = SimulatedBackend(a_workload(PAIR[:1]), simulated_nodes("1x1"), faults=[Fault(0, 10)])
+    world = SimulatedBackend(a_workload(PAIR[:1]), simulated_nodes("1x1"), SimulationConfig(faults=[Fault(0, 10)]))
     plan = decide(world.observe(), make_rules("fifo", "stay")).plan
     assert world.wait(100)
-    assert list(world.apply(plan.actions)) == [Outcome.STALE]
+    assert list(world.apply(Decision(plan))) == [Outcome.STALE]
     assert world.observe().assignment_of(0) == NOWHERE
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sterna.backends.kubernetes.api.resources import NODES, TRAINING_JOBS
-from sterna.control.controller import Controller
+from sterna.backends.kubernetes.api.resources import NODES
+from sterna.control.round_loop import RoundLoop
+from sterna.kinds.resource import TRAINING_JOBS
 from sterna.wiring import make_rules, rules_by_type
-from tests.simulation.kubernetes_runs import Cluster, Reasons
+from tests.simulation.kubernetes_runs import Cluster
 
 TYPE, PRODUCT = "vodascheduler/accelerator", "nvidia.com/gpu.product"
 
@@ -21,7 +22,7 @@ def a_cluster_of_two_types() -> Cluster:
     operator = cluster.start()
     by_type = rules_by_type(["a100=fifo:preempt=false", "Tesla-T4=elastic-fifo"])
     rules = make_rules("fifo", "stay", by_type=by_type)
-    operator.controller = Controller(operator.backend, rules, Reasons(operator.backend))
+    operator.controller = RoundLoop(operator.backend, rules)
     return cluster
 
 

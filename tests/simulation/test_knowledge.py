@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, knowledge_of, world_of
+from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, make_backend, parse_knowledge
 from sterna.backends.simulated.learned_knowledge import LearningBackend
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.errors import UserError
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from tests.builders import a_job
 from tests.simulation.runs import a_workload
 
@@ -64,8 +66,8 @@ def pairs(good: Sequence[str], work: float = 1000.0, other_work: float = 1000.0)
 
 def until_first_report(workload: Workload, policy: str, knowledge: Knowledge, seconds: float) -> Rounds:
     """Rounds of a world in which nothing but arrivals has happened yet."""
-    world, rounds = world_of(knowledge, workload, simulated_nodes("1x5")), Rounds()
-    controller = Controller(world, make_rules(policy, "stay"), rounds)
+    world, rounds = make_backend(knowledge, workload, simulated_nodes("1x5")), Rounds()
+    controller = RoundLoop(world, make_rules(policy, "stay"), (rounds,))
     controller.round()
     while world.wait(seconds) and world.now < seconds:
         controller.round()
@@ -106,7 +108,7 @@ def test_sizes_that_never_ran_change_no_decision_in_a_whole_run() -> None:
     for beyond in ((2.6, 3.3), (1.81, 1.82)):
         jobs = [a_job(f"j{n}", (1, 4), submit=7.0 * n, remaining=90.0, speedup=(1.0, 1.8, *beyond)) for n in range(6)]
         world, rounds = LearningBackend(a_workload(jobs), simulated_nodes("1x2")), Rounds()
-        Controller(world, make_rules("afs-l", "stay"), rounds).run()
+        RoundLoop(world, make_rules("afs-l", "stay"), (rounds,)).run()
         runs.append(rounds)
     assert runs[0].known == runs[1].known
     assert runs[0].done == runs[1].done
@@ -115,7 +117,7 @@ def test_sizes_that_never_ran_change_no_decision_in_a_whole_run() -> None:
 def test_the_second_job_of_a_category_starts_with_what_the_first_taught() -> None:
     jobs = [a_job(name, 1, submit=at, remaining=300.0) for name, at in (("first", 0.0), ("second", 1000.0))]
     world, rounds = LearningBackend(a_workload(jobs), simulated_nodes("1x1")), Rounds()
-    Controller(world, make_rules("srjf", "stay"), rounds).run()
+    RoundLoop(world, make_rules("srjf", "stay"), (rounds,)).run()
     assert rounds.known[0][1] == pytest.approx([100.0])  # as many steps, each thought to take a second
     last_start = next(known for known in rounds.known if known[0] == 1000.0)
     assert last_start[1] == pytest.approx([300.0], rel=0.01)
@@ -124,11 +126,11 @@ def test_the_second_job_of_a_category_starts_with_what_the_first_taught() -> Non
 def test_a_decision_in_the_middle_of_a_run_knows_what_was_reported_by_then() -> None:
     jobs = [a_job("long", 1, remaining=1000.0), a_job("late", 1, submit=499.0, remaining=1000.0)]
     world = LearningBackend(a_workload(jobs), simulated_nodes("1x1"))
-    Controller(world, make_rules("fifo", "stay")).round()
+    RoundLoop(world, make_rules("fifo", "stay")).round()
     world.wait(float("inf"))
     left = world.observe().jobs.remaining.tolist()
     assert left == pytest.approx([510.0, 1000.0], rel=0.01)  # steps of ten seconds: the fiftieth is not done yet
-    lesson = world.beliefs.learned.lessons[0]
+    lesson = world.estimates.learned.lessons[0]
     assert lesson.steps == 32
 
 
@@ -137,7 +139,7 @@ def test_a_category_that_nobody_has_seen_is_taken_for_the_mean_of_the_others() -
         a_workload([a_job("a", 1, remaining=900.0), a_job("b", 1, submit=950.0, remaining=50.0)]), category=("x", "y")
     )
     world = LearningBackend(workload, simulated_nodes("1x1"))
-    Controller(world, make_rules("fifo", "stay")).round()
+    RoundLoop(world, make_rules("fifo", "stay")).round()
     world.wait(float("inf"))
     world.wait(float("inf"))
     assert world.observe().jobs.remaining.tolist() == pytest.approx([900.0], rel=0.01)
@@ -145,8 +147,11 @@ def test_a_category_that_nobody_has_seen_is_taken_for_the_mean_of_the_others() -
 
 def test_what_a_restart_costs_is_learned() -> None:
     jobs = [a_job(f"j{n:02d}", 1, remaining=50.0) for n in range(40)]
-    world, rounds = LearningBackend(a_workload(jobs), simulated_nodes("1x2"), Costs(restart_seconds=60)), Rounds()
-    Controller(world, make_rules("fifo", "stay"), rounds).run()
+    world, rounds = (
+        LearningBackend(a_workload(jobs), simulated_nodes("1x2"), SimulationConfig(costs=Costs(restart_seconds=60))),
+        Rounds(),
+    )
+    RoundLoop(world, make_rules("fifo", "stay"), (rounds,)).run()
     costs = [known[3] for known in rounds.known]
     assert costs[0] == 10.0
     assert costs[-1] == pytest.approx(58.8, abs=0.1)
@@ -156,22 +161,22 @@ def test_what_a_restart_costs_is_learned() -> None:
 def test_a_resize_that_is_no_restart_says_nothing_of_restarts() -> None:
     jobs = [a_job("a", (1, 4), remaining=100.0), a_job("b", (1, 4), submit=40.0, remaining=100.0)]
     costs = Costs(restart_seconds=30, rescale_seconds=1)
-    world = LearningBackend(a_workload(jobs), simulated_nodes("1x4"), costs)
-    Controller(world, make_rules("elastic-fifo", "stay")).run()
-    assert world.tally.resizes > 0
-    assert [(lesson.restarts, lesson.restarting_seconds) for lesson in world.beliefs.learned.lessons] == [(2, 60.0)]
+    world = LearningBackend(a_workload(jobs), simulated_nodes("1x4"), SimulationConfig(costs=costs))
+    RoundLoop(world, make_rules("elastic-fifo", "stay")).run()
+    assert world.counters.resizes > 0
+    assert [(lesson.restarts, lesson.restarting_seconds) for lesson in world.estimates.learned.lessons] == [(2, 60.0)]
 
 
 def test_learning_goes_on_from_what_is_kept() -> None:
     first = LearningBackend(pairs("a"), simulated_nodes("1x5"))
-    Controller(first, make_rules("ffdl", "stay")).run()
-    kept = first.beliefs.learned
+    RoundLoop(first, make_rules("ffdl", "stay")).run()
+    kept = first.estimates.learned
     second = LearningBackend(pairs("a"), simulated_nodes("1x5"), known=kept)
     snapshot = second.observe()
     good, poor = (snapshot.curves.speed_of(int(code), 4) for code in snapshot.jobs.curve.tolist()[:2])
     assert good > 3
     assert poor < 2
-    assert second.beliefs.learned == kept
+    assert second.estimates.learned == kept
 
 
 @pytest.mark.parametrize("policy", ["ffdl", "afs-l", "srjf", "elastic-tiresias"])
@@ -179,29 +184,29 @@ def test_learning_goes_on_from_what_is_kept() -> None:
 def test_every_job_ends_and_does_its_work_whatever_is_believed(policy: str, knowledge: Knowledge) -> None:
     workload = pairs("a")
     workload = replace(workload, curve=np.zeros(len(workload), dtype=np.int64))  # linear: device time is work
-    world = world_of(knowledge, workload, simulated_nodes("1x5"))
-    Controller(world, make_rules(policy, "stay")).run()
+    world = make_backend(knowledge, workload, simulated_nodes("1x5"))
+    RoundLoop(world, make_rules(policy, "stay")).run()
     assert max(world.finish) < float("inf")
-    assert world.tally.device_seconds == pytest.approx(float(workload.work.sum()))
+    assert world.counters.device_seconds == pytest.approx(float(workload.work.sum()))
 
 
 def test_the_truth_is_the_plain_world() -> None:
-    assert type(world_of(TRUE, pairs("a"), simulated_nodes("1x5"))) is SimulatedBackend
+    assert type(make_backend(TRUE, pairs("a"), simulated_nodes("1x5"))) is SimulatedBackend
 
 
 def test_noise_of_nothing_is_the_truth() -> None:
     for policy in ("afs-l", "ffdl", "srjf"):
         finish = []
         for knowledge in (TRUE, Knowledge(Source.NOISY, 0.0)):
-            world = world_of(knowledge, pairs("a"), simulated_nodes("1x5"))
-            Controller(world, make_rules(policy, "stay")).run()
+            world = make_backend(knowledge, pairs("a"), simulated_nodes("1x5"))
+            RoundLoop(world, make_rules(policy, "stay")).run()
             finish.append(world.finish)
         assert finish[0] == finish[1]
 
 
 def test_noise_is_drawn_from_the_seed_and_curves_stay_concave() -> None:
     def seen(seed: int) -> Snapshot:
-        return world_of(Knowledge(Source.NOISY, 0.5), pairs("a"), simulated_nodes("1x5"), seed=seed).observe()
+        return make_backend(Knowledge(Source.NOISY, 0.5), pairs("a"), simulated_nodes("1x5"), seed=seed).observe()
 
     assert seen(1).jobs.remaining.tolist() == seen(1).jobs.remaining.tolist() != seen(2).jobs.remaining.tolist()
     assert seen(1).curves == seen(1).curves != seen(2).curves
@@ -214,7 +219,7 @@ def test_noise_is_drawn_from_the_seed_and_curves_stay_concave() -> None:
 
 def test_noise_is_as_large_as_was_asked_for() -> None:
     workload = a_workload([a_job(f"j{n:04d}", 1, remaining=100.0) for n in range(2000)])
-    snapshot = world_of(Knowledge(Source.NOISY, 0.3), workload, simulated_nodes("1x1")).observe()
+    snapshot = make_backend(Knowledge(Source.NOISY, 0.3), workload, simulated_nodes("1x1")).observe()
     logs = np.log(snapshot.jobs.remaining / 100.0)
     assert float(logs.std()) == pytest.approx(0.3, rel=0.05)
     assert float(logs.mean()) == pytest.approx(0.0, abs=0.03)
@@ -222,7 +227,7 @@ def test_noise_is_as_large_as_was_asked_for() -> None:
 
 @pytest.mark.parametrize("text", ["true", "learned", "noisy:0.3", "noisy:0"])
 def test_knowledge_is_written_as_it_is_read(text: str) -> None:
-    assert str(knowledge_of(text)) == text
+    assert str(parse_knowledge(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -230,4 +235,4 @@ def test_knowledge_is_written_as_it_is_read(text: str) -> None:
 )
 def test_other_words_for_knowledge_are_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"noisy:0\.3"):
-        knowledge_of(text)
+        parse_knowledge(text)

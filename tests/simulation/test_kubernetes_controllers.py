@@ -7,7 +7,7 @@ import random
 import pytest
 
 from sterna.backends.kubernetes.api.assignment import gpu_number
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, SHARE_PODS, TF_JOBS
+from sterna.kinds.resource import MPI_JOBS, PODS, SHARE_PODS, TF_JOBS
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import GPU_ID, FakeKubeShare

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, TF_JOBS, TRAINING_JOBS, Resource
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
+from sterna.kinds.resource import MPI_JOBS, TF_JOBS, TRAINING_JOBS, Resource
 from tests.simulation.kubernetes_mpi import FakeMpiOperator, an_mpi_job
 from tests.simulation.kubernetes_runs import Cluster
 
@@ -40,8 +40,8 @@ def test_of_a_job_that_has_ended_neither_templates_nor_its_whole_status_are_held
     entries = entries_of(cluster)
     assert set(entries) == set(KINDS)
     for entry in entries.values():
-        assert entry.is_resting
-        assert (entry.parsed_job.templates, entry.raw_spec) == ({}, b"{}")
+        assert entry.is_compacted
+        assert (entry.parsed_job.templates, entry.source.raw_spec) == ({}, b"{}")
         assert set(entry.job.status) <= {"phase", "conditions"}
     conditions = cluster.kube.get(TRAINING_JOBS, "trained")["status"]["conditions"]
     assert {each["type"]: each["status"] for each in conditions}["Succeeded"] == "True"
@@ -79,5 +79,5 @@ def test_one_that_stands_by_forgets_what_it_took_to_run_a_job_when_the_other_one
     cluster.run(30.0)
     standby.backend.prepare(1.0)
     [entry] = standby.backend.state.entries.values()
-    assert entry.is_resting
+    assert entry.is_compacted
     assert entry.parsed_job.templates == {}

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import PODS, Resource
+from sterna.kinds.resource import PODS, Resource
 from tests.fakes.kube_store import Event
 from tests.simulation.kubernetes_runs import Cluster, Incarnation, is_over
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import MIGRATE_TO
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, Resource
-from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.backends.kubernetes.moves.manual import ManualMoves
+from sterna.kinds.labels import MIGRATE_TO
+from sterna.kinds.resource import MPI_JOBS, PODS, Resource
 from sterna.model.cluster import Assignment
-from sterna.model.plan import Action, ActionKind
+from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.snapshot import JobKey
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Event, Object
@@ -35,7 +35,7 @@ class Scene:
             self.cluster.nodes.add(f"node-{number}", gpus=2)
         FakeMpiOperator(self.kube)
         operator = self.cluster.start()
-        operator.backend.errands.append(RequestedMoves(operator.backend).look)
+        operator.before_reconcile.append(ManualMoves(operator.backend).process)
         self.name = job["metadata"]["name"]
         self.counts: list[int] = []
         self.kube.store.listeners.append(self._note)
@@ -222,9 +222,10 @@ def test_workers_move_without_the_others_and_the_launcher_where_some_stay() -> N
     assert scene.nodes == {0: "node-0", 1: "node-0", 2: "node-1"}
     assert scene.cluster.operator is not None
     backend = scene.cluster.operator.backend
-    entry = backend.state.jobs.named("default/elastic")
+    entry = backend.state.jobs.find("default/elastic")
     assert entry is not None
-    backend.apply([Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, Assignment(((0, 2), (2, 1))))])
+    move = Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, Assignment(((0, 2), (2, 1))))
+    backend.apply(Decision(Plan([move])))
     scene.cluster.run(15.0)
     assert scene.nodes == {0: "node-0", 1: "node-0", 2: "node-2"}
     assert (scene.workers[0], scene.workers[1], scene.launcher) == (before[0], before[1], launcher)

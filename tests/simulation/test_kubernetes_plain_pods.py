@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, PODS
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS
 from sterna.backends.kubernetes.backend import BackendConfig
-from sterna.backends.kubernetes.server.metrics import Happened
+from sterna.backends.kubernetes.cache.job_entry import JobEvent
+from sterna.kinds.resource import PODS
 from sterna.model.cluster import Assignment
-from sterna.model.plan import Action, ActionKind, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
 from sterna.model.snapshot import JobKey
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Object
@@ -46,7 +47,7 @@ def move(cluster: Cluster, name: str, node: int) -> None:
     row = next(row for row in range(len(snapshot.jobs)) if snapshot.jobs.name_of(row) == f"default/{name}")
     key = JobKey(snapshot.jobs.key.item(row))
     action = Action(ActionKind.MIGRATE, key, row, snapshot.assignment_of(row), Assignment(((node, 1),)))
-    assert list(backend.apply([action])) == [Outcome.APPLIED]
+    assert list(backend.apply(Decision(Plan([action])))) == [Outcome.APPLIED]
 
 
 def test_a_plain_pod_is_left_to_its_own_scheduler_until_it_has_a_node() -> None:
@@ -114,11 +115,11 @@ def test_a_plain_pod_that_its_user_deletes_is_gone_for_good() -> None:
     assert cluster.operator.backend.state.entries == {}
 
 
-def a_moving_pod(faults: Faults | None = None, stop_message: str = "") -> tuple[Cluster, list[Happened], str]:
+def a_moving_pod(faults: Faults | None = None, stop_message: str = "") -> tuple[Cluster, list[JobEvent], str]:
     """A cluster whose only pod has just been told to move, what will have happened to it, and its uid."""
-    cluster, happened = a_cluster(0, faults), list[Happened]()
+    cluster, happened = a_cluster(0, faults), list[JobEvent]()
     operator = cluster.start()
-    operator.backend.on_happened = lambda what, uid: happened.append(what)
+    operator.on_job_event = lambda event, uid: happened.append(event)
     steering = {"stop-message": stop_message} if stop_message else {}
     uid: str = a_plain_pod(cluster, "job1", "node-0", 1000.0, **steering)["metadata"]["uid"]
     cluster.run(5.0)
@@ -151,7 +152,7 @@ def test_a_pod_that_completes_while_it_is_moved_is_not_run_again(moment: float, 
     runs = runs_of(cluster)
     cluster.run(60.0)
     assert len(runs) <= 1
-    assert happened.count(Happened.COMPLETED) == 1
+    assert happened.count(JobEvent.COMPLETED) == 1
     assert cluster.kube.items(CONFIG_MAPS) == []
     assert [pod["status"]["phase"] for pod in cluster.pods()] in ([], ["Succeeded"])
     assert any("completed" in event.get("note", "") for event in cluster.kube.items(EVENTS))
@@ -206,7 +207,7 @@ def test_a_pod_that_saved_when_it_was_asked_to_go_comes_again_though_it_ended_we
     pod = cluster.kube.get(PODS, "job1")
     assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == ("node-1", "Running")
     assert pod["metadata"]["uid"] != uid
-    assert Happened.COMPLETED not in happened
+    assert JobEvent.COMPLETED not in happened
 
 
 @pytest.mark.parametrize(("step", "nodes"), [(50, ["node-1"]), (100, [])])

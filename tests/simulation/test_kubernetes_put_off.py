@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, NODES, PODS, Resource
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, NODES
+from sterna.kinds.resource import PODS, Resource
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Event
 from tests.simulation.kubernetes_runs import Cluster

@@ -8,25 +8,14 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.resources import (
-    CONFIG_MAPS,
-    EVENTS,
-    MPI_JOBS,
-    PODS,
-    SERVICES,
-    TF_JOBS,
-    TRAINING_JOBS,
-    Verb,
-    Write,
-    WriteResult,
-)
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, SERVICES, Verb, Write, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import DeletedService, Told
-from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage
-from sterna.backends.kubernetes.server.metrics import Happened
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, JobEvent, Stage
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
-from sterna.backends.kubernetes.status.events import Reporter
+from sterna.backends.kubernetes.status.events import EventBuilder
+from sterna.kinds.resource import MPI_JOBS, PODS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import Assignment
-from sterna.model.plan import Action, ActionKind
+from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.snapshot import JobKey
 from tests.simulation.kubernetes_mpi import FakeMpiOperator, an_mpi_job
 from tests.simulation.kubernetes_runs import USUAL, Chosen, Cluster
@@ -46,7 +35,7 @@ def a_cluster(nodes: int = 1, gpus: int = 4, seed: int = 0, rules: Chosen = USUA
 
 def entry_of(cluster: Cluster, name: str) -> JobEntry:
     assert cluster.operator is not None
-    entry = cluster.operator.backend.state.jobs.named(f"default/{name}")
+    entry = cluster.operator.backend.state.jobs.find(f"default/{name}")
     assert entry is not None
     return entry
 
@@ -195,31 +184,31 @@ def test_a_plain_pod_that_is_on_its_way_does_not_come_again_once_its_record_is_d
     assert cluster.operator is not None
     entry = entry_of(cluster, "p")
     move = Action(ActionKind.MIGRATE, JobKey(entry.key), 0, entry.assignment, Assignment(((1, 1),)))
-    cluster.operator.backend.apply([move])
+    cluster.operator.backend.apply(Decision(Plan([move])))
     cluster.run(3)
     cluster.kube.delete(CONFIG_MAPS, "sterna-move-p")
     cluster.kube.delete(PODS, "p")
     cluster.run(60)
     assert cluster.kube.find(PODS, "p") is None
-    assert cluster.operator.backend.state.jobs.named("default/p") is None
+    assert cluster.operator.backend.state.jobs.find("default/p") is None
 
 
 # What goes wrong.
-
-
-def refuse_the_odd_one(entry: JobEntry) -> None:
-    if entry.parsed_job.ref.name == "odd":
-        raise ValueError("anything")
 
 
 def test_one_piece_of_news_that_cannot_be_taken_in_does_not_take_the_others_with_it() -> None:
     cluster = a_cluster()
     cluster.run(1)
     assert cluster.operator is not None
-    backend, mishaps = cluster.operator.backend, list[str]()
-    backend.on_mishap = lambda mishap: mishaps.append(str(mishap))
-    backend.state.on_arrival = refuse_the_odd_one
-    cluster.submit("odd", 1)
+    mishaps = list[str]()
+    cluster.operator.on_error = lambda error: mishaps.append(str(error))
+    odd = cluster.submit("odd", 1)["metadata"]["uid"]
+
+    def reject_the_odd_one(event: JobEvent, uid: str) -> None:
+        if event is JobEvent.CREATED and uid == odd:
+            raise ValueError("anything")
+
+    cluster.operator.on_job_event = reject_the_odd_one
     cluster.submit("good", 1, seconds=LONG)
     cluster.kube.advance(2)
     cluster.run(10)
@@ -232,14 +221,14 @@ def test_one_job_that_cannot_be_looked_at_does_not_keep_the_others_from_going_on
     uid = cluster.submit("odd", 1, seconds=5)["metadata"]["uid"]
     cluster.submit("good", 1, seconds=5)
     assert cluster.operator is not None
-    backend, mishaps = cluster.operator.backend, list[str]()
+    operator, mishaps = cluster.operator, list[str]()
 
-    def refuse(what: Happened, about: str) -> None:
-        if what is Happened.COMPLETED and about == uid:
+    def refuse(what: JobEvent, about: str) -> None:
+        if what is JobEvent.COMPLETED and about == uid:
             raise ValueError("anything")
 
-    backend.on_happened = refuse
-    backend.on_mishap = lambda mishap: mishaps.append(str(mishap))
+    operator.on_job_event = refuse
+    operator.on_error = lambda error: mishaps.append(str(error))
     cluster.run(60)
     assert cluster.phases() == {"good": "Succeeded", "odd": "Succeeded"}
     assert mishaps == ["anything"]
@@ -250,8 +239,8 @@ def test_one_job_that_cannot_be_told_of_does_not_keep_the_others_from_being_told
     cluster.submit("odd", 1, seconds=LONG)
     cluster.submit("good", 1, seconds=LONG)
     assert cluster.operator is not None
-    backend, mishaps = cluster.operator.backend, list[Exception]()
-    backend.on_mishap = mishaps.append
+    mishaps = list[Exception]()
+    cluster.operator.on_error = mishaps.append
     cluster.run(0.2)
     entry_of(cluster, "odd").job.memory.enqueued_at = cast(float, "no time at all")
     cluster.run(10)
@@ -266,12 +255,12 @@ def test_a_service_is_deleted_by_its_uid_and_again_if_that_was_refused() -> None
     assert cluster.operator is not None
     backend, entry = cluster.operator.backend, entry_of(cluster, "t")
     uid = cluster.kube.get(SERVICES, "t-worker-0")["metadata"]["uid"]
-    write = backend.reconciler._old_service(entry, ("worker", 0))
+    write = backend.pods._delete_service(entry, ("worker", 0))
     assert uid in write.body.decode()
     assert write.tag == DeletedService(entry.key, ("worker", 0))
-    backend.answers.take(WriteResult(write, 500), cluster.kube.now)
+    backend.write_results.handle(WriteResult(write, 500), cluster.kube.now)
     assert entry.services["worker", 0]
-    assert entry.retry_at > cluster.kube.now
+    assert entry.retry.at > cluster.kube.now
 
 
 def test_a_status_that_is_refused_is_told_less_and_less_often() -> None:
@@ -282,24 +271,24 @@ def test_a_status_that_is_refused_is_told_less_and_less_often() -> None:
     status_writer, entry, waits = cluster.operator.backend.status_writer, entry_of(cluster, "a"), list[float]()
     write = Write(Verb.MERGE, TRAINING_JOBS, "default", "a", b"{}", "status", tag=Told(entry.key))
     for _ in range(7):
-        entry.telling.due_at = float("inf")
-        status_writer.answered(entry, WriteResult(write, 403, "Forbidden"), 100.0)
-        waits.append(entry.telling.due_at - 100.0)
+        entry.status.due_at = float("inf")
+        status_writer.on_write_result(entry, WriteResult(write, 403, "Forbidden"), 100.0)
+        waits.append(entry.status.due_at - 100.0)
     assert waits == [2, 4, 8, 16, 32, 60, 60]
-    status_writer.answered(entry, WriteResult(write, 200), 100.0)
-    assert entry.telling.refusals == 0
+    status_writer.on_write_result(entry, WriteResult(write, 200), 100.0)
+    assert entry.status.rejections == 0
 
 
 def test_an_event_that_is_told_again_and_again_is_counted_on() -> None:
     cluster = a_cluster()
     cluster.submit("a", 1, seconds=LONG)
     cluster.run(5)
-    recorder, counts = EventRecorder(Reporter("operator")), list[int]()
+    recorder, counts = EventRecorder(EventBuilder("operator")), list[int]()
     for _ in range(3):
-        recorder.deleted(entry_of(cluster, "a"), [*entry_of(cluster, "a").job.pods.values()], 5.0)
-        (write,) = recorder.take()
+        recorder.record_deleted(entry_of(cluster, "a"), [*entry_of(cluster, "a").job.pods.values()], 5.0)
+        (write,) = recorder.drain()
         assert write.resource == EVENTS
-        recorder.answered(WriteResult(write, 409, "AlreadyExists"), 6.0)
-        (again,) = recorder.take()
+        recorder.on_write_result(WriteResult(write, 409, "AlreadyExists"), 6.0)
+        (again,) = recorder.drain()
         counts.append(msgspec.json.decode(again.body)["series"]["count"])
     assert counts == [2, 3, 4]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import PODS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.resource import PODS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Event, Object
 from tests.simulation.kubernetes_kubeshare import FakeKubeShare

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import EVENTS, MPI_JOBS, PODS, Resource
+from sterna.backends.kubernetes.api.resources import EVENTS
+from sterna.kinds.resource import MPI_JOBS, PODS, Resource
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_mpi import an_mpi_job
 from tests.simulation.kubernetes_runs import Cluster

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sterna.backends.simulated.config import SharedConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
 from sterna.backends.simulated.shared.workload import GrowthCurves, SharedWorkload
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.cpu_sharing.forecast import max_min
 from sterna.model.cluster import Assignment
 from sterna.model.growth import Growth
-from sterna.model.plan import Action, ActionKind, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
 from sterna.model.snapshot import JobKey
 from sterna.wiring import make_rules
 
@@ -38,24 +39,23 @@ def some_jobs(*jobs: tuple[float, float], cores: float = 4.0) -> SharedWorkload:
 
 
 def ran(world: SharedBackend, migration: str = "none", cpu_share: str = "equal") -> SharedBackend:
-    Controller(world, make_rules("fifo", "spread", migration, cpu_share)).run()
+    RoundLoop(world, make_rules("fifo", "spread", migration, cpu_share)).run()
     return world
 
 
 def seated(jobs: SharedWorkload, nodes: int = 2, cores: float = 4.0, costs: Costs | None = None) -> SharedBackend:
     """A world in which all jobs that are there at the start sit on the first node."""
-    world = SharedBackend(jobs, shared_nodes(nodes, cores), costs)
+    world = SharedBackend(jobs, shared_nodes(nodes, cores), SharedConfig(costs=costs or Costs()))
     for key in range(len(world.observe().jobs)):
-        world.apply([Action(ActionKind.START, JobKey(key), key, Assignment(), Assignment(((0, 1),)))])
+        world.apply(Decision(Plan([Action(ActionKind.START, JobKey(key), key, Assignment(), Assignment(((0, 1),)))])))
     return world
 
 
 def moved(world: SharedBackend, key: int, target: int = 1) -> None:
     assignment = world.observe().assignments[JobKey(key)]
-    outcome = world.apply(
-        [Action(ActionKind.MIGRATE, JobKey(key), key, assignment, Assignment(((target, 1),)), evictor=JobKey(0))]
-    )
-    assert outcome == [Outcome.APPLIED]
+    after = Assignment(((target, 1),))
+    move = Action(ActionKind.MIGRATE, JobKey(key), key, assignment, after, evictor=JobKey(0))
+    assert world.apply(Decision(Plan([move]))) == [Outcome.APPLIED]
 
 
 def test_jobs_share_a_node_and_leave_what_they_cannot_use() -> None:
@@ -72,9 +72,9 @@ def test_a_late_comer_slows_the_others_from_then_on() -> None:
 def test_new_jobs_are_spread_by_count() -> None:
     """DRAGON-90: containers that ask for nothing are counted, as Kubernetes does."""
     world = SharedBackend(some_jobs((0, 40), (0, 40), (0, 40), (1, 40)), shared_nodes(2, 16))
-    Controller(world, make_rules("fifo", "spread")).round()
+    RoundLoop(world, make_rules("fifo", "spread")).round()
     world.wait(1.0)
-    Controller(world, make_rules("fifo", "spread")).round()
+    RoundLoop(world, make_rules("fifo", "spread")).round()
     assignments = world.observe().assignments
     assert [assignments[JobKey(key)].workers[0][0] for key in range(4)] == [0, 1, 0, 1]
 
@@ -82,7 +82,7 @@ def test_new_jobs_are_spread_by_count() -> None:
 def test_a_share_changes_the_rate_at_once_and_restarts_nothing() -> None:
     world = seated(some_jobs((0, 40), (0, 40)), costs=Costs(restart_seconds=50, lost_work_seconds=50))
     assignment = world.observe().assignments[JobKey(0)]
-    world.apply([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=3.0)])
+    world.apply(Decision(Plan([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=3.0)])))
     assert world.rate.tolist() == [3, 1]
     assert world.observe().jobs.cpu_share.tolist() == [3, 1]
     assert world.observe().has_cpu_shares
@@ -94,7 +94,7 @@ def test_a_move_costs_a_restart_and_the_work_since_the_checkpoint() -> None:
     assert world.wait(40.0)
     assert world.observe().jobs.unsaved.tolist() == [10]
     moved(world, 0)
-    assert world.tally.lost_core_seconds == 40
+    assert world.counters.lost_core_seconds == 40
     while world.wait(float("inf")):
         pass
     assert world.finish.tolist() == [115]
@@ -112,14 +112,14 @@ def test_a_move_is_remembered_with_whence_when_and_for_whom() -> None:
 def test_an_action_on_a_job_that_sits_elsewhere_is_stale() -> None:
     world = seated(some_jobs((0, 400)))
     elsewhere = Action(ActionKind.MIGRATE, JobKey(0), 0, Assignment(((1, 1),)), Assignment(((0, 1),)))
-    assert world.apply([elsewhere]) == [Outcome.STALE]
+    assert world.apply(Decision(Plan([elsewhere]))) == [Outcome.STALE]
 
 
 def test_work_done_drives_growth() -> None:
     """A model that has stopped improving after a fifth of its work is found out; the one that started later is not."""
     world = seated(some_jobs((0, 4000), (600, 4000)), cores=8.0)
     world.wait(600.0)
-    world.apply([Action(ActionKind.START, JobKey(1), 1, Assignment(), Assignment(((0, 1),)))])
+    world.apply(Decision(Plan([Action(ActionKind.START, JobKey(1), 1, Assignment(), Assignment(((0, 1),)))])))
     world.wait(640.0)
     jobs = world.observe().jobs
     assert jobs.growth.tolist() == [Growth.CONVERGED, Growth.PROGRESSING]
@@ -137,20 +137,22 @@ def test_the_shadow_knows_when_the_default_scheduler_would_have_ended_each() -> 
     """Though the second job is starved in this world, its shadow shares the node."""
     world = seated(some_jobs((0, 400), (0, 400)), nodes=1)
     assignment = world.observe().assignments[JobKey(0)]
-    world.apply([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=1000.0)])
+    world.apply(
+        Decision(Plan([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=1000.0)]))
+    )
     world.wait(50.0)
     assert world.observe().jobs.default_finish.tolist() == [200, 200]
 
 
 def test_a_shadow_of_a_job_of_unknown_work_is_no_promise() -> None:
-    jobs = replace(some_jobs((0, 400), (0, 400)), believed=np.array([np.nan, 400.0]))
+    jobs = replace(some_jobs((0, 400), (0, 400)), estimate=np.array([np.nan, 400.0]))
     world = seated(jobs, nodes=1)
     assert np.isnan(world.observe().jobs.default_finish).tolist() == [True, False]
     assert np.isnan(world.observe().jobs.remaining).tolist() == [True, False]
 
 
 def test_a_job_that_outlives_what_was_believed_is_nearly_done_to_the_rules() -> None:
-    jobs = replace(some_jobs((0, 400)), believed=np.array([200.0]))
+    jobs = replace(some_jobs((0, 400)), estimate=np.array([200.0]))
     world = seated(jobs)
     world.wait(80.0)
     assert world.observe().jobs.remaining.tolist() == [pytest.approx(0.5)]
@@ -166,12 +168,12 @@ def test_every_job_ends_and_no_work_is_made_or_lost(
     jobs: list[tuple[int, int]], cpu_share: str, migration: str
 ) -> None:
     workload = some_jobs(*[(float(submit), float(work)) for submit, work in sorted(jobs)])
-    world = ran(SharedBackend(workload, shared_nodes(2, 4), Costs(5, 10)), migration, cpu_share)
+    world = ran(SharedBackend(workload, shared_nodes(2, 4), SharedConfig(costs=Costs(5, 10))), migration, cpu_share)
     assert np.isfinite(world.finish).all()
-    spans = np.diff([*world.tally.times, world.now])
-    used = float((np.array(world.tally.cores_used) * spans).sum())
-    assert used == pytest.approx(workload.work.sum() + world.tally.lost_core_seconds, rel=1e-6)
-    assert max(world.tally.cores_used) <= 8 + 1e-9
+    spans = np.diff([*world.counters.times, world.now])
+    used = float((np.array(world.counters.cores_used) * spans).sum())
+    assert used == pytest.approx(workload.work.sum() + world.counters.lost_core_seconds, rel=1e-6)
+    assert max(world.counters.cores_used) <= 8 + 1e-9
 
 
 def test_equal_shares_are_what_a_loop_in_small_steps_gives() -> None:

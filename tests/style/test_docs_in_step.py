@@ -47,14 +47,3 @@ def test_the_map_names_every_package_and_top_module(root: Path) -> None:
     folders = [child.name + "/" for child in package.iterdir() if (child / "__init__.py").is_file()]
     modules = [child.name for child in package.glob("*.py") if child.name != "__init__.py"]
     assert [name for name in sorted(folders + modules) if not re.search(rf"\b{re.escape(name)}", layout)] == []
-
-
-def test_links_between_pages_lead_somewhere(root: Path) -> None:
-    pages = [*(root / "docs").rglob("*.md"), *root.glob("*.md")]
-    broken = [
-        f"{page.relative_to(root)}: {target}"
-        for page in pages
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-        if "://" not in target and not (page.parent / target).exists()
-    ]
-    assert broken == []

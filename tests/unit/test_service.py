@@ -43,8 +43,8 @@ def three() -> list[Job]:
 
 
 def pending(count: int) -> list[Job]:
-    runs = a_job("r", 1, 8, workers=4, priority=1, running={"n1": 4}, first_start=1)
-    return [runs, *(a_job(f"p{number:02}", 1, 8, workers=4, priority=1) for number in range(count))]
+    runs = a_job("r", 1, 8, workers=4, priority=-1, running={"n1": 4}, first_start=1)
+    return [runs, *(a_job(f"p{number:02}", 1, 8, workers=4, priority=-1) for number in range(count))]
 
 
 def remaining(jobs: list[Job], *seconds: float) -> list[Job]:
@@ -70,7 +70,7 @@ VECTORS: list[tuple[str, str, int, list[Job], list[int]]] = [
         "Tiresias",
         8,
         [
-            {"name": "a", "workers": 4, "priority": 1, "first_start": 5},
+            {"name": "a", "workers": 4, "priority": -1, "first_start": 5},
             {"name": "b", "workers": 4, "priority": 0, "first_start": 9},
             {"name": "c", "workers": 2, "priority": 0},
         ],
@@ -82,7 +82,7 @@ VECTORS: list[tuple[str, str, int, list[Job], list[int]]] = [
         6,
         [
             {"name": "run0", "workers": 4, "priority": 0, "first_start": 100},
-            {"name": "run1", "workers": 2, "priority": 1, "first_start": 50},
+            {"name": "run1", "workers": 2, "priority": -1, "first_start": 50},
             {"name": "new", "workers": 4, "priority": 0},
         ],
         [4, 2, 0],

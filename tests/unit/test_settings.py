@@ -7,15 +7,13 @@ from importlib.util import find_spec
 import pytest
 
 from sterna.settings import (
-    DEFAULT_PLACEMENT,
     Entry,
     LeaseSettings,
     OperatorSettings,
     Settings,
     entries,
     entry,
-    only_counts,
-    placement_for,
+    is_count_only,
     tree_of,
 )
 
@@ -75,14 +73,9 @@ def test_the_lease_is_given_up_before_others_may_take_it() -> None:
     assert lease.retry_seconds < lease.renew_seconds < lease.duration_seconds
 
 
-def test_a_policy_gets_the_placement_that_it_was_made_for() -> None:
-    assert placement_for("dragon:patience=10") == "pack"
-    assert placement_for("elastic-fifo") == DEFAULT_PLACEMENT
-
-
 @pytest.mark.parametrize(("placement", "counts"), [("none", True), (" none :x=1", True), ("stay", False), ("", False)])
 def test_a_placement_that_only_counts_is_known_however_it_is_written(placement: str, counts: bool) -> None:
-    assert only_counts(placement) == counts
+    assert is_count_only(placement) == counts
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # typer reads names that click is about to drop

@@ -1,7 +1,7 @@
-"""Who trains together: a file that the scheduler replaces whenever that changes, read again when it has.
+"""Members of a training group: a file that the scheduler replaces on each change, read again when it has changed.
 
-Only the wish of the scheduler; who has booted and really takes part is found out by `elastic`. A file that is missing,
-half or wrong leaves what was known before.
+The file holds the desired members; `elastic` finds out which of them run. A missing, partial or invalid file leaves the
+last known members in place.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ class Member:
     attempt: int
     index: int
     address: str
-    """`host:port` at which it can be reached by the others."""
+    """`host:port` at which other members connect."""
 
     @property
     def identity(self) -> tuple[int, int]:
-        """What stays the same while ranks change."""
+        """Key that stays the same while ranks change."""
         return self.attempt, self.index
 
 
 class World(NamedTuple):
-    """A process among those that train together."""
+    """Position of a process in its training group."""
 
     rank: int
-    """-1: not among them."""
+    """-1: not a member."""
     size: int
     generation: int
-    """Counts the changes."""
+    """Number of membership changes so far."""
     members: tuple[Member, ...] = ()
-    """In rank order; empty for jobs that do not change while they run."""
+    """In rank order; empty for jobs that are not resized in place."""
 
 
 class Membership:
-    """Reads the file when it has changed; a look that finds nothing new costs a few microseconds."""
+    """Reader of the membership file; an unchanged file costs one `stat`."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.path = environment.get("STERNA_WORLD", "")
@@ -52,15 +52,15 @@ class Membership:
         self._world = World(rank, size, _number(environment, "STERNA_GENERATION", 0))
         self._seen: tuple[int, int, int] | None = None
         self.in_force: int | None = None
-        """The generation that really trains, where somebody knows."""
+        """Generation that currently trains; set by `elastic`, None without it."""
 
     @property
     def generation(self) -> int:
-        """What reports carry."""
+        """Generation written into reports."""
         return self._world.generation if self.in_force is None else self.in_force
 
     def world(self) -> World:
-        """What the file says now, or what was known before."""
+        """Return the content of the file, or the last valid one."""
         if not self.path:
             return self._world
         try:

@@ -1,7 +1,6 @@
-"""What this process knows of Sterna: read once from the environment, used by every function of the agent.
+"""State of the agent in this process, read once from the environment: folder, reporter, stop request, membership.
 
-A replica's folder, its place in its job, and the three things that are kept while it runs: the reporter, the wish to
-stop, and the membership. Without the environment all of them are idle.
+Without Sterna's environment variables all of them are idle.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ class Process:
         self.job = environment.get("STERNA_JOB", "")
         self.membership = Membership(environment)
         self.reporter = Reporter(self.folder)
-        last_words = environment.get("STERNA_TERMINATION_LOG", "")
-        self.stopping = Stopping(self.folder, self.reporter, last_words)
+        termination_log = environment.get("STERNA_TERMINATION_LOG", "")
+        self.stopping = Stopping(self.folder, self.reporter, termination_log)
         self._checkpoints = environment.get("STERNA_CHECKPOINT_DIR", "")
 
     def report(self, step: Any, total: Any, metrics: Mapping[str, Any]) -> None:
@@ -54,24 +53,24 @@ class Process:
 
     def checkpoint_dir(self, default: str | Path) -> Path:
         folder = Path(self._checkpoints or default)
-        with suppress(OSError):  # the first save will say so, where somebody sees it
+        with suppress(OSError):  # the first save raises the error in the training script
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     @property
     def shared_folder(self) -> str:
-        """Where every process of this job may write."""
+        """Folder that every process of this job may write to."""
         if self._checkpoints:
             return str(self.checkpoint_dir(self._checkpoints))
         return os.path.dirname(self.membership.path)
 
-    def forked(self) -> None:
-        """In a child: what the parent had not written yet is the parent's, and SIGTERM is what it was before."""
-        self.reporter.forked()
-        self.stopping.forked()
+    def reset_after_fork(self) -> None:
+        """Reset in a forked child: pending reports belong to the parent, and SIGTERM gets its former handler back."""
+        self.reporter.reset_after_fork()
+        self.stopping.reset_after_fork()
 
 
 HERE = Process(os.environ)
 
-os.register_at_fork(after_in_child=HERE.forked)
+os.register_at_fork(after_in_child=HERE.reset_after_fork)
 atexit.register(HERE.reporter.flush)

@@ -1,12 +1,12 @@
-"""The wish to stop: SIGTERM sets a flag, and saving happens between two steps, never inside a signal handler.
+"""Stop requests: SIGTERM sets a flag, and the save runs between two steps, never inside the signal handler.
 
-A handler that saves tears files: it runs in the middle of whatever the process does, a save included. After a save
-`saved.json` says so and the process ends with code 143, what a shell shows for SIGTERM. A save that raises is told on
-stderr, claims nothing, and is tried again a second later as long as the process is let live.
+A handler that saves can tear files, because it may interrupt another save. After a save, `saved.json` is written and
+the process ends with code 143, the shell's code for SIGTERM. A save that raises prints its traceback to stderr, marks
+nothing as saved, and is retried after a second.
 
-SIGINT stays what it was (Ctrl-C interrupts), but waits while a save runs. A second SIGTERM changes nothing under
-Sterna, which repeats itself after a restart and kills when the grace is over; elsewhere it ends the process at once,
-unless a save is running.
+SIGINT keeps its handler (Ctrl-C interrupts) but is deferred while a save runs. Under Sterna a second SIGTERM changes
+nothing: the scheduler repeats the signal after its own restart, and kills after the grace period. Without Sterna it
+ends the process at once, unless a save is running.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ FILE = "saved.json"
 
 _RETRY_SECONDS = 1.0
 _LINGER_SECONDS = 10.0
-"""How long a process that has saved may take to end, with threads and clean-up of its own, before it is ended."""
+"""Time for `finally` and `atexit` handlers after the save, before the process is ended by force."""
 
 
 class Stopping:
-    """Whether this process was asked to stop, and what it does about it."""
+    """The stop request of this process and the save that answers it."""
 
-    def __init__(self, folder: str, reporter: Reporter, last_words: str = "") -> None:
-        """`last_words`: a file of the container runtime, whose content outlives the container in the pod's status."""
+    def __init__(self, folder: str, reporter: Reporter, termination_log: str = "") -> None:
+        """`termination_log`: file of the container runtime whose content is kept in the pod's status."""
         self.is_asked = False
         self.save: Callable[[], object] | None = None
         self._folder = folder
-        self._last_words = last_words
+        self._termination_log = termination_log
         self._reporter = reporter
         self._is_saving = False
         self._listens = False
@@ -49,7 +49,7 @@ class Stopping:
         self._not_before = 0.0
 
     def listen(self) -> None:
-        """Take over SIGTERM. Only the main thread can; elsewhere the signal keeps its meaning."""
+        """Install the SIGTERM handler. Only the main thread can; in other threads this does nothing."""
         if self._listens or threading.current_thread() is not threading.main_thread():
             return
         with suppress(ValueError, OSError):
@@ -63,48 +63,48 @@ class Stopping:
         self.is_asked = True
 
     def act(self) -> None:
-        """Save and end, if there is something to save with."""
+        """Save and exit, if a save function is registered."""
         if self.save is None or self._is_saving or time.monotonic() < self._not_before:
             return
         self._is_saving = True
-        interrupts = _HeldInterrupts()
+        interrupts = _DeferredInterrupts()
         try:
             self.save()
         except Exception:
-            self._complain()
+            self._print_error()
             self._is_saving = False
             self._not_before = time.monotonic() + _RETRY_SECONDS
             interrupts.release()
             return
         self.write_saved(None)
-        self._end()
+        self._exit()
 
     def write_saved(self, step: int | None) -> None:
-        """Say that a checkpoint is complete: durably, because a scheduler will rely on it."""
+        """Record a complete checkpoint, flushed to disk, because the scheduler relies on it."""
         at, step = time.time(), self._reporter.step if step is None else step
         try:
-            self._reporter.note_saved(step, at)
+            self._reporter.write_saved_line(step, at)
             if self._folder:
                 _write_durably(self._folder, {"step": step, "at": at})
         except (OSError, TypeError, ValueError):
-            self._complain()
-        if self._last_words:
-            self._leave_word(step, at)
+            self._print_error()
+        if self._termination_log:
+            self._write_termination_log(step, at)
 
-    def _leave_word(self, step: int | None, at: float) -> None:
-        """Say so where it is read without a network when the container has ended. `saved`: when it was asked to stop;
-        a checkpoint of its own accord only says of which step it is."""
+    def _write_termination_log(self, step: int | None, at: float) -> None:
+        """Write the termination log, which needs no network. `saved` is true only for a save after a stop request; a
+        periodic checkpoint records its step."""
         record = {"saved": self.is_asked, "step": step, "at": at}
         with suppress(OSError, TypeError, ValueError):
-            # The file is mounted into the container: it is written over, never replaced.
-            handle = os.open(self._last_words, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+            # The file is a bind mount: truncate and write, never replace.
+            handle = os.open(self._termination_log, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
             try:
                 os.write(handle, json.dumps(record).encode())
             finally:
                 os.close(handle)
 
-    def forked(self) -> None:
-        """A child is not asked when its parent is, and must still end when somebody terminates it."""
+    def reset_after_fork(self) -> None:
+        """Reset in a forked child: it does not inherit the stop request, and SIGTERM must still end it."""
         self.is_asked, self.save, self._is_saving = False, None, False
         if self._listens:
             self._listens = False
@@ -112,23 +112,23 @@ class Stopping:
                 if signal.getsignal(signal.SIGTERM) == self._on_signal:
                     signal.signal(signal.SIGTERM, self._before)
 
-    def _end(self) -> None:
+    def _exit(self) -> None:
         self._reporter.flush()
-        with suppress(RuntimeError):  # the interpreter is going down already
-            threading.Thread(target=_end_at_last, name="sterna-agent-end", daemon=True).start()
+        with suppress(RuntimeError):  # the interpreter is shutting down
+            threading.Thread(target=_exit_after_linger, name="sterna-agent-end", daemon=True).start()
         if threading.current_thread() is threading.main_thread():
             raise SystemExit(EXIT_CODE)
-        _end_now()
+        _exit_now()
 
-    def _complain(self) -> None:
+    def _print_error(self) -> None:
         with suppress(OSError, ValueError):
             print("sterna.agent: the checkpoint could not be saved:", file=sys.stderr)
             traceback.print_exc()
 
 
-class _HeldInterrupts:
-    """Ctrl-C waits while this holds. A handler, not a mask: the signal may reach any thread, and then interrupts the
-    main one all the same."""
+class _DeferredInterrupts:
+    """Defers SIGINT until `release`. A handler, not a signal mask: the signal may be delivered to any thread and then
+    interrupts the main one."""
 
     def __init__(self) -> None:
         self._before: Any = None
@@ -161,12 +161,12 @@ def _write_durably(folder: str, record: dict[str, Any]) -> None:
         os.close(holder)
 
 
-def _end_at_last() -> None:
+def _exit_after_linger() -> None:
     time.sleep(_LINGER_SECONDS)
-    _end_now()
+    _exit_now()
 
 
-def _end_now() -> None:
+def _exit_now() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

@@ -1,8 +1,8 @@
-"""Messages between the members of an elastic group: a fixed header and bytes, over TCP on addresses they were given.
+"""Messages between the members of an elastic group: a fixed header and a body, over TCP.
 
-A link that fails in any way raises `ConnectionError`, and its group forms anew. Nothing here waits for ever on behalf
-of a process that was asked to stop. No encryption: members sit on one machine or in one trusted network, and whoever
-does not know the group's key is not listened to.
+Any failure of a link raises `ConnectionError`, and its group regroups. Blocking calls end when the process is asked to
+stop. Messages are not encrypted: members run on one machine or in one trusted network, and a peer without the group's
+key is rejected.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ _TIMEOUT_SECONDS = 1.0
 _MOST_CONTROL_BYTES = 1 << 20
 
 
-class Kind(IntEnum):
-    """What a message is."""
+class MessageKind(IntEnum):
+    """Type of a message."""
 
     HELLO = 1
-    """I would like to take part; this is who I am, and my step."""
+    """Request to join, with identity and step."""
     JOINING = 2
-    """So would I; let us see who leads."""
+    """Reply of a peer that is joining, too."""
     WELCOME = 3
-    """You take part from this step on; the state follows."""
+    """Admission from this step on; the state follows."""
     STATE = 4
     FETCH = 5
-    """Send me your state, it is ahead of mine."""
+    """Request for a state that is ahead."""
     PART = 6
-    """My part of a sum."""
+    """A member's part of a sum."""
     SUM = 7
     REGROUP = 8
-    """The group has changed: do this step again, with this rank and size."""
+    """The group has changed: repeat the step with this rank and size."""
     REMOVED = 9
-    """You take part no longer."""
+    """The receiver is no longer a member."""
 
 
 class Message(NamedTuple):
     kind: int
     epoch: int
-    """Counts the regroupings, so that parts of a sum that was given up are told from those of the next."""
+    """Number of regroupings; distinguishes parts of an aborted sum from those of the next."""
     step: int
     body: bytearray
 
@@ -66,16 +66,16 @@ class Message(NamedTuple):
 class Link:
     """One connection between two members."""
 
-    def __init__(self, connection: socket.socket, gives_up: Callable[[], bool]) -> None:
+    def __init__(self, connection: socket.socket, is_stopping: Callable[[], bool]) -> None:
         connection.settimeout(_TIMEOUT_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
-        self._gives_up = gives_up
+        self._is_stopping = is_stopping
 
     def fileno(self) -> int:
         return self._connection.fileno()
 
-    def send(self, kind: Kind, *parts: Any, epoch: int = 0, step: int = 0) -> None:
+    def send(self, kind: MessageKind, *parts: Any, epoch: int = 0, step: int = 0) -> None:
         views = [memoryview(part).cast("B") for part in parts]
         header = _HEADER.pack(_MAGIC, kind, epoch, step, sum(len(view) for view in views))
         for view in (memoryview(header), *views):
@@ -83,30 +83,30 @@ class Link:
                 try:
                     view = view[self._connection.send(view) :]
                 except TimeoutError:
-                    self._check_patience()
+                    self._raise_if_stopping()
                 except OSError as error:
                     raise ConnectionError(str(error)) from error
 
-    def send_document(self, kind: Kind, document: dict[str, Any], epoch: int = 0, step: int = 0) -> None:
+    def send_document(self, kind: MessageKind, document: dict[str, Any], epoch: int = 0, step: int = 0) -> None:
         self.send(kind, json.dumps(document).encode(), epoch=epoch, step=step)
 
-    def receive(self, most_bytes: int = _MOST_CONTROL_BYTES, is_brief: bool = False) -> Message:
-        """The next message, whole. `is_brief`: whoever is not known yet gets no patience."""
-        magic, kind, epoch, step, size = _HEADER.unpack(self._exactly(_HEADER.size, is_brief))
+    def receive(self, most_bytes: int = _MOST_CONTROL_BYTES, is_unknown_peer: bool = False) -> Message:
+        """Receive a whole message. With `is_unknown_peer` a timeout ends the connection at once."""
+        magic, kind, epoch, step, size = _HEADER.unpack(self._exactly(_HEADER.size, is_unknown_peer))
         if magic != _MAGIC or size > max(most_bytes, _MOST_CONTROL_BYTES):
             raise ConnectionError("not understood")
-        return Message(kind, epoch, step, self._exactly(size, is_brief))
+        return Message(kind, epoch, step, self._exactly(size, is_unknown_peer))
 
-    def _exactly(self, size: int, is_brief: bool) -> bytearray:
+    def _exactly(self, size: int, is_unknown_peer: bool) -> bytearray:
         data = bytearray(size)
         view = memoryview(data)
         while len(view):
             try:
                 got = self._connection.recv_into(view)
             except TimeoutError:
-                if is_brief:
+                if is_unknown_peer:
                     raise ConnectionError("nothing came") from None
-                self._check_patience()
+                self._raise_if_stopping()
                 continue
             except OSError as error:
                 raise ConnectionError(str(error)) from error
@@ -116,7 +116,7 @@ class Link:
         return data
 
     def is_gone(self) -> bool:
-        """Has the other side hung up, with nothing left to read?"""
+        """Return True if the peer has closed the connection and nothing is left to read."""
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
         if not poll.poll(0):
@@ -130,38 +130,38 @@ class Link:
         with suppress(OSError):
             self._connection.close()
 
-    def _check_patience(self) -> None:
-        if self._gives_up():
+    def _raise_if_stopping(self) -> None:
+        if self._is_stopping():
             raise ConnectionError("this process was asked to stop")
 
 
-def listening(address: str) -> socket.socket:
-    """A socket that others can call; calls wait in it until they are answered."""
+def listen(address: str) -> socket.socket:
+    """Open a non-blocking listening socket."""
     host, _, port = address.rpartition(":")
     listener = socket.create_server((host, int(port)), backlog=128)
     listener.setblocking(False)
     return listener
 
 
-def called(address: str, gives_up: Callable[[], bool]) -> Link | None:
-    """A link to whoever listens there; None if nobody does."""
+def connect(address: str, is_stopping: Callable[[], bool]) -> Link | None:
+    """Connect to a member; None if it does not listen."""
     host, _, port = address.rpartition(":")
     try:
-        return Link(socket.create_connection((host, int(port)), timeout=_TIMEOUT_SECONDS), gives_up)
+        return Link(socket.create_connection((host, int(port)), timeout=_TIMEOUT_SECONDS), is_stopping)
     except (OSError, ValueError):
         return None
 
 
-def accepted(listener: socket.socket, gives_up: Callable[[], bool]) -> Link | None:
+def accept(listener: socket.socket, is_stopping: Callable[[], bool]) -> Link | None:
     try:
-        return Link(listener.accept()[0], gives_up)
+        return Link(listener.accept()[0], is_stopping)
     except OSError:
         return None
 
 
 def group_key(folder: str) -> str:
-    """The secret of a group, in a file that only its user can read, in a folder that all members share; made by who
-    comes first."""
+    """Return the secret of a group: a file readable by its user only, in the shared folder, created by the first
+    member."""
     path = os.path.join(folder, ".group.key")
     if not os.path.exists(path):
         partial = f"{path}.{secrets.token_hex(4)}"

@@ -22,10 +22,10 @@ from sterna.api.responses import Answer, Asker, Cluster, asked, body_of, changea
 from sterna.api.submit_batching import created
 from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import UserError
-from sterna.manifests.documents import Document, read_documents
+from sterna.kinds.parsing.documents import Document, read_documents
+from sterna.kinds.parsing.naming import numbered, stamped
 from sterna.manifests.kubeflow import MPIJob
 from sterna.manifests.loading import checked
-from sterna.manifests.naming import numbered, stamped
 from sterna.model.job import JobSpec
 from sterna.service import plan
 
@@ -188,7 +188,7 @@ def _description(job: ReadyJob, order: int) -> Mapping[str, object]:
         "min": config.min_num_proc,
         "max": config.max_num_proc,
         "workers": config.num_proc or config.min_num_proc,
-        "priority": job.priority,
+        "priority": -job.priority,  # Voda: the lower number goes first
     }
     if info.estimate_remainning_time_seconds > 0:
         found["remaining"] = info.estimate_remainning_time_seconds

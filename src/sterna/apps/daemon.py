@@ -7,12 +7,11 @@ controller's loop and the API. When it ends, training goes on; the next one find
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import resource
 import signal
 import threading
-import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ from sterna.backends.local.kernel.atomic_files import owned_folder, replace_whol
 from sterna.backends.local.kernel.proc_table import boot_id, process
 from sterna.backends.local.kernel.wakeups import KernelPulse
 from sterna.backends.local.recovery import recover
-from sterna.backends.local.specon_csv import Distribution
 from sterna.backends.local.store.database import Store
 from sterna.backends.local.store.job_store import Book
 from sterna.backends.local.store.journal import StoredJournal
@@ -41,35 +39,28 @@ from sterna.backends.local.store.node_slices import Machine, Slices, sliced, thi
 from sterna.backends.local.store.records import Places
 from sterna.backends.local.supervisor.launcher import Launcher
 from sterna.backends.local.supervisor.zygote_client import check_state_folder
-from sterna.control.backend import Backend
 from sterna.control.clock import steady_clock
 from sterna.control.cluster_service import PolicyView
-from sterna.control.controller import Controller, Recorder
 from sterna.control.rate_limit import RateLimited
+from sterna.control.repeat_limit import RepeatLimit
+from sterna.control.round_loop import ChangedRounds, RoundLoop
+from sterna.control.specon_csv import SpeconCsvFile
 from sterna.engine.decide import Rules
-from sterna.errors import SternaError, UserError
-from sterna.model.plan import Decision
-from sterna.model.snapshot import Snapshot
-from sterna.settings import only_counts, placement_for
-from sterna.wiring import growth_rule_of, make_rules
+from sterna.errors import Bug, SternaError, UserError
+from sterna.settings import is_count_only
+from sterna.wiring import growth_rule_of, make_rules, preferred_placement
 
 if TYPE_CHECKING:
     from sterna.api import Encryption, Server
+
+_log = logging.getLogger(__name__)
 
 LOCK, ABOUT, SOCKET, TOKEN, DATABASE = "daemon.lock", "daemon.json", "api.sock", "token", "sterna.db"
 
 _DEFAULT = PolicyView("elastic-fifo", "stay", "none", "equal", "serving", 0.0)
 _SHARED = PolicyView("fifo", "spread", "balance:interval=2", "finish", "serving", 0.0)
 """Where jobs share nodes all of them run, and what is decided is who gets how much of the CPU."""
-_TROUBLE_SECONDS = 1.0
-_MOST_TROUBLE_SECONDS = 30.0
 _STOP_SECONDS = 10.0
-_LONG_ROUND_SECONDS = 0.02
-_PAUSE_SECONDS = 0.2
-_FLOODED_PAUSE = 4.0
-"""Times what a round took."""
-_QUIET_SECONDS = 1.0
-"""After which a round is made that the journal still wants to hear of."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +113,21 @@ class Daemon:
         self.backend = LocalBackend(self.book, means, KernelPulse(), patience=self.options.patience)
         self.cluster = LocalCluster(self.backend, view, make_local_rules, tell_story)
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._decide, name="controller", daemon=True)
+        self._rules: Rules | None = None
+        self._repeats = RepeatLimit()
+        self._rate_limit = RateLimited(self.backend, view.rate_limit_seconds)
+        self._journal = StoredJournal(self.store, view)
+        changes = ChangedRounds(self._journal)
+        self.loop = RoundLoop(
+            self._rate_limit,
+            self._current_rules,
+            (changes, SpeconCsvFile(self.state / "distribution.csv")),
+            on_bug=self._report_bug,
+            on_error=self._report_error,
+            revisit_at=lambda: changes.due_at,
+            stop=self._over,
+        )
+        self._thread = threading.Thread(target=self.loop.run, name="controller", daemon=True)
         self._warming = threading.Thread(target=self._warm, name="warming", daemon=True)
 
     def _chosen(self, slices: Slices) -> PolicyView:
@@ -132,7 +137,7 @@ class Daemon:
         view = msgspec.json.decode(kept[0][0], type=PolicyView) if kept else msgspec.structs.replace(usual)
         given = dict(self.options.rules)
         if "policy" in given and "placement" not in given and not slices.is_shared:
-            given["placement"] = placement_for(given["policy"])
+            given["placement"] = preferred_placement(given["policy"])
         for name, value in given.items():
             setattr(view, name, float(value) if name == "rate_limit_seconds" else value)
         return view
@@ -225,81 +230,33 @@ class Daemon:
 
     # The loop.
 
-    def _decide(self) -> None:
-        """Round after round, until the daemon ends. What goes wrong in one is told, and tried again later."""
-        in_force: Rules | None = None
-        loop: _Loop | None = None
-        trouble_seconds = _TROUBLE_SECONDS
-        while not self._over.is_set():
-            try:
-                if loop is None or in_force is not self.cluster.rules_in_force:
-                    in_force = self.cluster.rules_in_force
-                    loop = self._loop(in_force)
-                if not loop.backend.wait(loop.round(self._clock)):
-                    return
-                trouble_seconds = _TROUBLE_SECONDS
-            except SternaError as error:
-                self._complain(str(error), trouble_seconds)
-                trouble_seconds = min(2 * trouble_seconds, _MOST_TROUBLE_SECONDS)
-            except Exception as error:  # ours alone: nobody's job may wait for ever because of it
-                traceback.print_exc()
-                self._complain(f"{type(error).__name__}: {error}", trouble_seconds)
-                trouble_seconds = min(2 * trouble_seconds, _MOST_TROUBLE_SECONDS)
+    def _current_rules(self) -> Rules:
+        """Return the rules in force; when they were changed, first change everything that depends on them."""
+        rules = self.cluster.rules_in_force
+        if rules is not self._rules:
+            view = self.cluster.rules()
+            self.book.judge_by(growth_rule_of(rules))
+            self._journal.change_rules(view)
+            self._rate_limit.set_interval(view.rate_limit_seconds)
+            self._rules = rules
+        return rules
 
-    def _complain(self, why: str, pause_seconds: float) -> None:
-        with suppress(SternaError):  # the store may be what is in trouble
-            self.book.note("", "trouble", f"A round was given up and is tried again: {why.removesuffix('.')}.")
-        self._over.wait(pause_seconds)
+    def _report_bug(self, bug: Bug) -> None:
+        if self._repeats.admits(str(bug)):
+            _log.error("Plan applied without one job, about which it is wrong: %s", bug)
+            self.book.note("", "trouble", f"A plan was applied without one job, about which it is wrong: {bug}.")
 
-    def _loop(self, rules: Rules) -> _Loop:
-        view = self.cluster.rules()
-        backend: Backend = self.backend
-        if view.rate_limit_seconds:
-            backend = RateLimited(backend, view.rate_limit_seconds)
-        self.book.judge_by(growth_rule_of(rules))
-        journal = StoredJournal(self.store, view)
-        recorder = _Telling(self.book, Distribution(self.state / "distribution.csv", journal))
-        return _Loop(Controller(backend, rules, recorder), backend, journal, self.backend)
-
-
-@dataclass(frozen=True)
-class _Loop:
-    """The controller for one choice of rules."""
-
-    controller: Controller
-    backend: Backend
-    journal: StoredJournal
-    world: LocalBackend
-
-    def round(self, clock: Callable[[], float]) -> float:
-        """Decide once; until when that stands. A long round is followed by a pause, so that others are answered and
-        what happens meanwhile, a flood of submissions above all, is decided on together."""
-        began = clock()
-        until = self.controller.round().until
-        now = clock()
-        took = now - began
-        if took > _LONG_ROUND_SECONDS:
-            is_flooded = now - self.world.last_arrival < _PAUSE_SECONDS
-            time.sleep(_PAUSE_SECONDS if is_flooded else min(took, _PAUSE_SECONDS))
-        elif self.world.last_arrival > began:  # while we decided: more may be coming, and they need the CPU to come in
-            time.sleep(_FLOODED_PAUSE * took)
-        return min(until, clock() + _QUIET_SECONDS) if self.journal.is_behind else until
-
-
-class _Telling:
-    """Gives every job the reason of the last round, and hands the round on."""
-
-    def __init__(self, book: Book, then: Recorder) -> None:
-        self._book, self._then = book, then
-
-    def record(self, snapshot: Snapshot, decision: Decision) -> None:
-        self._then.record(snapshot, decision)
-        self._book.give_reasons(decision.reasons)
+    def _report_error(self, error: Exception, retry_seconds: float) -> None:
+        is_defect = not isinstance(error, SternaError)
+        why = (f"{type(error).__name__}: {error}" if is_defect else str(error)).removesuffix(".")
+        _log.error("Round failed; will retry in %g s: %s", retry_seconds, why, exc_info=error if is_defect else None)
+        with suppress(SternaError):  # the store may be what failed
+            self.book.note("", "trouble", f"A round failed and will be retried: {why}.")
 
 
 def make_local_rules(view: PolicyView) -> Rules:
     """Rules for real nodes: everything must be placed somewhere."""
-    if only_counts(view.placement):
+    if is_count_only(view.placement):
         raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
     return make_rules(view.policy, view.placement, view.migration, view.cpu_share, view.reservation)
 

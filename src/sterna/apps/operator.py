@@ -11,41 +11,38 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import RULES
-from sterna.backends.kubernetes.api.operator_rules import rules_told
-from sterna.backends.kubernetes.api.resources import LEASES, Inbox, Resource
-from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
+from sterna.backends.kubernetes.api.operator_rules import operator_rules
+from sterna.backends.kubernetes.api.resources import LEASES, Inbox, WriteResult
+from sterna.backends.kubernetes.backend import BackendConfig, BackendHooks, KubernetesBackend
+from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.backends.kubernetes.cache.progress import Progress
-from sterna.backends.kubernetes.kinds.context import ClusterDomain, KubeShare, ParseContext
-from sterna.backends.kubernetes.kinds.resource_requests import GPUS
 from sterna.backends.kubernetes.leader import Leadership, Terms
 from sterna.backends.kubernetes.learned_store import PAUSE_SECONDS, LearnedStore
-from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.backends.kubernetes.server.server import Service
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
-from sterna.control.backend import Backend
 from sterna.control.clock import steady_clock
-from sterna.control.controller import Controller, Recorder
 from sterna.control.journal import JournalWriter
 from sterna.control.rate_limit import RateLimited
+from sterna.control.round_loop import ChangedRounds, RoundLoop
 from sterna.engine.decide import Rules
 from sterna.errors import SternaError, UserError, did_you_mean
-from sterna.model.plan import Decision
-from sterna.model.snapshot import NEVER, Snapshot
-from sterna.settings import LeaseSettings, OperatorSettings, only_counts, placement_for
-from sterna.wiring import growth_rule_of, make_rules, rules_by_type, unknown_types
+from sterna.kinds.context import ClusterDomain, KubeShare, ParseContext
+from sterna.kinds.labels import RULES
+from sterna.kinds.parsing.resource_requests import GPUS
+from sterna.kinds.resource import Resource
+from sterna.settings import LeaseSettings, OperatorSettings, is_count_only
+from sterna.wiring import growth_rule_of, make_rules, preferred_placement, rules_by_type, unknown_types
 
-_TROUBLE_SECONDS, _MOST_TROUBLE_SECONDS = 1.0, 30.0
 _STOP_SECONDS = 10.0
 _GATHER_SECONDS = 0.01
 _STAND_BY_SECONDS = 0.2
@@ -55,8 +52,6 @@ _SETTLE_SECONDS = 0.5
 TAKING_OVER_SECONDS = _STAND_BY_SECONDS + _SETTLE_SECONDS
 """From holding the Lease to deciding, as far as it is not a matter of how much there is to know."""
 _DRAIN_SECONDS = 3.0
-_QUIET_SECONDS = 1.0
-"""Rounds that change nothing go into the journal at most so often."""
 
 _MOST_MISHAPS = 100
 """So many different ones are told."""
@@ -69,8 +64,8 @@ Say = Callable[[str], None]
 
 def rules_of(settings: OperatorSettings) -> Rules:
     """Rules for real nodes: everything must be placed somewhere."""
-    placement = settings.placement or placement_for(settings.policy)
-    if only_counts(placement):
+    placement = settings.placement or preferred_placement(settings.policy)
+    if is_count_only(placement):
         raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
     by_type = rules_by_type(settings.policy_for.split(), settings.placement)
     return make_rules(settings.policy, placement, settings.migration, settings.cpu_share, settings.reservation, by_type)
@@ -112,7 +107,7 @@ class Operator:
         self.identity = settings.identity or socket.gethostname()
         self._over = threading.Event()
         self._leadership: Leadership | None = None
-        self.server = Client(access, self._may_write, gather_seconds=_GATHER_SECONDS)
+        self.server = Client(access, self._may_write)
         self.inbox = Inbox()
         self.backend = KubernetesBackend(
             self.server,
@@ -126,18 +121,17 @@ class Operator:
                 ClusterDomain(settings.cluster_domain),
             ),
             Progress(growth_rule_of(self._rules)),
+            BackendHooks(self._before_reconcile, self._count_write, self._count_event, self._note_mishap),
         )
-        telling = _Telling(self.backend, self._journal)
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
         leads = self._leads, self._other
-        self.service = Service(self.backend, self.server, settings.listen, *leads, telling, monitors, say)
-        self.backend.errands.append(RequestedMoves(self.backend, say).look)
+        self.service = Service(self.backend, self.server, settings.listen, *leads, monitors, say)
+        self._manual_moves = ManualMoves(self.backend, say)
         state = self.backend.state
         self._lessons = LearnedStore(self.server, self._namespace(access), state.progress, self._leads, say)
-        self.backend.errands.append(self._keep_lessons)
-        self.backend.on_mishap = self._note_mishap
         if settings.leader_election:
             self._leadership = self._candidate(access)
+        self.loop = self._round_loop()
         self._thread = threading.Thread(target=self._work, name="controller", daemon=True)
         self.failure: BaseException | None = None
         self._told: dict[Resource, str] = {}
@@ -157,7 +151,7 @@ class Operator:
             terms=self._terms,
             on_lost=self._step_down,
         )
-        leadership.notes = {RULES: msgspec.json.encode(rules_told(self.settings)).decode()}
+        leadership.notes = {RULES: msgspec.json.encode(operator_rules(self.settings)).decode()}
         return leadership
 
     # Life.
@@ -228,7 +222,7 @@ class Operator:
     def _work(self) -> None:
         try:
             self._prepare()
-            self._decide()
+            self.loop.run()
         except BaseException as error:
             self.failure = error
             self.finish()
@@ -240,16 +234,29 @@ class Operator:
             self._tell_troubles()
         self._tell_troubles()
         while self._leadership is not None and not self._over.is_set() and not self._leadership.may_write():
-            self.backend.idle(_STAND_BY_SECONDS)
+            self.backend.watch_only(_STAND_BY_SECONDS)
             self._tell_troubles()
         if self._leadership is not None and not self._over.is_set():
-            self.backend.idle(_SETTLE_SECONDS)
+            self.backend.watch_only(_SETTLE_SECONDS)
         if not self._over.is_set():
             self._lessons.recall()
-            self.backend.take_over()
+            self.backend.become_leader()
             self._say(f"Sterna leads as {self.identity} with {len(self.backend.state.capacity.names)} nodes.")
             for sentence in unknown_types(self._rules, self.backend.observe().nodes) if self._rules.by_type else ():
                 self._say(sentence)
+
+    # Hooks of the backend.
+
+    def _before_reconcile(self, now: float) -> None:
+        self.service.process_requests(now)
+        self._manual_moves.process(now)
+        self._keep_lessons(now)
+
+    def _count_write(self, result: WriteResult) -> None:
+        self.service.telemetry.count_answer(result)
+
+    def _count_event(self, event: JobEvent, uid: str) -> None:
+        self.service.telemetry.count(event, uid)
 
     def _keep_lessons(self, now: float) -> None:
         if self._lessons.look(now):
@@ -266,29 +273,29 @@ class Operator:
                 self._say(why)
         self._told = {resource: why for resource, why in troubles.items() if why}
 
-    def _decide(self) -> None:
-        """Round after round. What goes wrong in one is told, and tried again later."""
-        backend: Backend = self.backend
-        if self.settings.rate_limit_seconds:
-            backend = RateLimited(backend, self.settings.rate_limit_seconds)
-        controller = Controller(backend, self._rules, self.service.distribution, self._note_mishap)
-        pause_seconds = _TROUBLE_SECONDS
-        while not self._over.is_set():
-            try:
-                began = time.perf_counter()
-                until = controller.round().until
-                self.service.telemetry.count_round(time.perf_counter() - began)
-                pause_seconds = _TROUBLE_SECONDS
-                if not backend.wait(until):
-                    return
-            except SternaError as error:
-                self._complain(str(error), pause_seconds)
-                pause_seconds = min(2 * pause_seconds, _MOST_TROUBLE_SECONDS)
-            except Exception as error:  # ours alone: nobody's job may wait for ever because of it
-                traceback.print_exc()
-                self._complain(f"{type(error).__name__}: {error}", pause_seconds)
-                pause_seconds = min(2 * pause_seconds, _MOST_TROUBLE_SECONDS)
-            self._tell_troubles()
+    def _round_loop(self) -> RoundLoop:
+        settings, journal = self.settings, self._journal
+        return RoundLoop(
+            RateLimited(self.backend, settings.rate_limit_seconds or 0.0),
+            self._rules,
+            (self.service.specon_csv, *([] if journal is None else [ChangedRounds(journal)])),
+            on_bug=self._note_mishap,
+            on_error=self._report_error,
+            on_round=self._note_round,
+            stop=self._over,
+        )
+
+    def _note_round(self, seconds: float) -> None:
+        self.service.telemetry.count_round(seconds)
+        self._tell_troubles()
+
+    def _report_error(self, error: Exception, retry_seconds: float) -> None:
+        is_defect = not isinstance(error, SternaError)
+        if is_defect:
+            traceback.print_exception(error)
+        why = (f"{type(error).__name__}: {error}" if is_defect else str(error)).removesuffix(".")
+        self._say(f"Round failed; will retry in {retry_seconds:g} s: {why}.")
+        self._tell_troubles()
 
     def _note_mishap(self, mishap: Exception) -> None:
         """One piece of news, or one job, could not be seen to; the others were. Told once."""
@@ -298,32 +305,9 @@ class Operator:
             traceback.print_exception(mishap)
             self._say(f"One job could not be seen to, and is looked at again later: {what}.")
 
-    def _complain(self, why: str, pause_seconds: float) -> None:
-        self._say(f"A round was given up and is tried again: {why.removesuffix('.')}.")
-        self._over.wait(pause_seconds)
-
 
 _SERVER = Resource("", "", "", "")
 """Stands for the server as a whole."""
-
-
-class _Telling:
-    """Gives every job the reason of the last round, and keeps rounds worth keeping."""
-
-    def __init__(self, backend: KubernetesBackend, then: Recorder | None) -> None:
-        self._backend, self._then = backend, then
-        self._said: Sequence[object] = ()
-        self._at = -NEVER
-
-    def record(self, snapshot: Snapshot, decision: Decision) -> None:
-        reasons = decision.reasons
-        self._backend.give_reasons(snapshot, reasons)
-        if self._then is None:
-            return
-        is_quiet = not decision.plan.actions and (reasons == self._said or snapshot.now - self._at < _QUIET_SECONDS)
-        if not is_quiet:
-            self._said, self._at = reasons, snapshot.now
-            self._then.record(snapshot, decision)
 
 
 def journal_at(settings: OperatorSettings, say: Say) -> JournalWriter | None:
@@ -339,7 +323,7 @@ def journal_at(settings: OperatorSettings, say: Say) -> JournalWriter | None:
     return JournalWriter(
         path,
         policy=settings.policy,
-        placement=settings.placement or placement_for(settings.policy),
+        placement=settings.placement or preferred_placement(settings.policy),
         migration=settings.migration,
         cpu_share=settings.cpu_share,
         reservation=settings.reservation,

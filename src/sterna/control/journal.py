@@ -25,13 +25,14 @@ from sterna.control.optional_columns import Told, laid_over, told_of
 from sterna.control.shadow_rules import Forecast, ShadowRound
 from sterna.errors import UserError
 from sterna.model.cluster import Assignment, Nodes, Shape, Shapes
-from sterna.model.plan import NOBODY, Action, ActionKind, Decision, Mark
+from sterna.model.plan import NO_JOB, Action, ActionKind, Decision, Mark
 from sterna.model.serving_pod import ServingPod
-from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs
+from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Curves
-from sterna.settings import only_counts
+from sterna.settings import is_count_only
 
-VERSION = 1
+VERSION = 2
+"""2: the higher priority goes first; in 1 it was the lower."""
 
 
 class Opening(msgspec.Struct, tag="journal", tag_field="line"):
@@ -254,7 +255,7 @@ def _round_of(number: int, snapshot: Snapshot, decision: Decision) -> RoundLine:
         terms=[
             (place, action.cpu_share, action.evictor)
             for place, action in enumerate(decision.plan)
-            if action.cpu_share is not None or action.evictor != NOBODY
+            if action.cpu_share is not None or action.evictor != NO_JOB
         ],
         last_event=_finite(snapshot.last_event),
         serving=[(pod.name, _shape_as_dict(pod.shape), pod.since) for pod in snapshot.serving],
@@ -290,7 +291,7 @@ def read_opening(path: str | Path) -> Opening:
 
 def read_rounds(path: str | Path, notice: Notice | None = None) -> Iterator[Round]:
     """All rounds, one after the other."""
-    counts_only = only_counts(read_opening(path).placement)
+    counts_only = is_count_only(read_opening(path).placement)
     world: World | None = None
     worlds, last = 0, -1
     for number, line in _lines(Path(path), notice):
@@ -406,7 +407,7 @@ def _as_round(line: RoundLine, world: World) -> Round:
     sums, ranks = line.sums, line.serving_ranks or [0] * len(line.serving)
     snapshot = Snapshot(
         line.now,
-        Jobs(WrittenJobs(line.name, columns), barred if barred.any() else None),
+        Jobs(ColumnSource(line.name, columns), barred if barred.any() else None),
         nodes,
         Shapes(tuple(_shape_of(fields) for fields in world.shapes)),
         Curves(tuple(tuple(row) for row in world.curves)),
@@ -414,7 +415,7 @@ def _as_round(line: RoundLine, world: World) -> Round:
         int(sums["free_units"]),
         int(sums["held_units"]),
         int(sums["least_units"]),
-        int(sums["widest"]),
+        int(sums["max_workers"]),
         bool(sums["is_rigid"]),
         -NEVER if line.last_action is None else line.last_action,
         lambda: finished,

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.model.snapshot import NEVER, Extra, Jobs
+from sterna.model.snapshot import NEVER, Jobs, OptionalColumn
 
 Told = dict[str, list[tuple[int, float | str]]]
 """By column: row and value, for some rows. Words stand for what JSON has no number for."""
 
-_DEFAULTS: dict[str, float] = {name: column.default for name, column in vars(Jobs).items() if isinstance(column, Extra)}
+_DEFAULTS: dict[str, float] = {
+    name: column.default for name, column in vars(Jobs).items() if isinstance(column, OptionalColumn)
+}
 _WORDS = {"unknown": math.nan, "never": NEVER, "always": -NEVER}
 
 

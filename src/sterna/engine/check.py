@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.errors import Bug
 from sterna.model.cluster import ANYWHERE, NOWHERE, Shape
 from sterna.model.plan import Action, ActionKind, Plan, kind_of
@@ -52,9 +52,9 @@ def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
     if not _are_on_nodes(actions, len(nodes)):
         _check_count(actions, snapshot)
         return
-    if not snapshot.is_plain:
+    if not snapshot.devices_only:
         _check_doors(actions, snapshot)
-    room = Room(nodes)
+    room = FreeCapacity(nodes)
     for action in actions:
         if action.before.workers:
             room.give(shapes[codes[action.row]], action.before)
@@ -79,9 +79,9 @@ def _are_on_nodes(actions: Sequence[Action], nodes: int) -> bool:
         for pairs in (before.workers, before.ps, after.workers, after.ps):
             for node, _ in pairs:
                 lowest, highest = min(lowest, node), max(highest, node)
-    if ANYWHERE < lowest and highest < nodes:
+    if lowest > ANYWHERE and highest < nodes:
         return True
-    if lowest < ANYWHERE or ANYWHERE < highest:
+    if lowest < ANYWHERE or highest > ANYWHERE:
         raise Bug("a worker would sit on a node that does not exist")
     return False
 

@@ -21,7 +21,7 @@ from sterna.model.cluster import NOWHERE, Assignment, Bools, Ints, Nodes, Shape,
 from sterna.model.plan import Action, Decision, Plan
 from sterna.model.reason import Bar, Code, Obstacle, Reason
 from sterna.model.serving_pod import ServingPod
-from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
+from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 
 TYPE_LABELS = ("vodascheduler/accelerator", "nvidia.com/gpu.product")
 """Labels that name a node's type of GPU; where two of them name types that have rules, the first one counts."""
@@ -145,7 +145,7 @@ def _cut(snapshot: Snapshot, jobs: Ints, nodes: Ints, serving: Sequence[ServingP
         nodes=cut_nodes,
         shapes=shapes,
         assignments=_AssignmentsOf(snapshot.assignments, running, places.tolist()),
-        **take_stock(table, cut_nodes, shapes)._asdict(),
+        **compute_totals(table, cut_nodes, shapes)._asdict(),
         history=lambda: snapshot.finished_service,
         serving=serving,
         has_cpu_shares=snapshot.has_cpu_shares and bool((table.cpu_share != 1.0).any()),

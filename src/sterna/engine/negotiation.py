@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from sterna.engine.ordering.submit_order import priority_order
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.engine.registry import Misfit, Placed, Placement, Policy, Target
 from sterna.errors import Bug
 from sterna.model.cluster import Ints
@@ -103,7 +103,7 @@ def _eased(first: Snapshot, answer: Answer, policy: Policy, placement: Placement
 
 def _room_after(first: Snapshot, placed: Placed) -> Ints:
     """For how many more workers of each job there is room once this is carried out."""
-    room = Room(first.nodes)
+    room = FreeCapacity(first.nodes)
     codes, shapes = first.jobs.shape, first.shapes
     for action in placed.actions:
         if action.before.workers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.model.cached_attribute import once
+from sterna.model.cached_attribute import cached_attribute
 from sterna.model.cluster import MILLI, ResourceKind
 from sterna.model.snapshot import NEVER, Snapshot
 
@@ -40,11 +40,11 @@ class Memory:
 
     snapshot: Snapshot
 
-    @once
+    @cached_attribute
     def last_move(self) -> float:
         return float(self.snapshot.jobs.moved_at.max(initial=-NEVER))
 
-    @once
+    @cached_attribute
     def changed(self) -> float:
         """When something last changed."""
         since = self.snapshot.last_event

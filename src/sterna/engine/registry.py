@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import Assignment, Bools, Ints
-from sterna.model.plan import NOBODY, Action
+from sterna.model.plan import NO_JOB, Action
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 from sterna.model.speedup import Floats
 from sterna.parse_number import real, whole
@@ -64,7 +64,7 @@ class Move(NamedTuple):
 
     row: int
     after: Assignment
-    evictor: JobKey = NOBODY
+    evictor: JobKey = NO_JOB
 
 
 class Moves(NamedTuple):

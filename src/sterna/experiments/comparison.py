@@ -1,35 +1,40 @@
-"""Several policies on one scenario, side by side on the machine's cores, beside what people run today.
+"""Run several policies and the baseline on one scenario, in parallel on the machine's cores.
 
-The scenario goes to each process once. Every run is the same as `simulate` would make it alone, only its wall time may
-suffer from the company.
+Each process receives the scenario once. Results equal those of `run_simulation`, except for the wall time.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from sterna.engine.registry import RuleKind
 from sterna.errors import UserError
-from sterna.experiments.result import Result, Summary, jobs_that
+from sterna.experiments.frames import make_frame
+from sterna.experiments.result import COLUMNS, Result, Summary, describe_jobs
 from sterna.experiments.scenario import Scenario
-from sterna.experiments.simulation import Progress, simulate
+from sterna.experiments.simulation import Progress, run_simulation
 from sterna.settings import BASELINE_POLICY
-from sterna.wiring import make_placement, make_policy, rules_of
+from sterna.wiring import is_registered_by_hand, make_placement, make_policy, rules_of
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 ALL = "all"
 LOWER_IS_BETTER = ("avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "makespan_s", "avg_wait_s")
 HIGHER_IS_BETTER = ("utilization",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Results of all policies, the baseline first."""
+    """Results of all policies on one scenario, the baseline first."""
 
     results: tuple[Result, ...]
 
@@ -38,9 +43,25 @@ class Comparison:
         return self.results[0]
 
     def ratio(self, result: Result, key: str) -> float | None:
-        """A number of a result divided by the baseline's; None where there is nothing to divide by."""
+        """Divide a number of a result by the baseline's; None if either is missing or the baseline's is 0."""
         mine, theirs = result.number(key), self.baseline.number(key)
         return None if mine is None or not theirs else mine / theirs
+
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(result.policy for result in self.results)})"
+
+    def table(self, frame: str | None = None) -> Any:
+        """Return one row per policy, with `ratio`, as a data frame; `frame` as in `Result.jobs`."""
+        columns = {key: [result.number(key) for result in self.results] for key, _ in COLUMNS}
+        ratios = [self.ratio(result, "avg_jct_s") for result in self.results]
+        policies = [result.policy for result in self.results]
+        return make_frame({"policy": policies, "ratio": ratios, **columns}, frame)
+
+    def plot(self, what: str = "mean") -> go.Figure:
+        """Return a plotly figure: `mean`, `completion`, `utilization`, `queue` or `allocation`."""
+        from sterna.experiments.report.plots import plot_comparison
+
+        return plot_comparison(self, what)
 
     @property
     def about_ratios(self) -> str:
@@ -51,8 +72,8 @@ class Comparison:
 
     @cached_property
     def best(self) -> dict[str, str]:
-        """Key of the summary: the policy with the best value, the first of those that tie; keys in which all tie are
-        left out."""
+        """Map keys of the summary to the policy with the best value, the first of a tie; keys in which all tie are left
+        out."""
         best = {}
         for keys, choose in ((LOWER_IS_BETTER, min), (HIGHER_IS_BETTER, max)):
             for key in keys:
@@ -64,7 +85,7 @@ class Comparison:
         return best
 
     def is_best(self, result: Result, key: str) -> bool:
-        """Whether nobody has a better value; several may have the same, but not all."""
+        """Return True if no result has a better value and not all have the same."""
         return key in self.best and result.number(key) == self._by_policy[self.best[key]].number(key)
 
     @cached_property
@@ -73,13 +94,13 @@ class Comparison:
 
     @property
     def left_out(self) -> list[str]:
-        """Which jobs are in no average, and why."""
-        unfinished = [jobs_that(f"never finished under {each.policy}", each.unfinished) for each in self.results]
+        """Return sentences about the jobs that no average includes."""
+        unfinished = [describe_jobs(f"never finished under {each.policy}", each.unfinished) for each in self.results]
         return sum(unfinished, self.baseline.never_fit)
 
     @cached_property
     def summary(self) -> Summary:
-        """The JSON document of `sterna compare`."""
+        """Return the JSON document of `sterna compare`."""
         return {
             "baseline": self.baseline.policy,
             "best": self.best,
@@ -91,8 +112,8 @@ class Comparison:
         return {key: None if ratio is None else round(ratio, 6) for key, ratio in ratios.items()}
 
 
-def policies_of(text: str) -> list[str]:
-    """The policies of a list with commas, or `all` that are built in with their defaults; checked, each once."""
+def parse_policies(text: str) -> list[str]:
+    """Parse a list with commas, or `all` for the built-in policies with their defaults; drops duplicates."""
     if text.strip() == ALL:
         return [info.name for info in rules_of(RuleKind.POLICY)]
     specs = list(dict.fromkeys(part.strip() for part in text.split(",")))
@@ -105,7 +126,7 @@ def policies_of(text: str) -> list[str]:
     return specs
 
 
-def compare(
+def run_comparison(
     scenario: Scenario,
     policies: Sequence[str],
     *,
@@ -113,28 +134,30 @@ def compare(
     progress: Progress | None = None,
     detailed: bool = False,
 ) -> Comparison:
-    """Run the baseline and every policy; `progress` hears of runs that are done."""
+    """Run the baseline and every policy on at most `cores` processes; `progress` counts the runs that are done."""
     baseline = make_policy(BASELINE_POLICY)
     others = [spec for spec in dict.fromkeys(policies) if make_policy(spec) != baseline]
     specs = [BASELINE_POLICY, *others]
     for spec in specs:
         make_placement(scenario.placement_of(spec))
     processes = min(len(specs), cores or os.cpu_count() or 1)
+    if multiprocessing.get_start_method() != "fork" and any(map(is_registered_by_hand, specs)):
+        processes = 1  # a new interpreter would not know a rule that was defined in a notebook
     if processes == 1:
-        return Comparison(tuple(_in_turn(scenario, specs, progress, detailed)))
-    return Comparison(tuple(_side_by_side(scenario, specs, processes, progress, detailed)))
+        return Comparison(tuple(_run_in_turn(scenario, specs, progress, detailed)))
+    return Comparison(tuple(_run_in_parallel(scenario, specs, processes, progress, detailed)))
 
 
-def _in_turn(scenario: Scenario, specs: Sequence[str], progress: Progress | None, detailed: bool) -> list[Result]:
+def _run_in_turn(scenario: Scenario, specs: Sequence[str], progress: Progress | None, detailed: bool) -> list[Result]:
     results = []
     for spec in specs:
-        results.append(simulate(scenario, spec, detailed=detailed))
+        results.append(run_simulation(scenario, spec, detailed=detailed))
         if progress:
             progress(len(results), len(specs))
     return results
 
 
-def _side_by_side(
+def _run_in_parallel(
     scenario: Scenario, specs: Sequence[str], processes: int, progress: Progress | None, detailed: bool
 ) -> list[Result]:
     pool = ProcessPoolExecutor(processes, initializer=_prepare, initargs=(scenario, detailed))
@@ -147,7 +170,8 @@ def _side_by_side(
                 future.result()
             if progress:
                 progress(len(futures) - len(pending), len(futures))
-        return [future.result() for future in futures]
+        # One scenario for all results, instead of a copy from each process.
+        return [replace(future.result(), scenario=scenario) for future in futures]
     except BrokenProcessPool:
         raise UserError(
             "A simulation was ended from outside, most often because memory ran out; compare fewer policies at once or "
@@ -158,15 +182,15 @@ def _side_by_side(
 
 
 _prepared: list[tuple[Scenario, bool]] = []
-"""What a process of the pool was given when it began."""
+"""Scenario and `detailed` of this process of the pool, set by its initializer."""
 
 
 def _prepare(scenario: Scenario, detailed: bool) -> None:
-    # An interrupt from the keyboard reaches every process; these are to end without a word.
+    # An interrupt from the keyboard reaches every process; workers end without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _prepared[:] = [(scenario, detailed)]
 
 
 def _run(spec: str) -> Result:
     scenario, detailed = _prepared[0]
-    return simulate(scenario, spec, detailed=detailed)
+    return run_simulation(scenario, spec, detailed=detailed)

@@ -1,11 +1,11 @@
-"""The result of one simulation: times of every job, and the summary that commands print.
+"""Result of one simulation: times of every job, and the summary that commands print.
 
     completion time   finish - submit
     makespan          last finish - first submit
     wait              time without devices, before the first start and between stops and starts
     utilization       device-seconds held / (devices x makespan)
 
-Averages are over the jobs that finished. Nothing here knows how the numbers came about.
+Averages are over the jobs that finished.
 """
 
 from __future__ import annotations
@@ -13,14 +13,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sterna.experiments.frames import make_frame
+from sterna.experiments.job_times import JobTimes, job_columns
 from sterna.experiments.report.allocation import Span
 from sterna.experiments.report.timeline import Timeline
-from sterna.model.cluster import Bools, Ints
+from sterna.experiments.scenario import Scenario
 from sterna.model.formatting import counted
 from sterna.model.speedup import Floats
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 Summary = dict[str, object]
 
@@ -36,42 +42,14 @@ COLUMNS = (
     ("migrations", "moves"),
     ("resizes", "resizes"),
 )
-"""What tables of results show: keys of the summary and their titles; times in seconds."""
+"""Columns of result tables: keys of the summary and their titles; times in seconds."""
 
 _MOST_LISTED = 10
 
 
-@dataclass(frozen=True)
-class JobTimes:
-    """One entry for each job that was simulated, in submit order. Infinite: it never came to that."""
-
-    row: Ints
-    """Its row in the trace."""
-    submit: Floats
-    start: Floats
-    finish: Floats
-    wait: Floats
-    stops: Ints | None = None
-    """How often the policy stopped it; None unless details were asked for."""
-
-    @cached_property
-    def is_finished(self) -> Bools:
-        return np.isfinite(self.finish)
-
-    @cached_property
-    def completion(self) -> Floats:
-        """Completion times of those that finished."""
-        times: Floats = (self.finish - self.submit)[self.is_finished]
-        return times
-
-    @property
-    def makespan_seconds(self) -> float:
-        return float(self.finish[self.is_finished].max() - self.submit[0]) if len(self.completion) else 0.0
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Counts:
-    """How often things happened, and what they amounted to."""
+    """Totals of a simulation: events, rounds, and seconds of work and devices."""
 
     preemptions: int = 0
     migrations: int = 0
@@ -82,28 +60,57 @@ class Counts:
     device_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """What one policy made of a scenario."""
+    """Outcome of one scenario under one policy."""
 
+    scenario: Scenario
     policy: str
-    """As the user wrote it."""
-    placement: str
-    nodes: int
-    devices: int
-    seed: int
+    """Name and parameters, as the user wrote them."""
     times: JobTimes
     counts: Counts
     wall_seconds: float
-    """Time spent in the controller's loop; loading and start-up do not count."""
+    """Time spent in the controller's loop, without loading and start-up."""
     unschedulable: tuple[str, ...] = ()
-    """Jobs that would not fit if the cluster were empty; they were not simulated."""
+    """Jobs that do not fit the empty cluster; they were not simulated."""
     unfinished: tuple[str, ...] = ()
+    """Jobs that were simulated and never finished."""
     notices: tuple[str, ...] = ()
+    """Sentences for the user: rows left out of the trace, unused options."""
     timeline: Timeline | None = None
+    """Devices in use and jobs waiting over time; None in results without details."""
     spans: Sequence[Span] = ()
-    knowledge: str = "true"
-    """What the policy knew of the jobs, as the user wrote it."""
+    """Workers of every job over time; empty in results without details."""
+
+    def __repr__(self) -> str:
+        mean = self.format_number("avg_jct_s")
+        return f"Result({self.policy}, {self.scenario.cluster}: {len(self.times.completion):,} jobs, mean {mean} s)"
+
+    @property
+    def placement(self) -> str:
+        return self.scenario.placement_of(self.policy)
+
+    @property
+    def devices(self) -> int:
+        return self.scenario.devices
+
+    @property
+    def job_names(self) -> list[str]:
+        """Return the names of the simulated jobs; `Span.job` indexes them."""
+        return [self.scenario.trace.name[row] for row in self.times.row.tolist()]
+
+    def jobs(self, frame: str | None = None) -> Any:
+        """Return one row per job of the trace as a data frame.
+
+        `frame` is `"pandas"`, `"polars"` or `"columns"` (a dict of lists); None takes the first that is installed.
+        """
+        return make_frame(job_columns(self.times, self.scenario.trace), frame)
+
+    def plot(self, what: str = "completion") -> go.Figure:
+        """Return a plotly figure: `completion`, `utilization`, `queue` or `allocation`."""
+        from sterna.experiments.report.plots import plot_result
+
+        return plot_result(self, what)
 
     @property
     def utilization(self) -> float:
@@ -112,16 +119,16 @@ class Result:
 
     @property
     def left_out(self) -> list[str]:
-        """Which jobs are in no average, and why."""
-        return [*self.never_fit, *jobs_that("never finished", self.unfinished)]
+        """Return sentences about the jobs that no average includes."""
+        return [*self.never_fit, *describe_jobs("never finished", self.unfinished)]
 
     @property
     def never_fit(self) -> list[str]:
-        return jobs_that("cannot run on this cluster, not even alone", self.unschedulable)
+        return describe_jobs("cannot run on this cluster, not even alone", self.unschedulable)
 
     @cached_property
     def summary(self) -> Summary:
-        """The JSON document of `sterna simulate`."""
+        """Return the JSON document of `sterna simulate`."""
         done = self.times.is_finished
         completion = self.times.completion
         p50, p95, p99 = np.percentile(completion, (50, 95, 99)).tolist() if len(completion) else (None,) * 3
@@ -143,31 +150,31 @@ class Result:
             "unschedulable": list(self.unschedulable),
             "unfinished": list(self.unfinished),
             "placement": self.placement,
-            "nodes": self.nodes,
+            "nodes": len(self.scenario.nodes),
             "devices": self.devices,
             "failures": counts.failures,
             "lost_work_s": _seconds(counts.lost_seconds),
             "rounds": counts.rounds,
-            "seed": self.seed,
-            "knowledge": self.knowledge,
+            "seed": self.scenario.seed,
+            "knowledge": str(self.scenario.knowledge),
             "notices": list(self.notices),
         }
 
     def number(self, key: str) -> float | None:
-        """A number of the summary, by its key; None where no job finished."""
+        """Return a number of the summary by its key; None if no job finished."""
         value = self.summary[key]
         return value if isinstance(value, int | float) else None
 
-    def shown(self, key: str, decimals: int = 0) -> str:
-        """The same as people read it."""
+    def format_number(self, key: str, decimals: int = 0) -> str:
+        """Format a number of the summary for tables."""
         value = self.number(key)
         if value is None:
             return "-"
         return f"{value:.1%}" if key == "utilization" else f"{value:,.{decimals}f}"
 
 
-def jobs_that(what: str, names: Sequence[str]) -> list[str]:
-    """How many jobs there are of which this can be said, and the first of them; nothing where there are none."""
+def describe_jobs(what: str, names: Sequence[str]) -> list[str]:
+    """Return a sentence with the number of jobs and the first names; nothing for no jobs."""
     if not names:
         return []
     more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""

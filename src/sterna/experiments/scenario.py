@@ -1,9 +1,9 @@
-"""A scenario: everything about a simulation but the policy, so that policies can be compared on the same ground."""
+"""A scenario: everything about a simulation but the policy, so that policies are compared on equal terms."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
@@ -11,29 +11,30 @@ from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.knowledge import TRUE, Knowledge
 from sterna.model.cluster import MILLI, Nodes, ResourceKind
 from sterna.model.formatting import counted
-from sterna.settings import placement_for
+from sterna.wiring import preferred_placement
 from sterna.workloads.profiles import model_key
 from sterna.workloads.trace import Trace
 
 _MOST_NAMED = 8
-"""Models in a notice."""
+"""Upper bound on the models listed in a notice."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Jobs, nodes and what befalls them. Sent to other processes as it is."""
+    """Jobs, nodes, costs and faults. Pickled for the processes of a comparison."""
 
     trace: Trace
     nodes: Nodes
+    _: KW_ONLY
     placement: str | None = None
-    """None: the one that each policy was made for."""
+    """Rule that chooses nodes; None: the one that each policy was made for."""
     costs: Costs = field(default_factory=Costs)
     faults: tuple[Fault, ...] = ()
     speedups: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seed: int = 0
-    """Already spent on `faults`; noisy knowledge is drawn from it, and a result can name it."""
+    """Seed that `faults` were drawn with; noisy knowledge is drawn from it, and results report it."""
     knowledge: Knowledge = TRUE
-    """What policies may know of the jobs."""
+    """Accuracy of what policies know of the jobs."""
 
     @property
     def devices(self) -> int:
@@ -41,14 +42,14 @@ class Scenario:
 
     @property
     def cluster(self) -> str:
-        """The nodes in words: `80 nodes, 640 devices`."""
+        """Describe the nodes: `80 nodes of 8 devices, 640 devices in all`."""
         each = np.unique(self.nodes.capacity[ResourceKind.DEVICES] // MILLI)
         alike = f" of {counted(int(each[0]), 'device')}" if len(each) == 1 else ""
         return f"{counted(len(self.nodes), 'node')}{alike}, {counted(self.devices, 'device')} in all"
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What whoever described it should know."""
+        """Return the notices of the trace, and one for speed-ups that no job uses."""
         present = {model_key(model) for model in self.trace.model}
         unused = [model for model in self.speedups if model_key(model) not in present]
         if not unused:
@@ -57,4 +58,4 @@ class Scenario:
         return *self.trace.notices, f"No job of the trace is of these models of --speedups: {whose}."
 
     def placement_of(self, policy: str) -> str:
-        return placement_for(policy) if self.placement is None else self.placement
+        return preferred_placement(policy) if self.placement is None else self.placement

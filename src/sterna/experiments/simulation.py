@@ -1,4 +1,4 @@
-"""One simulation: a scenario under a policy, from the trace to the result."""
+"""Run one scenario under one policy, from the trace to the result."""
 
 from __future__ import annotations
 
@@ -8,34 +8,35 @@ from collections.abc import Callable
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
-from sterna.backends.simulated.knowledge import world_of
+from sterna.backends.simulated.config import SimulationConfig
+from sterna.backends.simulated.knowledge import make_backend
 from sterna.backends.simulated.workload import Workload, workload_of
-from sterna.control.controller import Controller, Recorder
+from sterna.control.round_loop import RoundLoop, RoundObserver
+from sterna.experiments.job_times import JobTimes
 from sterna.experiments.report.allocation import AllocationLog
 from sterna.experiments.report.timeline import timeline_of
-from sterna.experiments.result import Counts, JobTimes, Result
+from sterna.experiments.result import Counts, Result
 from sterna.experiments.scenario import Scenario
 from sterna.model.cluster import Ints, Nodes
 from sterna.model.snapshot import NEVER
 from sterna.wiring import make_rules
 
 Progress = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
+"""Called with the amount that is done and the total."""
 
 _ROUNDS_BETWEEN_REPORTS = 500
 
 
-def simulate(
+def run_simulation(
     scenario: Scenario,
     policy: str,
     *,
-    journal: Recorder | None = None,
+    journal: RoundObserver | None = None,
     progress: Progress | None = None,
     detailed: bool = False,
 ) -> Result:
-    """Replay the trace; a `detailed` result also says how things went over time and how often each job was stopped."""
-    placement = scenario.placement_of(policy)
-    rules = make_rules(policy, placement)
+    """Replay the trace; a `detailed` result also has the timeline, the spans and the stops of every job."""
+    rules = make_rules(policy, scenario.placement_of(policy))
     trace, nodes = scenario.trace, scenario.nodes
     workload = workload_of(trace, scenario.speedups)
     rows = _rows_that_fit(workload, nodes)
@@ -44,95 +45,92 @@ def simulate(
         fits = set(rows.tolist())
         unschedulable = tuple(name for row, name in enumerate(trace.name) if row not in fits)
         if not fits:
-            return _nothing(scenario, policy, placement, unschedulable)
+            return _empty_result(scenario, policy, unschedulable)
         workload = workload_of(trace.take(rows), scenario.speedups)
-    world = world_of(
+    world = make_backend(
         scenario.knowledge,
         workload,
         nodes,
-        scenario.costs,
-        scenario.faults,
+        SimulationConfig(costs=scenario.costs, faults=scenario.faults, has_timeline=detailed),
         seed=scenario.seed,
-        timeline=detailed,
     )
     log = AllocationLog(len(workload), journal) if detailed else None
-    controller = Controller(world, rules, log or journal)
+    observer = log or journal
+    loop = RoundLoop(
+        world,
+        rules,
+        () if observer is None else (observer,),
+        on_round=_reporting(world, progress) if progress else None,
+    )
     began = time.perf_counter()
-    controller.run(_reporting(world, progress) if progress else None)
+    loop.run()
     wall_seconds = time.perf_counter() - began
     times = _times(world, rows, log)
     return Result(
-        policy,
-        placement,
-        len(nodes),
-        scenario.devices,
-        scenario.seed,
-        times,
-        _counts(world, controller.rounds),
-        wall_seconds,
-        unschedulable,
-        tuple(workload.name[job] for job in np.flatnonzero(~times.is_finished)),
-        tuple(dict.fromkeys((*scenario.notices, *workload.notices))),
-        timeline_of(world.tally.times, world.tally.devices_used, world.tally.jobs_waiting) if log else None,
-        log.closed(world.finish, world.observe()) if log else (),
-        str(scenario.knowledge),
+        scenario=scenario,
+        policy=policy,
+        times=times,
+        counts=_counts(world, loop.rounds),
+        wall_seconds=wall_seconds,
+        unschedulable=unschedulable,
+        unfinished=tuple(workload.name[job] for job in np.flatnonzero(~times.is_finished)),
+        notices=tuple(dict.fromkeys((*scenario.notices, *workload.notices))),
+        timeline=timeline_of(world.counters.times, world.counters.devices_used, world.counters.jobs_waiting)
+        if log
+        else None,
+        spans=log.closed(world.finish, world.observe()) if log else (),
     )
 
 
 def _rows_that_fit(workload: Workload, nodes: Nodes) -> Ints:
-    """Jobs whose fewest workers the empty cluster can hold."""
+    """Return the jobs whose minimum fits the empty cluster."""
     most = np.array(nodes.most_workers(workload.shapes), dtype=np.int64)
     return np.flatnonzero(workload.minimum <= most[workload.shape])
 
 
-def _nothing(scenario: Scenario, policy: str, placement: str, unschedulable: tuple[str, ...]) -> Result:
-    none = np.zeros(0)
-    times = JobTimes(none.astype(np.int64), none, none, none, none, none.astype(np.int64))
+def _empty_result(scenario: Scenario, policy: str, unschedulable: tuple[str, ...]) -> Result:
+    none, no_rows = np.zeros(0), np.zeros(0, dtype=np.int64)
     return Result(
-        policy,
-        placement,
-        len(scenario.nodes),
-        scenario.devices,
-        scenario.seed,
-        times,
-        Counts(),
-        0.0,
-        unschedulable,
+        scenario=scenario,
+        policy=policy,
+        times=JobTimes(row=no_rows, submit=none, start=none, finish=none, wait=none, stops=no_rows),
+        counts=Counts(),
+        wall_seconds=0.0,
+        unschedulable=unschedulable,
         notices=scenario.notices,
         timeline=timeline_of([], [], []),
-        knowledge=str(scenario.knowledge),
     )
 
 
 def _times(world: SimulatedBackend, rows: Ints, log: AllocationLog | None) -> JobTimes:
     return JobTimes(
-        rows,
-        np.array(world.jobs.submit),
-        np.array(world.first_start),
-        np.array(world.finish),
-        np.array(world.waited),
-        np.array(log.stops) if log else None,
+        row=rows,
+        submit=np.array(world.jobs.submit),
+        start=np.array(world.first_start),
+        finish=np.array(world.finish),
+        wait=np.array(world.waited),
+        stops=np.array(log.stops) if log else None,
     )
 
 
 def _counts(world: SimulatedBackend, rounds: int) -> Counts:
-    tally = world.tally
+    counters = world.counters
     return Counts(
-        tally.preemptions,
-        tally.migrations,
-        tally.resizes,
-        tally.failures,
-        rounds,
-        tally.lost_seconds,
-        tally.device_seconds,
+        preemptions=counters.preemptions,
+        migrations=counters.migrations,
+        resizes=counters.resizes,
+        failures=counters.failures,
+        rounds=rounds,
+        lost_seconds=counters.lost_seconds,
+        device_seconds=counters.device_seconds,
     )
 
 
-def _reporting(world: SimulatedBackend, progress: Progress) -> Callable[[], None]:
-    """Counts finished jobs every few hundred rounds: counting costs more than a round."""
+def _reporting(world: SimulatedBackend, progress: Progress) -> Callable[[float], None]:
+    """Return a hook that counts finished jobs every few hundred rounds: counting costs more than a round."""
     rounds = 0
 
-    def report() -> None:
+    def report(seconds: float) -> None:
         nonlocal rounds
         rounds += 1
         if rounds % _ROUNDS_BETWEEN_REPORTS == 0:

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.engine.decide import Rules, decide
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.engine.registry import RuleKind
 from sterna.explain.formatting import duration
 from sterna.model.cluster import ANYWHERE, MILLI, Bools, Nodes, ResourceKind
 from sterna.model.formatting import counted
 from sterna.model.plan import ActionKind, Decision
-from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
+from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 from sterna.wiring import make_policy, rules_of
 
 _PLENTY = 1 << 40
@@ -74,9 +74,9 @@ def _devices(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
 def _priority(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     key, ranks = _key(snapshot, row), snapshot.jobs.priority
     own = ranks.item(row)
-    # Only where it passes somebody, or comes level with somebody, can anything change.
-    levels = {rank - ahead for rank in np.unique(ranks).tolist() for ahead in (0, 1) if 0 <= rank - ahead < own}
-    for level in sorted(levels, reverse=True):
+    # Only a level that equals or passes the priority of another job can change the order.
+    levels = {rank + ahead for rank in np.unique(ranks).tolist() for ahead in (0, 1) if own < rank + ahead}
+    for level in sorted(levels):
         if starting(with_values(snapshot, row, priority=level), key, rules):
             return Change("priority", level, f"Priority {level} instead of {own} would start it now.")
     return None
@@ -178,7 +178,7 @@ def without(snapshot: Snapshot, rows: npt.NDArray[np.intp], seconds: float) -> S
     jobs = snapshot.jobs
     keep = np.ones(len(jobs), dtype=np.bool_)
     keep[rows] = False
-    room = Room(snapshot.nodes)
+    room = FreeCapacity(snapshot.nodes)
     for row in rows.tolist():
         assignment = snapshot.assignment_of(row)
         if assignment.workers and assignment.workers[0][0] != ANYWHERE:
@@ -207,11 +207,11 @@ def _changed(
     assignments = {
         key: assignment for key in map(JobKey, table.key.tolist()) if (assignment := snapshot.assignments.get(key))
     }
-    stock = take_stock(table, nodes, snapshot.shapes)
+    totals = compute_totals(table, nodes, snapshot.shapes)
     # What is only counted is on no node, so that the nodes look freer than they are.
     is_anywhere = any(assignment.workers[0][0] == ANYWHERE for assignment in assignments.values())
-    free = stock.free_units - (stock.held_units if is_anywhere else 0)
-    sums = {**stock._asdict(), "free_units": free}
+    free = totals.free_units - (totals.held_units if is_anywhere else 0)
+    sums = {**totals._asdict(), "free_units": free}
     return replace(snapshot, jobs=table, nodes=nodes, assignments=assignments, **sums)
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import Workload
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
 from sterna.explain.history import History, PastJob
 from sterna.model.cluster import Bools, Nodes, ResourceKind, Shapes
@@ -101,10 +102,14 @@ def _recorded(history: History, jobs: Sequence[PastJob]) -> _Run:
 
 
 def _simulated(history: History, workload: Workload, nodes: Nodes, rules: Rules) -> _Run:
-    world = SimulatedBackend(workload, nodes, Costs(history.restart_seconds), history.faults)
-    Controller(world, rules).run()
-    tally = world.tally
-    return _Run(np.array(world.finish), np.array(world.waited), tally.preemptions, tally.migrations, tally.resizes)
+    world = SimulatedBackend(
+        workload, nodes, SimulationConfig(costs=Costs(history.restart_seconds), faults=history.faults)
+    )
+    RoundLoop(world, rules).run()
+    counters = world.counters
+    return _Run(
+        np.array(world.finish), np.array(world.waited), counters.preemptions, counters.migrations, counters.resizes
+    )
 
 
 def _figures(run: _Run, workload: Workload, is_counted: Bools) -> dict[str, float]:

@@ -21,8 +21,8 @@ from sterna.explain.rerun import rerun
 from sterna.explain.rounds import Progress, rounds_of
 from sterna.model.formatting import counted
 from sterna.model.plan import Action, ActionKind
-from sterna.settings import only_counts, placement_for
-from sterna.wiring import make_rules
+from sterna.settings import DEFAULT_PLACEMENT, is_count_only
+from sterna.wiring import make_rules, preferred_placement
 
 Document = dict[str, Any]
 
@@ -42,7 +42,7 @@ def whatif(
     """How recorded history would have gone under another policy: round by round, and as a whole."""
     opening = read_opening(journal)
     placement = _placement_for(policy, opening.placement) if placement is None else placement
-    if only_counts(placement) != only_counts(opening.placement):
+    if is_count_only(placement) != is_count_only(opening.placement):
         raise UserError(
             f"'{journal}' was decided with placement {opening.placement}, which cannot be compared with {placement}: "
             "only one of them puts workers on nodes; choose another --placement."
@@ -81,8 +81,8 @@ def whatif(
 
 def _placement_for(policy: str, recorded: str) -> str:
     """The recorded one, unless the policy was made for another and the journal can tell where workers sat."""
-    usual = placement_for(policy)
-    return recorded if only_counts(recorded) or usual == placement_for("") else usual
+    usual = preferred_placement(policy)
+    return recorded if is_count_only(recorded) or usual == DEFAULT_PLACEMENT else usual
 
 
 def _counts(counts: Counter[str]) -> dict[str, int]:

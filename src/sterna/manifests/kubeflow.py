@@ -315,7 +315,7 @@ class MPIJobSpec(JobSpecFields):
             "maximum": found["maximum"] or (max(asked or low, low) if is_elastic else replicas),
             "request": asked or low,
             "epochs": found["epochs"] or 0,
-            "priority": found["priority"] or 0,
+            "priority": -(found["priority"] or 0),  # Voda: the lower number goes first
         }
 
 

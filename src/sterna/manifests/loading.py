@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from sterna.errors import UserError, did_you_mean
-from sterna.manifests.documents import Document, Place, read_documents
+from sterna.kinds.parsing.documents import Document, Place, read_documents
 from sterna.manifests.kubeflow import MPIJob, PyTorchJob, TFJob
 from sterna.manifests.pod import SERVING, Pod
 from sterna.manifests.refusals import refusal, shown

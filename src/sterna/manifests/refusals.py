@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sterna.errors import UserError
-from sterna.manifests.documents import Document, Place
+from sterna.kinds.parsing.documents import Document, Place
 
 _WANTED = {
     "string_type": "text",

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from sterna.manifests.fields import ByteCount, Fields, Metadata, Seconds, Thousandths, expected, sentence
-from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec, Resizing, RestartPolicy
+from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY, JobSpec, ProgressSpec, ReplicaSpec, Resizing, RestartPolicy
 
 KIND = "TrainingJob"
 VERSIONS = ("sterna.dev/v1alpha1",)
@@ -146,7 +146,7 @@ class TrainingJobSpec(Fields):
     working_dir: str = ""
     progress: Progress = Field(default_factory=Progress)
     grace: Seconds = 30.0
-    priority: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    priority: Annotated[int, Field(ge=LEAST_PRIORITY, le=MOST_PRIORITY)] = 0
     category: str = ""
     restart_policy: Literal["Never", "OnFailure", "ExitCode"] = "OnFailure"
     backoff_limit: Annotated[int, Field(ge=0, le=1_000_000)] = 6

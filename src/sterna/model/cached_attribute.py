@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 Value = TypeVar("Value")
 
 
-class once(Generic[Value]):  # noqa: N801 (used as a decorator, like `property`)
+class cached_attribute(Generic[Value]):  # noqa: N801 (used as a decorator, like `property`)
     """Like `cached_property`, without a lock and without inheritance of the cache."""
 
     def __init__(self, make: Callable[[Any], Value]) -> None:
@@ -20,12 +20,12 @@ class once(Generic[Value]):  # noqa: N801 (used as a decorator, like `property`)
         self.__doc__ = make.__doc__
 
     @overload
-    def __get__(self, owner: None, kind: type) -> once[Value]: ...
+    def __get__(self, owner: None, kind: type) -> cached_attribute[Value]: ...
 
     @overload
     def __get__(self, owner: object, kind: type) -> Value: ...
 
-    def __get__(self, owner: object | None, kind: type) -> Value | once[Value]:
+    def __get__(self, owner: object | None, kind: type) -> Value | cached_attribute[Value]:
         if owner is None:
             return self
         value = self._make(owner)

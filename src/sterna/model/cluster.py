@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sterna.model.cached_attribute import once
+from sterna.model.cached_attribute import cached_attribute
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -59,7 +59,7 @@ class Shape:
     """A worker takes its device as a part, by number, even where that part is all of it."""
     is_fraction: bool = field(init=False, repr=False, compare=False)
     """A worker needs a part of a device only, or takes it as one."""
-    is_plain: bool = field(init=False, repr=False, compare=False)
+    devices_only: bool = field(init=False, repr=False, compare=False)
     """Nothing counts but whole devices, on any node."""
     _hash: int = field(init=False, repr=False, compare=False)
     """Shapes are looked up all the time."""
@@ -69,7 +69,7 @@ class Shape:
         is_fraction = 0 < self.devices < MILLI or (self.is_shared and self.devices == MILLI)
         object.__setattr__(self, "is_fraction", is_fraction)
         plain = self.devices >= MILLI and not self.devices % MILLI and not any(fields[1:]) and not self.selector
-        object.__setattr__(self, "is_plain", plain and not self.is_shared)
+        object.__setattr__(self, "devices_only", plain and not self.is_shared)
         object.__setattr__(self, "_hash", hash((fields, self.selector, self.tolerations, self.is_shared)))
 
     def __hash__(self) -> int:
@@ -111,20 +111,20 @@ class Shapes:
     def __getitem__(self, code: int) -> Shape:
         return self.rows[code]
 
-    @once
-    def _devices(self) -> Tally:
-        return Tally.of([shape.devices for shape in self.rows], [0 for _ in self.rows])
+    @cached_attribute
+    def _devices(self) -> CostTable:
+        return CostTable.of([shape.devices for shape in self.rows], [0 for _ in self.rows])
 
-    @once
-    def _cpus(self) -> Tally:
-        return Tally.of([shape.cpus for shape in self.rows], [shape.ps * shape.ps_cpus for shape in self.rows])
+    @cached_attribute
+    def _cpus(self) -> CostTable:
+        return CostTable.of([shape.cpus for shape in self.rows], [shape.ps * shape.ps_cpus for shape in self.rows])
 
-    def tally(self, resource: ResourceKind) -> Tally:
+    def cost_table(self, resource: ResourceKind) -> CostTable:
         """The units of each shape, in devices or in CPUs."""
         return self._devices if resource is ResourceKind.DEVICES else self._cpus
 
 
-class Tally(NamedTuple):
+class CostTable(NamedTuple):
     """What policies count: units of one worker and of all parameter servers, by shape."""
 
     worker: Ints
@@ -135,7 +135,7 @@ class Tally(NamedTuple):
     """All workers need the same, and nobody has parameter servers that count."""
 
     @classmethod
-    def of(cls, worker: list[int], ps: list[int]) -> Tally:
+    def of(cls, worker: list[int], ps: list[int]) -> CostTable:
         is_uniform = len(set(worker)) == 1 and not any(ps)
         return cls(np.array(worker, dtype=np.int64), np.array(ps, dtype=np.int64), min(worker), any(ps), is_uniform)
 
@@ -175,16 +175,16 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.name)
 
-    @once
+    @cached_attribute
     def unit(self) -> ResourceKind:
         """What policies count: devices, or CPUs on a cluster that has none."""
         return ResourceKind.DEVICES if self.capacity[ResourceKind.DEVICES].any() else ResourceKind.CPUS
 
-    @once
+    @cached_attribute
     def rows(self) -> frozenset[int]:
         return frozenset(range(len(self.name)))
 
-    @once
+    @cached_attribute
     def is_open_to_all(self) -> bool:
         """Every node takes any job that does not ask for labels."""
         return bool(self.is_open.all()) and not any(self.taints)
@@ -205,19 +205,19 @@ class Nodes:
             )
         return self._hosts[shapes]
 
-    @once
+    @cached_attribute
     def _hosts(self) -> dict[Shapes, tuple[int, ...]]:
         return {}
 
-    @once
+    @cached_attribute
     def _most(self) -> dict[Shapes, tuple[int, ...]]:
         return {}
 
-    @once
+    @cached_attribute
     def _has_taints(self) -> bool:
         return any(self.taints)
 
-    @once
+    @cached_attribute
     def _fitting(self) -> dict[tuple[object, object], Bools]:
         return {}
 

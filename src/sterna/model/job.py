@@ -6,10 +6,22 @@ Kubernetes, processes or files.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from sterna.model.cached_attribute import once
+from sterna.model.cached_attribute import cached_attribute
+
+LEAST_PRIORITY, MOST_PRIORITY = -1_000_000_000, 1_000_000_000
+"""Bounds of a priority that a user writes; the upper one is that of Kubernetes' own PriorityClasses."""
+
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""PriorityClasses that every Kubernetes cluster has."""
+
+
+def priority_of_class(name: str, known: Mapping[str, int]) -> int | None:
+    """Return the value of a PriorityClass, or None if neither `known` (name to value) nor Kubernetes defines it."""
+    return known.get(name, SYSTEM_PRIORITIES.get(name))
 
 
 class RestartPolicy(Enum):
@@ -81,6 +93,10 @@ class JobSpec:
     request: int
     """Workers asked for, between the two."""
     priority: int = 0
+    """Higher goes first."""
+    priority_class: str = ""
+    """PriorityClass of the pod template, whose value takes the place of `priority` where it is known; empty if the user
+    gives a priority of the job itself."""
     category: str = ""
     """Jobs assumed alike; empty: the name without trailing digits."""
     user: str = ""
@@ -105,7 +121,7 @@ class JobSpec:
         """What becomes of the job when a replica of this type has failed."""
         return next((policy for each, policy in self.restarts if each == type_), self.restart)
 
-    @once
+    @cached_attribute
     def worker(self) -> ReplicaSpec:
         """The type that is scaled."""
         scaled = ("worker", "master", "launcher")

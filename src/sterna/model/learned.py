@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sterna.model.cached_attribute import once
+from sterna.model.cached_attribute import cached_attribute
 from sterna.model.speedup import LINEAR, Curves, Floats
 
 _GRID = 0.005
@@ -96,7 +96,7 @@ class Learned:
         """An empty one where nothing was seen yet."""
         return self._by_category.get(category) or Lesson(category)
 
-    @once
+    @cached_attribute
     def _by_category(self) -> dict[str, Lesson]:
         return {lesson.category: lesson for lesson in self.lessons}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from sterna.model.cached_attribute import once
+from sterna.model.cached_attribute import cached_attribute
 from sterna.model.cluster import Assignment
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, JobKey
@@ -35,7 +35,7 @@ class Mark(Enum):
     PROMOTED = "promoted"
 
 
-NOBODY = JobKey(-1)
+NO_JOB = JobKey(-1)
 """Where a job is named, but there is none."""
 
 
@@ -52,7 +52,7 @@ class Action(NamedTuple):
     mark: Mark = Mark.NONE
     cpu_share: float | None = None
     """Its weight on the CPUs of a shared node from now on: 1 is an equal share. None: as it is."""
-    evictor: JobKey = NOBODY
+    evictor: JobKey = NO_JOB
     """Whom it makes room for. Kept, like a mark, so that the two do not change places again."""
 
 
@@ -64,14 +64,11 @@ class Outcome(Enum):
     """The world had moved: drop it, look again."""
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(slots=True)
 class Plan:
-    """Ordered actions, at most one a job."""
+    """Ordered actions, at most one per job. Not modified after construction."""
 
     actions: Sequence[Action] = ()
-
-    def __init__(self, actions: Sequence[Action] = ()) -> None:
-        self.__dict__["actions"] = actions  # a frozen class sets its fields slowly, and this is made every round
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -80,9 +77,10 @@ class Plan:
         return iter(self.actions)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass
 class Decision:
-    """A plan, why, and when to decide again though nothing happened."""
+    """A plan, its reasons, and the time of the next decision if no event comes first. Not modified after
+    construction."""
 
     plan: Plan
     until: float = NEVER
@@ -90,11 +88,7 @@ class Decision:
     explain: Callable[[], Sequence[Reason]] = field(default=tuple, repr=False)
     """Makes the reasons; only valid while the snapshot is."""
 
-    def __init__(self, plan: Plan, until: float = NEVER, explain: Callable[[], Sequence[Reason]] = tuple) -> None:
-        fields = self.__dict__
-        fields["plan"], fields["until"], fields["explain"] = plan, until, explain
-
-    @once
+    @cached_attribute
     def reasons(self) -> Sequence[Reason]:
         """For every job that waits or changed."""
         return self.explain()

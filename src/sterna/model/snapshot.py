@@ -14,8 +14,8 @@ from typing import Any, Generic, NamedTuple, NewType, Protocol, TypeVar, overloa
 import numpy as np
 import numpy.typing as npt
 
-from sterna.model.cached_attribute import once
-from sterna.model.cluster import NOWHERE, Assignment, Bools, Ints, Nodes, ResourceKind, Shape, Shapes, Tally
+from sterna.model.cached_attribute import cached_attribute
+from sterna.model.cluster import NOWHERE, Assignment, Bools, CostTable, Ints, Nodes, ResourceKind, Shape, Shapes
 from sterna.model.serving_pod import ServingPod
 from sterna.model.speedup import Curves, Floats
 
@@ -63,7 +63,7 @@ class Column(Generic[Scalar]):
         return values
 
 
-class Extra(Column[Scalar]):
+class OptionalColumn(Column[Scalar]):
     """A column that not every source knows; where it does not, every job has the default."""
 
     def __init__(self, doc: str, default: float) -> None:
@@ -71,12 +71,12 @@ class Extra(Column[Scalar]):
         self.default = default
 
     @overload
-    def __get__(self, jobs: None, owner: type) -> Extra[Scalar]: ...
+    def __get__(self, jobs: None, owner: type) -> OptionalColumn[Scalar]: ...
 
     @overload
     def __get__(self, jobs: Jobs, owner: type) -> npt.NDArray[Scalar]: ...
 
-    def __get__(self, jobs: Jobs | None, owner: type) -> npt.NDArray[Scalar] | Extra[Scalar]:
+    def __get__(self, jobs: Jobs | None, owner: type) -> npt.NDArray[Scalar] | OptionalColumn[Scalar]:
         if jobs is None:
             return self
         values: npt.NDArray[Any]
@@ -95,7 +95,7 @@ class Jobs:
 
     key = Column[np.int64]("The backend's number for the job.")
     submit = Column[np.float64]("When it was submitted, in seconds.")
-    priority = Column[np.int64]("0 is the highest.")
+    priority = Column[np.int64]("Higher goes first; 0 is the default.")
     minimum = Column[np.int64]("Fewest workers it can train with.")
     maximum = Column[np.int64]("Most workers it may have now; below the minimum: it may not run now.")
     request = Column[np.int64]("Workers its user asked for.")
@@ -110,20 +110,20 @@ class Jobs:
     attained = Column[np.float64]("Device-seconds it has used since it was last promoted, or ever.")
     executed = Column[np.float64]("Seconds it has run in all.")
     promotions = Column[np.int64]("Mark: how often it was promoted.")
-    executed_before = Extra[np.float64]("Mark: seconds it had run when it was last promoted.", 0.0)
-    most_cores = Extra[np.float64]("Cores that one worker can use; no number where nodes are not shared.", np.nan)
-    cpu_share = Extra[np.float64]("Its weight on the CPUs of a shared node; 1 is an equal share.", 1.0)
-    growth = Extra[np.int64]("Growth category, as a number of `Growth`.", 0)
-    growth_rate = Extra[np.float64](
+    executed_before = OptionalColumn[np.float64]("Mark: seconds it had run when it was last promoted.", 0.0)
+    most_cores = OptionalColumn[np.float64]("Cores that one worker can use; NaN where nodes are not shared.", np.nan)
+    cpu_share = OptionalColumn[np.float64]("Its weight on the CPUs of a shared node; 1 is an equal share.", 1.0)
+    growth = OptionalColumn[np.int64]("Growth category, as a number of `Growth`.", 0)
+    growth_rate = OptionalColumn[np.float64](
         "Part of its whole improvement so far that it gained a second lately; no number if unknown.", np.nan
     )
-    growth_since = Extra[np.float64]("When its growth category last changed.", -NEVER)
-    unsaved = Extra[np.float64]("Seconds of work since its last checkpoint.", 0.0)
-    moves = Extra[np.int64]("Mark: how often it was moved.", 0)
-    moved_at = Extra[np.float64]("Mark: when it was last moved.", -NEVER)
-    moved_from = Extra[np.int64]("Mark: the node that it last left for another; -1 if none.", -1)
-    evictor = Extra[np.int64]("Mark: the number of the job that it was last moved for; -1 if none.", -1)
-    default_finish = Extra[np.float64](
+    growth_since = OptionalColumn[np.float64]("When its growth category last changed.", -NEVER)
+    unsaved = OptionalColumn[np.float64]("Seconds of work since its last checkpoint.", 0.0)
+    moves = OptionalColumn[np.int64]("Mark: how often it was moved.", 0)
+    moved_at = OptionalColumn[np.float64]("Mark: when it was last moved.", -NEVER)
+    moved_from = OptionalColumn[np.int64]("Mark: the node that it last left for another; -1 if none.", -1)
+    evictor = OptionalColumn[np.int64]("Mark: the number of the job that it was last moved for; -1 if none.", -1)
+    default_finish = OptionalColumn[np.float64](
         "When it ends or has ended in the shadow run of the default scheduler, as far as can be told now.", np.nan
     )
 
@@ -148,12 +148,12 @@ class Jobs:
         known = {"has_priorities": self.has_priorities}
         return Jobs(_Capped(self, maximum), barred if barred.any() else None, known)
 
-    @once
+    @cached_attribute
     def has_priorities(self) -> bool:
         return bool(self.priority.any())
 
 
-class WrittenJobs:
+class ColumnSource:
     """Jobs that somebody wrote down, each column whole: a source for a described or a recorded cluster."""
 
     def __init__(self, names: Sequence[str], columns: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -188,9 +188,10 @@ class _Capped:
         return self._jobs.name_of(row)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Snapshot:
-    """One instant of the world."""
+    """The cluster at one instant. Rules share it, so it is not modified after construction; `dataclasses.replace` makes
+    a changed copy."""
 
     now: float
     jobs: Jobs
@@ -206,7 +207,7 @@ class Snapshot:
     """What our jobs hold."""
     least_units: int
     """What all jobs would hold together, each at its minimum."""
-    widest: int
+    max_workers: int
     """No job may have more workers than this."""
     is_rigid: bool
     """Every job has one size only, its minimum is its maximum, and who runs has it: nothing was lost since."""
@@ -224,14 +225,17 @@ class Snapshot:
     """Some job's share is not an equal one; to a migration: a rule divides shared nodes."""
 
     @classmethod
-    def quick(cls, fields: dict[str, Any]) -> Snapshot:
-        """The constructor for a loop that runs a million times: all fields by name, which become the snapshot's own, no
-        questions asked. What is worked out when first read may be among them."""
-        snapshot = object.__new__(cls)
-        object.__setattr__(snapshot, "__dict__", fields)
+    def from_fields(cls, fields: dict[str, Any]) -> Snapshot:
+        """Build a snapshot that takes `fields` over as its `__dict__`, unchecked.
+
+        For the simulator, which makes a million of them: it skips the 17 assignments of the constructor and can
+        pre-compute cached attributes, which are entries of `fields` like any other.
+        """
+        snapshot = cls.__new__(cls)
+        snapshot.__dict__ = fields
         return snapshot
 
-    @once
+    @cached_attribute
     def finished_service(self) -> Floats:
         """Device-seconds of every job that completed, ascending: what a policy may know of how long jobs last."""
         return self.history()
@@ -261,78 +265,78 @@ class Snapshot:
         """Everybody can have its one size at once, so that no order matters."""
         return self.is_rigid and self.least_units <= self.free_units + self.held_units and self.jobs.barred is None
 
-    @once
-    def tally(self) -> Tally:
+    @cached_attribute
+    def cost_table(self) -> CostTable:
         """Units by shape."""
-        return self.shapes.tally(self.nodes.unit)
+        return self.shapes.cost_table(self.nodes.unit)
 
     @property
     def smallest_need(self) -> int:
         """Units of the smallest worker of any shape; 0 if some need none of what is counted."""
-        return self.tally.smallest
+        return self.cost_table.smallest
 
-    @once
+    @cached_attribute
     def need(self) -> Ints:
         """Units of one worker, by job."""
-        return self.tally.worker.take(self.jobs.shape)
+        return self.cost_table.worker.take(self.jobs.shape)
 
-    @once
+    @cached_attribute
     def base(self) -> Ints:
         """Units that a job holds beside its workers, by job: its parameter servers."""
-        return self.tally.ps.take(self.jobs.shape)
+        return self.cost_table.ps.take(self.jobs.shape)
 
     @property
     def has_base(self) -> bool:
-        return self.tally.has_ps
+        return self.cost_table.has_ps
 
-    @once
-    def is_roomy(self) -> bool:
+    @cached_attribute
+    def fits_max_size(self) -> bool:
         """The empty cluster holds any job at the widest."""
-        return self.widest <= min(self.nodes.most_workers(self.shapes))
+        return self.max_workers <= min(self.nodes.most_workers(self.shapes))
 
-    @once
-    def is_plain(self) -> bool:
+    @cached_attribute
+    def devices_only(self) -> bool:
         """Nothing counts but whole devices, as many for every worker, and every node takes everybody."""
         shapes = self.shapes.rows
-        return len(shapes) == 1 and shapes[0].is_plain and self.nodes.is_open_to_all
+        return len(shapes) == 1 and shapes[0].devices_only and self.nodes.is_open_to_all
 
     @property
     def is_uniform(self) -> bool:
         """Every worker of every job needs the same."""
-        return self.tally.is_uniform
+        return self.cost_table.is_uniform
 
-    @once
-    def least_cost(self) -> Ints:
+    @cached_attribute
+    def minimum_cost(self) -> Ints:
         """Units of each job at its minimum."""
         return self.cost(self.jobs.minimum)
 
     def cost(self, workers: Ints) -> Ints:
         """Units that each job holds with that many workers."""
-        tally = self.tally
-        if tally.is_uniform:
-            return workers * tally.smallest
+        cost_table = self.cost_table
+        if cost_table.is_uniform:
+            return workers * cost_table.smallest
         units = workers * self.need
-        return np.where(workers > 0, units + self.base, 0) if tally.has_ps else units
+        return np.where(workers > 0, units + self.base, 0) if cost_table.has_ps else units
 
 
-class Stock(NamedTuple):
+class Totals(NamedTuple):
     """The sums that a snapshot carries; backends that do not keep count take stock anew."""
 
     free_units: int
     held_units: int
     least_units: int
-    widest: int
+    max_workers: int
     is_rigid: bool
 
 
-def take_stock(jobs: Jobs, nodes: Nodes, shapes: Shapes) -> Stock:
+def compute_totals(jobs: Jobs, nodes: Nodes, shapes: Shapes) -> Totals:
     takes_any = np.logical_or.reduce([nodes.accepting(shape) for shape in shapes.rows])
     free = int(nodes.free[nodes.unit][takes_any].sum())
     if nodes.unit is ResourceKind.DEVICES:
         free += sum(sum(devices.values()) for node, devices in nodes.shared.items() if takes_any[node])
-    tally = shapes.tally(nodes.unit)
-    worker, ps = tally.worker[jobs.shape], tally.ps[jobs.shape]
+    cost_table = shapes.cost_table(nodes.unit)
+    worker, ps = cost_table.worker[jobs.shape], cost_table.ps[jobs.shape]
     held = int((jobs.workers * worker + (jobs.workers > 0) * ps).sum())
     least = int((jobs.minimum * worker + ps).sum())
     is_rigid = bool(((jobs.minimum == jobs.maximum) & ((jobs.workers == 0) | (jobs.workers == jobs.minimum))).all())
-    return Stock(free, held, least, int(jobs.maximum.max(initial=0)), is_rigid)
+    return Totals(free, held, least, int(jobs.maximum.max(initial=0)), is_rigid)

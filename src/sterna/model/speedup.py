@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sterna.model.cached_attribute import once
+from sterna.model.cached_attribute import cached_attribute
 from sterna.model.cluster import Ints
 
 Floats = npt.NDArray[np.float64]
@@ -53,7 +53,7 @@ class Curves:
     rows: tuple[tuple[float, ...], ...] = ((1.0,),)
     """Speed-ups at 1, 2, .. workers; the entry at `LINEAR` is ignored."""
 
-    @once
+    @cached_attribute
     def is_linear(self) -> bool:
         return len(self.rows) == 1
 
@@ -69,7 +69,7 @@ class Curves:
         self._cache.append(table)
         return table
 
-    @once
+    @cached_attribute
     def _cache(self) -> list[Floats]:
         return []
 
@@ -91,11 +91,11 @@ class Curves:
         value: Floats = gains.ravel().take(curve * gains.shape[1] + workers)
         return value
 
-    @once
+    @cached_attribute
     def _gains(self) -> list[Floats]:
         return []
 
-    @once
+    @cached_attribute
     def useful(self) -> Ints:
         """Workers beyond which another one adds nothing, by curve; for a linear one there is no such number."""
         rising = [(np.diff(row, prepend=0.0) > 0).nonzero()[0] for row in self.rows]

@@ -33,4 +33,4 @@ class AfsL:
 
 def _entering(snapshot: Snapshot) -> Ints:
     """Rows as they win their first workers, as long as all gain alike by those: by priority, then shortest first."""
-    return np.lexsort((snapshot.jobs.remaining, snapshot.jobs.priority))
+    return np.lexsort((snapshot.jobs.remaining, -snapshot.jobs.priority))

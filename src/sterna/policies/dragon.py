@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,8 @@ _MANY = 12
 @dataclass(frozen=True)
 class Dragon:
     """Submit order with gaps filled; a head that waited long shrinks running jobs; quiet lets the oldest grow."""
+
+    preferred_placement: ClassVar[str] = "pack"
 
     patience: float = knob(30.0, "Seconds after which the job that waits longest may shrink others.")
     quiet: float = knob(60.0, "Seconds without a change after which running jobs grow.")

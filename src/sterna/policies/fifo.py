@@ -39,4 +39,4 @@ class Fifo:
             if free < snapshot.smallest_need:
                 return order[:0]
             order = order[jobs.workers[order] == 0]
-        return order[first_fit(snapshot.least_cost[order], free, snapshot.smallest_need, skip=self.backfill)]
+        return order[first_fit(snapshot.minimum_cost[order], free, snapshot.smallest_need, skip=self.backfill)]

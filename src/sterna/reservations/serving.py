@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.engine.price import cost, devices
 from sterna.engine.registry import Reserved, knob, reservation
 from sterna.model.cluster import NOWHERE, Assignment, Nodes, ResourceKind, Shape, slots_in
@@ -65,7 +65,7 @@ class Kept:
     """Room that is kept free for one pod after another, on a scratch copy of the nodes."""
 
     def __init__(self, nodes: Nodes) -> None:
-        self.room = Room(nodes)
+        self.room = FreeCapacity(nodes)
         """With the pods so far in it."""
         self.empty = self.room.clone()
         """Without them."""
@@ -193,19 +193,19 @@ class _Making:
     def _assignment(self, row: int) -> Assignment:
         return self.after.get(row, self._snapshot.assignment_of(row))
 
-    def _reseat(self, room: Room, row: int, assignment: Assignment, before: Assignment | None = None) -> None:
+    def _reseat(self, room: FreeCapacity, row: int, assignment: Assignment, before: Assignment | None = None) -> None:
         shape = self._snapshot.shapes[self._snapshot.jobs.shape.item(row)]
         room.give(shape, self._assignment(row) if before is None else before)
         room.occupy(shape, assignment)
 
 
-def together(room: Room, shapes: list[Shape]) -> Room | None:
+def together(room: FreeCapacity, shapes: list[Shape]) -> FreeCapacity | None:
     """The room with one of each of these in it, if they can be found room together within a bounded search: largest
     first, tightest node first."""
     order = sorted(shapes, key=lambda shape: (shape.devices, shape.cpus, shape.memory_bytes), reverse=True)
     steps = 0
 
-    def seated(room: Room, place: int) -> Room | None:
+    def seated(room: FreeCapacity, place: int) -> FreeCapacity | None:
         nonlocal steps
         if place == len(order):
             return room

@@ -45,7 +45,7 @@ _STATUSES = frozenset({"Terminated", "Failed", "Running", "Waiting"})
 
 
 def absent_header(source: str, first: Sequence[str]) -> tuple[str, ...] | None:
-    """The published tables have no header line; this one's columns, if its first record looks like a task."""
+    """Return the columns of a task table, which has no header line, if the first record looks like a task."""
     if len(first) <= _STATUS or first[_STATUS].strip() not in _STATUSES:
         return None
     if len(first) == _JOB_TABLE_WIDTH:

@@ -1,5 +1,5 @@
-"""Three columns, `submission_time,num_gpu,duration`: what benchmarks of schedulers pass around. Jobs have no ids and
-are numbered in the order of the file."""
+"""Benchmarks of schedulers: three columns, `submission_time,num_gpu,duration`. Jobs have no ids and are numbered in the
+order of the file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Dates as published traces write them (`2017-10-09 07:01:55`), to seconds, a column at a time.
+"""Dates of published traces (`2017-10-09 07:01:55`), converted to seconds a column at a time.
 
-Clocks are taken as they stand: the traces name no time zone, and the hour that daylight saving repeats stays
+Clocks are not converted: the traces name no time zone, and the hour that daylight saving repeats stays
 ambiguous.
 """
 
@@ -15,16 +15,16 @@ import numpy as np
 from sterna.workloads.domain import Floats
 
 BLANKS = frozenset({"", "none", "nan", "null", "na", "nat", "\\n"})
-"""How published files write that a value is missing, in lower case."""
+"""Spellings of a missing value in published files, in lower case."""
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?")
 
 
 class Moments(NamedTuple):
     seconds: Floats
-    """Since 1970; NaN where the date is blank."""
+    """Seconds since 1970; NaN where the date is blank."""
     unreadable: int | None
-    """The first row that is neither a date nor blank; `seconds` means nothing then."""
+    """First row that is neither a date nor blank; `seconds` is invalid then."""
 
 
 def read_dates(cells: Sequence[str]) -> Moments:
@@ -40,12 +40,12 @@ def read_dates(cells: Sequence[str]) -> Moments:
 
 
 def date_text(seconds: float) -> str:
-    """The inverse of `read_dates` for one moment, to the second."""
+    """Format a moment, to the second; the inverse of `read_dates`."""
     return str(np.datetime64(int(seconds), "s")).replace("T", " ")
 
 
 def _exists(text: str) -> bool:
-    """There is a 29th of February 2020, but none of 2021."""
+    """Return False for dates that the calendar lacks, such as 29 February 2021."""
     try:
         np.datetime64(text, "us")
     except ValueError:

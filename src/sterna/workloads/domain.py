@@ -1,7 +1,6 @@
-"""Which numbers a column may hold, in code and in words, so that every loader and generator refuses alike.
+"""Domains of numbers with their wording, shared by all loaders and generators.
 
-A domain judges one column by itself; what two columns owe each other (`min_workers` below `max_workers`) is
-`make_trace`'s concern.
+A domain checks one column; `make_trace` checks relations between columns (`min_workers` below `max_workers`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 EXACT_LIMIT = 2.0**53
-"""Above it a float no longer tells neighbouring whole numbers apart."""
+"""Above it floats cannot represent every whole number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +26,17 @@ class Domain:
     """Completes the sentence "found x, expected ..."."""
     holds: Callable[[Floats], Bools]
     is_whole: bool = False
-    """Its numbers are kept as integers."""
+    """True if the numbers are stored as integers."""
     most: float = np.inf
-    """What is above it is a slip of the pen, and would overflow where it is added up."""
+    """Upper bound: larger numbers are mistakes, and their sums would overflow."""
 
     def first_outside(self, values: Floats) -> int | None:
-        """The first row that is not a finite number of this domain."""
+        """Return the first row that is not a finite number of this domain."""
         outside = ~(np.isfinite(values) & (values <= self.most) & self.holds(values))
         return int(np.argmax(outside)) if outside.any() else None
 
     def expected(self, value: float) -> str:
-        """What should have been found instead of this value."""
+        """Describe the numbers that are accepted, given a value that is not."""
         if not self.most < value < np.inf:
             return self.words
         most = re.sub(r"e\+0?", "e", f"{self.most:g}")
@@ -50,12 +49,18 @@ def _is_whole(values: Floats) -> Bools:
 
 
 LARGEST = 1e15
-"""Of times and amounts: thirty million years in seconds."""
+"""Upper bound of times and amounts: thirty million years in seconds."""
 MOST_COUNTED = 1e9
 
 NOT_NEGATIVE = Domain("a number of at least 0", lambda values: values >= 0, most=LARGEST)
 POSITIVE = Domain("a number above 0", lambda values: values > 0, most=LARGEST)
 WHOLE = Domain("a whole number of at least 0", lambda values: _is_whole(values) & (values >= 0), is_whole=True)
+INTEGER = Domain(
+    "a whole number",
+    lambda values: _is_whole(values) & (values >= -MOST_COUNTED),
+    is_whole=True,
+    most=MOST_COUNTED,
+)
 COUNT = Domain("a whole number of at least 1", lambda values: _is_whole(values) & (values >= 1), True, MOST_COUNTED)
 DEVICES = Domain(
     "a whole number of at least 1, or a fraction between 0 and 1",
@@ -65,6 +70,6 @@ DEVICES = Domain(
 
 
 def plain(value: float) -> str:
-    """The shortest text that reads back as the same number: `60`, `0.25`, `1e+300`."""
+    """Format a number as the shortest text that reads back as the same number: `60`, `0.25`, `1e+300`."""
     number = float(value)
     return str(int(number)) if number.is_integer() and abs(number) < EXACT_LIMIT else repr(number)

@@ -1,8 +1,7 @@
-"""What all traces published by others need before they can be replayed.
+"""Clean-up of published traces: drop rows that cannot run, rename duplicate ids, start the clock at 0.
 
-Such files hold rows that cannot run here (no device, never finished), ids that occur twice and clocks that start
-anywhere. These are not the user's mistakes: they are put right, and a notice counts them. What the loaders could not
-read has been refused before.
+Such rows (no device, never finished) are not mistakes of the user, so they are repaired and counted in a notice.
+Loaders have rejected unreadable cells before.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def foreign_trace(
     without: Mapping[str, Bools] | None = None,
     is_dated: bool = False,
 ) -> Trace:
-    """A trace that starts at 0. NaN stands for what the file does not say; `without` adds reasons to leave rows out."""
+    """Make a trace that starts at 0. NaN marks values that the file lacks; `without` adds reasons to drop rows."""
     devices = np.ones(len(name)) if devices_per_worker is None else devices_per_worker
     lacking = {
         **(without or {}),
@@ -45,9 +44,9 @@ def foreign_trace(
         "a submission time": np.isnan(submit_seconds),
         "a duration": ~(duration_seconds > 0),
     }
-    kept, notices = _left_out(lacking, len(name), source)
+    kept, notices = _complete_rows(lacking, len(name), source)
     submit, shifted = _from_zero(submit_seconds[kept], is_dated)
-    names, renamed = _unique(_picked(name, kept))
+    names, renamed = _unique(_pick(name, kept))
     devices, rounded = _whole_above_one(devices[kept])
     return make_trace(
         name=names,
@@ -55,19 +54,19 @@ def foreign_trace(
         workers=workers[kept],
         duration_seconds=duration_seconds[kept],
         devices_per_worker=devices,
-        model=None if model is None else _picked(model, kept),
-        category=None if category is None else _picked(category, kept),
-        user=None if user is None else _picked(user, kept),
-        pool=None if pool is None else _picked(pool, kept),
+        model=None if model is None else _pick(model, kept),
+        category=None if category is None else _pick(category, kept),
+        user=None if user is None else _pick(user, kept),
+        pool=None if pool is None else _pick(pool, kept),
         source=source,
         kind=kind,
         notices=[*notices, *rounded, *renamed, *shifted],
-        lines=None if lines is None else _picked(lines, kept),
+        lines=None if lines is None else _pick(lines, kept),
     )
 
 
-def _left_out(lacking: Mapping[str, Bools], count: int, source: str) -> tuple[list[int], list[str]]:
-    """Rows that lack nothing, and a notice for each thing lacked; a row counts once, for the first thing it lacks."""
+def _complete_rows(lacking: Mapping[str, Bools], count: int, source: str) -> tuple[list[int], list[str]]:
+    """Return the complete rows and a notice per missing value; a row counts once, for the first value it lacks."""
     keep = np.ones(count, dtype=bool)
     notices = []
     for what, lacks in lacking.items():
@@ -80,7 +79,7 @@ def _left_out(lacking: Mapping[str, Bools], count: int, source: str) -> tuple[li
     return np.flatnonzero(keep).tolist(), notices
 
 
-def _picked(values: Sequence[Value], rows: list[int]) -> Sequence[Value]:
+def _pick(values: Sequence[Value], rows: list[int]) -> Sequence[Value]:
     return values if len(rows) == len(values) else [values[row] for row in rows]
 
 
@@ -93,7 +92,7 @@ def _from_zero(submit_seconds: Floats, is_dated: bool) -> tuple[Floats, list[str
 
 
 def _unique(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A second `a` becomes `a-2`, or the next number that no job of the file has."""
+    """Rename a second `a` to `a-2`, or to the next number that is not taken."""
     if len(set(names)) == len(names):
         return list(names), []
     taken = set(names)
@@ -114,7 +113,7 @@ def _unique(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _whole_above_one(devices: Floats) -> tuple[Floats, list[str]]:
-    """A share is a share of one device; one and a half devices are two."""
+    """Round 1.5 devices up to 2; fractions below 1 are fractions of one device."""
     broken = (devices > 1) & (devices != np.floor(devices))
     if not broken.any():
         return devices, []

@@ -1,7 +1,7 @@
-"""Every format a trace may have, and `load_trace`, which tells them apart by what is in the file, never by its name.
+"""All trace formats, and `load_trace`, which detects the format by the contents of a file, never by its name.
 
-A CSV belongs to the format that needs most of its columns; JSON is Philly's. To add a layout, declare it in a file of
-its own and list it here.
+A CSV has the format that requires most of its columns; JSON is Philly's. To add a layout, declare it in a module of its
+own and list it here.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _LAYOUTS = (philly.FLAT, helios.LOG, helios.SLICE, alibaba.TASKS, alibaba.JOBS, 
 _FORMATS = {each.kind: each for each in (native.FORMAT, *(layout.format for layout in _LAYOUTS))}
 
 KINDS = tuple(sorted([philly.JSON_KIND, *_FORMATS]))
-"""What `kind` may be."""
+"""Names of all formats."""
 
 _NEAR = 0.5
-"""From this share of its columns on, a format may have been meant."""
+"""Least fraction of its columns for a format to be suggested in an error."""
 _ALIKE = 0.7
-"""From this similarity on, one column may be a misspelling of another."""
+"""Least similarity of two columns for one to be suggested as the other."""
 _MOST_NAMES, _LONGEST_NAME = 12, 30
 
 
 def load_trace(path: str | Path, kind: str | None = None) -> Trace:
-    """The trace in a file, plain or gzipped. `kind`, one of `KINDS`, overrides what its contents look like."""
+    """Load a file, plain or gzipped. `kind`, one of `KINDS`, overrides the detected format."""
     if kind is not None and kind not in KINDS:
         raise UserError(f"'{kind}' is not a format of traces; {did_you_mean(kind, KINDS)}")
     source = str(path)
@@ -56,7 +56,7 @@ def _misfit(rows: Rows, found: list[str], kind: str | None) -> UserError:
     if len(found) == 1 and (";" in found[0] or "\t" in found[0]):
         separator = "semicolons" if ";" in found[0] else "tabs"
         return UserError(f"{where}: the columns are separated by {separator}; separate them by commas.")
-    seen = f"{where}: found the columns {_listed(found)}"
+    seen = f"{where}: found the columns {_list_names(found)}"
     if kind is not None:
         return UserError(f"{seen}; {_lack(_FORMATS[kind], found)}")
     nearest = max(_FORMATS.values(), key=lambda each: _likeness(each, found))
@@ -67,7 +67,7 @@ def _misfit(rows: Rows, found: list[str], kind: str | None) -> UserError:
 
 
 def _lack(nearest: Format, found: list[str]) -> str:
-    """The end of a sentence: which columns are missing, and the one that may have been misspelt."""
+    """Return the end of a sentence: the missing columns, and the one that may be misspelt."""
     missing = [column for column in nearest.required if column not in found]
     needs = f"{nearest.kind} needs {', '.join(repr(column) for column in missing)} as well"
     strangers = [name for name in found if name not in nearest.required]
@@ -78,14 +78,14 @@ def _lack(nearest: Format, found: list[str]) -> str:
 
 
 def _likeness(each: Format, found: list[str]) -> float:
-    """The share of its columns that are there, one that is nearly so counting half."""
+    """Return the fraction of the format's columns that are present; a similar column counts half."""
 
-    def share(column: str) -> float:
+    def weight(column: str) -> float:
         return 1.0 if column in found else 0.5 * bool(difflib.get_close_matches(column, found, cutoff=_ALIKE))
 
-    return sum(map(share, each.required)) / len(each.required)
+    return sum(map(weight, each.required)) / len(each.required)
 
 
-def _listed(found: list[str]) -> str:
+def _list_names(found: list[str]) -> str:
     names = [name[:_LONGEST_NAME] for name in found[:_MOST_NAMES]]
     return ", ".join(names) + (" and more" if len(found) > _MOST_NAMES else "")

@@ -1,8 +1,8 @@
-"""Traces made up from a seed: when jobs come is the generator's part, what they are like is the `Mix`.
+"""Generated traces: a generator draws the arrivals, a `Mix` describes the jobs.
 
-The same arguments give the same trace wherever NumPy is the same; to keep one for longer, keep the file. Arrivals,
-durations, sizes and models are drawn from streams of their own, so that changing one leaves the others as they were.
-For anything that must resemble a real cluster, replay a published trace.
+Equal arguments give equal traces with the same version of NumPy. Arrivals, durations, sizes and models are drawn from
+separate streams, so that changing one leaves the others unchanged.
+To resemble a real cluster, replay a published trace.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sterna.workloads.profiles import PROFILES, curve_of
 from sterna.workloads.trace import Trace, make_trace, numbered_names
 
 _MILLISECONDS = 3
-"""Decimals of generated times: enough to keep order, few enough to read."""
+"""Decimals of generated times."""
 
 _JOBS = replace(COUNT, most=1e7)
-"""More than anybody has memory for."""
+"""Upper bound, by memory."""
 
 _SPREAD = replace(NOT_NEGATIVE, most=10.0)
-"""Beyond it most jobs last a second and one lasts for ever."""
+"""Upper bound: beyond it most jobs last one second and a few last years."""
 
 Choice = TypeVar("Choice", int, str)
 
@@ -41,20 +41,20 @@ def _mostly_small() -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """What generated jobs are like. Weights are relative; they need not add up to anything."""
+    """Distribution of generated jobs. Weights are relative and need not add up to 1."""
 
     mean_duration_seconds: float = 3600.0
-    """Durations are log-normal around it, at least one second."""
+    """Mean of the log-normal durations, which are at least one second."""
     duration_spread: float = 1.5
-    """Standard deviation of their logarithm. 0: all alike; 1.5: a tenth of the jobs is six tenths of the work."""
+    """Standard deviation of the logarithm of durations. 0: all equal; 1.5: a tenth of the jobs has 60 % of the work."""
     workers: Mapping[int, float] = field(default_factory=_mostly_small)
-    """Number of workers: its weight."""
+    """Weight by number of workers."""
     models: Mapping[str, float] = field(default_factory=_all_models)
-    """Built-in profile: its weight. Empty: jobs of no known model."""
+    """Weight by built-in profile. Empty: jobs without a model."""
     least: float = 1.0
-    """The fewest workers a job may have, as a multiple of those it asks for."""
+    """Least workers of a job, as a multiple of its request."""
     most: float = 1.0
-    """The most workers a job may have, as a multiple of those it asks for."""
+    """Most workers of a job, as a multiple of its request."""
 
     def __post_init__(self) -> None:
         _check("mean_duration_seconds", self.mean_duration_seconds, POSITIVE)
@@ -71,7 +71,7 @@ class Mix:
 
 
 def poisson(*, jobs: int = 100, seed: int = 0, mean_gap_seconds: float = 60.0, mix: Mix | None = None) -> Trace:
-    """Jobs come independently of one another, `mean_gap_seconds` apart on average; the first at 0."""
+    """Generate independent arrivals, `mean_gap_seconds` apart on average; the first at 0."""
     _check("mean_gap_seconds", mean_gap_seconds, POSITIVE)
     streams = _streams(jobs, seed)
     gaps = streams[0].exponential(mean_gap_seconds, jobs)
@@ -87,7 +87,7 @@ def bursty(
     mean_pause_seconds: float = 600.0,
     mix: Mix | None = None,
 ) -> Trace:
-    """Bursts of `burst_jobs` jobs `mean_gap_seconds` apart, with pauses between them in which nobody submits."""
+    """Generate bursts of `burst_jobs` jobs `mean_gap_seconds` apart, with pauses between them."""
     _check("burst_jobs", burst_jobs, COUNT)
     _check("mean_gap_seconds", mean_gap_seconds, POSITIVE)
     _check("mean_pause_seconds", mean_pause_seconds, POSITIVE)
@@ -98,14 +98,14 @@ def bursty(
 
 
 def fixed(*, jobs: int = 100, seed: int = 0, gap_seconds: float = 30.0, mix: Mix | None = None) -> Trace:
-    """One job every `gap_seconds`; the first at 0. The seed shapes the jobs only."""
+    """Generate one job every `gap_seconds`; the first at 0. The seed affects the jobs only."""
     _check("gap_seconds", gap_seconds, POSITIVE)
     streams = _streams(jobs, seed)
     return _trace("fixed", np.arange(jobs, dtype=np.float64) * gap_seconds, streams, mix)
 
 
 def random(*, jobs: int = 100, seed: int = 0, window_seconds: float = 500.0, mix: Mix | None = None) -> Trace:
-    """Each job comes at a moment of its own, anywhere in the window: SpeCon's random schedule."""
+    """Generate arrivals that are uniform in a window: SpeCon's random schedule."""
     _check("window_seconds", window_seconds, POSITIVE)
     streams = _streams(jobs, seed)
     return _trace("random", np.sort(streams[0].uniform(0, window_seconds, jobs)), streams, mix)
@@ -135,19 +135,19 @@ def _trace(kind: str, submit_seconds: Floats, streams: list[np.random.Generator]
     trace = make_trace(
         name=numbered_names(jobs),
         submit_seconds=np.round(submit_seconds, _MILLISECONDS),
-        workers=_drawn(for_workers, mix.workers, jobs),
+        workers=_draw(for_workers, mix.workers, jobs),
         duration_seconds=np.round(durations, _MILLISECONDS),
-        model=_drawn(for_models, mix.models, jobs) if mix.models else None,
+        model=_draw(for_models, mix.models, jobs) if mix.models else None,
         source=kind,
         kind=kind,
     )
     return trace.elastic(mix.least, mix.most)
 
 
-def _drawn(stream: np.random.Generator, weights: Mapping[Choice, float], jobs: int) -> list[Choice]:
+def _draw(stream: np.random.Generator, weights: Mapping[Choice, float], jobs: int) -> list[Choice]:
     choices = sorted(weights)
-    shares = np.array([weights[choice] for choice in choices], dtype=np.float64)
-    picks = stream.choice(len(choices), size=jobs, p=shares / shares.sum())
+    parts = np.array([weights[choice] for choice in choices], dtype=np.float64)
+    picks = stream.choice(len(choices), size=jobs, p=parts / parts.sum())
     return [choices[pick] for pick in picks.tolist()]
 
 

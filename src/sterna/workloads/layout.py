@@ -1,6 +1,6 @@
-"""Which column of a published CSV means what: enough to read most of them without a line of code of their own.
+"""Mapping from the columns of a published CSV to the fields of a trace; most formats need no other code.
 
-One file of this package declares each layout and says where it comes from. Formats that are not one job per row of a
+Each layout is declared in a module of its own that names its source. Formats that are not one job per row of a
 CSV (Philly's JSON) bring their own reader.
 """
 
@@ -23,12 +23,12 @@ class Layout:
     kind: str
     submit: str
     workers: str
-    """Where only GPUs are counted, each is a worker of its own."""
+    """Formats that only count GPUs have one worker per GPU."""
     duration: str = ""
     end: str = ""
-    """Where there is no duration, it lasts from `submit` to here."""
+    """End of the job, for formats without a duration."""
     job: str = ""
-    """Without one, jobs are numbered in the order of the file."""
+    """Formats without one number the jobs in the order of the file."""
     devices: str = ""
     model: str = ""
     category: str = ""
@@ -38,11 +38,11 @@ class Layout:
     """`submit` holds dates, not numbers."""
     submit_units_per_second: float = 1.0
     device_units: float = 1.0
-    """What one whole device is in the column `devices`."""
+    """Value of one whole device in the column `devices`."""
 
     @property
     def format(self) -> Format:
-        """Recognised by the columns that a replay cannot do without; the others may be missing."""
+        """Require the columns that a replay needs; the others may be missing."""
         needed = (self.job, self.submit, self.workers, self.duration, self.end, self.devices)
         return Format(self.kind, tuple(column for column in needed if column), self.read)
 

@@ -1,12 +1,11 @@
-"""Sterna's own CSV: one line per job, for people who write a trace by hand and for `sterna trace make`.
+"""Sterna's own CSV format: one line per job, written by hand or by `sterna trace make`.
 
-    job,submit_s,workers,duration_s          all that is needed; the duration is that with `workers` workers
+    job,submit_s,workers,duration_s          required; the duration is that with `workers` workers
     min_workers,max_workers                  workers, if left out
     gpus_per_worker                          1, if left out; a fraction shares a device
     model,category,user,priority,pool        empty, or 0
 
-Lines that start with # are comments. Nothing is repaired here: what is wrong in a native trace is an error, never a
-notice.
+Lines that start with # are comments. Nothing is repaired: a mistake in a native trace is an error, never a notice.
 """
 
 from __future__ import annotations
@@ -46,21 +45,21 @@ def read(table: Table) -> Trace:
 
 
 def write_native(trace: Trace, file: str | Path | TextIO) -> None:
-    """Write what `load_trace` reads back as the same jobs; a path that ends in .gz is compressed."""
+    """Write a file that `load_trace` reads back as the same jobs; a path that ends in .gz is compressed."""
     text = _as_csv(trace)
     if not isinstance(file, str | Path):
         file.write(text)
         return
     data = text.encode()
     try:
-        # A fixed time stamp, so that the same trace is the same file.
+        # A fixed time stamp, so that equal traces give equal files.
         Path(file).write_bytes(gzip.compress(data, mtime=0) if str(file).endswith(".gz") else data)
     except (OSError, ValueError) as error:
         raise unreadable(file, error) from error
 
 
 def _as_csv(trace: Trace) -> str:
-    """Optional columns that say nothing, because every job has the default, are left out."""
+    """Format a trace; optional columns in which every job has the default are omitted."""
     columns = {TEXT_COLUMNS["name"]: trace.name}
     for field, (column, _) in NUMBER_COLUMNS.items():
         if column in REQUIRED or not _is_default(trace, field):

@@ -67,7 +67,7 @@ def _jobs(source: str, text: str) -> list[dict[str, Any]]:
         raise UserError(f"{source}: the trace has no jobs.")
     for number, job in enumerate(jobs, 1):
         if not isinstance(job, dict):
-            raise _refusal(source, number, "the list", job, "an object for each job")
+            raise _rejection(source, number, "the list", job, "an object for each job")
         for key in ("jobid", "submitted_time", "attempts"):
             if key not in job:
                 raise UserError(f"{source}, job {number}: '{key}' is missing; Philly's cluster_job_log always has it.")
@@ -75,7 +75,7 @@ def _jobs(source: str, text: str) -> list[dict[str, Any]]:
 
 
 def _durations(source: str, attempts: Sequence[list[dict[str, Any]]]) -> Floats:
-    """The sum over a job's attempts, NaN if the last one has no end. Attempts that lack a time count nothing."""
+    """Sum the attempts of each job; NaN if the last one has no end. Attempts that lack a time count as 0."""
     owner = [number for number, tries in enumerate(attempts, 1) for _ in tries]
     tries = [attempt for job in attempts for attempt in job]
     end = _dates(source, "end_time", owner, tries)
@@ -90,7 +90,7 @@ def _durations(source: str, attempts: Sequence[list[dict[str, Any]]]) -> Floats:
 
 
 def _devices(source: str, number: int, attempts: list[dict[str, Any]]) -> int:
-    """Devices of the last attempt that names any."""
+    """Return the devices of the last attempt that has any."""
     for attempt in reversed(attempts):
         detail = _list(source, number, "detail", attempt)
         devices = sum(len(machine["gpus"]) for machine in detail if isinstance(machine.get("gpus"), list))
@@ -100,10 +100,10 @@ def _devices(source: str, number: int, attempts: list[dict[str, Any]]) -> int:
 
 
 def _list(source: str, number: int, key: str, holder: dict[str, Any]) -> list[dict[str, Any]]:
-    """The objects under `key`; none where it is missing or null."""
+    """Return the objects under `key`; none if it is missing or null."""
     found = holder.get(key) or []
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise _refusal(source, number, f"'{key}'", found, "a list of objects")
+        raise _rejection(source, number, f"'{key}'", found, "a list of objects")
     return found
 
 
@@ -112,7 +112,7 @@ def _dates(source: str, key: str, numbers: Sequence[int], holders: Sequence[dict
     moments = read_dates(texts)
     if moments.unreadable is not None:
         row = moments.unreadable
-        raise _refusal(source, numbers[row], f"'{key}'", texts[row], "a date like 2017-10-09 07:01:55")
+        raise _rejection(source, numbers[row], f"'{key}'", texts[row], "a date like 2017-10-09 07:01:55")
     return moments.seconds
 
 
@@ -121,5 +121,5 @@ def _text(holder: dict[str, Any], key: str) -> str:
     return "" if value is None else str(value)
 
 
-def _refusal(source: str, number: int, place: str, found: object, expected: str) -> UserError:
+def _rejection(source: str, number: int, place: str, found: object, expected: str) -> UserError:
     return UserError(f"{source}, job {number}: found {str(found)[:40]!r} in {place}, expected {expected}.")

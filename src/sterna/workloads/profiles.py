@@ -1,10 +1,9 @@
 """Speed-up curves of well-known models, for traces that name a model and bring no curve of their own.
 
-Each entry is a measurement that somebody published: workers, and how many times faster than one. Between the counts
-that were measured the curve is a straight line. Where a measured curve fell, or rose faster after a slower stretch
-(noise, a slow link), it was made monotone and concave by isotonic regression of its gains, weighted by the number of
-workers they span; counts inside a stretch that was levelled are not listed. Voda's four are as published. Nothing is
-guessed beyond the largest count measured.
+Each entry is a published measurement: workers and their speed-up over one worker, interpolated linearly between
+measured counts. Curves that were not monotone and concave (noise, a slow link) were fitted by isotonic regression of
+their gains, weighted by the number of workers they span; counts inside a levelled stretch are not listed. Voda's four
+are as published. There is no extrapolation beyond the largest measured count.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ _VODA: dict[str, dict[int, float]] = {
     "transformer": {1: 1, 2: 1.657, 3: 2.148, 4: 2.521},
 }
 
-# pkusys/ElasticFlow (Apache-2.0): iterations per second at 1, 2, 4 .. 64 GPUs over those at one, at the largest batch.
+# Measured for ElasticFlow (pkusys/ElasticFlow, ASPLOS'23): iterations per second at 1, 2, 4 .. 64 GPUs
+# over those at one, at the largest batch.
 _ELASTICFLOW_A100: dict[str, dict[int, float]] = {
     "bert": {1: 1, 2: 1.589, 4: 2.364, 8: 2.796, 16: 3.012, 64: 3.012},
     "gpt2": {1: 1, 2: 1.699, 4: 2.792, 8: 3.821, 16: 4.362, 32: 4.602, 64: 4.602},
@@ -37,24 +37,24 @@ _ELASTICFLOW_T4: dict[str, dict[int, float]] = {
 }
 
 
-def _filled(measured: Mapping[int, float]) -> tuple[float, ...]:
+def _interpolate(measured: Mapping[int, float]) -> tuple[float, ...]:
     counts = list(measured)
     return tuple(np.interp(range(1, counts[-1] + 1), counts, list(measured.values())).tolist())
 
 
 PROFILES: dict[str, tuple[float, ...]] = {
-    model: _filled(measured) for model, measured in (_VODA | _ELASTICFLOW_A100 | _ELASTICFLOW_T4).items()
+    model: _interpolate(measured) for model, measured in (_VODA | _ELASTICFLOW_A100 | _ELASTICFLOW_T4).items()
 }
-"""Speed-ups at 1, 2, 3 .. workers."""
+"""Speed-ups at 1, 2, 3 .. workers by model."""
 
 
 def model_key(model: str) -> str:
-    """What two spellings of one model have in common: `ResNet-50` and `resnet_50` are the same."""
-    return model.strip().lower().translate(_UNSPOKEN)
+    """Normalize the spelling of a model: `ResNet-50` and `resnet_50` have the same key."""
+    return model.strip().lower().translate(_SEPARATORS)
 
 
 def curve_of(model: str, own: Mapping[str, tuple[float, ...]] | None = None) -> tuple[float, ...] | None:
-    """The curve of a model however it is spelt, from the user's `own` first; None where nobody has measured it."""
+    """Look up the curve of a model in any spelling, in the user's `own` curves first; None if it was not measured."""
     key = model_key(model)
     for name, curve in (own or {}).items():
         if model_key(name) == key:
@@ -62,5 +62,5 @@ def curve_of(model: str, own: Mapping[str, tuple[float, ...]] | None = None) -> 
     return _BY_KEY.get(key)
 
 
-_UNSPOKEN = str.maketrans("", "", "-_ ")
+_SEPARATORS = str.maketrans("", "", "-_ ")
 _BY_KEY = {model_key(model): curve for model, curve in PROFILES.items()}

@@ -1,7 +1,6 @@
-"""A CSV file as typed columns that know their lines, for the loaders of this package.
+"""A CSV file as typed columns with line numbers, for the loaders of this package.
 
-Every refusal names file, line, column, what was found and what is expected. A table knows nothing of jobs: which
-columns there must be, and what they mean, is each format's own business.
+Every error names file, line, column, the value found and the value expected. Formats define which columns are required.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ _COMMENT = re.compile("^#[^\r\n]*", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The records of a CSV file as they stand, comments and empty lines dropped; at least one."""
+    """Records of a CSV file without comments and empty lines; at least one."""
 
     source: str
     width: int
-    """Fields of the first record, and of all others."""
+    """Number of fields of every record."""
     cells: list[str]
-    """Row after row in one list: with a list for each row, half the time of reading went to the garbage collector."""
+    """All rows in one flat list: a list per row spent half of the reading time in the garbage collector."""
     lines: list[int]
     ragged: tuple[int, int] | None
-    """Line and fields of the first record with another width. Nothing was read from there on."""
+    """Line and number of fields of the first record with another width; reading stopped there."""
 
     @property
     def first(self) -> list[str]:
@@ -43,7 +42,7 @@ class Rows:
 
 
 def read_rows(source: str, text: str) -> Rows:
-    # A comment becomes an empty line, not none, so that the reader's line numbers stay those of the file.
+    # A comment becomes an empty line, so that line numbers stay those of the file.
     uncommented = _COMMENT.sub("", text) if "#" in text else text
     reader = csv.reader(io.StringIO(uncommented, newline=""), strict=True)
     width = 0
@@ -71,11 +70,11 @@ class Table:
     columns: dict[str, tuple[str, ...]]
     lines: Sequence[int]
     blanks: frozenset[str] = BLANKS
-    """What stands for a missing number."""
+    """Spellings of a missing number."""
 
     @classmethod
     def of(cls, rows: Rows, header: Sequence[str] | None = None) -> Table:
-        """Columns by name. The first record names them, unless the file has no header and the caller knows it."""
+        """Name the columns by the first record, or by `header` for files without one."""
         names = rows.first if header is None else list(header)
         skip = 1 if header is None else 0
         for name in names:
@@ -98,14 +97,15 @@ class Table:
         return column in self.columns
 
     def text(self, column: str) -> tuple[str, ...]:
-        """Without surrounding blanks; empty where there is no such column."""
+        """Return a column without surrounding blanks; empty texts if there is no such column."""
         return tuple(map(str.strip, self.columns[column])) if column in self.columns else ("",) * len(self)
 
     def numbers(self, column: str, domain: Domain, blank: float | None = None) -> Floats:
-        """All of a column. A missing value becomes `blank`, and is refused where no `blank` is given."""
+        """Parse a column. A missing value becomes `blank`; without `blank` it is an error."""
         cells = self.columns[column]
         try:
-            read = float if is_plain("".join(cells)) else real  # all at once: one by one takes as long as reading them
+            # One check for all cells: a check per cell takes as long as parsing.
+            read = float if is_plain("".join(cells)) else real
             values = np.fromiter(map(read, cells), np.float64, len(cells))
         except ValueError:
             values = np.array([_number(cell) for cell in cells])
@@ -118,17 +118,17 @@ class Table:
         outside = domain.first_outside(values[present])
         if outside is not None:
             row = int(present[outside])
-            raise self.refusal(row, column, domain.expected(float(values[row])))
+            raise self.rejection(row, column, domain.expected(float(values[row])))
         return values
 
     def seconds(self, column: str) -> Floats:
-        """A column of dates as seconds since 1970, NaN where one is missing."""
+        """Parse a column of dates as seconds since 1970; NaN for missing ones."""
         moments = read_dates(self.columns[column])
         if moments.unreadable is not None:
-            raise self.refusal(moments.unreadable, column, "a date like 2017-10-09 07:01:55")
+            raise self.rejection(moments.unreadable, column, "a date like 2017-10-09 07:01:55")
         return moments.seconds
 
-    def refusal(self, row: int, column: str, expected: str) -> UserError:
+    def rejection(self, row: int, column: str, expected: str) -> UserError:
         found = self.columns[column][row].strip()
         what = f"'{found[:_LONGEST_QUOTE]}'" if found else "nothing"
         where = f"{self.source}, line {self.lines[row]}, column '{column}'"
@@ -137,7 +137,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way to write a trace as CSV. It is recognised by its columns."""
+    """A CSV format, recognised by its columns."""
 
     kind: str
     required: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Files that users point at, as text: plain or gzipped, and one sentence when it cannot be had.
+"""Text of files that users name, plain or gzipped, with one-sentence errors.
 
-Used for traces, speed-up curves and descriptions alike. Archives are not unpacked: which of their members is meant is
-not for us to guess. No more is read than any real file holds, so that a pipe or a device without an end is refused.
+Used for traces, speed-up curves and cluster files. Archives are rejected, because the member that is meant is unknown.
+Reading stops at a size limit, so that endless pipes and devices are rejected.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from sterna.errors import UserError
 _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _GZIPPED = 16 + zlib.MAX_WBITS
-"""How zlib is told to expect gzip's header and check sum."""
+"""Window bits that make zlib expect the header and check sum of gzip."""
 
 _MOST_BYTES = 1 << 30
-"""Of a trace: ten million jobs."""
+"""Size limit of a trace: ten million jobs."""
 DOCUMENT_BYTES = 64 << 20
-"""Of what people write."""
+"""Size limit of files that are written by hand."""
 _PART_BYTES = 1 << 20
 
 
 def read_text(path: str | Path, wanted: str = "a CSV or JSON file", most_bytes: int = _MOST_BYTES) -> str:
-    """All of a file, decompressed if it is gzipped (whatever its name), without a byte-order mark. `wanted` is what to
-    give instead of a file that is not text."""
+    """Read a file, decompressed if it is gzipped (whatever its name), without a byte-order mark. `wanted` names the
+    kind of file in errors."""
     if not str(path):
         raise UserError(f"The path of a file is empty; give {wanted}.")
     try:
@@ -37,22 +37,22 @@ def read_text(path: str | Path, wanted: str = "a CSV or JSON file", most_bytes: 
 
 
 def text_in(file: BinaryIO, path: str | Path, wanted: str, most_bytes: int = _MOST_BYTES) -> str:
-    """The same of a file that is open."""
+    """Read an open file as `read_text` does."""
     data = bytearray()
     while len(data) <= most_bytes and (part := file.read(_PART_BYTES)):
         data += part
         if b"\0" in part and not data.startswith(_GZIP):
-            break  # no text, however much more of it comes
+            break  # binary, so the rest does not matter
     if data.startswith(_GZIP) and len(data) <= most_bytes:
-        data = _decompressed(path, data, most_bytes)
+        data = _decompress(path, data, most_bytes)
     if len(data) > most_bytes:
         most = f"{most_bytes >> 20:,} MiB"
         raise UserError(f"{path}: this holds more than {most}, which is not read; give a smaller file.")
-    return _decoded(path, data, wanted)
+    return _decode(path, data, wanted)
 
 
 def unreadable(path: str | Path, error: Exception) -> UserError:
-    """What to tell the user when opening `path` has failed."""
+    """Translate an error of opening `path`."""
     if isinstance(error, FileNotFoundError):
         return UserError(f"{path}: there is no such file; check the path.")
     if isinstance(error, IsADirectoryError):
@@ -62,26 +62,26 @@ def unreadable(path: str | Path, error: Exception) -> UserError:
     return UserError(f"{path}: cannot be opened ({getattr(error, 'strerror', None) or error}); choose another file.")
 
 
-def _decompressed(path: str | Path, data: bytearray, most_bytes: int) -> bytearray:
-    """What is in it; a little too much if it holds too much."""
+def _decompress(path: str | Path, data: bytearray, most_bytes: int) -> bytearray:
+    """Decompress all members, up to one byte more than the limit."""
     found, rest = bytearray(), bytes(data)
     while rest and len(found) <= most_bytes:
         member = zlib.decompressobj(_GZIPPED)
         try:
             found += member.decompress(rest, most_bytes + 1 - len(found))
         except zlib.error as error:
-            raise _damaged(path) from error
+            raise _damage_error(path) from error
         if not member.eof and len(found) <= most_bytes:
-            raise _damaged(path)
+            raise _damage_error(path)
         rest = member.unused_data.lstrip(b"\0")
     return found
 
 
-def _damaged(path: str | Path) -> UserError:
+def _damage_error(path: str | Path) -> UserError:
     return UserError(f"{path}: the gzip data is damaged or cut off; fetch the file again.")
 
 
-def _decoded(path: str | Path, data: bytearray, wanted: str) -> str:
+def _decode(path: str | Path, data: bytearray, wanted: str) -> str:
     if data[257:262] == b"ustar":
         raise UserError(f"{path}: this is a tar archive; unpack it (tar -xf) and give one of its files.")
     if data.startswith(_UTF16):

@@ -1,5 +1,5 @@
 """Tiresias' job files (Gu et al., NSDI'19): a model by name, GPUs, duration. Its iteration counts and intervals are
-not used: the duration already says how long the job runs with the GPUs it asks for."""
+not used: the duration is already that with the requested GPUs."""
 
 from __future__ import annotations
 

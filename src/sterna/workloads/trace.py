@@ -1,15 +1,16 @@
-"""A trace: jobs that somebody ran once, as columns, ready to be replayed.
+"""A trace: jobs with their durations, as columns.
 
-Loaders and generators make traces, the simulator replays them. A trace knows durations, which no scheduler does; it
-never reaches a policy as it is.
+Loaders and generators make traces, the simulator replays them. Policies never see a trace, because it knows durations.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,16 +18,19 @@ from sterna.errors import Bug, UserError
 from sterna.workloads.domain import (
     COUNT,
     DEVICES,
+    INTEGER,
     MOST_COUNTED,
     NOT_NEGATIVE,
     POSITIVE,
-    WHOLE,
     Bools,
     Domain,
     Floats,
     Ints,
     plain,
 )
+
+if TYPE_CHECKING:
+    from sterna.workloads.generate import Mix
 
 Numbers = Sequence[float] | Floats | Ints
 Array = TypeVar("Array", Floats, Ints)
@@ -38,9 +42,9 @@ NUMBER_COLUMNS: dict[str, tuple[str, Domain]] = {
     "minimum": ("min_workers", COUNT),
     "maximum": ("max_workers", COUNT),
     "devices_per_worker": ("gpus_per_worker", DEVICES),
-    "priority": ("priority", WHOLE),
+    "priority": ("priority", INTEGER),
 }
-"""Field of `Trace`: what users call it, in files and messages, and what it may hold."""
+"""Column name in files and messages, and domain, by field of `Trace`."""
 
 TEXT_COLUMNS: dict[str, str] = {
     "name": "job",
@@ -51,52 +55,120 @@ TEXT_COLUMNS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Trace:
-    """Jobs in (submit, name) order, one row each. Build one with `make_trace`, which sorts and checks."""
+    """Jobs in (submit, name) order, one row each. `make_trace` sorts and checks."""
 
     name: tuple[str, ...]
     submit_seconds: Floats
     """Seconds after the first submission of the original trace."""
     workers: Ints
-    """What the user asked for."""
+    """Workers that the user requested."""
     minimum: Ints
     maximum: Ints
     duration_seconds: Floats
-    """How long the job runs with `workers` workers and nothing in its way."""
+    """Run time with `workers` workers and without interruptions."""
     devices_per_worker: Floats
-    """Whole devices, or a fraction of one."""
+    """A whole number of devices, or a fraction of one."""
     priority: Ints
-    """0 is the highest."""
+    """Higher goes first."""
     model: tuple[str, ...]
-    """Selects the speed-up curve; empty where unknown."""
+    """Model, which selects the speed-up curve; empty if unknown."""
     category: tuple[str, ...]
     """Jobs of one category are assumed to behave alike."""
     user: tuple[str, ...]
     pool: tuple[str, ...]
-    """The virtual cluster it was submitted to; empty where there is only one."""
+    """Virtual cluster of the job; empty if there is only one."""
     source: str
-    """The file or generator it came from, for messages."""
+    """File or generator, for messages."""
     kind: str
-    """The format that was detected, e.g. `philly-csv`."""
+    """Detected format, e.g. `philly-csv`."""
     notices: tuple[str, ...] = ()
-    """Sentences for the user: rows left out and why, clocks shifted."""
+    """Sentences for the user: rows that were dropped, clocks that were shifted."""
 
     def __len__(self) -> int:
         return len(self.name)
 
+    def __repr__(self) -> str:
+        return f"Trace({self.source}, {self.kind}: {len(self):,} jobs)"
+
+    @staticmethod
+    def load(path: str | PathLike[str], format: str | None = None) -> Trace:
+        """Read a file, plain or gzipped; `format` overrides the one that its contents suggest."""
+        from sterna.workloads.formats import load_trace
+
+        return load_trace(fspath(path), format)
+
+    @staticmethod
+    def from_records(records: Iterable[Mapping[str, object]]) -> Trace:
+        """Make a trace from one mapping per job with the columns of the native format: `job`, `submit_s`, `workers`,
+        `duration_s`, and any of the optional ones."""
+        from sterna.workloads.records import trace_from_records
+
+        return trace_from_records(records)
+
+    @staticmethod
+    def from_frame(frame: Any) -> Trace:
+        """Make a trace from a pandas or polars `DataFrame`, or any mapping of columns, named as in `from_records`."""
+        from sterna.workloads.records import trace_from_columns
+
+        return trace_from_columns(frame)
+
+    @staticmethod
+    def poisson(*, jobs: int = 100, seed: int = 0, mean_gap_seconds: float = 60.0, mix: Mix | None = None) -> Trace:
+        """Generate independent arrivals, `mean_gap_seconds` apart on average. `Mix` describes the jobs."""
+        from sterna.workloads import generate
+
+        return generate.poisson(jobs=jobs, seed=seed, mean_gap_seconds=mean_gap_seconds, mix=mix)
+
+    @staticmethod
+    def bursty(
+        *,
+        jobs: int = 100,
+        seed: int = 0,
+        burst_jobs: int = 10,
+        mean_gap_seconds: float = 1.0,
+        mean_pause_seconds: float = 600.0,
+        mix: Mix | None = None,
+    ) -> Trace:
+        """Generate bursts of `burst_jobs` jobs with pauses between them."""
+        from sterna.workloads import generate
+
+        return generate.bursty(
+            jobs=jobs,
+            seed=seed,
+            burst_jobs=burst_jobs,
+            mean_gap_seconds=mean_gap_seconds,
+            mean_pause_seconds=mean_pause_seconds,
+            mix=mix,
+        )
+
+    @staticmethod
+    def fixed(*, jobs: int = 100, seed: int = 0, gap_seconds: float = 30.0, mix: Mix | None = None) -> Trace:
+        """Generate one job every `gap_seconds`."""
+        from sterna.workloads import generate
+
+        return generate.fixed(jobs=jobs, seed=seed, gap_seconds=gap_seconds, mix=mix)
+
+    @staticmethod
+    def random(*, jobs: int = 100, seed: int = 0, window_seconds: float = 500.0, mix: Mix | None = None) -> Trace:
+        """Generate arrivals that are uniform in a window, as SpeCon's random schedule."""
+        from sterna.workloads import generate
+
+        return generate.random(jobs=jobs, seed=seed, window_seconds=window_seconds, mix=mix)
+
     def take(self, rows: Sequence[int] | Ints | Bools) -> Trace:
-        """The same trace with only these rows, submit times as they were."""
+        """Select rows; submit times do not change."""
         index = np.arange(len(self))[rows]
         pick = index.tolist()
-        columns: dict[str, Any] = {field: _frozen(getattr(self, field)[index]) for field in NUMBER_COLUMNS}
+        columns: dict[str, Any] = {field: _freeze(getattr(self, field)[index]) for field in NUMBER_COLUMNS}
         for field in TEXT_COLUMNS:
             values = getattr(self, field)
             columns[field] = tuple([values[row] for row in pick])
         return replace(self, **columns)
 
     def elastic(self, least: float, most: float) -> Trace:
-        """Every job may have from `least` to `most` times the workers it asked for."""
+        """Set the bounds of every job to `least` and `most` times its request."""
         if not (0 < least <= 1 <= most and math.isfinite(most)):
             raise UserError(
                 f"--elastic {least:g}x:{most:g}x: give a multiple of at most 1 and one of at least 1, e.g. 1x:4x."
@@ -107,7 +179,15 @@ class Trace:
                 "multiple."
             )
         low = np.maximum(1, _times(self.workers, least))
-        return replace(self, minimum=_frozen(low), maximum=_frozen(_times(self.workers, most)))
+        return replace(self, minimum=_freeze(low), maximum=_freeze(_times(self.workers, most)))
+
+
+def parse_elastic(text: str) -> tuple[float, float]:
+    """Parse the two multiples of `1x:4x`."""
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)x?\s*:\s*(\d+\.?\d*|\.\d+)x?\s*", text, re.ASCII)
+    if not match:
+        raise UserError(f"--elastic {text}: write the fewest and the most as multiples of the request, e.g. 1x:4x.")
+    return float(match[1]), float(match[2])
 
 
 def make_trace(
@@ -129,10 +209,10 @@ def make_trace(
     notices: Sequence[str] = (),
     lines: Sequence[int] | None = None,
 ) -> Trace:
-    """Check columns that may come in any order, and sort them. Nothing is shifted, dropped or renamed.
+    """Check the columns and sort the rows. Nothing is shifted, dropped or renamed.
 
-    Left out, `minimum` and `maximum` are `workers`, each worker has one device, every priority is 0 and every text
-    empty; a category that is empty is the model. `lines` are those of the source file, for messages.
+    Defaults: `minimum` and `maximum` are `workers`, each worker has one device, priorities are 0 and texts empty; an
+    empty category is the model. `lines` are line numbers of the source file, for messages.
     """
     count = len(name)
     if count == 0:
@@ -147,30 +227,30 @@ def make_trace(
         "devices_per_worker": np.ones(count) if devices_per_worker is None else devices_per_worker,
         "priority": np.zeros(count) if priority is None else priority,
     }
-    checked = {field: _checked(field, values, where) for field, values in numbers.items()}
+    checked = {field: _check_numbers(field, values, where) for field, values in numbers.items()}
     _check_bounds(checked, where)
     texts = {
-        field: _stripped(field, values, count)
+        field: _strip_texts(field, values, count)
         for field, values in (("name", name), ("model", model), ("category", category), ("user", user), ("pool", pool))
     }
     texts["category"] = tuple(map(_either, texts["category"], texts["model"]))
     _check_texts(texts, where)
     order = _submit_order(checked["submit_seconds"], texts["name"])
     pick = order.tolist()
-    columns: dict[str, Any] = {field: _stored(field, values[order]) for field, values in checked.items()}
+    columns: dict[str, Any] = {field: _as_stored(field, values[order]) for field, values in checked.items()}
     columns |= {field: tuple([values[row] for row in pick]) for field, values in texts.items()}
     return Trace(source=source, kind=kind, notices=tuple(notices), **columns)
 
 
 def numbered_names(count: int) -> tuple[str, ...]:
-    """`job-00001` and so on, wide enough that the order of the names is the order of the numbers."""
+    """Return `job-00001` and so on, padded so that names sort as their numbers."""
     width = max(5, len(str(count)))
     return tuple([f"job-{number:0{width}d}" for number in range(1, count + 1)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Where:
-    """Names a row in messages: by its line where there is a file, else by its job."""
+    """Position of a row in messages: its line if there is a file, else its job."""
 
     source: str
     name: Sequence[str]
@@ -184,7 +264,7 @@ class _Where:
         return self(row) if self.lines is None else f"{self(row)}, column '{TEXT_COLUMNS['name']}'"
 
 
-def _checked(field: str, values: Numbers, where: _Where) -> Floats:
+def _check_numbers(field: str, values: Numbers, where: _Where) -> Floats:
     column, domain = NUMBER_COLUMNS[field]
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.shape != (len(where.name),):
@@ -215,7 +295,7 @@ def _check_bounds(checked: dict[str, Floats], where: _Where) -> None:
         )
 
 
-def _stripped(field: str, values: Sequence[str] | None, count: int) -> tuple[str, ...]:
+def _strip_texts(field: str, values: Sequence[str] | None, count: int) -> tuple[str, ...]:
     if values is None:
         return ("",) * count
     if len(values) != count:
@@ -239,10 +319,10 @@ def _check_texts(texts: dict[str, tuple[str, ...]], where: _Where) -> None:
                 f"{where.of_name(row)}: found {found}, expected one that is not empty and does not start with #."
             )
     if len(set(names)) < len(names):
-        _refuse_duplicate(names, where)
+        _reject_duplicate(names, where)
 
 
-def _refuse_duplicate(names: tuple[str, ...], where: _Where) -> None:
+def _reject_duplicate(names: tuple[str, ...], where: _Where) -> None:
     first: dict[str, int] = {}
     for row, name in enumerate(names):
         before = first.setdefault(name, row)
@@ -261,16 +341,16 @@ def _either(text: str, otherwise: str) -> str:
 
 
 def _times(counts: Ints, multiple: float) -> Ints:
-    """Rounded down, but 28.999999999999996, which is 100 times 0.29, is 29."""
+    """Multiply and round down, tolerating float errors: 100 times 0.29 is 28.999999999999996."""
     product: Floats = np.floor(counts * multiple + 1e-9)
     return product.astype(np.int64)
 
 
-def _stored(field: str, values: Floats) -> Floats | Ints:
+def _as_stored(field: str, values: Floats) -> Floats | Ints:
     is_whole = NUMBER_COLUMNS[field][1].is_whole
-    return _frozen(values.astype(np.int64)) if is_whole else _frozen(values + 0.0)
+    return _freeze(values.astype(np.int64)) if is_whole else _freeze(values + 0.0)
 
 
-def _frozen(values: Array) -> Array:
+def _freeze(values: Array) -> Array:
     values.setflags(write=False)
     return values

@@ -11,7 +11,8 @@ from urllib.parse import parse_qs
 
 import yaml
 
-from sterna.backends.kubernetes.api.resources import LEASES, PODS, TRAINING_JOBS
+from sterna.backends.kubernetes.api.resources import LEASES
+from sterna.kinds.resource import PODS, TRAINING_JOBS
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_http import HttpKube
 from tests.fakes.kube_nodes import FakeNodes

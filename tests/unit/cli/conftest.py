@@ -54,11 +54,3 @@ def trace(tmp_path: Path) -> Path:
     path = tmp_path / "jobs.csv"
     path.write_text(TRACE)
     return path
-
-
-@pytest.fixture
-def published() -> Path:
-    folder = Path(__file__).resolve().parents[4] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip(f"no published traces: {folder} does not exist")
-    return folder

@@ -33,7 +33,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
         yield answering
 
 
-def test_a_command_is_parsed_job_from_this_folder(sterna: Sterna, cluster: Served, tmp_path: Path) -> None:
+def test_a_command_is_submitted_from_this_folder(sterna: Sterna, cluster: Served, tmp_path: Path) -> None:
     run = sterna(
         "submit", "--name", "a", "--workers", "1:3", "--cpus", "0.5", "-e", "LR=1", "--", sys.executable, "t.py", "--x"
     )

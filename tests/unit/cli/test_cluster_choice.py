@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.cli.plugin import run as plugin
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
 from tests.fakes.kube_http import HttpKube
 from tests.fakes.kube_requests import Response
 from tests.unit.cli.cluster_builders import Lab, kubeconfig, tf_job

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sterna.backends.kubernetes.api.resources import EVENTS, MPI_JOBS, NODES, PODS, TF_JOBS, TRAINING_JOBS
+from sterna.backends.kubernetes.api.resources import EVENTS, NODES
 from sterna.control.cluster_service import EventView, JobView, NodeView
+from sterna.kinds.resource import MPI_JOBS, PODS, TF_JOBS, TRAINING_JOBS
 from tests.fakes.kube_http import HttpKube
 from tests.unit.backends.kubernetes.kind_builders import old_manifest
 from tests.unit.cli.cluster_builders import Lab, kubeconfig, tf_job, training_job, written
@@ -150,7 +151,7 @@ def test_an_answer_that_got_lost_creates_nothing_twice(sterna: Sterna, lab: Http
     assert names(lab, TRAINING_JOBS) == ["a"]
 
 
-def test_a_command_is_parsed_job_with_its_image(sterna: Sterna, lab: HttpKube) -> None:
+def test_a_command_is_submitted_with_its_image(sterna: Sterna, lab: HttpKube) -> None:
     run = sterna(
         "submit", *LAB, "--name", "a", "--image", "team/x:1", "--workers", "1:2", "--gpus", "1", "-e", "LR=1", "--",
         "python", "train.py",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sterna.backends.kubernetes.api.resources import MPI_JOBS
 from sterna.backends.kubernetes.query.cluster import KubernetesCluster, Place
-from sterna.manifests.documents import Document
+from sterna.kinds.parsing.documents import Document
+from sterna.kinds.resource import MPI_JOBS
 from tests.fakes.kube_requests import Response
 from tests.unit.backends.kubernetes.kind_builders import mpi_job, old_manifest
 from tests.unit.cli.cluster_builders import Lab

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import MIGRATE_TO, RULES
-from sterna.backends.kubernetes.api.resources import EVENTS, PODS, TRAINING_JOBS
-from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.backends.kubernetes.api.resources import EVENTS
+from sterna.backends.kubernetes.moves.manual import ManualMoves
+from sterna.kinds.labels import MIGRATE_TO, RULES
+from sterna.kinds.resource import PODS, TRAINING_JOBS
 from tests.fakes.kube_http import HttpKube
 from tests.simulation.kubernetes_runs import Incarnation
 from tests.unit.cli.cluster_builders import Lab, kubeconfig
@@ -39,7 +40,7 @@ class Scene:
 
     def begin(self) -> Incarnation:
         operator = Incarnation(self.kube)
-        operator.backend.errands.append(RequestedMoves(operator.backend, self.said.append).look)
+        operator.before_reconcile.append(ManualMoves(operator.backend, self.said.append).process)
         return operator
 
     def pass_time(self, seconds: float = 10.0) -> None:

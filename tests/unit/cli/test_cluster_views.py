@@ -8,9 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS, Resource
-from sterna.backends.kubernetes.kinds import read
 from sterna.backends.kubernetes.query.listing import EventObject, Sightings
 from sterna.backends.kubernetes.query.logs import Logs
 from sterna.backends.kubernetes.query.reader import ApiReader
@@ -18,6 +15,9 @@ from sterna.backends.kubernetes.query.scaling import bounds_asked, bounds_patch
 from sterna.backends.kubernetes.query.views import ClusterJob, job_view, seconds_in
 from sterna.backends.kubernetes.status.status import duration_text
 from sterna.errors import UserError
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.reading import read
+from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS, Resource
 from tests.unit.cli.cluster_builders import Lab, tf_job, training_job
 
 NOW = Lab().now + 100.0

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sterna.apps.operator import context_of, terms_of
-from sterna.backends.kubernetes.kinds.context import KubeShare, ParseContext
 from sterna.backends.kubernetes.leader import Terms
 from sterna.cli.main import main
+from sterna.kinds.context import KubeShare, ParseContext
 from sterna.settings import LeaseSettings, OperatorSettings
 
 

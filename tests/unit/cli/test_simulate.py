@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.published import DATA
 from tests.unit.cli.conftest import Sterna
 
 KEYS = [
@@ -208,9 +209,19 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("policy", "mean", "stops"), GOLDEN, ids=[policy for policy, _, _ in GOLDEN])
-def test_independent_simulators_agree(sterna: Sterna, published: Path, policy: str, mean: float, stops: int) -> None:
-    bench = published / "bench" / "b1k.csv"
-    asked = ("simulate", "--trace", bench, "--nodes", "80x8", "--placement", "none", "--policy", policy, "--json")
+def test_independent_simulators_agree(sterna: Sterna, policy: str, mean: float, stops: int) -> None:
+    asked = (
+        "simulate",
+        "--trace",
+        DATA / "bench" / "b1k.csv",
+        "--nodes",
+        "80x8",
+        "--placement",
+        "none",
+        "--policy",
+        policy,
+        "--json",
+    )
     summary = sterna(*asked).document
     assert summary["jobs"] == 1000
     assert summary["avg_jct_s"] == pytest.approx(mean, abs=0.01)

@@ -86,7 +86,7 @@ def test_two_journals_in_one_file_are_refused(journal: Path) -> None:
 
 def test_a_journal_of_another_version_is_refused(journal: Path) -> None:
     with_field(journal, 1, lambda line: line.update(version=99))
-    with pytest.raises(UserError, match="its form is 99, this one reads 1; read it with that version"):
+    with pytest.raises(UserError, match="its form is 99, this one reads 2; read it with that version"):
         read_opening(journal)
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from sterna.backends.simulated.config import SharedConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
 from sterna.backends.simulated.shared.workload import FLAT, SharedWorkload
-from sterna.control.controller import Controller
 from sterna.control.journal import JournalWriter, read_opening, read_rounds
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import decide
 from sterna.wiring import make_rules
 from tests.builders import a_job, a_snapshot, decided
@@ -33,10 +34,10 @@ def written(path: Path) -> None:
         FLAT,
         believed,
     )
-    world = SharedBackend(workload, shared_nodes(2, 4.0), Costs(restart_seconds=1))
+    world = SharedBackend(workload, shared_nodes(2, 4.0), SharedConfig(costs=Costs(restart_seconds=1)))
     policy, placement, migration, cpu_share = RULES
     with JournalWriter(path, policy=policy, placement=placement, migration=migration, cpu_share=cpu_share) as journal:
-        Controller(world, make_rules(*RULES), journal).run()
+        RoundLoop(world, make_rules(*RULES), (journal,)).run()
 
 
 def test_every_round_is_decided_again_as_it_was(tmp_path: Path) -> None:

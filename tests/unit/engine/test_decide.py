@@ -72,7 +72,7 @@ def test_nobody_grows_in_one_round_to_be_stopped_in_the_next() -> None:
     ]
     flat, falling = (1, 1.5, 2, 2, 2), (1, 1.9, 2.8, 3.51, 4.01, 4.11, 4.19)
     jobs = [
-        a_job("j1", 3, priority=1, cpus=2, on={"n5": 2, "n6": 1}, first_start=10, executed=5),
+        a_job("j1", 3, priority=-1, cpus=2, on={"n5": 2, "n6": 1}, first_start=10, executed=5),
         a_job("j2", on={"n4": 1}, first_start=10, attained=5000, executed=5),
         a_job("j5", (2, 4), workers=4, on={"n4": 1, "n3": 3}, first_start=10, attained=5000, executed=50),
         a_job("j7", 8, cpus=1, first_start=10, waiting_since=216, executed=50),
@@ -93,7 +93,7 @@ def test_nobody_grows_in_one_round_to_be_stopped_in_the_next() -> None:
 
 
 def test_deciding_writes_to_nothing_it_was_given() -> None:
-    jobs = [a_job("a", (1, 4), on={"n0": 2}), a_job("b", (2, 4), submit=1), a_job("c", 1, priority=1)]
+    jobs = [a_job("a", (1, 4), on={"n0": 2}), a_job("b", (2, 4), submit=1), a_job("c", 1, priority=-1)]
     for info in rules_of(RuleKind.POLICY):
         snapshot = a_snapshot(jobs, some_nodes(2, 2), now=50)
         snapshot.nodes.free.flags.writeable = False

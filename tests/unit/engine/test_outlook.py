@@ -12,12 +12,12 @@ from sterna.engine.decide import Rules, decide
 from sterna.engine.registry import CpuShares, Move, Moves
 from sterna.model.cluster import Assignment, Nodes
 from sterna.model.plan import ActionKind
-from sterna.model.snapshot import Extra, Jobs, Snapshot
+from sterna.model.snapshot import Jobs, OptionalColumn, Snapshot
 from sterna.wiring import make_placement, make_policy, make_rules
 from tests.builders import a_job, a_node, a_snapshot
 from tests.crowds import Instant, Member, rules_with
 
-EXTRAS = {name for name, column in vars(Jobs).items() if isinstance(column, Extra)}
+EXTRAS = {name for name, column in vars(Jobs).items() if isinstance(column, OptionalColumn)}
 
 
 @dataclass

@@ -172,7 +172,7 @@ def test_a_part_counts_its_own_and_nobody_elses() -> None:
     ]
     snapshot = replace(a_snapshot(jobs, three_nodes(), finished=(5.0, 7.0)), last_action=3.0)
     rest, a100, t4 = (part.snapshot for part in parts_of(snapshot, TYPES))
-    assert (t4.free_units, t4.held_units, t4.widest, t4.is_rigid) == (5 * MILLI, 3 * MILLI, 9, False)
+    assert (t4.free_units, t4.held_units, t4.max_workers, t4.is_rigid) == (5 * MILLI, 3 * MILLI, 9, False)
     assert dict(t4.assignments) == {JobKey(0): Assignment(((0, 2), (1, 1)))}
     assert t4.assignments.get(JobKey(1), NOWHERE) is NOWHERE
     assert [shape.devices for shape in t4.shapes.rows] == [MILLI, 2 * MILLI]

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.errors import UserError
-from sterna.experiments.comparison import Comparison, compare, policies_of
+from sterna.experiments.comparison import Comparison, parse_policies, run_comparison
 from sterna.experiments.report import figures
 from sterna.experiments.report.page import comparison_page, simulation_page
 from sterna.experiments.scenario import Scenario
-from sterna.experiments.simulation import simulate
+from sterna.experiments.simulation import run_simulation
 from sterna.settings import BASELINE_POLICY
-from sterna.wiring import simulated_nodes
 from sterna.workloads.generate import Mix, poisson
 
 
@@ -25,7 +25,7 @@ def scenario() -> Scenario:
 
 @pytest.fixture(scope="module")
 def comparison(scenario: Scenario) -> Comparison:
-    return compare(scenario, ["fifo", "srjf"], cores=1, detailed=True)
+    return run_comparison(scenario, ["fifo", "srjf"], cores=1, detailed=True)
 
 
 def test_the_baseline_comes_first_and_its_ratios_are_one(comparison: Comparison) -> None:
@@ -43,15 +43,15 @@ def test_the_shortest_jobs_first_are_the_best_on_average(comparison: Comparison)
 
 
 def test_a_list_of_policies_is_checked_and_each_is_taken_once() -> None:
-    assert policies_of(" fifo, srjf:by=time ,fifo") == ["fifo", "srjf:by=time"]
-    assert len(policies_of("all")) == 9
+    assert parse_policies(" fifo, srjf:by=time ,fifo") == ["fifo", "srjf:by=time"]
+    assert len(parse_policies("all")) == 9
     with pytest.raises(UserError, match="There is no policy 'sjf'"):
-        policies_of("fifo,sjf")
+        parse_policies("fifo,sjf")
 
 
 def test_progress_is_told_in_policies(scenario: Scenario) -> None:
     told: list[tuple[int, int]] = []
-    compare(scenario, ["srjf"], cores=1, progress=lambda done, total: told.append((done, total)))
+    run_comparison(scenario, ["srjf"], cores=1, progress=lambda done, total: told.append((done, total)))
     assert told == [(1, 2), (2, 2)]
 
 
@@ -66,8 +66,8 @@ def test_every_figure_has_a_line_for_every_policy(comparison: Comparison) -> Non
 
 
 def test_the_same_jobs_are_shown_under_every_policy_with_the_workers_they_held(comparison: Comparison) -> None:
-    names = [f"job {job}" for job in range(80)]
-    panels = figures.allocations_figure(comparison.results, names).data
+    names = comparison.baseline.job_names
+    panels = figures.allocations_figure(comparison.results).data
     assert [panel.name for panel in panels] == [result.policy for result in comparison.results]
     assert len({tuple(panel.y) for panel in panels}) == 1
     assert len(panels[0].y) == 20
@@ -81,24 +81,24 @@ def test_the_same_jobs_are_shown_under_every_policy_with_the_workers_they_held(c
 
 
 def test_one_job_is_seen_among_completion_times(scenario: Scenario) -> None:
-    alone = simulate(replace(scenario, trace=scenario.trace.take([0])), "fifo", detailed=True)
+    alone = run_simulation(replace(scenario, trace=scenario.trace.take([0])), "fifo", detailed=True)
     (line,) = figures.completion_figure([alone]).data
     assert line.y.tolist() == [0.0, 1.0]
 
 
 def test_a_page_without_jobs_has_no_pictures() -> None:
     nothing_fits = Scenario(poisson(jobs=3, mix=Mix(workers={9: 1.0})), simulated_nodes("1x8"))
-    page = comparison_page(compare(nothing_fits, ["srjf"], cores=1, detailed=True), nothing_fits, "")
+    page = comparison_page(run_comparison(nothing_fits, ["srjf"], cores=1, detailed=True), "")
     assert "<h2>" not in page
 
 
-def test_names_cannot_break_out_of_a_page(scenario: Scenario, comparison: Comparison) -> None:
-    page = comparison_page(comparison, scenario, "sterna compare --trace '<script>alert(1)</script>'")
+def test_names_cannot_break_out_of_a_page(comparison: Comparison) -> None:
+    page = comparison_page(comparison, "sterna compare --trace '<script>alert(1)</script>'")
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
 
 
-def test_the_page_of_one_policy_shows_who_held_devices(scenario: Scenario, comparison: Comparison) -> None:
-    page = simulation_page(comparison.results[2], scenario, "")
+def test_page_of_one_policy_shows_jobs_that_held_devices(comparison: Comparison) -> None:
+    page = simulation_page(comparison.results[2], "")
     assert "Allocation" in page
     assert "job-00001" in page

@@ -15,9 +15,9 @@ from sterna.control.cluster_service import JobView
 from sterna.errors import UserError
 from sterna.experiments.demo.figures import core_use
 from sterna.experiments.demo.load import LoadMeter, Reading
-from sterna.experiments.demo.mix import MIX, Assignment, assignments, mean_of
+from sterna.experiments.demo.mix import MIX, TrainingTask, make_tasks, mean_by_model
 from sterna.experiments.demo.report import demo_page
-from sterna.experiments.demo.run import Cluster, Demo, Look, Phase, PhaseResult, Watcher, phases
+from sterna.experiments.demo.run import Demo, DemoCluster, JobsSample, Phase, PhaseResult, Watcher, phases
 from sterna.experiments.demo.screen import LiveScreen, Screen, screen_for
 from sterna.experiments.demo.summary import cautions, document, headline, sentences
 from tests.fakes.cluster import FakeCluster
@@ -38,7 +38,7 @@ def a_result(phase: Phase, *seconds: float, others: float = 0.0, control: str = 
     begun = tuple(a_job(job.name, 0.0) for job in jobs)
     for job in begun:
         job.state, job.step, job.cpu_seconds = "running", 1, 0.0
-    return PhaseResult(phase, [Look(0.0, begun), Look(2.0, jobs)], others, control)
+    return PhaseResult(phase, [JobsSample(0.0, begun), JobsSample(2.0, jobs)], others, control)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def results() -> list[PhaseResult]:
 
 def test_the_work_is_what_was_asked_for_whatever_a_step_costs() -> None:
     for cost in (0.0001, 0.01):
-        work = assignments(dict.fromkeys(COSTS, cost), 50.0)
+        work = make_tasks(dict.fromkeys(COSTS, cost), 50.0)
         assert [each.name for each in work] == [each.name for each in MIX]
         assert sum(each.steps * cost for each in work) == pytest.approx(50.0, rel=0.02)
 
@@ -72,14 +72,14 @@ def test_the_order_is_neither_good_nor_bad_for_fifo() -> None:
 
 
 def test_jobs_share_or_ask_for_a_core_as_the_phase_says() -> None:
-    each = assignments(COSTS, 10.0)[0]
+    each = make_tasks(COSTS, 10.0)[0]
     assert each.spec(0, "").worker.cpus == 0
     assert each.spec(1000, "").worker.cpus == 1000
     assert each.spec(0, "").replicas[0].command == each.spec(1000, "").replicas[0].command
 
 
 def test_measurements_of_several_cores_are_averaged() -> None:
-    assert mean_of([{"mlp": 1.0}, {"mlp": 3.0}]) == {"mlp": 2.0}
+    assert mean_by_model([{"mlp": 1.0}, {"mlp": 3.0}]) == {"mlp": 2.0}
 
 
 def test_a_machine_with_one_core_has_nodes_of_one_core() -> None:
@@ -109,12 +109,12 @@ class DoneAtOnce(FakeCluster):
 
 
 @contextmanager
-def done_at_once(phase: Phase) -> Iterator[Cluster]:
-    yield Cluster(DoneAtOnce(), "http://127.0.0.1:1", "")
+def done_at_once(phase: Phase) -> Iterator[DemoCluster]:
+    yield DemoCluster(DoneAtOnce(), "http://127.0.0.1:1", "")
 
 
 def run(*others: float, repeats: int = 2) -> list[PhaseResult]:
-    work = [Assignment(each, 10, 1.0) for each in MIX]
+    work = [TrainingTask(each, 10, 1.0) for each in MIX]
     return Demo(work, done_at_once, Meter(*others), Watcher(), repeats).run((EQUAL, FIFO, STERNA))
 
 
@@ -139,10 +139,10 @@ def test_a_job_that_fails_ends_the_demo_with_a_sentence() -> None:
         state = "failed"
 
     @contextmanager
-    def failing(phase: Phase) -> Iterator[Cluster]:
-        yield Cluster(Failing(), "", "")
+    def failing(phase: Phase) -> Iterator[DemoCluster]:
+        yield DemoCluster(Failing(), "", "")
 
-    demo = Demo([Assignment(MIX[0], 1, 1.0)], failing, Meter(0.0), Watcher())
+    demo = Demo([TrainingTask(MIX[0], 1, 1.0)], failing, Meter(0.0), Watcher())
     with pytest.raises(UserError, match=f"'{MIX[0].name}' ended with code"):
         demo.run((EQUAL,))
 
@@ -227,8 +227,8 @@ def watched(screen: Screen, results: list[PhaseResult]) -> None:
     screen.prepare(2, 25.0)
     for result in results:
         screen.begin(result.phase, "http://127.0.0.1:8470", is_again=False)
-        for look in [*result.looks, Look(6.0, result.jobs)]:
-            screen.show(result.phase, look)
+        for sample in [*result.samples, JobsSample(6.0, result.jobs)]:
+            screen.show(result.phase, sample)
         screen.end(result, will_repeat=False)
     screen.close()
     screen.compare(results, 90.0)

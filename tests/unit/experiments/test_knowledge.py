@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.simulated.knowledge import LEARNED, Knowledge, Source
-from sterna.experiments.comparison import compare
+from sterna.backends.simulated.nodes import simulated_nodes
+from sterna.experiments.comparison import run_comparison
 from sterna.experiments.reproduction.knowledge import CASES, POLICIES, reproduce
 from sterna.experiments.scenario import Scenario
-from sterna.experiments.simulation import simulate
-from sterna.wiring import simulated_nodes
+from sterna.experiments.simulation import run_simulation
 from sterna.workloads.generate import poisson
 
 
@@ -27,7 +27,7 @@ def test_a_result_says_what_was_known_and_comes_out_the_same_again(knowledge: Kn
     trace = poisson(jobs=60, seed=4, mean_gap_seconds=30).elastic(1, 4)
     scenario = Scenario(trace, simulated_nodes("2x8"), seed=3, knowledge=knowledge)
     first, again, truth = (
-        simulate(each, "afs-l").summary | {"wall_s": 0}
+        run_simulation(each, "afs-l").summary | {"wall_s": 0}
         for each in (scenario, scenario, Scenario(trace, simulated_nodes("2x8"), seed=3))
     )
     assert first == again
@@ -39,5 +39,5 @@ def test_a_result_says_what_was_known_and_comes_out_the_same_again(knowledge: Kn
 
 def test_all_policies_of_a_comparison_know_the_same() -> None:
     scenario = Scenario(poisson(jobs=30, seed=4), simulated_nodes("1x8"), knowledge=LEARNED)
-    summaries = [result.summary for result in compare(scenario, ["srjf", "ffdl"], cores=1).results]
+    summaries = [result.summary for result in run_comparison(scenario, ["srjf", "ffdl"], cores=1).results]
     assert [summary["knowledge"] for summary in summaries] == ["learned"] * 3

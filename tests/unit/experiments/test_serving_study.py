@@ -6,21 +6,22 @@ import numpy as np
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
-from sterna.backends.simulated.serving_pods import ServingLoad, ServingWorld
+from sterna.backends.simulated.nodes import simulated_nodes
+from sterna.backends.simulated.serving_pods import ServingBackend, ServingLoad
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.experiments.reproduction import serving
 from sterna.model.cluster import MILLI, Shape
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from sterna.workloads.trace import make_trace
 
 
-def a_world(loads: list[ServingLoad], reservation: str) -> ServingWorld:
+def a_world(loads: list[ServingLoad], reservation: str) -> ServingBackend:
     """One elastic job that fills one node of four devices for a long time."""
     trace = make_trace(name=["a"], submit_seconds=[0.0], workers=[4], duration_seconds=[1e5], minimum=[1], maximum=[4])
     training = SimulatedBackend(workload_of(trace), simulated_nodes("1x4"))
-    world = ServingWorld(training, loads, release_seconds=30, horizon_seconds=5000)
-    Controller(world, make_rules("elastic-fifo", "stay", reservation=reservation)).run()
+    world = ServingBackend(training, loads, release_seconds=30, horizon_seconds=5000)
+    RoundLoop(world, make_rules("elastic-fifo", "stay", reservation=reservation)).run()
     return world
 
 

@@ -13,7 +13,7 @@ from sterna.experiments.reproduction.voda.packing import packed
 from sterna.experiments.reproduction.voda.work import PUBLISHED, calibrated
 from sterna.workloads.profiles import PROFILES
 from sterna.workloads.published import voda
-from sterna.workloads.published.voda import Submitted
+from sterna.workloads.published.voda import SubmittedJob
 
 INC, RES, VGG, TR = ((0.0, *PROFILES[model]) for model in ("inceptionv3", "resnet50", "vgg16", "transformer"))
 LINEAR = tuple(float(count) for count in range(10))
@@ -59,7 +59,7 @@ def test_many_pending_jobs_compact_those_of_the_second_queue() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_packing_replicas_everybody_and_overfills_no_node(seed: int) -> None:
+def test_packing_places_every_worker_and_overfills_no_node(seed: int) -> None:
     random = Random(seed)
     sizes = {job: random.randint(1, 4) for job in range(random.randint(1, 4))}
     before = {0: (1,) * sizes[0]}
@@ -79,14 +79,14 @@ def test_equal_jobs_are_shuffled_at_random() -> None:
 
 
 def test_a_lone_job_takes_its_work_at_full_speed_and_one_pause() -> None:
-    run = run_voda([Submitted("a", "vgg16", 0.0)], WORK, "ElasticFIFO", seed=0)
+    run = run_voda([SubmittedJob("a", "vgg16", 0.0)], WORK, "ElasticFIFO", seed=0)
     assert run.completion_seconds == pytest.approx([PAUSE_SECONDS + 1000 / VGG[4]])
     assert run.device_seconds == pytest.approx([4 * run.makespan_seconds])
     assert (run.starts, run.halts, run.restarts, run.resizes) == (1, 0, 0, 0)
 
 
 def test_an_arrival_within_the_rate_limit_waits_for_it() -> None:
-    jobs = [Submitted("a", "vgg16", 0.0), Submitted("b", "vgg16", 1.0)]
+    jobs = [SubmittedJob("a", "vgg16", 0.0), SubmittedJob("b", "vgg16", 1.0)]
     run = run_voda(jobs, WORK, "ElasticFIFO", seed=0)
     assert run.completion_seconds[1] >= RATE_LIMIT_SECONDS - 1 + PAUSE_SECONDS
 

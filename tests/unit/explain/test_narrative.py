@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs, Fault
-from sterna.control.controller import Controller
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.control.journal import JournalWriter, read_round, read_rounds
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import decide
 from sterna.errors import UserError
 from sterna.explain.counterfactual import starting, with_devices, with_values, without
@@ -19,7 +21,7 @@ from sterna.explain.formatting import duration
 from sterna.explain.narrative import explain
 from sterna.explain.whatif import whatif
 from sterna.model.plan import ActionKind
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from tests.builders import SOMEWHERE, AJob, a_job, a_node, a_snapshot, decided, some_nodes
 from tests.simulation.runs import a_workload
 
@@ -43,9 +45,11 @@ def record(journal: Path) -> Record:
         costs: Costs | None = None,
         faults: Sequence[Fault] = (),
     ) -> SimulatedBackend:
-        world = SimulatedBackend(a_workload(jobs), simulated_nodes(nodes), costs, faults)
+        world = SimulatedBackend(
+            a_workload(jobs), simulated_nodes(nodes), SimulationConfig(costs=costs or Costs(), faults=faults)
+        )
         with JournalWriter(journal, policy=policy, placement=placement, overwrite=True) as writer:
-            Controller(world, make_rules(policy, placement), writer).run()
+            RoundLoop(world, make_rules(policy, placement), (writer,)).run()
         return world
 
     return run
@@ -66,9 +70,9 @@ def changes(journal: Path, job: str, **where: Any) -> dict[str, Any]:
 
 
 def test_a_job_is_submitted_waits_starts_and_ends(record: Record, journal: Path) -> None:
-    record([a_job("a", 4, submit=5, remaining=400), a_job("b", 2, submit=15, remaining=20, priority=1)])
+    record([a_job("a", 4, submit=5, remaining=400), a_job("b", 2, submit=15, remaining=20, priority=-1)])
     assert told(journal, "b") == [
-        (10, "submitted: asks for 2 workers, priority 1."),
+        (10, "submitted: asks for 2 workers, priority -1."),
         (10, "waited 90 s: 2 more devices needed."),
         (100, "started with 2 workers on node0."),
         (110, "ended 100 s after it was submitted, of which it waited 90 s."),
@@ -167,7 +171,7 @@ def test_what_single_nodes_lack_may_change_within_one_wait(record: Record, journ
 
 def test_a_move_is_told_with_its_new_node(record: Record, journal: Path) -> None:
     world = record(scattered(), "2x4", placement="stay:repack=stuck")
-    assert world.tally.migrations == 1
+    assert world.counters.migrations == 1
     at, sentence = told(journal, "b")[2]
     assert (at, sentence[:15], sentence[-13:]) == (10, "moved 2 workers", "now on node1.")
     answer: Any = whatif(journal, "fifo", "stay")
@@ -255,16 +259,16 @@ def test_a_job_with_a_selector_is_offered_devices_it_accepts() -> None:
 
 
 def test_the_priority_that_would_start_it_is_the_nearest_one_that_does(record: Record, journal: Path) -> None:
-    a, b = a_job("a", 4, remaining=400, priority=2), a_job("b", 2, submit=10, remaining=2000, priority=5)
+    a, b = a_job("a", 4, remaining=400, priority=-2), a_job("b", 2, submit=10, remaining=2000, priority=-5)
     record([a, b])
-    assert changes(journal, "b", number=1)["priority"] == (1, "Priority 1 instead of 5 would start it now.")
-    for priority, workers in ((1, 2), (2, 0)):
+    assert changes(journal, "b", number=1)["priority"] == (-1, "Priority -1 instead of -5 would start it now.")
+    for priority, workers in ((-1, 2), (-2, 0)):
         changed = a_job("b", 2, submit=10, remaining=2000, priority=priority)
         assert decided(a_snapshot([running(a, 10), changed], 4, now=10)).allocation["b"] == workers
 
 
-def test_where_it_is_first_already_no_priority_is_named(record: Record, journal: Path) -> None:
-    record(waiting())
+def test_no_priority_is_named_where_none_would_start_the_job(record: Record, journal: Path) -> None:
+    record([a_job("a", 4, remaining=400), a_job("b", 8, submit=10)])
     assert "priority" not in changes(journal, "b", number=1)
 
 
@@ -393,7 +397,7 @@ def test_the_same_rules_would_have_done_the_same(record: Record, journal: Path) 
 @pytest.mark.parametrize("policy", ["fifo:preempt=false", "elastic-srjf", "tiresias", "dragon"])
 def test_a_rerun_gives_what_simulating_the_same_jobs_gives(record: Record, journal: Path, policy: str) -> None:
     world = record(several(), "2x2", policy, "stay")
-    means = sum(world.finish) / 10 - 11 * 4.5, sum(world.waited) / 10, world.tally.preemptions
+    means = sum(world.finish) / 10 - 11 * 4.5, sum(world.waited) / 10, world.counters.preemptions
     record(several(), "2x2", "srjf")
     again: Any = whatif(journal, policy, "stay")["rerun"]
     found = tuple(again["policy"][key] for key in ("avg_jct_s", "avg_wait_s", "preemptions"))

@@ -9,9 +9,8 @@ import pytest
 from sterna.manifests.loading import load, load_values
 from sterna.manifests.mpi_paths import with_local_paths
 from sterna.model.job import JobSpec, Resizing, RestartPolicy
+from tests.published import MANIFESTS
 from tests.unit.manifests.texts import MPI_JOB, POD, PYTORCH_JOB, SERVING, TF_JOB, TRAINING_JOB, VOLUME
-
-SHARED = Path(__file__).resolve().parents[4] / "shared" / "manifests"
 
 
 def only(text: str) -> JobSpec:
@@ -61,7 +60,7 @@ def test_a_plain_tf_job_keeps_its_number_of_workers() -> None:
 
 def test_an_mpi_job_is_bounded_by_voda_s_variables() -> None:
     job = only(MPI_JOB)
-    assert (job.minimum, job.maximum, job.request, job.priority) == (1, 4, 2, 1)
+    assert (job.minimum, job.maximum, job.request, job.priority) == (1, 4, 2, -1)
     assert (job.category, job.progress.total, job.progress.csv) == ("keras", 5, "/metrics/keras.csv")
     launcher, worker = job.replicas
     assert launcher.command[2].startswith("run -np 1 --name keras --epochs 5 --cost $5 $(NOPE) ")
@@ -178,12 +177,8 @@ def test_serving_pods_are_left_out() -> None:
     assert len(loaded.notices) == 2
 
 
-@pytest.mark.parametrize(
-    "path", sorted(SHARED.glob("*.yaml")) or [None], ids=lambda path: path.name if path else "none"
-)
-def test_manifests_of_the_older_systems_load(path: Path | None) -> None:
-    if path is None:
-        pytest.skip(f"no manifests of the older systems: {SHARED} does not exist")
+@pytest.mark.parametrize("path", sorted(MANIFESTS.glob("*.yaml")), ids=lambda path: path.name)
+def test_manifests_of_the_older_systems_load(path: Path) -> None:
     loaded = load(path.read_text(), path.name)
     assert loaded.jobs or loaded.notices
     assert all(job.minimum <= job.request <= job.maximum for job in loaded.jobs)

@@ -7,7 +7,7 @@ import pytest
 
 from sterna.model.cluster import NOWHERE, Assignment, ResourceKind, Shape, slots_in
 from sterna.model.plan import ActionKind, kind_of
-from sterna.model.snapshot import take_stock
+from sterna.model.snapshot import compute_totals
 from tests.builders import a_job, a_node, a_snapshot, some_nodes
 
 
@@ -69,12 +69,12 @@ def test_the_sums_of_a_snapshot() -> None:
         a_job("b", 1, devices=0.25, on={"n2": 1}, slots=(0,)),
         a_job("c", (2, 5), ps=1, ps_cpus=1),
     ]
-    stock = take_stock(a_snapshot(jobs, nodes).jobs, a_snapshot(jobs, nodes).nodes, a_snapshot(jobs, nodes).shapes)
-    assert stock.free_units == 2000 + 750
-    assert stock.held_units == 2000 + 250
-    assert stock.least_units == 2000 + 250 + 2000
-    assert stock.widest == 5
-    assert not stock.is_rigid
+    totals = compute_totals(a_snapshot(jobs, nodes).jobs, a_snapshot(jobs, nodes).nodes, a_snapshot(jobs, nodes).shapes)
+    assert totals.free_units == 2000 + 750
+    assert totals.held_units == 2000 + 250
+    assert totals.least_units == 2000 + 250 + 2000
+    assert totals.max_workers == 5
+    assert not totals.is_rigid
 
 
 def test_policies_count_devices_or_cpus_where_there_are_none() -> None:

@@ -112,7 +112,7 @@ def test_a_small_job_is_not_forgotten_because_a_large_one_was_refused(placement:
     """`big` finds no CPUs for its servers; two devices and two CPUs are left on n1, and `small` needs one of each."""
     nodes = [a_node("n0", 4, cpus=4), a_node("n1", 2, cpus=2), a_node("n2", 4, cpus=8)]
     jobs = [
-        a_job("wide", (1, 5), ps=1, ps_cpus=1, priority=2, on={"n0": 3, "n1": 2}, ps_on={"n0": 1}),
+        a_job("wide", (1, 5), ps=1, ps_cpus=1, priority=-2, on={"n0": 3, "n1": 2}, ps_on={"n0": 1}),
         a_job("one", 3, ps=2, ps_cpus=2),
         a_job("big", 3, cpus=1, ps=2, ps_cpus=2),
         a_job("two", 3, ps=1, ps_cpus=1),

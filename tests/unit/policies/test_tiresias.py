@@ -94,7 +94,7 @@ def test_returns_can_be_switched_off_or_come_sooner(policy: str) -> None:
 def test_a_job_that_returned_is_not_demoted_at_once(policy: str) -> None:
     """VODA-37: not before it has used the threshold again, whatever queue its user chose for it."""
     new = a_job("new", 4, submit=1)
-    for priority in (0, 1):
+    for priority in (0, -1):
         snapshot = a_snapshot([ran("back", 1000, since=2000, priority=priority), new], 4, now=10_000)
         first = decided(snapshot, policy)
         assert first.allocation == {"back": 4, "new": 0}
@@ -110,15 +110,15 @@ def test_a_job_that_returns_has_the_whole_threshold_before_it(policy: str) -> No
 
 @BOTH
 def test_a_job_in_the_second_queue_that_never_ran_has_nothing_to_return_from(policy: str) -> None:
-    low = a_job("low", 4, priority=1)
+    low = a_job("low", 4, priority=-1)
     runs = a_job("runs", 4, submit=1, on={"n0": 4})
     result = decided(a_snapshot([low, runs], 4, now=1e6), policy)
     assert result.allocation == {"low": 0, "runs": 4}
 
 
-def test_priorities_beyond_one_are_in_the_second_queue_too() -> None:
+def test_priorities_below_minus_one_are_in_the_second_queue_too() -> None:
     """Voda left them out of its answer."""
-    jobs = [a_job("low", 2, priority=5), a_job("high", 2, submit=1)]
+    jobs = [a_job("low", 2, priority=-5), a_job("high", 2, submit=1)]
     assert decided(a_snapshot(jobs, 4), "tiresias").allocation == {"low": 2, "high": 2}
 
 
@@ -229,8 +229,8 @@ def test_nothing_is_given_that_brings_no_gain() -> None:
 
 def test_how_many_must_wait_before_jobs_are_compacted_is_a_parameter() -> None:
     """VODA-40."""
-    low = a_job("low", (1, 4), workers=4, priority=1, on={"n0": 4})
-    waiting = [a_job(f"w{number}", (1, 4), workers=4, priority=1, submit=1) for number in range(3)]
+    low = a_job("low", (1, 4), workers=4, priority=-1, on={"n0": 4})
+    waiting = [a_job(f"w{number}", (1, 4), workers=4, priority=-1, submit=1) for number in range(3)]
     snapshot = a_snapshot([low, *waiting], 4, now=10)
     assert decided(snapshot, "elastic-tiresias:compact=3").allocation["low"] == 4
     assert decided(snapshot, "elastic-tiresias:compact=2").allocation == {"low": 1, "w0": 1, "w1": 1, "w2": 1}
@@ -239,7 +239,7 @@ def test_how_many_must_wait_before_jobs_are_compacted_is_a_parameter() -> None:
 def test_only_the_second_queue_is_compacted() -> None:
     """VODA-40."""
     first = a_job("first", (1, 4), workers=4, on={"n0": 4})
-    waiting = [a_job(f"w{number}", (1, 4), workers=4, priority=1, submit=1) for number in range(12)]
+    waiting = [a_job(f"w{number}", (1, 4), workers=4, priority=-1, submit=1) for number in range(12)]
     assert decided(a_snapshot([first, *waiting], 4, now=10), "elastic-tiresias").allocation["first"] == 4
 
 
@@ -283,7 +283,7 @@ def test_a_job_let_in_by_what_was_left_does_not_push_its_elders_aside_a_moment_l
 
 @BOTH
 def test_stopping_a_job_that_has_just_started_does_not_ask_for_another_decision_now(policy: str) -> None:
-    low, high = a_job("low", 4, priority=1, on={"n0": 4}, first_start=100), a_job("high", 4, submit=1)
+    low, high = a_job("low", 4, priority=-1, on={"n0": 4}, first_start=100), a_job("high", 4, submit=1)
     result = decided(a_snapshot([low, high], 4, now=100), policy)
     assert result.actions == [("STOP", "low"), ("START", "high")]
     assert result.decision.until > 100

@@ -45,7 +45,7 @@ def profiled(*curves: tuple[float, ...], remaining: tuple[float, ...] = (), work
     return in_turn(*[a_job("", (1, 4), workers=workers, speedup=curve, remaining=left) for curve, left in pairs])
 
 
-LOW = a_job("", (1, 8), workers=4, priority=1)
+LOW = a_job("", (1, 8), workers=4, priority=-1)
 
 VECTORS = [
     Vector(
@@ -88,7 +88,7 @@ VECTORS = [
         "tiresias",
         8,
         in_turn(
-            started(a_job("", 4, priority=1), 4, at=5),
+            started(a_job("", 4, priority=-1), 4, at=5),
             started(a_job("", 4), 4, at=9),
             a_job("", 2),
         ),
@@ -98,7 +98,7 @@ VECTORS = [
         "V8 a job that never started ranks last in its queue [35]",
         "tiresias",
         6,
-        in_turn(started(a_job("", 4), 4, at=100), started(a_job("", 2, priority=1), 2, at=50), a_job("", 4)),
+        in_turn(started(a_job("", 4), 4, at=100), started(a_job("", 2, priority=-1), 2, at=50), a_job("", 4)),
         [4, 2, 0],
     ),
     Vector(

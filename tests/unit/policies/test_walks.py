@@ -51,8 +51,9 @@ def test_a_job_that_can_never_fit_blocks_nobody_even_in_strict_order() -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "srjf", "elastic-fifo", "elastic-srjf", "ffdl", "afs-l"])
 def test_a_higher_priority_goes_before_an_earlier_submission(policy: str) -> None:
-    jobs = [a_job("low", 4, priority=1), a_job("high", 4, submit=1)]
-    assert decided(a_snapshot(jobs, 4), policy).allocation == {"low": 0, "high": 4}
+    for low, high in ((-1, 0), (0, 1), (-2, -1), (3, 4)):
+        jobs = [a_job("low", 4, priority=low), a_job("high", 4, submit=1, priority=high)]
+        assert decided(a_snapshot(jobs, 4), policy).allocation == {"low": 0, "high": 4}
 
 
 def test_shortest_remaining_work_goes_first() -> None:

@@ -1,4 +1,4 @@
-"""What the tests of traces share: files written on the spot, and the folder of published data, if it is there."""
+"""Files that tests of traces write."""
 
 from __future__ import annotations
 
@@ -18,11 +18,3 @@ def write_file(tmp_path: Path) -> WriteFile:
         return path
 
     return write
-
-
-@pytest.fixture
-def published() -> Path:
-    folder = Path(__file__).resolve().parents[4] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip(f"no published traces: {folder} does not exist")
-    return folder

@@ -119,7 +119,7 @@ def traces(draw: st.DrawFn) -> Trace:
         maximum=[high for _, _, high in bounds],
         duration_seconds=column(positive),
         devices_per_worker=column(st.integers(1, 8) | st.floats(0, 1, exclude_min=True, exclude_max=True)),
-        priority=column(st.integers(0, 9)),
+        priority=column(st.integers(-9, 9)),
         model=column(words),
         category=column(words),
         user=column(words),

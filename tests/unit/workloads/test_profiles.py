@@ -13,6 +13,7 @@ import pytest
 from sterna.errors import UserError
 from sterna.workloads.curves import load_speedups
 from sterna.workloads.profiles import PROFILES, curve_of
+from tests.published import large_file
 
 WriteFile = Callable[[str | bytes], Path]
 
@@ -47,10 +48,8 @@ def test_levelled_curves_start_at_one_and_are_monotone_and_concave(model: str) -
 @pytest.mark.parametrize(
     ("device", "model"), [(device, model) for device, all_ in MEASURED_ON.items() for model in all_]
 )
-def test_levelled_curves_stay_with_the_measurement_where_it_was_concave(
-    published: Path, device: str, model: str
-) -> None:
-    with open(published / "profiles" / "elasticflow" / f"throughputs_{device}" / f"{model}.csv") as file:
+def test_levelled_curves_stay_with_the_measurement_where_it_was_concave(device: str, model: str) -> None:
+    with open(large_file(f"profiles/elasticflow/throughputs_{device}/{model}.csv")) as file:
         header, *rows = csv.reader(file)
     largest = max((row for row in rows if row), key=lambda row: int(row[0]))
     rates = {int(count): float(rate or "nan") for count, rate in zip(header[1:], largest[1:], strict=True)}
@@ -66,7 +65,7 @@ def test_a_model_is_found_however_it_is_spelt(spelling: str) -> None:
     assert curve_of(spelling) == PROFILES["resnet50"]
 
 
-def test_nobody_has_measured_an_unknown_model() -> None:
+def test_unknown_model_has_no_curve() -> None:
     assert curve_of("alexnet") is None
     assert curve_of("") is None
 

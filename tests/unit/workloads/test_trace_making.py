@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "found 1.5, expected a whole number of at least 1, or a",
     ),
     "no devices": ({"devices_per_worker": [0, 1]}, "column 'gpus_per_worker': found 0, expected"),
-    "negative priority": ({"priority": [0, -1]}, "column 'priority': found -1, expected a whole number of at least 0."),
+    "half a priority": ({"priority": [0, 0.5]}, "column 'priority': found 0.5, expected a whole number."),
     "bounds crossed": ({"minimum": [3, 4], "maximum": [2, 4]}, "min_workers 3 is above max_workers 2; make it at most"),
     "too few workers": (
         {"minimum": [2, 4], "maximum": [3, 4]},

@@ -3,6 +3,9 @@
 - apiGroups: [""]
   resources: [nodes]
   verbs: [list, watch]
+- apiGroups: [scheduling.k8s.io]
+  resources: [priorityclasses]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [create, delete, get, list, patch, watch]
@@ -46,7 +49,7 @@
 {{- define "sterna.rules.operator.namespace" -}}
 - apiGroups: [""]
   resources: [configmaps]
-  resourceNames: [sterna-lessons]
+  resourceNames: [sterna-learned-curves]
   verbs: [get, patch]
 - apiGroups: [""]
   resources: [configmaps]

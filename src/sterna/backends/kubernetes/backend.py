@@ -1,293 +1,289 @@
-"""The Kubernetes world behind the protocol that every world has: jobs are objects, workers are pods.
+"""`KubernetesBackend`: the `Backend` of a Kubernetes cluster. Jobs are objects, workers are pods.
 
-`observe` shows what shall be as if it were, `apply` notes what shall be and sets out for it, `wait` takes in what the
-server tells, sees to what was begun, and ends when there is something to decide. Rounds are batched while a burst
-arrives. Everything that must survive is in objects of the cluster, so this may be killed at any moment; deciding is not
-done here, nor leading (`leader.py`), nor talking to a server (`client.py`).
+`observe` reports the desired state as if it were reached. `apply` records the desired state and starts reconciling
+towards it. `wait` processes watch events and write results, reconciles, and returns when a new round is needed; rounds
+are batched during bursts. Everything that must survive is stored in objects of the cluster, so the process may be
+killed at any time. Decisions, leader election (`leader.py`) and the HTTP client (`transport/`) live elsewhere.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from sterna.backends.kubernetes.api.assignment import current_of
-from sterna.backends.kubernetes.api.job import PodOwnership
-from sterna.backends.kubernetes.api.resources import (
-    NODES,
-    PODS,
-    ApiServer,
-    Change,
-    Delta,
-    Inbox,
-    Resource,
-    Write,
-    WriteResult,
-)
-from sterna.backends.kubernetes.cache.cluster_state import ClusterState
-from sterna.backends.kubernetes.cache.job_entry import JobEntry, cleared
-from sterna.backends.kubernetes.cache.node_facts import in_plain_words
+from sterna.backends.kubernetes.api.assignment import current_nodes
+from sterna.backends.kubernetes.api.resources import NODES, ApiServer, Change, Delta, Inbox, Write, WriteResult
+from sterna.backends.kubernetes.cache.cluster_state import ClusterState, StateHooks
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, JobEvent, clear_verdict
+from sterna.backends.kubernetes.cache.node_facts import describe_labels
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.reservations import reservations
-from sterna.backends.kubernetes.cache.snapshot import Instant, observed
+from sterna.backends.kubernetes.cache.snapshot import Instant, build_snapshot
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.cache.watched_resources import followed_in
-from sterna.backends.kubernetes.controllers.mpi import MpiCarrier
-from sterna.backends.kubernetes.controllers.plain_pod import PodCarrier
-from sterna.backends.kubernetes.controllers.pods import Reconciler, deletion_of
-from sterna.backends.kubernetes.controllers.recovery import recover, replicas_found
-from sterna.backends.kubernetes.controllers.share_pods import placements
+from sterna.backends.kubernetes.controllers.controller import Controller
+from sterna.backends.kubernetes.controllers.kubeshare import KubeShareController
+from sterna.backends.kubernetes.controllers.mpi import MpiController
+from sterna.backends.kubernetes.controllers.plain_pod import PlainPodController
+from sterna.backends.kubernetes.controllers.pods import PodController, deletion_of
+from sterna.backends.kubernetes.controllers.recovery import recover
+from sterna.backends.kubernetes.controllers.urgent_share_pods import placements
 from sterna.backends.kubernetes.controllers.write_results import WriteResults
-from sterna.backends.kubernetes.kinds.context import ClusterDomain, ParseContext
 from sterna.backends.kubernetes.lifecycle.replicas import replicas
-from sterna.backends.kubernetes.server.metrics import Happened
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
-from sterna.backends.kubernetes.status.events import Reporter
+from sterna.backends.kubernetes.status.events import EventBuilder
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
-from sterna.model.plan import Action, ActionKind, Mark, Outcome
+from sterna.control.cluster_history import ClusterHistory
+from sterna.control.job_state import is_stale
+from sterna.kinds.context import ClusterDomain, ParseContext
+from sterna.kinds.parsed_job import PodOwnership
+from sterna.kinds.resource import PODS, Resource
+from sterna.model.cluster import Ints
+from sterna.model.plan import Action, ActionKind, Decision, Outcome
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, Snapshot
-from sterna.model.speedup import Floats
 
 _GATHER_SECONDS = 0.02
-"""What arrives together is decided on together."""
-_LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 0.2
-"""Between rounds of a burst."""
+"""Delay between the first event and the round, so that events of one burst share a round."""
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.05, 0.2
+"""Bounds of the pause between two rounds."""
 _PAUSE_PER_ROUND = 3.0
-"""A round that took long is followed by a pause so many times as long, within those bounds."""
-_LARGE, _LOOK_SECONDS_PER_POD = 64, 0.0004
-"""A gang of so many pods is looked at no more often than this times their number."""
-_MISHAP_SECONDS = 30.0
-"""A job that could not be looked at is looked at again so much later."""
-_NEEDED = frozenset({PODS, NODES})
-"""Without these nothing can be decided."""
+"""Pause after a round as a multiple of its duration, within the bounds above."""
+_LARGE_GANG, _RECONCILE_SECONDS_PER_POD = 64, 0.0004
+"""A gang of at least this many pods is reconciled at most once per this time, multiplied by its pods."""
+_ERROR_RETRY_SECONDS = 30.0
+"""Delay before a job whose reconcile raised an exception is reconciled again."""
+_REQUIRED = frozenset({PODS, NODES})
+"""Resources without which no decision is possible."""
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 @dataclass(frozen=True)
 class BackendConfig:
-    """What is the same for as long as the operator lives."""
+    """Settings that do not change while the operator runs."""
 
     namespace: str = ""
-    """Jobs of this namespace only; empty: of all."""
+    """Namespace whose jobs are managed; empty for all."""
     identity: str = "operator"
     gather_seconds: float = 0.0
-    """How long to let news gather after the first: each look costs something, however little it finds."""
+    """Time to let further events arrive after the first one, because every pass has a fixed cost."""
     context: ParseContext = field(default_factory=ParseContext)
-    around: ClusterDomain = field(default_factory=ClusterDomain)
+    domain: ClusterDomain = field(default_factory=ClusterDomain)
+
+
+@dataclass(frozen=True)
+class BackendHooks:
+    """Callbacks of the application. All but `on_error` run with the backend's lock held."""
+
+    before_reconcile: Callable[[float], None] = lambda now: None
+    """Called with the current time in every pass, before jobs are reconciled."""
+    on_write_result: Callable[[WriteResult], None] = lambda result: None
+    on_job_event: Callable[[JobEvent, str], None] = lambda event, uid: None
+    """Called with the uid of the job."""
+    on_error: Callable[[Exception], None] = _raise
+    """Called for an exception about one watch event or one job, after all others were processed."""
 
 
 class KubernetesBackend:
-    """A cluster of Kubernetes nodes."""
+    """Backend of one cluster. `lock` guards all state: other threads take it before they read."""
 
     def __init__(
         self,
         server: ApiServer,
         inbox: Inbox,
         clock: Callable[[], float],
-        circumstances: BackendConfig | None = None,
+        config: BackendConfig | None = None,
         progress: Progress | None = None,
+        hooks: BackendHooks | None = None,
     ) -> None:
         self._server, self.inbox, self.clock = server, inbox, clock
-        self._about = circumstances or BackendConfig()
-        self.state = ClusterState(self._about.context, progress or Progress(), clock, self._about.namespace)
+        self._config, self._hooks = config or BackendConfig(), hooks or BackendHooks()
+        state_hooks = StateHooks(self._on_arrival, self._on_departure, self._restore_assignment)
+        self.state = ClusterState(
+            self._config.context, progress or Progress(), clock, self._config.namespace, state_hooks
+        )
         self.timers = Timers()
-        self.status_writer = StatusWriter(self.state, lambda: self._under_way)
-        self.recorder = EventRecorder(Reporter(self._about.identity))
-        self.reconciler = Reconciler(self.state, self.timers, self._about.around, self.recorder, self._note)
-        self.answers = WriteResults(self.state, self.reconciler, self.status_writer, self.recorder, self.timers)
-        pods, mpi = PodCarrier(self.state, self.reconciler, server), MpiCarrier(self.state, self.reconciler)
-        self._controllers: dict[PodOwnership, Callable[[JobEntry, float], list[Write]]] = {
-            PodOwnership.PODS: self.reconciler.look,
-            PodOwnership.SHARE_PODS: self.reconciler.look,
-            PodOwnership.MPI: mpi.look,
-            PodOwnership.POD: pods.look,
+        self.status_writer = StatusWriter(self.state, lambda: self._in_flight)
+        self.recorder = EventRecorder(EventBuilder(self._config.identity))
+        shared = self.state, self.timers, self._config.domain, self.recorder, self._record_event
+        self.pods = PodController(*shared)
+        self._controllers: Mapping[PodOwnership, Controller] = {
+            PodOwnership.OPERATOR: self.pods,
+            PodOwnership.KUBESHARE: KubeShareController(*shared),
+            PodOwnership.MPI_OPERATOR: MpiController(self.state, self.pods),
+            PodOwnership.BARE_POD: PlainPodController(self.state, self.pods, server),
         }
-        self.state.on_arrival, self.state.on_departure = self._note_arrival, self._note_departure
-        self.state.on_mended = self._replica_again
+        self.write_results = WriteResults(self.state, self._controllers, self.pods, self.status_writer, self.recorder)
         self._outgoing: list[Write] = []
-        self._under_way = 0
-        self._served: list[float] = []
+        self._in_flight = 0
+        self.history = ClusterHistory()
+        self._row_keys: Ints = np.empty(0, dtype=np.int64)
+        """Job keys of the last snapshot, by row."""
         self._unsynced: set[Resource] = set()
         self.absent: dict[Resource, str] = {}
-        """What the server does not know or show, and what to do about it."""
+        """Resources that the server does not serve or allow, with a sentence for the administrator."""
         self.is_ready = False
-        """Everything has been seen, and what a predecessor left was taken over."""
-        self._last_action = self._last_event = -NEVER
-        self._news_at = self._observed_at = -NEVER
+        """True once the caches are synced and the state of a previous leader was recovered."""
+        self._requested_at = self._observed_at = -NEVER
         self._round_at = -NEVER
         self._is_closed = False
         self.lock = threading.RLock()
-        """Held while anything changes; whoever looks from another thread takes it too."""
-        self.errands: list[Callable[[float], None]] = []
-        """Done each time before jobs are looked at."""
-        self.on_answer: Callable[[WriteResult], None] = lambda answer: None
-        self.on_happened: Callable[[Happened, str], None] = lambda what, uid: None
-        self.on_mishap: Callable[[Exception], None] = _raised
-        """Told what went wrong with a single piece of news, or with a single job, after all others were seen to."""
 
     def start(self) -> None:
-        """Begin to follow the cluster."""
-        followed = followed_in(self._about.namespace)
+        """List and watch all resources."""
+        followed = followed_in(self._config.namespace)
         self._unsynced = {each.resource for each in followed}
         self._server.follow(followed, self.inbox)
 
-    # What the controller sees.
+    # Backend protocol.
 
     def observe(self) -> Snapshot:
         with self.lock:
-            return self._observed()
+            return self._build_snapshot()
 
-    def _observed(self) -> Snapshot:
+    def _build_snapshot(self) -> Snapshot:
         state, now = self.state, self.clock()
         self._observed_at = now
-        state.work_queue.has_news, self._news_at = False, -NEVER
+        state.work_queue.clear_round_request()
+        self._requested_at = -NEVER
         serving = reservations(state)
         state.write_table()
-        self._last_event = max(self._last_event, state.arrived_at)
-        instant = Instant(now, self._last_action, self._last_event, self._history, serving)
-        return observed(state.table, state.capacity.table(), state.assignments, state.progress, instant)
+        history = self.history
+        history.note_arrival(state.arrived_at)
+        instant = Instant(now, history.last_action, history.last_event, history.finished_service, serving)
+        snapshot = build_snapshot(state.table, state.capacity.table(), state.assignments, state.progress, instant)
+        self._row_keys = snapshot.jobs.key
+        return snapshot
 
-    def _history(self) -> Floats:
-        return np.sort(np.array(self._served, dtype=np.float64))
-
-    def give_reasons(self, snapshot: Snapshot, reasons: Sequence[Reason]) -> None:
-        """Why jobs wait or changed, as the round that was just decided saw it."""
-        keys = snapshot.jobs.key
-        with self.lock:
-            now = self.clock()
-            for reason in reasons:
-                entry = self.state.entries.get(keys.item(reason.row))
-                if entry is None or entry.reason == reason:
-                    continue
-                if entry.reason is not None and entry.reason[2:] == reason[2:]:
-                    entry.reason = reason  # it is only in another row
-                else:
-                    self.explain(entry, reason, now)
-                if entry.job.memory.not_before <= now:
-                    cleared(entry)
-                self.status_writer.consider(entry, now)
+    def _set_reasons(self, reasons: Sequence[Reason]) -> None:
+        """Store the reasons of a decision about the last snapshot."""
+        now = self.clock()
+        for reason in reasons:
+            entry = self.state.entries.get(self._row_keys.item(reason.row))
+            if entry is None or entry.reason == reason:
+                continue
+            if entry.reason is not None and entry.reason[2:] == reason[2:]:
+                entry.reason = reason  # only its row changed
+            else:
+                self.explain(entry, reason, now)
+            if entry.job.memory.not_before <= now:
+                clear_verdict(entry)
+            self.status_writer.schedule(entry, now)
 
     def explain(self, entry: JobEntry, reason: Reason, now: float) -> None:
-        """Tell why a job waits or changed, in an event and, when its status is next told, there."""
-        self.recorder.decided(entry, reason, now)
+        """Record an event for a reason and show it in the next status."""
+        self.recorder.record_decision(entry, reason, now)
         entry.reason = reason
-        entry.words = in_plain_words(reason.sentence, entry.parsed_job.needs.required)
+        entry.sentence = describe_labels(reason.sentence, entry.parsed_job.needs.required)
 
-    # What is decided.
-
-    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
-        """Note where jobs shall sit and set out for it. A decision that a crash takes back is made again."""
+    def apply(self, decision: Decision) -> Sequence[Outcome]:
+        """Record reasons and desired assignments, and start reconciling. A decision that a crash discards is made
+        again."""
         outcomes = []
         with self.lock:
-            for action in actions:
+            self._set_reasons(decision.reasons)
+            if not decision.plan.actions:
+                return ()
+            for action in decision.plan.actions:
                 entry = self.state.entries.get(action.key)
                 if entry is None or self._is_stale(entry, action):
                     outcomes.append(Outcome.STALE)
                     continue
-                self._carry_out(entry, action)
+                self._apply_action(entry, action)
                 outcomes.append(Outcome.APPLIED)
             self._reconcile()
             self._send()
         return outcomes
 
     def _is_stale(self, entry: JobEntry, action: Action) -> bool:
-        if not entry.wants_to_run or entry.assignment != action.before:
-            return True
-        if action.kind is ActionKind.START and entry.job.memory.not_before > self.clock():
-            return True
         names, capacity = self.state.capacity.names, self.state.capacity
-        new = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers}
-        return not all(0 <= node < len(names) and capacity.is_open(names[node]) for node in new)
+        return not entry.wants_to_run or is_stale(
+            action,
+            entry.job.memory,
+            entry.assignment,
+            self.clock(),
+            len(names),
+            lambda row: capacity.is_open(names[row]),
+        )
 
-    def _carry_out(self, entry: JobEntry, action: Action) -> None:
-        memory, now = entry.job.memory, self.clock()
+    def _apply_action(self, entry: JobEntry, action: Action) -> None:
+        now, names = self.clock(), self.state.capacity.names
+        evictor = self.state.entries.get(action.evictor)
+        entry.job.memory.apply(action, now, names, evictor.name if evictor is not None else "")
+        self.history.note_action(action.kind, now)
         if action.cpu_share is not None:
-            memory.cpu_share = action.cpu_share
-            self.state.work_queue.changed.add(entry.key)
-            self.state.work_queue.dirty.add(entry.key)
+            self.state.work_queue.mark_changed(entry)
         if action.kind is ActionKind.SET_CPU_SHARE:
             return
-        if action.kind is ActionKind.MIGRATE:
-            self._mark_move(entry, action)
-        else:
-            self._last_action = now
         if action.kind is ActionKind.START:
-            entry.seated_at = now
-            if action.mark is Mark.PROMOTED:
-                memory.attained, memory.executed_before = 0.0, memory.executed
-                memory.promotions += 1
-        elif action.kind is ActionKind.STOP:
-            memory.waiting_since = now
-        names = self.state.capacity.names
-        held = {key: pod.gpu_id for key, pod in entry.job.pods.items() if pod.gpu_id}
+            entry.assigned_at = now
+        held_gpus = {key: pod.gpu_id for key, pod in entry.job.pods.items() if pod.gpu_id}
         gpu_ids = self.state.capacity.parts.names() if action.after.slots else None
-        found = replicas(entry.parsed_job, action.after, names, current_of(entry.job), held, gpu_ids)
+        found = replicas(entry.parsed_job, action.after, names, current_nodes(entry.job), held_gpus, gpu_ids)
         self.state.assign(entry, found, action.after)
 
-    def _mark_move(self, entry: JobEntry, action: Action) -> None:
-        """Remember where it was and whom it made room for."""
-        memory, names = entry.job.memory, self.state.capacity.names
-        old, new = ({node for node, _ in assignment.workers} for assignment in (action.before, action.after))
-        memory.moves += 1
-        memory.moved_at, memory.moved_from = self.clock(), names[min(old - new or old)]
-        evictor = self.state.entries.get(action.evictor)
-        memory.evictor = evictor.name if evictor is not None else ""
-
-    # What happens by itself.
+    # Watch events, timers, reconciling.
 
     def prepare(self, seconds: float | None = None) -> bool:
-        """Wait until everything is known, or for so long; whether it is."""
+        """Wait until the caches are synced, at most for `seconds`; return True if they are."""
         until = NEVER if seconds is None else self.clock() + seconds
         while not self._is_closed:
-            self._take_in()
+            self._drain_inbox()
             now = self.clock()
             if not self._unsynced or now >= until:
                 break
             self.inbox.wait(None if until == NEVER else until - now)
         return not self._unsynced
 
-    def idle(self, seconds: float) -> None:
-        """Stay informed for so long, while somebody else acts."""
+    def watch_only(self, seconds: float) -> None:
+        """Process events for `seconds` without acting, while another replica leads."""
         self.inbox.wait(seconds)
-        self._take_in()
+        self._drain_inbox()
 
-    def take_over(self) -> int:
-        """Go on with what a predecessor left, from now on; how many jobs of it have a home."""
-        self._take_in()
+    def become_leader(self) -> int:
+        """Start acting: recover the state of the previous leader; return the number of assigned jobs."""
+        self._drain_inbox()
         with self.lock:
             self.state.is_standing_by = False
             self.is_ready = True
-            found = recover(self.state, self.clock())
+            found = recover(self.state, self._controllers, self.clock())
             for entry in self.state.entries.values():
-                self.status_writer.recall(entry)
+                self.status_writer.restore(entry)
             return found
 
     def wait(self, until: float) -> bool:
-        """See to what was begun, until there is something to decide."""
+        """Reconcile until a new round is needed, at most until `until`."""
         now = self.clock()
         if self._observed_at > -NEVER:
             took = max(0.0, now - self._observed_at)
-            pause = min(max(_PAUSE_PER_ROUND * took, _LEAST_PAUSE_SECONDS), _MOST_PAUSE_SECONDS)
+            pause = min(max(_PAUSE_PER_ROUND * took, _MIN_PAUSE_SECONDS), _MAX_PAUSE_SECONDS)
             self._round_at = now + pause
         while not self._is_closed:
-            self._attend()
+            self._process()
             now = self.clock()
-            if self.state.work_queue.has_news and self._news_at == -NEVER:
-                self._news_at = now
-            due_at = max(self._news_at + _GATHER_SECONDS, self._round_at) if self.state.work_queue.has_news else NEVER
+            if self.state.work_queue.needs_round and self._requested_at == -NEVER:
+                self._requested_at = now
+            due_at = (
+                max(self._requested_at + _GATHER_SECONDS, self._round_at)
+                if self.state.work_queue.needs_round
+                else NEVER
+            )
             if now >= min(until, due_at):
                 return True
             at = min(until, due_at, self.timers.next_at, self.status_writer.next_at)
-            if self.inbox.wait(None if at == NEVER else max(at - now, 0.0)) and self._about.gather_seconds:
-                time.sleep(self._about.gather_seconds)  # what comes in one by one is seen to together
+            if self.inbox.wait(None if at == NEVER else max(at - now, 0.0)) and self._config.gather_seconds:
+                time.sleep(self._config.gather_seconds)  # process a burst in one pass
         return False
 
     def wake(self) -> None:
-        """Something was asked for; look at it. Any thread may call."""
+        """End a wait early. Thread-safe."""
         self.inbox.wake()
 
     def close(self) -> None:
@@ -295,43 +291,42 @@ class KubernetesBackend:
         self.inbox.wake()
 
     def drain(self, seconds: float) -> None:
-        """Wait for the answers to what was sent, for so long at most."""
+        """Wait for the results of all writes in flight, at most for `seconds`."""
         until = self.clock() + seconds
-        while self._under_way > 0 and (now := self.clock()) < until:
+        while self._in_flight > 0 and (now := self.clock()) < until:
             self.inbox.wait(until - now)
-            self._take_in()
+            self._drain_inbox()
 
-    def _attend(self) -> None:
-        """Everything that may have become known or possible since the last time."""
-        self._take_in()
+    def _process(self) -> None:
+        """Run one pass: events, hooks, timers, reconciles, status writes."""
+        self._drain_inbox()
         with self.lock:
             now = self.clock()
-            for errand in self.errands:
-                errand(now)
-            self._keep_time(now)
+            self._hooks.before_reconcile(now)
+            self._fire_timers(now)
             self._reconcile()
-            self._outgoing += self.status_writer.writes(now, self.on_mishap)
+            self._outgoing += self.status_writer.due_writes(now, self._hooks.on_error)
             self._send()
 
-    def _take_in(self) -> None:
+    def _drain_inbox(self) -> None:
         items = self.inbox.take()
         if not items:
             return
         with self.lock:
-            now, mishaps = self.clock(), list[Exception]()
+            now, errors = self.clock(), list[Exception]()
             for item in items:
                 try:
-                    self._take(item, now)
-                except Exception as mishap:  # the others are not lost because of one
-                    mishaps.append(mishap)
-        for each in mishaps:
-            self.on_mishap(each)
+                    self._handle(item, now)
+                except Exception as error:  # continue with the other items
+                    errors.append(error)
+        for each in errors:
+            self._hooks.on_error(each)
 
-    def _take(self, item: Delta | WriteResult, now: float) -> None:
+    def _handle(self, item: Delta | WriteResult, now: float) -> None:
         if isinstance(item, WriteResult):
-            self._under_way -= 1
-            self.on_answer(item)
-            self.answers.take(item, now)
+            self._in_flight -= 1
+            self._hooks.on_write_result(item)
+            self.write_results.handle(item, now)
         elif item.object is not None:
             self.state.take(item)
         else:
@@ -341,95 +336,85 @@ class KubernetesBackend:
         if delta.change is Change.ABSENT:
             self.absent[delta.resource] = delta.why
             self.state.absent.add(delta.resource)
-            if delta.resource in _NEEDED:
+            if delta.resource in _REQUIRED:
                 return
         else:
             self.absent.pop(delta.resource, None)
             self.state.absent.discard(delta.resource)
-            self.state.work_queue.note_room()
+            self.state.work_queue.wake_blocked()
         self._unsynced.discard(delta.resource)
 
-    def _keep_time(self, now: float) -> None:
+    def _fire_timers(self, now: float) -> None:
         if self.timers.next_at > now:
             return
         for key in self.timers.due(now):
             entry = self.state.entries.get(key)
             if entry is not None:
-                entry.look_at = NEVER
-                self.state.work_queue.dirty.add(key)
+                entry.next_reconcile_at = NEVER
+                self.state.work_queue.enqueue(entry)
                 if entry.job.memory.not_before <= now and entry.wants_to_run and not entry.replicas:
-                    self.state.work_queue.has_news = True
-        self.answers.look(now)
+                    self.state.work_queue.request_round()
+        self.write_results.expire_unknown(now)
         if self.state.capacity.is_distrusting:
-            self.state.work_queue.has_news = True
+            self.state.work_queue.request_round()
             self.timers.set(self.state.capacity.trust_again(now))
 
     def _reconcile(self) -> None:
-        """Do the next thing for every job that may not be as it shall be."""
-        now, state, mishaps = self.clock(), self.state, list[Exception]()
-        while state.work_queue.dirty:
-            keys, state.work_queue.dirty = sorted(state.work_queue.dirty), set()
+        """Reconcile every enqueued job and place urgent SharePods."""
+        now, state, errors = self.clock(), self.state, list[Exception]()
+        while keys := state.work_queue.drain():
             for key in keys:
                 entry = state.entries.get(key)
                 if entry is None or self._is_too_soon(entry, now):
                     continue
                 try:
-                    self._outgoing += self._controllers[entry.parsed_job.ownership](entry, now)
-                    self.status_writer.consider(entry, now)
-                except Exception as mishap:  # nobody else's job waits because of it
-                    mishaps.append(mishap)
-                    self.timers.set(now + _MISHAP_SECONDS, entry)
+                    self._outgoing += self._controllers[entry.parsed_job.ownership].reconcile(entry, now)
+                    self.status_writer.schedule(entry, now)
+                except Exception as error:  # continue with the other jobs
+                    errors.append(error)
+                    self.timers.set(now + _ERROR_RETRY_SECONDS, entry)
         self._outgoing += placements(state, now)
         for pod in state.orphans:
             self._outgoing.append(deletion_of(pod, None))
         state.orphans.clear()
-        for each in mishaps:
-            self.on_mishap(each)
+        for each in errors:
+            self._hooks.on_error(each)
 
     def _is_too_soon(self, entry: JobEntry, now: float) -> bool:
-        """Whether to let more news of a large gang gather: each look goes through all of its pods, and they come one by
-        one."""
+        """Defer a large gang, whose reconcile visits all its pods, so that one pass covers several pod events."""
         pods = len(entry.job.pods)
-        at = entry.looked_at + pods * _LOOK_SECONDS_PER_POD
-        if pods < _LARGE or now >= at:
-            entry.looked_at = now
+        at = entry.reconciled_at + pods * _RECONCILE_SECONDS_PER_POD
+        if pods < _LARGE_GANG or now >= at:
+            entry.reconciled_at = now
             return False
         self.timers.set(at, entry)
         return True
 
     def _send(self) -> None:
-        self._outgoing += self.recorder.take()
+        self._outgoing += self.recorder.drain()
         if self._outgoing:
             writes, self._outgoing = self._outgoing, []
-            self._under_way += len(writes)
+            self._in_flight += len(writes)
             self._server.send(writes)
 
-    # What is told.
-
-    def _note(self, entry: JobEntry, what: Happened) -> None:
-        """Something happened to a job that others count."""
-        self.on_happened(what, entry.parsed_job.ref.uid)
-        if what in (Happened.COMPLETED, Happened.FAILED):
-            is_complete = what is Happened.COMPLETED
-            if is_complete:
-                self._served.append(entry.job.memory.attained)
-            self._last_event = self.clock()
+    def _record_event(self, entry: JobEntry, what: JobEvent) -> None:
+        self._hooks.on_job_event(what, entry.parsed_job.ref.uid)
+        if what in (JobEvent.COMPLETED, JobEvent.FAILED):
+            is_complete = what is JobEvent.COMPLETED
+            self.history.note_end(self.clock(), entry.job.memory.attained if is_complete else None)
             self.state.progress.forget(entry.key, is_complete)
 
-    def _note_arrival(self, entry: JobEntry) -> None:
-        if self.is_ready:  # those that were there before us are not our doing
-            self._note(entry, Happened.CREATED)
+    def _on_arrival(self, entry: JobEntry) -> None:
+        if self.is_ready:  # jobs found during recovery were created before
+            self._record_event(entry, JobEvent.CREATED)
 
-    def _replica_again(self, entry: JobEntry) -> None:
-        """Its pods may have run on while nobody could read what was submitted."""
-        found = replicas_found(self.state, entry) if entry.wants_to_run and not entry.replicas else []
+    def _restore_assignment(self, entry: JobEntry) -> None:
+        """Assign a repaired job to the nodes of its pods, which may have kept running while it was invalid."""
+        controller = self._controllers[entry.parsed_job.ownership]
+        found = controller.find_replicas(entry) if entry.wants_to_run and not entry.replicas else []
         if found:
             self.state.reassign(entry, found)
 
-    def _note_departure(self, entry: JobEntry) -> None:
+    def _on_departure(self, entry: JobEntry) -> None:
         if self.is_ready:
-            self._note(entry, Happened.DELETED)
-
-
-def _raised(mishap: Exception) -> None:
-    raise mishap
+            self._record_event(entry, JobEvent.DELETED)

@@ -21,10 +21,10 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import GROUP
 from sterna.backends.kubernetes.api.resources import LEASES, ApiServer, WriteResult
 from sterna.control.clock import steady_seconds
 from sterna.errors import Retry
+from sterna.kinds.labels import GROUP
 
 ADDRESS = f"{GROUP}/address"
 """Annotation of the Lease: where the holder's service answers."""

@@ -8,11 +8,10 @@ and lets those start whose place has become free. Deciding is not done here, nor
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from sterna.backends.local.equal_share_baseline import Shadow
+from sterna.backends.local.equal_share_baseline import LocalBaseline
 from sterna.backends.local.jobs.exits import Endings, Patience
 from sterna.backends.local.jobs.launching import Means
 from sterna.backends.local.jobs.process_watcher import Watching
@@ -21,15 +20,20 @@ from sterna.backends.local.kernel.wakeups import Pulse
 from sterna.backends.local.snapshot import Instant, observed
 from sterna.backends.local.store.job_store import Book, LocalJob
 from sterna.backends.local.store.records import ACTIVE, COMPLETED
+from sterna.control.cluster_history import ClusterHistory
+from sterna.control.job_state import is_stale
 from sterna.errors import Retry
-from sterna.model.plan import Action, ActionKind, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Outcome
 from sterna.model.snapshot import NEVER, Snapshot
-from sterna.model.speedup import Floats
 
 _STARTING_SECONDS = 0.02
 """Between two looks at a process that is just starting."""
 _RETRY_SECONDS = 1.0
 """Between two tries of what the machine refused."""
+_LONG_ROUND_SECONDS = 0.02
+_MAX_PAUSE_SECONDS = 0.2
+_BURST_PAUSE_FACTOR = 4.0
+"""Pause after a round during which jobs arrived, as a multiple of its duration."""
 _LEARNED_SECONDS = 2.0
 """Between two times that lessons, and how far progress was read, are put on disk."""
 
@@ -45,19 +49,21 @@ class LocalBackend:
         *,
         patience: Patience | None = None,
         listen_seconds: float = 0.25,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.book, self.means = book, means
-        self._pulse, self._listen_seconds = pulse, listen_seconds
+        self._pulse, self._listen_seconds, self._sleep = pulse, listen_seconds, sleep
         self.attempts = Attempts(book, means)
         self.endings = Endings(book, self.attempts, means, patience, self._note_end)
         self.watching = Watching(book, means, self.endings, pulse)
         self._empty = book.slices.table()
-        self._shadow = Shadow(book.slices, book.clock()) if book.slices.is_shared else None
+        self._baseline = LocalBaseline(book.slices, book.clock()) if book.slices.is_shared else None
         self.closed: dict[str, str] = book.setting("closed") or {}
         """Nodes that take nobody new: `cordoned` or `draining`."""
-        self._served = [job.record.service for job in book.jobs.values() if job.record.phase == COMPLETED]
-        self._last_action = self._last_event = self.last_arrival = -NEVER
+        self.history = ClusterHistory(job.record.service for job in book.jobs.values() if job.record.phase == COMPLETED)
+        self.last_arrival = -NEVER
         self._listened_at = self._learned_at = -NEVER
+        self._observed_at = NEVER
         self._retry_at, self._due_at = NEVER, -NEVER
         self._trouble = ""
         self._flags = threading.Lock()
@@ -70,27 +76,30 @@ class LocalBackend:
         with self._flags:
             self._has_news = False
         with self.book.lock:
+            self._observed_at = self.book.clock()
             instant = Instant(
-                self.book.clock(), self._last_action, self._last_event, frozenset(self.closed), self._history
+                self._observed_at,
+                self.history.last_action,
+                self.history.last_event,
+                frozenset(self.closed),
+                self.history.finished_service,
             )
-            return observed(self.book, self._empty, instant, self._shadow)
-
-    def _history(self) -> Floats:
-        return np.sort(np.array(self._served, dtype=np.float64))
+            return observed(self.book, self._empty, instant, self._baseline)
 
     # What is decided.
 
-    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
-        """Write down where jobs shall sit and set out for it. A decision that a crash takes back is made again."""
+    def apply(self, decision: Decision) -> Sequence[Outcome]:
+        """Record the desired assignments and start reconciling. A decision that a crash discards is made again."""
         outcomes = []
         with self.book.lock:
+            self.book.give_reasons(decision.reasons)
             touched = []
-            for action in actions:
+            for action in decision.plan.actions:
                 job = self.book.jobs.get(action.key)
                 if job is None or self._is_stale(job, action):
                     outcomes.append(Outcome.STALE)
                     continue
-                self._carry_out(job, action)
+                self._apply_action(job, action)
                 touched.append(job)
                 outcomes.append(Outcome.APPLIED)
             if touched:
@@ -100,45 +109,28 @@ class LocalBackend:
         return outcomes
 
     def _is_stale(self, job: LocalJob, action: Action) -> bool:
-        if not job.wants_to_run or job.assignment != action.before:
-            return True
-        if action.kind is ActionKind.START and job.record.not_before > self.book.clock():
-            return True
-        names = self.book.slices.nodes
-        new = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers}
-        return not all(0 <= node < len(names) and names[node].name not in self.closed for node in new)
+        nodes = self.book.slices.nodes
+        return not job.wants_to_run or is_stale(
+            action,
+            job.record,
+            job.assignment,
+            self.book.clock(),
+            len(nodes),
+            lambda row: nodes[row].name not in self.closed,
+        )
 
-    def _carry_out(self, job: LocalJob, action: Action) -> None:
-        record, now = job.record, self.book.clock()
-        if action.cpu_share is not None:
-            record.cpu_share = action.cpu_share
-        if action.kind is ActionKind.SET_CPU_SHARE:
-            return
-        if action.kind is ActionKind.MIGRATE:
-            self.mark_move(job, action.before.workers, action.after.workers, action.evictor)
-        else:
-            self._last_action = now
-        if action.kind is ActionKind.START and action.mark is Mark.PROMOTED:
-            record.attained, record.executed_before = 0.0, record.executed
-            record.promotions += 1
-        elif action.kind is ActionKind.STOP:
-            record.waiting_since = now
-        self.book.seat(job, action.after)
-
-    def mark_move(
-        self, job: LocalJob, before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]], evictor: int = -1
-    ) -> None:
-        """Remember where it was and whom it made room for."""
-        record = job.record
-        old, new = {node for node, _ in before}, {node for node, _ in after}
-        record.moves += 1
-        record.moved_at, record.evictor = self.book.clock(), evictor
-        record.moved_from = self.book.slices.nodes[min(old - new or old)].name
+    def _apply_action(self, job: LocalJob, action: Action) -> None:
+        now, evictor = self.book.clock(), self.book.jobs.get(action.evictor)
+        job.record.apply(action, now, self.book.slices.names, evictor.name if evictor is not None else "")
+        self.history.note_action(action.kind, now)
+        if action.kind is not ActionKind.SET_CPU_SHARE:
+            self.book.seat(job, action.after)
 
     # What happens by itself.
 
     def wait(self, until: float) -> bool:
         """Sleep until there is something to decide, seeing to what was begun meanwhile."""
+        self._pause_after_round()
         while not self._is_closed:
             self._attend()
             now = self.book.clock()
@@ -150,6 +142,18 @@ class LocalBackend:
                 return False
             self.watching.hear_of_end(ended)
         return False
+
+    def _pause_after_round(self) -> None:
+        """Sleep after a long round, or one during which jobs arrived: the API gets the CPU, and one round decides on a
+        whole burst of submissions."""
+        now = self.book.clock()
+        seconds = now - self._observed_at
+        if seconds > _LONG_ROUND_SECONDS:
+            is_burst = now - self.last_arrival < _MAX_PAUSE_SECONDS
+            self._sleep(_MAX_PAUSE_SECONDS if is_burst else min(seconds, _MAX_PAUSE_SECONDS))
+        elif self.last_arrival > self._observed_at:
+            self._sleep(_BURST_PAUSE_FACTOR * seconds)
+        self._observed_at = NEVER
 
     def wake(self) -> None:
         """Something was asked for; look at it. Any thread may call."""
@@ -192,13 +196,12 @@ class LocalBackend:
     def _note_end(self, job: LocalJob) -> None:
         """A job has completed or failed."""
         is_complete = job.record.phase == COMPLETED
-        if is_complete:
-            self._served.append(job.record.service)
-        self._last_event = self.book.clock()
+        self.history.note_end(self.book.clock(), job.record.service if is_complete else None)
         self.book.training.forget(job.key, is_complete)
 
     def note_arrival(self) -> None:
-        self._last_event = self.last_arrival = self.book.clock()
+        self.last_arrival = self.book.clock()
+        self.history.note_arrival(self.last_arrival)
 
     def _reconcile(self) -> None:
         if self._is_held:

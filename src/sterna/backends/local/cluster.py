@@ -28,7 +28,7 @@ from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import NOWHERE
 from sterna.model.job import JobSpec
 from sterna.parse_number import real
-from sterna.settings import placement_for
+from sterna.wiring import preferred_placement
 
 Story = Callable[[Path, str], dict[str, object]]
 """Tells of one job, from a journal file."""
@@ -108,7 +108,7 @@ class LocalCluster:
         with self._book.lock:
             job = self._active(name)
             assignment = moved_to(self._backend, job, node)
-            self._backend.mark_move(job, job.assignment.workers, assignment.workers)
+            job.record.note_move(job.assignment, assignment, self._book.clock(), self._book.slices.names)
             job.record.by_checkpoint = by_checkpoint
             self._book.seat(job, assignment)
             statement = self._book.statement(job)
@@ -235,7 +235,7 @@ class LocalCluster:
                 raise UserError(f"There is no rule '{name}': {did_you_mean(name, known)}")
         view = msgspec.structs.replace(self._view)
         if "policy" in changes and "placement" not in changes:
-            view.placement = placement_for(changes["policy"])
+            view.placement = preferred_placement(changes["policy"])
         for name, value in changes.items():
             setattr(view, name, _seconds(value) if name == "rate_limit_seconds" else str(value))
         made = self._make_rules(view)

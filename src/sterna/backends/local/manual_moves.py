@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.store.job_store import LocalJob
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.errors import UserError
 from sterna.model.cluster import NOWHERE, Assignment
 
@@ -21,8 +21,8 @@ def moved_to(backend: LocalBackend, job: LocalJob, node: str) -> Assignment:
     assignment = _fitted(_room_without(backend, job), job, row)
     if assignment is None:
         raise UserError(
-            f"{node} has no room for the {job.assignment.size} workers of '{job.name}'; name another node, or move others "
-            "away first."
+            f"{node} has no room for the {job.assignment.size} workers of '{job.name}'; name another node, or move "
+            "others away first."
         )
     return assignment
 
@@ -38,7 +38,7 @@ def evicted(backend: LocalBackend, row: int) -> list[LocalJob]:
             assignment = NOWHERE
             job.record.waiting_since = backend.book.clock()
         else:
-            backend.mark_move(job, job.assignment.workers, assignment.workers)
+            job.record.note_move(job.assignment, assignment, backend.book.clock(), backend.book.slices.names)
         backend.book.seat(job, assignment)
         touched.append(job)
     return touched
@@ -57,9 +57,9 @@ def _elsewhere(backend: LocalBackend, job: LocalJob, row: int) -> Assignment | N
     return None
 
 
-def _room_without(backend: LocalBackend, job: LocalJob) -> Room:
+def _room_without(backend: LocalBackend, job: LocalJob) -> FreeCapacity:
     """What is free, and what the job's workers would leave."""
-    room = Room(backend.book.slices.table())
+    room = FreeCapacity(backend.book.slices.table())
     for other in backend.book.active():
         if other.assignment.workers:
             room.occupy(
@@ -69,7 +69,7 @@ def _room_without(backend: LocalBackend, job: LocalJob) -> Room:
     return room
 
 
-def _fitted(room: Room, job: LocalJob, row: int) -> Assignment | None:
+def _fitted(room: FreeCapacity, job: LocalJob, row: int) -> Assignment | None:
     size = job.assignment.size
     if room.slots_at(job.shape, row) < size:
         return None

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.backends.local.equal_share_baseline import Shadow
+from sterna.backends.local.equal_share_baseline import LocalBaseline
 from sterna.backends.local.jobs.reconciler import units
 from sterna.backends.local.store.job_store import Book, LocalJob
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import MILLI, Nodes, Shape, Shapes
 from sterna.model.growth import Growth
-from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
+from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot, compute_totals
 from sterna.model.speedup import Floats
 
 _NOTHING = (Shape(),)
@@ -41,13 +41,13 @@ class Instant:
     history: Callable[[], Floats]
 
 
-def observed(book: Book, empty: Nodes, instant: Instant, shadow: Shadow | None) -> Snapshot:
+def observed(book: Book, empty: Nodes, instant: Instant, baseline: LocalBaseline | None) -> Snapshot:
     """Everything that may be known now; the caller holds the book's lock."""
     jobs = book.active()
     shapes = tuple(dict.fromkeys(job.shape for job in jobs)) or _NOTHING
-    columns = _kept(book, jobs, instant.now, shapes) | _made(book, jobs, instant.now, shadow)
+    columns = _kept(book, jobs, instant.now, shapes) | _made(book, jobs, instant.now, baseline)
     barred = columns["maximum"] < columns["minimum"]
-    table = Jobs(WrittenJobs([job.name for job in jobs], columns), barred if barred.any() else None)
+    table = Jobs(ColumnSource([job.name for job in jobs], columns), barred if barred.any() else None)
     nodes = _with_room(book, empty, jobs, instant.closed)
     shape_table = Shapes(shapes)
     assignments = {JobKey(job.key): job.assignment for job in jobs if job.assignment.workers}
@@ -59,7 +59,7 @@ def observed(book: Book, empty: Nodes, instant: Instant, shadow: Shadow | None) 
         shape_table,
         lessons.table.curves,
         MappingProxyType(assignments),
-        *take_stock(table, nodes, shape_table),
+        *compute_totals(table, nodes, shape_table),
         instant.last_action,
         instant.history,
         lessons.restart_seconds,
@@ -72,7 +72,7 @@ def _kept(book: Book, jobs: list[LocalJob], now: float, shapes: Sequence[Shape])
     """What stands in the records as it is."""
     records = [job.record for job in jobs]
     code = {shape: number for number, shape in enumerate(shapes)}
-    rows = book.slices.row_of
+    rows, keys = book.slices.row_of, {job.name: job.key for job in jobs}
     minimum = _ints([record.minimum for record in records])
     maximum = _ints([record.maximum for record in records])
     held = np.array([bool(job.assignment.workers) for job in jobs], dtype=np.bool_)
@@ -89,24 +89,24 @@ def _kept(book: Book, jobs: list[LocalJob], now: float, shapes: Sequence[Shape])
         "workers": _ints([job.assignment.size for job in jobs]),
         "shape": _ints([code[job.shape] for job in jobs]),
         "first_start": _floats([_or(record.first_started_at, never) for record in records]),
-        "waiting_since": _floats([record.waiting_since for record in records]),
+        "waiting_since": _floats([record.queued_since for record in records]),
         "promotions": _ints([record.promotions for record in records]),
         "executed_before": _floats([record.executed_before for record in records]),
         "cpu_share": _floats([record.cpu_share for record in records]),
         "moves": _ints([record.moves for record in records]),
         "moved_at": _floats([_or(record.moved_at, -never) for record in records]),
         "moved_from": _ints([rows.get(record.moved_from, -1) for record in records]),
-        "evictor": _ints([record.evictor for record in records]),
+        "evictor": _ints([keys.get(record.evictor, -1) for record in records]),
     }
 
 
-def _made(book: Book, jobs: list[LocalJob], now: float, shadow: Shadow | None) -> Columns:
+def _made(book: Book, jobs: list[LocalJob], now: float, baseline: LocalBaseline | None) -> Columns:
     """What is worked out: time that runs, and what follows from reports."""
     training, lessons = book.training, book.training.lessons
     courses = [job.course for job in jobs]
     running = _floats([_running_seconds(job, now) for job in jobs])
     held = _floats([units(book, job, attempt) if (attempt := job.record.attempt) is not None else 0 for job in jobs])
-    ends = shadow.ends_by(now, jobs, training) if shadow is not None else {}
+    ends = baseline.completions(now, jobs, training) if baseline is not None else {}
     is_shared = book.slices.is_shared
     nothing = math.nan
     return {
@@ -150,7 +150,7 @@ def _unsaved(job: LocalJob, now: float) -> float:
 
 
 def _with_room(book: Book, empty: Nodes, jobs: list[LocalJob], closed: frozenset[str]) -> Nodes:
-    room = Room(empty)
+    room = FreeCapacity(empty)
     for job in jobs:
         if job.assignment.workers:
             room.occupy(job.shape, job.assignment)

@@ -129,7 +129,15 @@ class Creating:
         records = []
         for spec in specs:
             owned = spec if spec.user else replace(spec, user=self._user)
-            record = JobRecord(next(numbers), owned, now, owned.minimum, owned.maximum, waiting_since=now, reason=_NEW)
+            record = JobRecord(
+                key=next(numbers),
+                spec=owned,
+                submitted_at=now,
+                minimum=owned.minimum,
+                maximum=owned.maximum,
+                waiting_since=now,
+                reason=_NEW,
+            )
             records.append(record)
         return _Entry(records, [_first_view(record) for record in records], key)
 

@@ -9,7 +9,7 @@ from sterna.backends.local.store.job_store import LocalJob
 from sterna.backends.local.store.node_slices import LocalNode
 from sterna.backends.local.store.records import ACTIVE, ENDED, RUNNING, AttemptRecord, ReplicaRecord
 from sterna.control.cluster_service import JobView, NodeView, ReplicaView
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import MILLI, ResourceKind
 
 
@@ -72,7 +72,7 @@ def _reason(job: LocalJob, now: float) -> str:
 def _waited(job: LocalJob, now: float) -> float:
     record = job.record
     is_waiting = record.phase == ACTIVE and not record.is_live
-    return record.waited_seconds + (max(0.0, now - record.waiting_since) if is_waiting else 0.0)
+    return record.waited_seconds + (max(0.0, now - record.queued_since) if is_waiting else 0.0)
 
 
 def _ran(job: LocalJob, now: float) -> float:
@@ -116,7 +116,7 @@ def _tell_progress(backend: LocalBackend, job: LocalJob, view: JobView) -> None:
 
 def node_views(backend: LocalBackend) -> list[NodeView]:
     book = backend.book
-    room = Room(book.slices.table())
+    room = FreeCapacity(book.slices.table())
     jobs: dict[str, list[str]] = {node.name: [] for node in book.slices.nodes}
     for job in book.active():
         if job.assignment.workers:
@@ -128,7 +128,7 @@ def node_views(backend: LocalBackend) -> list[NodeView]:
     return [_node(backend, node, row, room, jobs[node.name]) for row, node in enumerate(book.slices.nodes)]
 
 
-def _node(backend: LocalBackend, node: LocalNode, row: int, room: Room, jobs: list[str]) -> NodeView:
+def _node(backend: LocalBackend, node: LocalNode, row: int, room: FreeCapacity, jobs: list[str]) -> NodeView:
     parts = sum(room.shared.get(row, {}).values())
     state = backend.closed.get(node.name, "ready")
     words = backend.means.groups.words

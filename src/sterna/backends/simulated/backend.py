@@ -1,8 +1,8 @@
-"""The simulated world: exact events on a virtual clock, no time step.
+"""Simulated cluster: discrete events on a virtual clock, without a time step.
 
-Job state is kept in `job_table.py`, dense columns of the active ones for rules to read among them; what
-happens to a job changes its entries and nobody else's. Ends are in one heap whose stale entries are recognised by their
-version.
+`job_table.py` keeps the state of every job and dense columns of the active ones, which rules read. An event updates
+only the entries of the jobs it concerns. Completions wait in one heap; an entry whose version is not the job's is
+stale.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.config import SimulationConfig
+from sterna.backends.simulated.costs import Fault
 from sterna.backends.simulated.job_table import Books, Reading
 from sterna.backends.simulated.workload import Workload
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Nodes, ResourceKind, Shape
-from sterna.model.plan import Action, ActionKind, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Mark, Outcome
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Floats
 
 _STOP, _START, _PROMOTED = ActionKind.STOP, ActionKind.START, Mark.PROMOTED
-"""By names of our own: to ask an enumeration takes longer."""
+"""Module-level aliases: access to an enum attribute is slow in the hot loop."""
 
 _SOON = 1e-6
-"""A decision that wants to be looked at again at once is looked at so much later."""
+"""Shortest step of the clock, for a decision whose `until` is now."""
 
 
 @dataclass
-class Tally:
-    """What happened, in numbers."""
+class SimulationCounters:
+    """Totals of a run, and its timeline."""
 
     preemptions: int = 0
     migrations: int = 0
@@ -44,35 +45,28 @@ class Tally:
     """Work thrown away, in seconds at one worker."""
     device_seconds: float = 0.0
     times: list[float] = field(default_factory=list)
-    """When anything changed, and what was then: devices in use, jobs waiting."""
+    """Time of each event; devices in use and jobs waiting after it are in the two lists below."""
     devices_used: list[float] = field(default_factory=list)
     jobs_waiting: list[int] = field(default_factory=list)
 
 
 class SimulatedBackend:
-    """A cluster and its jobs, ahead of time."""
+    """Backend that runs a workload on simulated nodes."""
 
-    def __init__(
-        self,
-        workload: Workload,
-        nodes: Nodes,
-        costs: Costs | None = None,
-        faults: Sequence[Fault] = (),
-        *,
-        timeline: bool = False,
-    ) -> None:
+    def __init__(self, workload: Workload, nodes: Nodes, config: SimulationConfig | None = None) -> None:
+        config = config or SimulationConfig()
         self.jobs = workload
-        self.costs = costs or Costs()
-        self.tally = Tally()
-        self._timeline = timeline
-        self._room = Room(nodes)
+        self.costs = config.costs
+        self.counters = SimulationCounters()
+        self._has_timeline = config.has_timeline
+        self._room = FreeCapacity(nodes)
         self._open = nodes.is_open.copy()
         self._nodes = self._with_room(nodes)
         self._rack = nodes.rack.tolist()
-        self._faults = _fault_events(faults)
+        self._faults = _fault_events(config.faults)
         self._faults_of = [0] * len(nodes)
         self._arrivals: list[float] = [*workload.submit.tolist(), NEVER]
-        """When each job is submitted; after the last nobody ever is."""
+        """Submission time of each job, and `NEVER` as a sentinel."""
         self._keep_books(workload)
         self._curve: list[int] = workload.curve.tolist()
         self._shape = [workload.shapes[code] for code in workload.shape.tolist()]
@@ -81,21 +75,21 @@ class SimulatedBackend:
         self._assignments: dict[JobKey, Assignment] = {}
         self._seen_assignments = MappingProxyType(self._assignments)
         self._free = int(nodes.free[nodes.unit][nodes.is_open].sum())
-        self._widest = int(workload.maximum.max(initial=0))
+        self._max_workers = int(workload.maximum.max(initial=0))
         self._is_rigid = bool((workload.minimum == workload.maximum).all())
-        tally = workload.shapes.tally(nodes.unit)
-        self._cost: list[int] = (workload.minimum * tally.worker[workload.shape]).tolist()
+        costs_by_shape = workload.shapes.cost_table(nodes.unit)
+        self._cost: list[int] = (workload.minimum * costs_by_shape.worker[workload.shape]).tolist()
         """Units of each job at its minimum."""
         self._least = 0
-        self._are_equals = not workload.priority.any()
-        """Nobody ever goes before others."""
+        self._has_one_priority = not workload.priority.any()
+        """All jobs have the default priority."""
         self._last_action = -NEVER
         self._finished: list[float] = []
         self._history = np.zeros(0)
         self._used = 0
-        self._steady = self._what_holds()
+        self._constants = self._constant_fields()
         self.now = self._arrivals[0] if len(workload) else 0.0
-        self._arrive()
+        self._admit_arrivals()
 
     def _keep_books(self, jobs: Workload) -> None:
         has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
@@ -119,7 +113,7 @@ class SimulatedBackend:
             "executed": made.ran,
         }
         self._read: list[tuple[str, Reading]] = []
-        """The lines that somebody has read."""
+        """Time-dependent columns that a rule has read; `observe` computes them eagerly from then on."""
         self.first_start, self.waited, self.finish = made.first_start, made.waited, made.finish
 
     def _with_room(self, nodes: Nodes) -> Nodes:
@@ -142,62 +136,69 @@ class SimulatedBackend:
 
     @property
     def reach(self) -> int:
-        """One more worker than any job can have here: rules look that far ahead."""
-        return min(self._widest, max(self._nodes.most_workers(self.jobs.shapes), default=0)) + 1
+        """One more worker than any job can have: the length of curves that rules read."""
+        return min(self._max_workers, max(self._nodes.most_workers(self.jobs.shapes), default=0)) + 1
 
-    # What the controller sees.
+    # Backend protocol.
 
     def observe(self) -> Snapshot:
         known = self.table.at_hand()
         for name, line in self._read:
             known[name] = line.at(self.now)
-        if self._are_equals:
+        if self._has_one_priority:
             known["has_priorities"] = False
-        fields = self._steady.copy()
+        fields = self._constants.copy()
         fields["now"] = self.now
-        fields["jobs"] = Jobs(_Active(self), None, known)
+        fields["jobs"] = Jobs(_ActiveJobs(self), None, known)
         fields["free_units"], fields["held_units"], fields["least_units"] = self._free, self._used, self._least
         fields["last_action"] = self._last_action
-        return Snapshot.quick(fields)
+        return Snapshot.from_fields(fields)
 
-    def _what_holds(self) -> dict[str, Any]:
-        """What is the same in every snapshot until a node is lost or comes back, and what follows from it."""
-        holds = {
+    def _constant_fields(self) -> dict[str, Any]:
+        """Snapshot fields, cached attributes included, that stay the same until a node fails or recovers."""
+        constants = {
             "nodes": self._nodes,
             "shapes": self.jobs.shapes,
             "curves": self.jobs.curves,
             "assignments": self._seen_assignments,
-            "widest": self._widest,
+            "max_workers": self._max_workers,
             "is_rigid": self._is_rigid,
             "history": self._sorted_history,
             "restart_seconds": self.costs.restart_seconds,
         }
-        example = Snapshot.quick(dict(holds))
-        return holds | {"tally": example.tally, "is_plain": example.is_plain, "is_roomy": example.is_roomy}
+        example = Snapshot.from_fields(dict(constants))
+        return constants | {
+            "cost_table": example.cost_table,
+            "devices_only": example.devices_only,
+            "fits_max_size": example.fits_max_size,
+        }
 
     def read(self, name: str) -> npt.NDArray[Any]:
-        """A column that nobody has read yet; from now on every snapshot has it at hand."""
+        """Return a column on its first read; later snapshots carry it from the start."""
         line = self.lines.get(name)
         if line is None:
             return self.table.read(name)
         self._read.append((name, line))
         return line.at(self.now)
 
-    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+    def apply(self, decision: Decision) -> Sequence[Outcome]:
+        actions = decision.plan.actions
+        if not actions:
+            return ()
         outcomes = []
         for action in actions:
             if self._is_stale(action):
                 outcomes.append(Outcome.STALE)
                 continue
-            self._carry_out(action)
+            self._execute(action)
             outcomes.append(Outcome.APPLIED)
             self._last_action = self.now
-        if self._timeline:
-            self._note()
+        if self._has_timeline:
+            self._record_timeline()
         return outcomes
 
     def _is_stale(self, action: Action) -> bool:
-        """Whether the job or its nodes are no longer what the action assumes."""
+        """Return True if the job's assignment or its target nodes changed after the decision."""
         assignment = self._assignments.get(action.key, NOWHERE)
         if (assignment is not action.before and assignment != action.before) or self.finish[action.key] < NEVER:
             return True
@@ -207,7 +208,7 @@ class SimulatedBackend:
         return not all(self._open[node] for node in new)
 
     def wait(self, until: float) -> bool:
-        """Jump to the next event."""
+        """Advance the clock to the next event, at most to `until`; return False if there will be none."""
         ends = self._ends
         while ends and self.books.version[ends[0][2]] != ends[0][1]:
             heapq.heappop(ends)
@@ -222,33 +223,33 @@ class SimulatedBackend:
         if then == NEVER:
             return False
         then = max(then, self.now)
-        self.tally.device_seconds += self._used / MILLI * (then - self.now)
+        self.counters.device_seconds += self._used / MILLI * (then - self.now)
         self.now = then
-        self._happen()
+        self._process_events()
         return True
 
-    def lend(self, shape: Shape, node: int, count: int) -> None:
-        """Let somebody who is no job of ours use so much of a node, or, if below 0, have it back."""
+    def occupy_external(self, shape: Shape, node: int, count: int) -> None:
+        """Take capacity for `count` pods of other owners on a node; a negative `count` returns it."""
         self._room.lend(shape, node, count)
         self._free -= count * (shape.devices if self._nodes.unit is ResourceKind.DEVICES else shape.cpus)
 
-    # What happens by itself.
+    # Events.
 
-    def _happen(self) -> None:
+    def _process_events(self) -> None:
         now, ends, version = self.now, self._ends, self.books.version
         while ends and ends[0][0] <= now:
             _, stamp, row = heapq.heappop(ends)
             if version[row] == stamp:
                 self._end(row)
         if self._arrivals[self._arrived] <= now:
-            self._arrive()
+            self._admit_arrivals()
         while self._faults and self._faults[-1][0] <= now:
             _, node, is_up = self._faults.pop()
-            self._turn(node, is_up)
-        if self._timeline:
-            self._note()
+            self._set_node_up(node, is_up)
+        if self._has_timeline:
+            self._record_timeline()
 
-    def _arrive(self) -> None:
+    def _admit_arrivals(self) -> None:
         first = last = self._arrived
         while self._arrivals[last] <= self.now:
             last += 1
@@ -257,14 +258,14 @@ class SimulatedBackend:
         self._arrived = last
 
     def _end(self, row: int) -> None:
-        self._settle(row)
+        self._account(row)
         self._release(row)
         self.books.close(row, self.now)
         self._finished.append(self.books.service[row])
         self._least -= self._cost[row]
 
-    def _turn(self, node: int, is_up: bool) -> None:
-        """A node is lost, with all jobs that have a part on it, or one of its faults ends."""
+    def _set_node_up(self, node: int, is_up: bool) -> None:
+        """Fail a node and stop every job with a replica on it, or end one of its faults."""
         self._faults_of[node] += -1 if is_up else 1
         if is_up == bool(self._open[node]) or (is_up and self._faults_of[node]):
             return
@@ -273,45 +274,45 @@ class SimulatedBackend:
             for key, assignment in self._assignments.items()
             if any(n == node for n, _ in (*assignment.workers, *assignment.ps))
         ]:
-            self.tally.failures += 1
+            self.counters.failures += 1
             self._stop(key, self.table.place_of(key))
         room = int(self._room.free[self._nodes.unit, node])
         self._free += room if is_up else -room
         self._open[node] = is_up
         self._nodes = self._with_room(self._nodes)
-        self._steady = self._what_holds()
+        self._constants = self._constant_fields()
 
-    # What is done to jobs.
+    # Actions.
 
-    def _carry_out(self, action: Action) -> None:
+    def _execute(self, action: Action) -> None:
         kind, key, place, before, after, mark, _, _ = action
-        if not self.table.holds(place, key):  # jobs have come or gone since this was decided
+        if not self.table.holds(place, key):  # jobs arrived or ended after the decision
             place = self.table.place_of(key)
         if kind is _STOP:
-            self.tally.preemptions += 1
+            self.counters.preemptions += 1
             self._stop(key, place)
         elif kind is _START:
             if mark is _PROMOTED:
                 self.books.promote(key, place)
             self.books.begin(key, place, self.now)
-            self._seat(key, place, before, after, self.costs.restart_seconds)
+            self._assign(key, place, before, after, self.costs.restart_seconds)
         elif kind is ActionKind.MIGRATE:
-            self.tally.migrations += 1
-            self._settle(key, self.costs.lost_work_seconds)
-            self._seat(key, place, before, after, self.costs.restart_seconds)
+            self.counters.migrations += 1
+            self._account(key, self.costs.lost_work_seconds)
+            self._assign(key, place, before, after, self.costs.restart_seconds)
         else:
-            self.tally.resizes += 1
-            self._settle(key, self.costs.lost_work_seconds if self.costs.resize_loses_work else 0.0)
-            self._seat(key, place, before, after, self.costs.resize_seconds)
+            self.counters.resizes += 1
+            self._account(key, self.costs.lost_work_seconds if self.costs.resize_loses_work else 0.0)
+            self._assign(key, place, before, after, self.costs.resize_seconds)
 
     def _stop(self, row: int, place: int) -> None:
-        self._settle(row, self.costs.lost_work_seconds)
+        self._account(row, self.costs.lost_work_seconds)
         self._release(row)
         self.books.rest(row, place, self.now)
 
-    def _settle(self, row: int, lost_seconds: float = 0.0) -> None:
-        """Book what a job has done since it was last looked at."""
-        self.tally.lost_seconds += self.books.settle(row, self.now, lost_seconds)
+    def _account(self, row: int, lost_seconds: float = 0.0) -> None:
+        """Account for the work of a job since its last event, less what a stop throws away."""
+        self.counters.lost_seconds += self.books.settle(row, self.now, lost_seconds)
 
     def _release(self, row: int) -> None:
         assignment, shape = self._assignments.pop(JobKey(row)), self._shape[row]
@@ -322,8 +323,8 @@ class SimulatedBackend:
             self._room.give(shape, assignment)
         self.books.release(row)
 
-    def _seat(self, key: JobKey, place: int, before: Assignment, after: Assignment, pause_seconds: float) -> None:
-        """Let a job sit somewhere and tell when it will end."""
+    def _assign(self, key: JobKey, place: int, before: Assignment, after: Assignment, pause_seconds: float) -> None:
+        """Give a job its new assignment and schedule its completion."""
         shape, size = self._shape[key], after.size
         units = (size - before.size if before.workers else size) * shape.devices
         self._used += units
@@ -339,12 +340,12 @@ class SimulatedBackend:
         end = self.books.seat(key, place, size, size * shape.devices / MILLI, rate, self.now, pause_seconds)
         heapq.heappush(self._ends, (end, self.books.version[key], key))
 
-    # What is remembered.
+    # Records.
 
-    def _note(self) -> None:
-        self.tally.times.append(self.now)
-        self.tally.devices_used.append(self._used / MILLI)
-        self.tally.jobs_waiting.append(self.table.count - len(self._assignments))
+    def _record_timeline(self) -> None:
+        self.counters.times.append(self.now)
+        self.counters.devices_used.append(self._used / MILLI)
+        self.counters.jobs_waiting.append(self.table.count - len(self._assignments))
 
     def _sorted_history(self) -> Floats:
         if len(self._finished) > len(self._history):
@@ -353,14 +354,14 @@ class SimulatedBackend:
         return self._history
 
 
-class _Active:
-    """The active jobs of a simulated world, as a source of columns."""
+class _ActiveJobs:
+    """Column source of the active jobs at one instant."""
 
-    __slots__ = ("_end", "_first", "_seen", "_world")
+    __slots__ = ("_backend", "_end", "_first", "_seen")
 
-    def __init__(self, world: SimulatedBackend) -> None:
-        table = world.table
-        self._world, self._seen = world, table.seen
+    def __init__(self, backend: SimulatedBackend) -> None:
+        table = backend.table
+        self._backend, self._seen = backend, table.seen
         self._first, self._end = table.first, table.first + table.count
 
     def __len__(self) -> int:
@@ -370,14 +371,14 @@ class _Active:
         seen = self._seen.get(name)
         if seen is not None:
             return seen[self._first : self._end]
-        return self._world.read(name)
+        return self._backend.read(name)
 
     def name_of(self, row: int) -> str:
-        return self._world.jobs.name[int(self._seen["key"][self._first + row])]
+        return self._backend.jobs.name[int(self._seen["key"][self._first + row])]
 
 
 def _fault_events(faults: Sequence[Fault]) -> list[tuple[float, int, bool]]:
-    """(when, node, comes up), latest first, so that the next one is at the end."""
+    """Return (time, node, recovers) in descending order, so that the next event is at the end."""
     events = [(fault.at_seconds, fault.node, False) for fault in faults]
     events += [
         (fault.at_seconds + fault.for_seconds, fault.node, True) for fault in faults if fault.for_seconds != NEVER

@@ -1,4 +1,4 @@
-"""What changes cost a job in the simulated world."""
+"""Costs of changes to simulated jobs, and faults of simulated nodes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from sterna.model.cluster import Assignment
 
 @dataclass(frozen=True)
 class Costs:
-    """All zero: changes are free, as in most published simulators."""
+    """Price of each change to a running job. All zero: changes are free, as in most published simulators."""
 
     restart_seconds: float = 0.0
     """Time without progress at every start, move and resize by restart."""
     rescale_seconds: float | None = None
     """Time without progress at a resize; None: a resize is a restart."""
     lost_work_seconds: float = 0.0
-    """Work since the last checkpoint that a stop, a move, a resize by restart or a lost node throws away, at most."""
+    """Upper bound on the work since the last checkpoint that a stop, a move, a resize by restart or a node failure
+    throws away."""
     cross_node_penalty: float = 0.0
-    """Share of speed lost while the replicas sit on several nodes, and again on several racks."""
+    """Fraction of speed lost while replicas span several nodes, and again while they span several racks."""
 
     @property
     def resize_seconds(self) -> float:
@@ -32,7 +33,7 @@ class Costs:
         return self.rescale_seconds is None
 
     def slowdown(self, assignment: Assignment, rack: Sequence[int]) -> float:
-        """Factor on the speed of a job that sits so, its parameter servers included."""
+        """Return the speed factor of this assignment, parameter servers included."""
         if not self.cross_node_penalty or len(assignment.workers) + len(assignment.ps) < 2:
             return 1.0
         nodes = {node for node, _ in (*assignment.workers, *assignment.ps)}
@@ -42,7 +43,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Fault:
-    """A node that is lost and comes back."""
+    """Failure of a node and, after `for_seconds`, its recovery."""
 
     node: int
     at_seconds: float
@@ -52,7 +53,7 @@ class Fault:
 def random_faults(
     nodes: int, mtbf_seconds: float, repair_seconds: float, horizon_seconds: float, seed: int
 ) -> list[Fault]:
-    """Faults of each node, exponential in time between them and fixed in length; the same for the same seed."""
+    """Draw faults per node with exponential time between them and fixed length; deterministic for a seed."""
     random = np.random.default_rng(seed)
     faults = []
     for node in range(nodes):

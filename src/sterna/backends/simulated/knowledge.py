@@ -1,14 +1,13 @@
-"""What the rules of a simulated world may know of its jobs: the truth, what was learned so far, or something wrong."""
+"""Knowledge of rules about simulated jobs: true, learned so far, or noisy."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from sterna.backends.simulated.backend import SimulatedBackend
-from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.learned_knowledge import LearningBackend
 from sterna.backends.simulated.noisy_knowledge import NoisyBackend
 from sterna.backends.simulated.workload import Workload
@@ -18,11 +17,11 @@ from sterna.model.learned import Learned
 from sterna.parse_number import real
 
 _LARGEST_SIGMA = 3.0
-"""Wrong by a factor of twenty either way as a rule: more tells nobody anything."""
+"""Estimates are then typically off by a factor of twenty; more has no meaning."""
 
 
 class Source(Enum):
-    """Where curves, remaining work and restart costs come from."""
+    """Origin of curves, remaining work and restart costs."""
 
     TRUE = "true"
     LEARNED = "learned"
@@ -31,11 +30,11 @@ class Source(Enum):
 
 @dataclass(frozen=True)
 class Knowledge:
-    """As a user writes it: `true`, `learned` or `noisy:0.3`."""
+    """Value of `--knowledge`: `true`, `learned` or `noisy:0.3`."""
 
     source: Source = Source.TRUE
     sigma: float = 0.0
-    """Of the logarithm of the factors by which noisy knowledge is wrong."""
+    """Standard deviation of the logarithm of the error factor of noisy knowledge."""
 
     def __str__(self) -> str:
         return f"{self.source.value}:{self.sigma:g}" if self.source is Source.NOISY else self.source.value
@@ -45,8 +44,8 @@ TRUE = Knowledge()
 LEARNED = Knowledge(Source.LEARNED)
 
 
-def knowledge_of(text: str) -> Knowledge:
-    """What `--knowledge` says."""
+def parse_knowledge(text: str) -> Knowledge:
+    """Parse the value of `--knowledge`."""
     name, colon, number = text.strip().partition(":")
     if name in (Source.TRUE.value, Source.LEARNED.value) and not colon:
         return Knowledge(Source(name))
@@ -64,20 +63,18 @@ def knowledge_of(text: str) -> Knowledge:
     return Knowledge(Source.NOISY, sigma)
 
 
-def world_of(
+def make_backend(
     knowledge: Knowledge,
     workload: Workload,
     nodes: Nodes,
-    costs: Costs | None = None,
-    faults: Sequence[Fault] = (),
+    config: SimulationConfig | None = None,
     *,
     seed: int = 0,
-    timeline: bool = False,
     known: Learned | None = None,
 ) -> SimulatedBackend:
-    """A world for rules that know so much. Learning may begin with what is `known`; `seed` is for noise."""
+    """Make the backend whose snapshots carry this knowledge; `known` seeds learning, `seed` the noise."""
     if knowledge.source is Source.LEARNED:
-        return LearningBackend(workload, nodes, costs, faults, timeline=timeline, known=known)
+        return LearningBackend(workload, nodes, config, known=known)
     if knowledge.source is Source.NOISY:
-        return NoisyBackend(workload, nodes, costs, faults, timeline=timeline, sigma=knowledge.sigma, seed=seed)
-    return SimulatedBackend(workload, nodes, costs, faults, timeline=timeline)
+        return NoisyBackend(workload, nodes, config, sigma=knowledge.sigma, seed=seed)
+    return SimulatedBackend(workload, nodes, config)

@@ -1,9 +1,9 @@
-"""A simulated world whose rules know only what its jobs have shown: `--knowledge learned`.
+"""Simulated cluster whose rules know only what its jobs have reported: `--knowledge learned`.
 
-The truth moves the jobs. What rules read of curves, remaining work and restart cost is learned while the world runs,
-from what a scheduler would see: how many whole steps a job has reported, and when. A stretch of training is heard of
-after its first step, again whenever its steps have doubled, and when it ends; so listening costs a few heap operations
-for each stretch, however often anybody decides.
+Jobs progress by the truth. Snapshots carry curves, remaining work and restart cost learned during the run from what a
+real scheduler sees: the number of whole steps a job has reported, and when. A run of a job (from one start or resize to
+the next) reports after its first step, whenever its steps have doubled, and at its end, so reports cost a few heap
+operations per run, independent of the number of decisions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
-from sterna.backends.simulated.costs import Costs, Fault
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.job_table import Array, Reading
 from sterna.backends.simulated.workload import Workload
 from sterna.model.cluster import Assignment, Ints, Nodes
@@ -26,32 +26,32 @@ from sterna.model.snapshot import JobKey, Snapshot
 from sterna.model.speedup import LINEAR, Floats
 
 STEPS_OF_A_JOB = 100.0
-"""Of the mean job of a category, where nobody says."""
+"""Steps of the mean job of a category where the workload does not give them."""
 
 _NEWS = 1.1
-"""A category is fitted again when it has shown so many times the steps of its last fit, or another size."""
+"""Growth factor of a category's steps after which it is fitted again; a new size also triggers a fit."""
 
 
-class Beliefs:
-    """What is believed of each category, numbered, and the lessons behind it."""
+class CategoryEstimates:
+    """Estimates per category, by number, and the measurements behind them."""
 
     def __init__(self, categories: Sequence[str], most: int, known: Learned) -> None:
         self._lessons = [known.of(category) for category in categories]
         self._restart_seconds = restart_seconds(self._lessons)
         self._restarts = 1 + sum(lesson.restarts for lesson in self._lessons)
         self._fitted_on = [(0.0, 0)] * len(categories)
-        """Steps and sizes behind the present fit of each."""
+        """Steps and number of sizes behind the current fit of each category."""
         self._is_known = np.zeros(len(categories), dtype=np.bool_)
         self.step_seconds: Floats = np.full(len(categories), Prior().step_seconds)
-        """At one worker; of a category that nobody has seen, the mean of the others."""
+        """Seconds of a step at one worker; for a category without reports, the mean of the others."""
         self.row: Ints = np.full(len(categories), LINEAR)
-        """Each category's row of `curves`."""
+        """Row of each category in `table`."""
         self.table = CurveRows(most)
         self._news = {number for number, lesson in enumerate(self._lessons) if lesson.paces}
 
     @property
     def learned(self) -> Learned:
-        """All that was seen, to be kept."""
+        """All measurements, to seed another run."""
         seen = [lesson for lesson in self._lessons if lesson.paces or lesson.restarts]
         return Learned(tuple(sorted(seen, key=lambda lesson: lesson.category)))
 
@@ -59,17 +59,17 @@ class Beliefs:
     def restart_seconds(self) -> float:
         return self._restart_seconds
 
-    def hear_of_steps(self, number: int, workers: int, steps: float, seconds: float) -> None:
+    def add_steps(self, number: int, workers: int, steps: float, seconds: float) -> None:
         self._lessons[number] = self._lessons[number].with_steps(workers, steps, seconds)
         self._news.add(number)
 
-    def hear_of_restart(self, number: int, seconds: float) -> None:
+    def add_restart(self, number: int, seconds: float) -> None:
         self._lessons[number] = self._lessons[number].with_restart(seconds)
         self._restarts += 1
         self._restart_seconds += (seconds - self._restart_seconds) / self._restarts
 
-    def think(self) -> None:
-        """Fit again what has news worth it."""
+    def refit(self) -> None:
+        """Fit the categories whose new measurements warrant it."""
         if not self._news:
             return
         for number in sorted(self._news):
@@ -77,10 +77,10 @@ class Beliefs:
             steps, sizes = self._fitted_on[number]
             if len(lesson.paces) > sizes or lesson.steps >= _NEWS * steps:
                 self._fitted_on[number] = (lesson.steps, len(lesson.paces))
-                self._believe(number, lesson)
+                self._fit(number, lesson)
         self._news.clear()
 
-    def _believe(self, number: int, lesson: Lesson) -> None:
+    def _fit(self, number: int, lesson: Lesson) -> None:
         fit = fitted(lesson)
         self.row[number] = self.table.row(fit)
         self.step_seconds[number] = fit.step_seconds
@@ -90,123 +90,121 @@ class Beliefs:
 
 
 class LearningBackend(SimulatedBackend):
-    """The simulated world, with curves, remaining work and restart cost as they were learned in it so far."""
+    """Simulated backend whose snapshots carry learned curves, remaining work and restart cost."""
 
     def __init__(
         self,
         workload: Workload,
         nodes: Nodes,
-        costs: Costs | None = None,
-        faults: Sequence[Fault] = (),
+        config: SimulationConfig | None = None,
         *,
-        timeline: bool = False,
         known: Learned | None = None,
     ) -> None:
         categories = workload.category or ("",) * len(workload)
         numbers = {category: number for number, category in enumerate(dict.fromkeys(categories))}
         self._number = [numbers[category] for category in categories]
-        steps = _steps(workload, np.array(self._number, dtype=np.int64))
+        steps = _total_steps(workload, np.array(self._number, dtype=np.int64))
         step_seconds: Floats = workload.work / steps
         self._step_seconds: list[float] = step_seconds.tolist()
-        """The truth, of a job's step at one worker."""
-        self._steps_told = [0.0] * len(workload)
-        """Of the present stretch."""
+        """True seconds of each job's step at one worker."""
+        self._reported_steps = [0.0] * len(workload)
+        """Steps reported in the current run of each job."""
         self._owes_restart = [False] * len(workload)
-        """It was started again, and how long that took has not been told."""
+        """The job restarted and has not reported yet how long that took."""
         self._reports: list[tuple[float, int, int, float]] = []
-        """When, version of the job, job, steps of its stretch by then."""
-        super().__init__(workload, nodes, costs, faults, timeline=timeline)
-        self._beliefs = Beliefs(tuple(numbers), self.reach, known or Learned())
+        """Heap of (time, version of the job, job, steps of its run by then)."""
+        super().__init__(workload, nodes, config)
+        self._estimates = CategoryEstimates(tuple(numbers), self.reach, known or Learned())
         columns = self.table.books
         columns["category"] = np.array(self._number, dtype=np.int64)
         columns["steps"], columns["step_seconds"] = steps, step_seconds
-        self.lines["curve"] = _BelievedCurve(self)
-        self.lines["remaining"] = _BelievedWork(self, self.books.remaining)
+        self.lines["curve"] = _EstimatedCurve(self)
+        self.lines["remaining"] = _EstimatedWork(self, self.books.remaining)
 
     @property
-    def beliefs(self) -> Beliefs:
-        return self._beliefs
+    def estimates(self) -> CategoryEstimates:
+        return self._estimates
 
     def observe(self) -> Snapshot:
-        self._listen()
-        beliefs = self._beliefs
-        beliefs.think()
-        return replace(super().observe(), curves=beliefs.table.curves, restart_seconds=beliefs.restart_seconds)
+        self._process_reports()
+        estimates = self._estimates
+        estimates.refit()
+        return replace(super().observe(), curves=estimates.table.curves, restart_seconds=estimates.restart_seconds)
 
-    def _listen(self) -> None:
-        """Take in the reports that were due until now."""
+    def _process_reports(self) -> None:
+        """Process the reports that are due."""
         reports, now = self._reports, self.now
         while reports and reports[0][0] <= now:
             due, version, row, steps = heapq.heappop(reports)
             if self.books.version[row] != version:
                 continue
-            self._tell(row, steps)
+            self._report(row, steps)
             since = self.books.since[row]
             heapq.heappush(reports, (since + 2 * (due - since), version, row, 2 * steps))
 
-    def _tell(self, row: int, steps: float) -> None:
-        """The present stretch has come to so many steps."""
+    def _report(self, row: int, steps: float) -> None:
+        """Report that the current run of a job has completed `steps` steps."""
         number = self._number[row]
         if self._owes_restart[row]:
             self._owes_restart[row] = False
-            self._beliefs.hear_of_restart(number, self.books.since[row] - self.books.held[row])
-        more = steps - self._steps_told[row]
+            self._estimates.add_restart(number, self.books.since[row] - self.books.held[row])
+        more = steps - self._reported_steps[row]
         if more > 0:
-            self._steps_told[row] = steps
+            self._reported_steps[row] = steps
             seconds = more * self._step_seconds[row] / self.books.rate[row]
-            self._beliefs.hear_of_steps(number, int(self.books.workers[row]), more, seconds)
+            self._estimates.add_steps(number, int(self.books.workers[row]), more, seconds)
 
     def _done(self, row: int) -> float:
-        """Steps of the present stretch, the one under way in part."""
+        """Return the steps of the current run, the unfinished one as a fraction."""
         return (self.now - self.books.since[row]) * self.books.rate[row] / self._step_seconds[row]
 
     def _end(self, row: int) -> None:
-        self._tell(row, self._done(row))
+        self._report(row, self._done(row))
         super()._end(row)
 
-    def _settle(self, row: int, lost_seconds: float = 0.0) -> None:
+    def _account(self, row: int, lost_seconds: float = 0.0) -> None:
         if self.now > self.books.since[row]:
-            self._tell(row, math.floor(self._done(row)))
-        super()._settle(row, lost_seconds)
+            self._report(row, math.floor(self._done(row)))
+        super()._account(row, lost_seconds)
 
-    def _seat(self, key: JobKey, place: int, before: Assignment, after: Assignment, pause_seconds: float) -> None:
-        super()._seat(key, place, before, after, pause_seconds)
+    def _assign(self, key: JobKey, place: int, before: Assignment, after: Assignment, pause_seconds: float) -> None:
+        super()._assign(key, place, before, after, pause_seconds)
         is_resize = kind_of(before, after) in (ActionKind.SHRINK, ActionKind.GROW)
         self._owes_restart[key] = not is_resize or self.costs.rescale_seconds is None
-        self._steps_told[key] = 0.0
+        self._reported_steps[key] = 0.0
         first = self.books.since[key] + self._step_seconds[key] / self.books.rate[key]
         heapq.heappush(self._reports, (first, self.books.version[key], key, 1.0))
 
 
-class _BelievedCurve:
-    """The curve that each active job's category is believed to have."""
+class _EstimatedCurve:
+    """Estimated curve of each active job's category."""
 
-    def __init__(self, world: LearningBackend) -> None:
-        self._world = world
+    def __init__(self, backend: LearningBackend) -> None:
+        self._backend = backend
 
     def at(self, now: float) -> Array:
-        row = self._world.beliefs.row.take(self._world.table.read("category"))
+        row = self._backend.estimates.row.take(self._backend.table.read("category"))
         row.flags.writeable = False
         return row
 
 
-class _BelievedWork:
-    """Steps that each active job has not reported yet, times what a step is believed to take at one worker."""
+class _EstimatedWork:
+    """Unreported steps of each active job times the estimated seconds of a step at one worker."""
 
-    def __init__(self, world: LearningBackend, truth: Reading) -> None:
-        self._world, self._truth = world, truth
+    def __init__(self, backend: LearningBackend, truth: Reading) -> None:
+        self._backend, self._truth = backend, truth
 
     def at(self, now: float) -> Array:
-        table = self._world.table
+        table = self._backend.table
         steps = table.read("steps")
         reported = np.floor(steps - self._truth.at(now) / table.read("step_seconds"))
-        left: Floats = (steps - reported) * self._world.beliefs.step_seconds.take(table.read("category"))
+        left: Floats = (steps - reported) * self._backend.estimates.step_seconds.take(table.read("category"))
         left.flags.writeable = False
         return left
 
 
-def _steps(workload: Workload, number: Ints) -> Floats:
-    """How many each job has in all."""
+def _total_steps(workload: Workload, number: Ints) -> Floats:
+    """Return the total steps of each job."""
     if workload.steps is not None:
         return workload.steps
     mean_work = np.bincount(number, workload.work) / np.bincount(number)

@@ -1,8 +1,7 @@
-"""Serving pods in the simulated world: they come, are bound by a scheduler of their own as soon as a node has room, and
-go.
+"""Serving pods on a simulated cluster: a scheduler of their own binds each one as soon as a node has room.
 
-A world around the simulated one. Whoever binds pods does not ask Sterna; what Sterna stops or shrinks leaves its
-devices only after a while, because jobs save first. Training beside them is simulated as ever.
+`ServingBackend` wraps a `SimulatedBackend`. The other scheduler does not consult Sterna. Jobs that Sterna stops or
+shrinks release their devices only after `release_seconds`, because they save a checkpoint first.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.model.cluster import ANYWHERE, Shape, slots_in
-from sterna.model.plan import Action, ActionKind, Outcome
+from sterna.model.plan import ActionKind, Decision, Outcome
 from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import NEVER, Snapshot
 
 
 class ServingLoad(NamedTuple):
-    """A serving pod of a workload."""
+    """Serving pod that arrives at `at_seconds` and runs for `for_seconds` once it is bound."""
 
     name: str
     at_seconds: float
@@ -30,8 +29,8 @@ class ServingLoad(NamedTuple):
     shape: Shape
 
 
-class ServingWorld:
-    """Training and serving on the same nodes, until `horizon`."""
+class ServingBackend:
+    """Training and serving on the same nodes, until `horizon_seconds`."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class ServingWorld:
         self._ends: list[tuple[float, str, int, Shape]] = []
         self._release_seconds, self._horizon = release_seconds, horizon_seconds
         self._clear_at = np.full(len(training.observe().nodes), -NEVER)
-        """From when on what was given up on a node is really free."""
+        """Time from which the capacity released on each node can be used."""
         self.bound_at: dict[str, float] = {}
 
     @property
@@ -58,8 +57,11 @@ class ServingWorld:
         snapshot = self._training.observe()
         return replace(snapshot, serving=pods) if pods else snapshot
 
-    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
-        outcomes = self._training.apply(actions)
+    def apply(self, decision: Decision) -> Sequence[Outcome]:
+        actions = decision.plan.actions
+        if not actions:
+            return ()
+        outcomes = self._training.apply(decision)
         for action, outcome in zip(actions, outcomes, strict=True):
             if outcome is Outcome.APPLIED and action.kind in (ActionKind.STOP, ActionKind.SHRINK):
                 stay = dict(action.after.workers)
@@ -75,7 +77,7 @@ class ServingWorld:
             return False
         while self._ends and self._ends[0][0] <= self.now:
             _, _, node, shape = heapq.heappop(self._ends)
-            self._training.lend(shape, node, -1)
+            self._training.occupy_external(shape, node, -1)
         while self._coming and self._coming[-1].at_seconds <= self.now:
             self._pending.append(self._coming.pop())
         self._bind()
@@ -92,7 +94,7 @@ class ServingWorld:
         return min(events)
 
     def _bind(self) -> None:
-        """Oldest first, each to the first node that has room for it now."""
+        """Bind pending pods, oldest first, each to the first node that has room."""
         for load in list(self._pending):
             nodes = self._training.observe().nodes
             has_room = (
@@ -101,6 +103,6 @@ class ServingWorld:
             if has_room.any():
                 node = int(has_room.argmax())
                 self._pending.remove(load)
-                self._training.lend(load.shape, node, 1)
+                self._training.occupy_external(load.shape, node, 1)
                 self.bound_at[load.name] = self.now
                 heapq.heappush(self._ends, (self.now + load.for_seconds, load.name, node, load.shape))

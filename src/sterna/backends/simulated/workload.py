@@ -1,4 +1,4 @@
-"""What the simulated world knows of its jobs and their future: columns that never change, made once from a trace."""
+"""Simulated jobs with their true work: constant columns, made once from a trace."""
 
 from __future__ import annotations
 
@@ -30,21 +30,20 @@ class Workload:
     curves: Curves
     notices: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
-    """Jobs assumed alike; empty: all of them are."""
+    """Jobs of one category are assumed to behave alike; empty: one category for all."""
     steps: Floats | None = None
-    """In how many steps each job does its work, which its user says. A trace does not tell: then jobs of a category
-    have as many as their share of its work, a hundred on average."""
+    """Steps of each job. None, as for every trace: in proportion to the job's work, 100 on average in a category."""
 
     def __len__(self) -> int:
         return len(self.name)
 
 
 _ROUNDING = 1e-6
-"""Thousandths that are an artefact of binary fractions."""
+"""Tolerance for thousandths that are an artefact of binary fractions."""
 
 
 def workload_of(trace: Trace, speedups: Mapping[str, tuple[float, ...]] | None = None) -> Workload:
-    """The trace with its curves: from `speedups`, else the built-in profile of the model, else linear."""
+    """Make a workload of a trace; curves come from `speedups`, else the built-in profile of the model, else linear."""
     curve, curves, notices = _curves(trace, speedups or {})
     needs, shape = np.unique(
         np.ceil(trace.devices_per_worker * MILLI - _ROUNDING).astype(np.int64), return_inverse=True

@@ -20,7 +20,7 @@ from sterna.backends.kubernetes.transport.kubeconfig import access_of
 from sterna.cli.connect.client import Client
 from sterna.cli.connect.target import Where
 from sterna.errors import Bug, UserError
-from sterna.manifests.documents import Document, read_documents
+from sterna.kinds.parsing.documents import Document, read_documents
 from sterna.model.snapshot import JobKey, Snapshot
 
 Value = Any

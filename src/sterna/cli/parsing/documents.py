@@ -22,7 +22,7 @@ def read_source(path: str) -> str:
 
 def read_document(path: str) -> Mapping[str, Any]:
     """The mapping in a file, or in stdin for `-`."""
-    from sterna.manifests.documents import read_documents
+    from sterna.kinds.parsing.documents import read_documents
 
     first, *others = read_documents(read_source(path), path, _WANTED)
     if others:

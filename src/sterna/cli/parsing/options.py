@@ -6,21 +6,16 @@
 from __future__ import annotations
 
 import inspect
-import math
-import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from sterna.errors import UserError, did_you_mean
+from sterna.errors import UserError
 
 if TYPE_CHECKING:
-    from sterna.backends.simulated.costs import Costs, Fault
     from sterna.experiments.scenario import Scenario
-    from sterna.model.cluster import Nodes
-    from sterna.workloads.trace import Trace
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Placement = Annotated[
@@ -125,119 +120,10 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def scenario_of(options: ScenarioOptions) -> Scenario:
-    """What the options describe; cheap checks come before the trace is read."""
-    from sterna.backends.simulated.knowledge import knowledge_of
-    from sterna.experiments.scenario import Scenario
-    from sterna.settings import only_counts
-    from sterna.wiring import make_placement, simulated_nodes
+    """Build the scenario that the options describe."""
+    from sterna.experiments.cluster import make_nodes
+    from sterna.experiments.options import make_scenario
 
-    knowledge = knowledge_of(options.knowledge)
-    if options.racks < 1:
-        raise UserError(f"--racks {options.racks}: give at least one rack.")
-    nodes = simulated_nodes(options.nodes, options.racks)
-    if options.racks > len(nodes):
-        raise UserError(
-            f"--racks {options.racks}: --nodes {options.nodes} has too few nodes for so many racks; give at most "
-            f"{len(nodes)}."
-        )
-    if options.placement is not None:
-        make_placement(options.placement)
-        if only_counts(options.placement) and (options.fail or options.mtbf is not None):
-            raise UserError(
-                "--placement none only counts devices, so no job sits on a node that fails: choose another."
-            )
-    costs = _costs(options)
-    if options.seed < 0:
-        raise UserError(f"--seed {options.seed}: a seed is a whole number of at least 0.")
-    trace = _trace(options)
-    return Scenario(
-        trace,
-        nodes,
-        options.placement,
-        costs,
-        _faults(options, trace, nodes),
-        _speedups(options.speedups),
-        options.seed,
-        knowledge,
-    )
-
-
-def elastic_of(text: str) -> tuple[float, float]:
-    """The two multiples of `1x:4x`."""
-    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)x?\s*:\s*(\d+\.?\d*|\.\d+)x?\s*", text, re.ASCII)
-    if not match:
-        raise UserError(f"--elastic {text}: write the fewest and the most as multiples of the request, e.g. 1x:4x.")
-    return float(match[1]), float(match[2])
-
-
-def _costs(options: ScenarioOptions) -> Costs:
-    from sterna.backends.simulated.costs import Costs
-
-    rescale = options.rescale_cost
-    penalty = options.cross_node_penalty
-    if not 0 <= penalty < 1:
-        raise UserError(f"--cross-node-penalty {penalty:g}: give a share of at least 0 and below 1, e.g. 0.1.")
-    return Costs(
-        _seconds("--restart-cost", options.restart_cost),
-        None if rescale is None else _seconds("--rescale-cost", rescale),
-        _seconds("--lost-work", options.lost_work),
-        penalty,
-    )
-
-
-def _faults(options: ScenarioOptions, trace: Trace, nodes: Nodes) -> tuple[Fault, ...]:
-    from sterna.experiments.faults import drawn_faults, named_fault, settled
-
-    faults = [named_fault(text, nodes) for text in options.fail or ()]
-    if options.mtbf is not None:
-        between = _seconds("--mtbf", options.mtbf, above=True)
-        repair = 600.0 if options.mttr is None else _seconds("--mttr", options.mttr, above=True)
-        faults += drawn_faults(trace, nodes, between, repair, options.seed)
-    elif options.mttr is not None:
-        raise UserError("--mttr says how long random faults last, but there are none: add --mtbf SECONDS.")
-    return settled(faults, float(trace.submit_seconds[0]))
-
-
-def _seconds(option: str, value: float, *, above: bool = False) -> float:
-    from sterna.workloads.domain import LARGEST
-
-    if math.isnan(value) or not 0 <= value <= LARGEST or (above and not value):
-        raise UserError(
-            f"{option} {value:g}: give seconds, a number {'above' if above else 'of at least'} 0 and at most 1e15."
-        )
-    return value
-
-
-def _trace(options: ScenarioOptions) -> Trace:
-    from sterna.workloads.formats import load_trace
-
-    multiples = elastic_of(options.elastic) if options.elastic is not None else None
-    if options.limit is not None and options.limit < 1:
-        raise UserError(f"--limit {options.limit}: take at least one job.")
-    trace = load_trace(options.trace, options.format)
-    if options.vc is not None:
-        trace = _of_pool(trace, options.vc)
-    if options.limit is not None and options.limit < len(trace):
-        trace = trace.take(range(options.limit))
-    return trace.elastic(*multiples) if multiples else trace
-
-
-def _of_pool(trace: Trace, vc: str) -> Trace:
-    rows = [row for row, pool in enumerate(trace.pool) if pool == vc]
-    if rows:
-        return trace.take(rows)
-    known = sorted({pool for pool in trace.pool if pool})
-    if not known:
-        raise UserError(f"--vc {vc}: {trace.source} does not name virtual clusters; leave --vc out.")
-    listed = ", ".join(known[:40]) + (" and more" if len(known) > 40 else "")
-    hint = did_you_mean(vc, known)
-    near = f"{hint} It has" if hint.startswith("did") else "it has"
-    raise UserError(f"--vc {vc}: {trace.source} has no such virtual cluster; {near} {listed}.")
-
-
-def _speedups(path: str | None) -> dict[str, tuple[float, ...]]:
-    if path is None:
-        return {}
-    from sterna.workloads.curves import load_speedups
-
-    return load_speedups(path)
+    values = {field.name: getattr(options, field.name) for field in fields(options)}
+    nodes = make_nodes(values.pop("nodes"), values.pop("racks"))
+    return make_scenario(nodes=nodes, **values | {"fail": options.fail or ()})

@@ -32,12 +32,12 @@ def show_result(result: Result, cluster: str, has_faults: bool = False) -> None:
 
 def _facts(result: Result, has_faults: bool) -> Iterable[tuple[str, str, str]]:
     counts = result.counts
-    yield "jobs", result.shown("jobs"), ""
-    yield "mean completion time", result.shown("avg_jct_s", decimals=2), "s"
-    yield "median, p95, p99", " / ".join(map(result.shown, ("p50_jct_s", "p95_jct_s", "p99_jct_s"))), "s"
-    yield "mean wait", result.shown("avg_wait_s", decimals=2), "s"
-    yield "makespan", result.shown("makespan_s", decimals=2), "s"
-    yield "utilization", result.shown("utilization"), ""
+    yield "jobs", result.format_number("jobs"), ""
+    yield "mean completion time", result.format_number("avg_jct_s", decimals=2), "s"
+    yield "median, p95, p99", " / ".join(map(result.format_number, ("p50_jct_s", "p95_jct_s", "p99_jct_s"))), "s"
+    yield "mean wait", result.format_number("avg_wait_s", decimals=2), "s"
+    yield "makespan", result.format_number("makespan_s", decimals=2), "s"
+    yield "utilization", result.format_number("utilization"), ""
     yield "stops, moves, resizes", f"{counts.preemptions:,} / {counts.migrations:,} / {counts.resizes:,}", ""
     if counts.failures or has_faults:
         yield "stopped by lost nodes", f"{counts.failures:,}", ""
@@ -61,7 +61,7 @@ def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
         if key == "avg_jct_s":
             table.add_column("ratio", justify="right", no_wrap=True)
     for result in comparison.results:
-        cells = [result.shown(key) + ("*" if comparison.is_best(result, key) else "") for key, _ in COLUMNS]
+        cells = [result.format_number(key) + ("*" if comparison.is_best(result, key) else "") for key, _ in COLUMNS]
         ratio = comparison.ratio(result, "avg_jct_s")
         table.add_row(result.policy, cells[0], "-" if ratio is None else f"{ratio:.3f}", *cells[1:])
     width = out.width

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sterna.engine.cpu_sharing.shared_nodes import Crowd, weighed
+from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, weighed
 from sterna.engine.price import Memory, cost, devices, pays
 from sterna.engine.registry import Move
 from sterna.model.cluster import Assignment, Bools
-from sterna.model.plan import NOBODY
+from sterna.model.plan import NO_JOB
 from sterna.model.snapshot import JobKey, Snapshot
 
 _LATER = 1e-6
@@ -35,11 +35,11 @@ class Option(NamedTuple):
 
 
 @dataclass
-class Weighing:
+class MoveEvaluator:
     """The same instant with and without a move."""
 
     snapshot: Snapshot
-    crowd: Crowd
+    crowd: SharedNodes
     memory: Memory | None
     """None: nothing is remembered, so that jobs may change places for ever."""
     is_priced: bool = True
@@ -103,7 +103,7 @@ class Weighing:
         stay = crowd.on[option.source]
         rest = [row for row in stay if row != option.row]
         if not rest:
-            return NOBODY
+            return NO_JOB
         before = dict(zip(stay, self._now(option.source), strict=True))
         saved = [before[row] - end for row, end in zip(rest, crowd.ends(option.source, rest), strict=True)]
         return JobKey(self.snapshot.jobs.key.item(rest[saved.index(max(saved))]))

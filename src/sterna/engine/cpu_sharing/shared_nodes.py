@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sterna.engine.cpu_sharing.forecast import Turns, equal_ends
-from sterna.model.cached_attribute import once
+from sterna.model.cached_attribute import cached_attribute
 from sterna.model.cluster import ANYWHERE, MILLI, ResourceKind
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 
@@ -24,7 +24,7 @@ TAIL = 0.0
 
 
 @dataclass
-class Crowd:
+class SharedNodes:
     """The shared nodes of one instant."""
 
     cores: list[float]
@@ -79,7 +79,7 @@ class Crowd:
         """Seconds of work that a node has before it, were all its cores busy."""
         return sum([self.left[row] for row in self.on[node]]) / self.cores[node]
 
-    @once
+    @cached_attribute
     def horizon(self) -> float:
         """When the last job of all could end at the soonest: no node needs to be done before that."""
         ends = [self.load(node) for node in range(len(self.on))]
@@ -99,7 +99,7 @@ class Crowd:
         return caps, left, [min(self.due[row], latest) for row in rows]
 
 
-def crowd_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> Crowd | None:
+def shared_nodes_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> SharedNodes | None:
     """The shared nodes, or None where no job says that it shares one."""
     jobs = snapshot.jobs
     most = jobs.most_cores
@@ -107,7 +107,7 @@ def crowd_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> Cr
         return None
     nodes = len(snapshot.nodes)
     cores = (snapshot.nodes.capacity[ResourceKind.CPUS] / MILLI).tolist()
-    crowd = Crowd(cores, [[] for _ in range(nodes)], [0] * nodes, {}, {}, {}, {}, snapshot.has_cpu_shares, tail)
+    crowd = SharedNodes(cores, [[] for _ in range(nodes)], [0] * nodes, {}, {}, {}, {}, snapshot.has_cpu_shares, tail)
     work = (jobs.remaining * most).tolist()
     due = (jobs.submit + guard * (jobs.default_finish - jobs.submit) - snapshot.now).tolist()
     cap, keys, assignments = most.tolist(), jobs.key.tolist(), snapshot.assignments
@@ -126,6 +126,6 @@ def crowd_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> Cr
     return crowd
 
 
-def weighed(crowd: Crowd, rows: Iterable[int], ends: Iterable[float]) -> float:
+def weighed(crowd: SharedNodes, rows: Iterable[int], ends: Iterable[float]) -> float:
     """The sum of ends, each counted once a worker: worker-seconds until all have ended."""
     return sum([crowd.width[row] * end for row, end in zip(rows, ends, strict=True)])

@@ -18,13 +18,13 @@ def fit_shortest_first(snapshot: Snapshot, by: str) -> tuple[Ints, int]:
     Equal jobs do not swap: a running job precedes a waiting one, and a job that would have to restart counts as longer
     by the cost of a restart.
     """
-    jobs, cost, units, smallest = snapshot.jobs, snapshot.least_cost, snapshot.units, snapshot.smallest_need
+    jobs, cost, units, smallest = snapshot.jobs, snapshot.minimum_cost, snapshot.units, snapshot.smallest_need
     key = _length(snapshot, by, credit_seconds=snapshot.restart_seconds)
     rows = np.arange(len(jobs)) if jobs.barred is None else (~jobs.barred).nonzero()[0]
     if not jobs.has_priorities:
         return first_fit_by_key(rows, key, cost, jobs.workers, units, smallest)
     chosen = []
-    for level in np.unique(jobs.priority):
+    for level in np.unique(jobs.priority)[::-1]:
         of_level = rows[jobs.priority[rows] == level]
         fitting, units = first_fit_by_key(of_level, key, cost, jobs.workers, units, smallest)
         chosen.append(fitting)
@@ -35,12 +35,12 @@ def order_by_length(snapshot: Snapshot, by: str) -> Ints:
     """Return all rows in the order of serving: higher priority first, unknown length last."""
     jobs = snapshot.jobs
     key = _length(snapshot, by, credit_seconds=snapshot.restart_seconds)
-    return np.lexsort((jobs.workers == 0, key, jobs.priority))
+    return np.lexsort((jobs.workers == 0, key, -jobs.priority))
 
 
 def sort_by_length(snapshot: Snapshot, rows: Ints, by: str) -> Ints:
     """Sort these rows by priority, length and submission; running and waiting jobs alike."""
-    return rows[np.lexsort((rows, _length(snapshot, by)[rows], snapshot.jobs.priority[rows]))]
+    return rows[np.lexsort((rows, _length(snapshot, by)[rows], -snapshot.jobs.priority[rows]))]
 
 
 def _length(snapshot: Snapshot, by: str, credit_seconds: float = 0.0) -> Floats:

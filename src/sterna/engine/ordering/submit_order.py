@@ -12,13 +12,13 @@ from sterna.model.snapshot import Snapshot
 def priority_order(snapshot: Snapshot) -> Ints:
     """Return the rows that may run, higher priority first, then in submit order."""
     jobs = snapshot.jobs
-    order = jobs.priority.argsort(kind="stable") if jobs.has_priorities else np.arange(len(jobs))
+    order = (-jobs.priority).argsort(kind="stable") if jobs.has_priorities else np.arange(len(jobs))
     return order if jobs.barred is None else order[~jobs.barred[order]]
 
 
 def fit_minimum_in_order(snapshot: Snapshot) -> Ints:
     """Return the minimum of each job that fits when all jobs are taken in priority and submit order; else 0."""
-    jobs, cost = snapshot.jobs, snapshot.least_cost
+    jobs, cost = snapshot.jobs, snapshot.minimum_cost
     if snapshot.all_fit:
         return snapshot.minimum_for_all
     if jobs.barred is None and not jobs.has_priorities:

@@ -3,8 +3,8 @@
 A job leaves the first queue when what it used passes a threshold, and returns when it has waited a multiple of the time
 it ran; what it used before is then forgiven, so it is not demoted again at once. The time it ran counts over its whole
 life, or, if asked, since it last returned: then long jobs take turns for ever, at three times as many stops. User
-priority is the queue a job starts in. Inside a queue a job that runs is never stopped for one that waits: only a better
-queue can do that.
+priority is the queue a job starts in: the second one if it is below 0. Inside a queue a job that runs is never stopped
+for one that waits: only a better queue can do that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MANY = 1 << 62
 """More workers than any job has."""
 
 
-def check_turns(threshold: float, promote: float) -> None:
+def validate_queue_params(threshold: float, promote: float) -> None:
     """Refuse what would let jobs take turns without getting on."""
     if not promote:
         return
@@ -62,11 +62,11 @@ class Served(NamedTuple):
     """Somebody of the first queue may wait for devices that others of that queue hold."""
 
 
-def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) -> Queues:
+def assign_queues(snapshot: Snapshot, threshold: float, promote: float, anew: bool) -> Queues:
     jobs = snapshot.jobs
     second = jobs.attained > threshold - CROSSED
     if jobs.has_priorities:
-        second |= (jobs.priority > 0) & (jobs.promotions == 0)
+        second |= (jobs.priority < 0) & (jobs.promotions == 0)
     if not promote:
         return Queues(second, None, NEVER)
     rows = (second & (jobs.workers == 0)).nonzero()[0]
@@ -95,7 +95,7 @@ def _ran(jobs: Jobs, rows: Ints | list[int], anew: bool) -> Floats:
     return ran
 
 
-def served(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None, keeps_running: bool) -> Served:
+def serve_queues(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None, keeps_running: bool) -> Served:
     """Each job's size if it fits, else 0. First queue first; inside a queue by first start, if asked those that run
     before those that wait; or, given the threshold between the queues, by falling Gittins index."""
     if snapshot.is_rigid and gittins is None:
@@ -129,7 +129,7 @@ def _used(jobs: Jobs, queues: Queues) -> Floats:
 
 def _serve_rigid(snapshot: Snapshot, queues: Queues) -> Served:
     """Serve jobs of one size: a running job of the first queue keeps its workers, so only the others are sorted."""
-    jobs, cost, second = snapshot.jobs, snapshot.least_cost, queues.is_second
+    jobs, cost, second = snapshot.jobs, snapshot.minimum_cost, queues.is_second
     waits = jobs.workers == 0
     if jobs.barred is not None:
         waits &= ~jobs.barred
@@ -152,7 +152,7 @@ def _serve_rigid(snapshot: Snapshot, queues: Queues) -> Served:
 def _preempt(snapshot: Snapshot, queues: Queues, waiting: Ints) -> tuple[Ints, list[int], int]:
     """Start jobs that wait in the first queue, on free units and on those that the second queue holds. Return the rows
     that start, the rows of the second queue that stop for them, and the units that are left."""
-    jobs, cost, key = snapshot.jobs, snapshot.least_cost, snapshot.jobs.first_start
+    jobs, cost, key = snapshot.jobs, snapshot.minimum_cost, snapshot.jobs.first_start
     free, smallest = snapshot.free_units, snapshot.smallest_need
     need = int(cost.take(waiting).sum())
     if need <= free:
@@ -170,7 +170,7 @@ def _preempt(snapshot: Snapshot, queues: Queues, waiting: Ints) -> tuple[Ints, l
     return waiting, running[stops[running]].tolist(), left
 
 
-def next_change(
+def next_queue_change(
     snapshot: Snapshot, queues: Queues, serving: Served, threshold: float, promote: float, anew: bool
 ) -> float:
     """When a job next changes queue, should nothing else happen, and that matters to anybody."""

@@ -13,11 +13,11 @@ from sterna.model.cluster import MILLI, Assignment, Ints, Nodes, ResourceKind, S
 _DEVICES = int(ResourceKind.DEVICES)
 
 
-Runs = Sequence[tuple[int, int]]
+NodeCounts = Sequence[tuple[int, int]]
 """Pairs of node row and number of workers."""
 
 
-class Room:
+class FreeCapacity:
     """Free resources, changing as a plan grows. Lives for one placement."""
 
     __slots__ = ("_devices", "_takes_any", "free", "nodes", "shared")
@@ -29,9 +29,9 @@ class Room:
         self._takes_any = nodes.is_open_to_all
         self.shared = {node: dict(devices) for node, devices in nodes.shared.items()} if nodes.shared else {}
 
-    def clone(self) -> Room:
+    def clone(self) -> FreeCapacity:
         """Another one in the same state."""
-        other = Room(self.nodes)
+        other = FreeCapacity(self.nodes)
         other.free[:] = self.free
         other.shared = {node: dict(devices) for node, devices in self.shared.items()}
         return other
@@ -67,17 +67,17 @@ class Room:
 
     def slots_at(self, shape: Shape, node: int) -> int:
         """How many more workers of this shape one node can take."""
-        if shape.is_plain and self._takes_any:
+        if shape.devices_only and self._takes_any:
             return int(self._devices.item(node)) // shape.devices
         return int(self.slots(shape).item(node))
 
     def measured(self, shape: Shape) -> tuple[Ints, int]:
         """What is compared to find a tight node: what each has free, and how much of that one worker takes."""
-        if shape.is_plain and self._takes_any:
+        if shape.devices_only and self._takes_any:
             return self._devices, shape.devices
         return self.slots(shape), 1
 
-    def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> Runs:
+    def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> NodeCounts:
         """Runs of (node, workers) for so many workers, or for as many as there is room for: the node with least room
         that holds them all; if none does, the one with most room, and so on with the rest."""
         free, need = self.measured(shape)
@@ -86,7 +86,7 @@ class Room:
             free[list(avoid)] = 0
         return best_fit(free, need, count)[0]
 
-    def tightest_many(self, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
+    def tightest_many(self, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
         """The same for up to `jobs` equal jobs, one after the other, as long as there is room for all of one: taken."""
         free, need = self.measured(shape)
         if count * need <= free.max(initial=0):
@@ -99,7 +99,7 @@ class Room:
             self.take_all(shape, np.bincount(nodes, counts, len(free)).astype(np.int64))
         return many
 
-    def best_fit(self, shape: Shape, count: int, jobs: int) -> list[Runs]:
+    def best_fit(self, shape: Shape, count: int, jobs: int) -> list[NodeCounts]:
         """One node each for up to `jobs` equal jobs in one step, by room ascending, each as often as it can; taken.
 
         None for jobs larger than the roomiest node: which nodes those share is what placements differ in.
@@ -109,14 +109,14 @@ class Room:
         nodes = np.repeat(order, np.clip(free[order] // (need * count), 0, jobs))[:jobs]
         return self.one_each(shape, count, nodes)
 
-    def one_each(self, shape: Shape, count: int, nodes: Ints) -> list[Runs]:
+    def one_each(self, shape: Shape, count: int, nodes: Ints) -> list[NodeCounts]:
         """So many workers for one job after the other, each on one node: taken."""
         self.take_all(shape, np.bincount(nodes, minlength=len(self.nodes)) * count)
         return [((node, count),) for node in nodes.tolist()]
 
     def take_runs(self, shape: Shape, runs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
         """Put workers on nodes; for parts of devices, the numbers of the devices they share."""
-        if shape.is_plain:
+        if shape.devices_only:
             devices, need = self._devices, shape.devices
             for node, count in runs:
                 devices[node] -= count * need
@@ -128,7 +128,7 @@ class Room:
 
     def take(self, shape: Shape, node: int, count: int) -> tuple[int, ...]:
         """The same on one node."""
-        if not shape.is_plain:
+        if not shape.devices_only:
             self._move(shape.cpus, shape.memory_bytes, node, -count)
         if not shape.is_fraction:
             self._devices[node] -= count * shape.devices
@@ -146,7 +146,7 @@ class Room:
 
     def give(self, shape: Shape, assignment: Assignment) -> None:
         """Take a whole job off its nodes."""
-        if shape.is_plain:
+        if shape.devices_only:
             devices, need = self._devices, shape.devices
             for node, count in assignment.workers:
                 devices[node] += count * need
@@ -155,7 +155,7 @@ class Room:
 
     def occupy(self, shape: Shape, assignment: Assignment) -> None:
         """Put a job where it is known to sit, on the very devices it shares."""
-        if shape.is_plain:
+        if shape.devices_only:
             devices, need = self._devices, shape.devices
             for node, count in assignment.workers:
                 devices[node] -= count * need

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sterna.engine.placement.free_capacity import Room, Runs
+from sterna.engine.placement.free_capacity import FreeCapacity, NodeCounts
 from sterna.engine.registry import Misfit, Placed
 from sterna.model.cluster import NOWHERE, Assignment, Ints, Shape
 from sterna.model.plan import Action, ActionKind, kind_of
@@ -29,11 +29,11 @@ _BY_KIND_AND_ROW = attrgetter("kind", "row")
 class Chooser(Protocol):
     """The part in which placements differ."""
 
-    def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment, /) -> Runs:
+    def choose(self, room: FreeCapacity, shape: Shape, count: int, assignment: Assignment, /) -> NodeCounts:
         """Return nodes for up to `count` more workers of a job that is at `assignment`; fewer if they do not fit."""
         ...
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int, /) -> Sequence[Runs]:
+    def choose_many(self, room: FreeCapacity, shape: Shape, count: int, jobs: int, /) -> Sequence[NodeCounts]:
         """Choose and take nodes for up to `jobs` equal new jobs: the nodes that `choose` would return, for as many
         jobs as one step can place. The remaining jobs are placed one by one."""
         ...
@@ -53,19 +53,19 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
         return Placed([], [])
     grows = target[changed] > workers[changed]
     rising, falling = changed[grows], changed[~grows].tolist()
-    room = Room(snapshot.nodes)
+    room = FreeCapacity(snapshot.nodes)
     released = _release(chooser, snapshot, room, target, falling)
     if not len(rising):
         return Placed(released, [])
     raised = _raise_all(chooser, snapshot, room, target, rising)
     if raised.misfits and len(rising) > 1:
-        room = Room(snapshot.nodes)
+        room = FreeCapacity(snapshot.nodes)
         _release(chooser, snapshot, room, target, falling)
         raised = _minimum_first(chooser, snapshot, room, target, rising)
     return Placed(released + raised.actions, raised.misfits)
 
 
-def _release(chooser: Chooser, snapshot: Snapshot, room: Room, target: Ints, rows: list[int]) -> list[Action]:
+def _release(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: list[int]) -> list[Action]:
     """Release nodes: stops first, then shrinks, each in submit order."""
     stops: list[Action] = []
     shrinks: list[Action] = []
@@ -82,7 +82,7 @@ def _release(chooser: Chooser, snapshot: Snapshot, room: Room, target: Ints, row
     return stops + shrinks
 
 
-def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, target: Ints, rows: Ints) -> Placed:
+def _raise_all(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: Ints) -> Placed:
     """Place the most urgent job first; equal new jobs in one step where there are many of them."""
     starts: list[Action] = []
     grows: list[Action] = []
@@ -118,7 +118,7 @@ def _by_urgency(snapshot: Snapshot, rows: Ints, workers: Ints) -> list[int]:
 
 
 def _start_equal_jobs(
-    chooser: Chooser, snapshot: Snapshot, room: Room, target: Ints, rows: Ints
+    chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: Ints
 ) -> tuple[list[Action], Ints]:
     """Start equal new jobs in one step where there are many of them; return the starts and the rows that are left."""
     jobs, starts = snapshot.jobs, list[Action]()
@@ -141,7 +141,7 @@ def _start_equal_jobs(
     return starts, rows[~is_placed[rows]]
 
 
-def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: Room, target: Ints, rows: Ints) -> Placed:
+def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: Ints) -> Placed:
     """Place requests that do not all fit: every job gets its minimum before any job grows beyond its own."""
     assignments: dict[int, Assignment] = {}
     misfits: list[Misfit] = []
@@ -169,13 +169,13 @@ def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: Room, target: Int
 
 
 def _raised(
-    chooser: Chooser, room: Room, shape: Shape, assignment: Assignment, new: int, least: int
+    chooser: Chooser, room: FreeCapacity, shape: Shape, assignment: Assignment, new: int, least: int
 ) -> tuple[Assignment, int]:
     """A job with more workers than it has, as many of `new` as fit but not fewer than `least`, and how many it has
     then."""
     old, seat = assignment.size if assignment.workers else 0, assignment
     if shape.ps and not old:
-        seat = Assignment((), seat_ps(room, shape, new))
+        seat = Assignment((), place_parameter_servers(room, shape, new))
         if not seat.ps:
             return assignment, 0
     runs = chooser.choose(room, shape, new - old, seat)
@@ -188,7 +188,7 @@ def _raised(
     return Assignment(_joined(assignment.workers, runs) if old else tuple(runs), seat.ps, slots), fitted
 
 
-def seat_ps(room: Room, shape: Shape, workers: int) -> tuple[tuple[int, int], ...]:
+def place_parameter_servers(room: FreeCapacity, shape: Shape, workers: int) -> tuple[tuple[int, int], ...]:
     """Nodes for the parameter servers, taken at once: the tightest node that holds them with all workers, else the node
     that holds them with most workers, else as few nodes as hold them. Empty if they do not fit."""
     one = Shape(0, shape.ps_cpus, shape.ps_memory_bytes, selector=shape.selector, tolerations=shape.tolerations)
@@ -200,7 +200,7 @@ def seat_ps(room: Room, shape: Shape, workers: int) -> tuple[tuple[int, int], ..
         best = np.where(enough, beside, np.iinfo(np.int64).max).argmin() if enough.any() else beside.argmax()
         runs = [(int(whole[best]), shape.ps)]
     else:
-        runs = most_first(seats, shape.ps, np.argsort(-seats, kind="stable").tolist())
+        runs = fill_in_order(seats, shape.ps, np.argsort(-seats, kind="stable").tolist())
         if sum(count for _, count in runs) < shape.ps:
             return ()
     for node, count in runs:
@@ -208,7 +208,7 @@ def seat_ps(room: Room, shape: Shape, workers: int) -> tuple[tuple[int, int], ..
     return tuple(runs)
 
 
-def _joined(runs: Runs, more: Runs) -> tuple[tuple[int, int], ...]:
+def _joined(runs: NodeCounts, more: NodeCounts) -> tuple[tuple[int, int], ...]:
     """Worker order kept: what is new goes to the end, joining the last run if it is on the same node."""
     if not runs:
         return tuple(more)
@@ -221,7 +221,7 @@ def _joined(runs: Runs, more: Runs) -> tuple[tuple[int, int], ...]:
     return tuple(joined)
 
 
-def tail_shed(assignment: Assignment, count: int) -> Assignment:
+def drop_last_workers(assignment: Assignment, count: int) -> Assignment:
     """Without the workers of the highest numbers."""
     runs = list(assignment.workers)
     left = count
@@ -233,7 +233,7 @@ def tail_shed(assignment: Assignment, count: int) -> Assignment:
     return Assignment(tuple(runs), assignment.ps, assignment.slots[: len(assignment.slots) - count])
 
 
-def most_first(slots: Ints, count: int, order: Iterable[int]) -> list[tuple[int, int]]:
+def fill_in_order(slots: Ints, count: int, order: Iterable[int]) -> list[tuple[int, int]]:
     """Fill nodes in this order until `count` workers are placed."""
     runs = []
     for node in order:

@@ -1,4 +1,4 @@
-"""The pictures of the demo, as plotly figures: how long jobs took, who had the cores when, and what became of each."""
+"""Plotly figures of the demo: completion of jobs, cores by job over time, losses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _JOBS = (
 _FONT = {"family": "system-ui, sans-serif", "size": 13, "color": "#1f2933"}
 
 
-def finished_figure(results: Sequence[PhaseResult]) -> Any:
-    """How many jobs were done by when."""
+def completion_figure(results: Sequence[PhaseResult]) -> Any:
+    """Draw the number of completed jobs over time."""
     figure = plotly_objects().Figure()
     latest = max(result.longest_seconds for result in results)
     for result in results:
@@ -33,11 +33,11 @@ def finished_figure(results: Sequence[PhaseResult]) -> Any:
         )
     figure.update_xaxes(title="seconds since all were submitted")
     figure.update_yaxes(title="jobs done", dtick=2, rangemode="tozero")
-    return styled(figure, 360)
+    return apply_style(figure, 360)
 
 
 def jobs_figure(results: Sequence[PhaseResult]) -> Any:
-    """Each job's time under each phase, shortest work first."""
+    """Draw the time of each job in each phase, shortest work first."""
     figure = plotly_objects().Figure()
     work = {job.name: job.cpu_seconds for job in results[0].jobs}
     names = sorted(work, key=work.__getitem__, reverse=True)
@@ -61,11 +61,11 @@ def jobs_figure(results: Sequence[PhaseResult]) -> Any:
             hovertemplate="%{y}: %{x:.1f} s<extra>%{fullData.name}</extra>",
         )
     figure.update_xaxes(title="seconds until done", rangemode="tozero")
-    return styled(figure, 430)
+    return apply_style(figure, 430)
 
 
 def cores_figure(results: Sequence[PhaseResult]) -> Any:
-    """Who had the cores, over time, one picture a phase."""
+    """Draw the cores of each job over time, one panel per phase."""
     from plotly.subplots import make_subplots
 
     plotly_objects()
@@ -91,16 +91,16 @@ def cores_figure(results: Sequence[PhaseResult]) -> Any:
     figure.update_yaxes(title="cores", rangemode="tozero")
     figure.update_xaxes(title="seconds since all were submitted", row=len(results), col=1)
     figure.update_annotations(font={**_FONT, "size": 14}, x=0, xanchor="left")
-    styled(figure, 230 * len(results) + 60)
+    apply_style(figure, 230 * len(results) + 60)
     figure.update_layout(legend={"orientation": "v", "y": 1, "yanchor": "top", "x": 1.01}, margin={"t": 30, "r": 120})
     return figure
 
 
 def core_use(result: PhaseResult) -> tuple[list[float], dict[str, list[float]]]:
-    """Cores of each job between every two looks, and when each of these spans began."""
-    times = [look.at for look in result.looks]
+    """Return the cores of each job between consecutive samples, and the start of each of these spans."""
+    times = [sample.at for sample in result.samples]
     cores: dict[str, list[float]] = {job.name: [] for job in result.jobs}
-    for before, after in zip(result.looks, result.looks[1:], strict=False):
+    for before, after in zip(result.samples, result.samples[1:], strict=False):
         used = {job.name: job.cpu_seconds for job in before.jobs}
         span = max(after.at - before.at, 1e-6)
         for job in after.jobs:
@@ -109,7 +109,7 @@ def core_use(result: PhaseResult) -> tuple[list[float], dict[str, list[float]]]:
 
 
 def loss_figure(results: Sequence[PhaseResult]) -> Any:
-    """What was learned in the last phase: losses by progress, each against where it began."""
+    """Draw the losses of the last phase by progress, relative to the first loss of the job."""
     figure = plotly_objects().Figure()
     colours = dict(zip((job.name for job in results[-1].jobs), _JOBS, strict=False))
     for name, colour in colours.items():
@@ -127,21 +127,21 @@ def loss_figure(results: Sequence[PhaseResult]) -> Any:
         )
     figure.update_xaxes(title="part of its training", tickformat=".0%", range=[0, 1])
     figure.update_yaxes(title="loss, against the first", tickformat=".0%", rangemode="tozero")
-    styled(figure, 380)
+    apply_style(figure, 380)
     figure.update_layout(legend={"orientation": "v", "y": 1, "yanchor": "top", "x": 1.01}, margin={"r": 120})
     return figure
 
 
 def _losses(result: PhaseResult, name: str) -> set[tuple[float, float]]:
     found = set()
-    for look in result.looks:
-        for job in look.jobs:
+    for sample in result.samples:
+        for job in sample.jobs:
             if job.name == name and job.value is not None and math.isfinite(job.value):
                 found.add((round(progress_of(job), 4), job.value))
     return found
 
 
-def styled(figure: Any, height: int) -> Any:
+def apply_style(figure: Any, height: int) -> Any:
     figure.update_layout(
         template="plotly_white",
         height=height,

@@ -1,7 +1,7 @@
-"""Who used the CPUs: our jobs, ourselves, or others. The demo's claim rests on it, so it is measured and told.
+"""CPU time of other processes during the demo, which would distort its results.
 
-Read from /proc/stat, for the cores that the demo uses. Time that a hypervisor gave to somebody else counts as taken by
-others. What cannot be read (another kernel, a closed /proc) is told as unknown, never as nothing.
+Read from /proc/stat, for the cores that the demo uses. Steal time counts as other processes. If /proc cannot be read,
+the result is NaN, not 0.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from pathlib import Path
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STAT = Path("/proc/stat")
 _BUSY = (0, 1, 2, 5, 6, 7)
-"""user, nice, system, irq, softirq, steal; idle, waiting for disks, and guests (counted as user already) are not."""
+"""Fields user, nice, system, irq, softirq, steal; not idle, iowait, and guest, which user includes."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Counters at one instant."""
+    """CPU counters at one instant."""
 
     at: float
     busy_seconds: float
-    """Of the watched cores, by whomever; no number where unknown."""
+    """CPU time of all processes on the watched cores; NaN if unknown."""
     own_seconds: float
-    """Of this process and what it has waited for."""
+    """CPU time of this process and the children it has waited for."""
 
 
 class LoadMeter:
-    """Watches some cores."""
+    """Measures the load of other processes on some cores."""
 
     def __init__(self, cores: Collection[int], allowed: int, stat: Path = _STAT) -> None:
         self._cores, self._stat = frozenset(cores), stat
         self.count = len(self._cores)
         self._part = len(self._cores) / max(allowed, 1)
-        """Of our own time that was probably spent on these cores."""
+        """Expected fraction of our own CPU time on these cores."""
 
     def read(self) -> Reading:
         used = os.times()
@@ -57,7 +57,7 @@ class LoadMeter:
         return ticks / _TICKS_PER_SECOND if seen == self._cores else float("nan")
 
     def others(self, since: Reading, until: Reading, job_seconds: float) -> float:
-        """The part of the watched cores that neither our jobs nor we ourselves used; no number where unknown."""
+        """Return the fraction of the watched cores that neither the jobs nor this process used; NaN if unknown."""
         span = (until.at - since.at) * len(self._cores)
         if span <= 0:
             return float("nan")

@@ -1,8 +1,7 @@
-"""The dozen jobs of the demo: which models, how long each trains, how soon it stops improving, and their order.
+"""The twelve jobs of the demo: model, length, convergence and order of each.
 
-Lengths are in CPU seconds and are turned into steps by what a step costs on this machine, so that the demo takes as
-long on a fast machine as on a slow one. The order is an ordinary one, neither good nor bad for FIFO: its mean is that
-of all orders. Nothing is run here but the measurement.
+Lengths are in CPU seconds and converted to steps by the measured cost of a step, so that the demo takes as long on a
+fast machine as on a slow one. The order favours no policy: under FIFO its mean is that of all orders.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sterna.model.job import JobSpec, ReplicaSpec
 
 TRAINING = (sys.executable, "-P", "-m", "sterna.experiments.demo.training")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""The same in every phase: what differs is who gets the cores, not how a job uses them."""
+"""Environment of every job in every phase, so that phases differ only in the division of cores."""
 
 _MEASURE_LIMIT_SECONDS = 60.0
 _FEWEST_STEPS = 20
@@ -29,13 +28,13 @@ _GRACE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Trainee:
-    """One of the dozen."""
+    """A job of the demo, independent of the machine."""
 
     name: str
     length: float
-    """Against the others."""
+    """CPU time relative to the other jobs."""
     eagerness: float
-    """Learning rate times steps: the higher, the sooner it stops improving, however long it trains."""
+    """Learning rate times steps; a job with a higher value converges after a smaller fraction of its steps."""
 
     @property
     def model(self) -> str:
@@ -59,8 +58,8 @@ MIX = (
 
 
 @dataclass(frozen=True)
-class Assignment:
-    """A trainee with its work on this machine."""
+class TrainingTask:
+    """A job of the demo with its steps on this machine."""
 
     trainee: Trainee
     steps: int
@@ -71,7 +70,7 @@ class Assignment:
         return self.trainee.name
 
     def spec(self, cpus: int, working_dir: str) -> JobSpec:
-        """As it is submitted; `cpus` in thousandths of a core, 0 where jobs share."""
+        """Return the job to submit; `cpus` in thousandths of a core, 0 on shared nodes."""
         rate = min(self.trainee.eagerness / self.steps, _FASTEST_RATE)
         options = {"model": self.trainee.model, "steps": self.steps, "rate": f"{rate:.3g}", "seed": len(self.name)}
         command = (*TRAINING, *(text for name, value in options.items() for text in (f"--{name}", str(value))))
@@ -79,45 +78,45 @@ class Assignment:
         return JobSpec(self.name, "TrainingJob", (worker,), 1, 1, 1, grace_seconds=_GRACE_SECONDS)
 
 
-def assignments(step_seconds: Mapping[str, float], cpu_seconds: float) -> list[Assignment]:
-    """The dozen with work for so many CPU seconds in all."""
+def make_tasks(step_seconds: Mapping[str, float], cpu_seconds: float) -> list[TrainingTask]:
+    """Scale all jobs to a total of `cpu_seconds`."""
     whole = sum(each.length for each in MIX)
     found = []
     for each in MIX:
         used = cpu_seconds * each.length / whole
-        found.append(Assignment(each, max(_FEWEST_STEPS, round(used / step_seconds[each.model])), used))
+        found.append(TrainingTask(each, max(_FEWEST_STEPS, round(used / step_seconds[each.model])), used))
     return found
 
 
-def measured(environment: Mapping[str, str], cores: int) -> dict[str, float]:
-    """CPU seconds of a step by model, with as many cores busy as there will be."""
+def measure_step_seconds(environment: Mapping[str, str], cores: int) -> dict[str, float]:
+    """Measure the CPU seconds of a step by model, with all cores of the demo busy."""
     command = [*TRAINING, "--measure"]
     running = [
         subprocess.Popen(command, env=dict(environment) | ONE_THREAD, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(cores)
     ]
     try:
-        return mean_of([_answer(process) for process in running])
+        return mean_by_model([_read_measurement(process) for process in running])
     finally:
         for process in running:
             process.kill()
             process.communicate()
 
 
-def mean_of(measurements: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def mean_by_model(measurements: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {model: math.fsum(each[model] for each in measurements) / len(measurements) for model in measurements[0]}
 
 
-def _answer(process: subprocess.Popen[bytes]) -> dict[str, float]:
+def _read_measurement(process: subprocess.Popen[bytes]) -> dict[str, float]:
     try:
-        said, complaint = process.communicate(timeout=_MEASURE_LIMIT_SECONDS)
+        output, errors = process.communicate(timeout=_MEASURE_LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
         raise UserError(
             f"A training step could not be measured within {_MEASURE_LIMIT_SECONDS:.0f} s; this machine is too busy "
             "for the demo, try again when it is quieter."
         ) from None
     if process.returncode != 0:
-        last = (complaint.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+        last = (errors.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
         raise UserError(f"The demo's training does not run here ({last}); check the installation of NumPy.")
-    answer: dict[str, float] = json.loads(said)
+    answer: dict[str, float] = json.loads(output)
     return answer

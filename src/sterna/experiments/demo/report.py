@@ -1,5 +1,4 @@
-"""The demo as one HTML file that needs neither a network nor a server: the result, the pictures, and what to make of
-them."""
+"""Report of the demo: one self-contained HTML file with results, figures and notes."""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ def _sections(results: Sequence[PhaseResult]) -> Iterator[tuple[str, str, Any]]:
         "Jobs done over time",
         "The higher a line, the more people already have their model. On a quiet machine all three end at about the "
         "same time, because the work is the same: what a scheduler changes is who waits for whom.",
-        figures.finished_figure(results),
+        figures.completion_figure(results),
     )
     yield (
         "Who had the cores",

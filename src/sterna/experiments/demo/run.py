@@ -1,8 +1,7 @@
-"""The demo: the same dozen training jobs under three rules, one after the other, watched and compared.
+"""Run the same twelve training jobs in three phases: equal sharing, FIFO with a core each, and Sterna.
 
-Equal sharing is what happens without a scheduler, FIFO with a core each is what most people run, the third is Sterna.
-Every phase is a cluster of its own that knows nothing of the others. Clusters are opened by whoever calls, screens and
-pages are elsewhere; here jobs are submitted, watched until all are done, and a phase that others disturbed is repeated.
+The caller opens a cluster for each phase. This module submits the jobs, polls them until all are done, and repeats a
+phase that was disturbed by other processes. `screen` and `report` show the results.
 """
 
 from __future__ import annotations
@@ -17,37 +16,37 @@ from statistics import fmean
 from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import UserError
 from sterna.experiments.demo.load import LoadMeter, Reading
-from sterna.experiments.demo.mix import Assignment
+from sterna.experiments.demo.mix import TrainingTask
 
 DISTURBED = 0.1
-"""A phase in which others took more than this part of the CPUs is run again."""
+"""A phase is repeated if other processes used more than this fraction of the CPUs."""
 
 _LOOK_SECONDS = 0.25
 _PATIENCE = 20.0
-"""How many times as long as it should a phase may take."""
+"""Timeout of a phase, as a multiple of its expected length."""
 _OVER = ("completed", "failed")
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One way to divide the machine."""
+    """One way to divide the machine: nodes and rules."""
 
     key: str
     title: str
     about: str
     nodes: str
-    """As `sterna up --nodes` takes them."""
+    """Value of `sterna up --nodes`."""
     is_shared: bool
     rules: tuple[tuple[str, str], ...]
     cpus: int
-    """Thousandths of a core that a job asks for; 0: it shares."""
+    """Thousandths of a core that a job requests; 0 on shared nodes."""
 
 
 PHASES = 3
 
 
 def phases(cores: int) -> tuple[Phase, ...]:
-    """Rules' intervals are made for jobs of hours; for jobs of seconds they are shortened, nothing else."""
+    """Return the phases; rules have their defaults, except for shorter intervals, because jobs take seconds."""
     apart = f"{cores}x1cpu"
     kernel = (("policy", "fifo"), ("placement", "spread"), ("migration", "none"), ("cpu_share", "equal"))
     queue = (("policy", "fifo"), ("placement", "stay"), ("migration", "none"), ("cpu_share", "equal"))
@@ -62,11 +61,11 @@ def phases(cores: int) -> tuple[Phase, ...]:
 
 
 @dataclass(frozen=True)
-class Look:
-    """The jobs at one instant of a phase."""
+class JobsSample:
+    """State of the jobs at one instant of a phase."""
 
     at: float
-    """Seconds since they were submitted."""
+    """Seconds since submission."""
     jobs: tuple[JobView, ...]
 
     @property
@@ -86,24 +85,24 @@ def progress_of(job: JobView) -> float:
 
 @dataclass
 class PhaseResult:
-    """What came of a phase."""
+    """Polled states of the jobs of a phase, and what disturbed it."""
 
     phase: Phase
-    looks: list[Look]
+    samples: list[JobsSample]
     others: float
-    """Part of the CPUs that others used while there was a job for every core; no number where unknown."""
+    """Fraction of the CPUs that other processes used while there was a job for every core; NaN if unknown."""
     control: str = ""
-    """What held jobs to their part, in words."""
+    """Mechanism that enforced CPU shares, in words."""
     discarded: list[float] = field(default_factory=list)
-    """What others took in runs of this phase that were thrown away."""
+    """`others` of the repeated runs of this phase."""
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
-        return self.looks[-1].jobs
+        return self.samples[-1].jobs
 
     @property
     def seconds(self) -> dict[str, float]:
-        """From submission to end, by job."""
+        """Return seconds from submission to end, by job."""
         return {job.name: (job.ended_at or math.nan) - job.submitted_at for job in self.jobs}
 
     @property
@@ -132,7 +131,7 @@ class PhaseResult:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class DemoCluster:
     """A cluster that was opened for one phase."""
 
     verbs: ClusterService
@@ -141,42 +140,42 @@ class Cluster:
 
 
 class Watcher:
-    """Whoever shows the demo while it runs; this one shows nothing."""
+    """Observer of a running demo. This one does nothing."""
 
     def prepare(self, cores: int, seconds: float) -> None:
-        """The machine is measured, for phases of so many seconds."""
+        """Called before the machine is measured, with the length of a phase."""
 
     def begin(self, phase: Phase, url: str, is_again: bool) -> None:
-        """A phase begins."""
+        """Called when a phase begins."""
 
-    def show(self, phase: Phase, look: Look) -> None:
-        """Where it stands, a few times a second."""
+    def show(self, phase: Phase, sample: JobsSample) -> None:
+        """Called a few times a second."""
 
     def end(self, result: PhaseResult, will_repeat: bool) -> None:
-        """It is over."""
+        """Called when a phase has ended."""
 
     def close(self) -> None:
-        """Nothing more will be shown while it runs; also after an interruption."""
+        """Called last, also after an interruption."""
 
 
-Opening = Callable[[Phase], AbstractContextManager[Cluster]]
+Opening = Callable[[Phase], AbstractContextManager[DemoCluster]]
 
 
 class Demo:
-    """Runs phases on clusters that it is given."""
+    """Runs phases on clusters that `opening` provides."""
 
     def __init__(
-        self, work: Sequence[Assignment], opening: Opening, meter: LoadMeter, watcher: Watcher, repeats: int = 1
+        self, work: Sequence[TrainingTask], opening: Opening, meter: LoadMeter, watcher: Watcher, repeats: int = 1
     ) -> None:
         self._work, self._opening, self._meter, self._watcher = list(work), opening, meter, watcher
         self._repeats = repeats
 
     def run(self, all_phases: Sequence[Phase]) -> list[PhaseResult]:
-        return [self._undisturbed(phase) for phase in all_phases]
+        return [self._run_until_quiet(phase) for phase in all_phases]
 
-    def _undisturbed(self, phase: Phase) -> PhaseResult:
-        """The run that was disturbed least. Where a repetition is disturbed as well it is the machine that is busy, and
-        nothing more is repeated."""
+    def _run_until_quiet(self, phase: Phase) -> PhaseResult:
+        """Return the least disturbed run. If the repetition is disturbed too, the machine is busy and later phases are
+        not repeated."""
         tries: list[PhaseResult] = []
         while True:
             result = self._run(phase, is_again=bool(tries))
@@ -198,39 +197,41 @@ class Demo:
             specs = [each.spec(phase.cpus, cluster.working_dir) for each in self._work]
             since = self._meter.read()
             cluster.verbs.create(specs)
-            looks, others = self._watch(phase, cluster.verbs, since)
+            samples, others = self._watch(phase, cluster.verbs, since)
             control = cluster.verbs.nodes()[0].control
-        return PhaseResult(phase, looks, others, control)
+        return PhaseResult(phase, samples, others, control)
 
-    def _watch(self, phase: Phase, verbs: ClusterService, since: Reading) -> tuple[list[Look], float]:
-        """Look until all are done; what others took is measured up to when a core has nothing more to do, because from
-        then on nobody is disturbed by whoever uses it."""
-        looks: list[Look] = []
+    def _watch(self, phase: Phase, verbs: ClusterService, since: Reading) -> tuple[list[JobsSample], float]:
+        """Poll until all jobs are done. The load of other processes counts only while every core has a job: others
+        may use an idle core without disturbing a job."""
+        samples: list[JobsSample] = []
         others = math.nan
         limit_seconds = _PATIENCE * sum(each.cpu_seconds for each in self._work)
         while True:
-            look = Look(time.monotonic() - since.at, tuple(verbs.jobs()))
-            looks.append(look)
-            self._watcher.show(phase, look)
-            for job in look.jobs:
+            sample = JobsSample(time.monotonic() - since.at, tuple(verbs.jobs()))
+            samples.append(sample)
+            self._watcher.show(phase, sample)
+            for job in sample.jobs:
                 if job.state == "failed":
                     raise UserError(_failure(job, verbs))
-            active = sum(job.state not in _OVER for job in look.jobs)
-            if active >= self._meter.count or len(looks) == 1:
-                others = self._meter.others(since, self._meter.read(), math.fsum(job.cpu_seconds for job in look.jobs))
+            active = sum(job.state not in _OVER for job in sample.jobs)
+            if active >= self._meter.count or len(samples) == 1:
+                others = self._meter.others(
+                    since, self._meter.read(), math.fsum(job.cpu_seconds for job in sample.jobs)
+                )
             if not active:
-                return looks, others
-            if look.at > limit_seconds:
+                return samples, others
+            if sample.at > limit_seconds:
                 raise UserError(
-                    f"{phase.title} has not ended after {look.at:.0f} s; this machine is too busy for the demo, try "
+                    f"{phase.title} has not ended after {sample.at:.0f} s; this machine is too busy for the demo, try "
                     "again when it is quieter."
                 )
             time.sleep(_LOOK_SECONDS)
 
 
 def _failure(job: JobView, verbs: ClusterService) -> str:
-    said = verbs.log(job.name, offset=-2000)[0].decode(errors="replace").strip().splitlines()
-    last = said[-1] if said else "it said nothing"
+    lines = verbs.log(job.name, offset=-2000)[0].decode(errors="replace").strip().splitlines()
+    last = lines[-1] if lines else "it said nothing"
     return (
         f"The demo's job '{job.name}' ended with code {job.exit_code} ({last}); was it ended from outside, or is "
         "memory short? Try again."

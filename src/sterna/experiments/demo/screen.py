@@ -1,7 +1,6 @@
-"""The demo as it is watched: a live table with bars on a terminal, a line every few seconds elsewhere.
+"""Output of a running demo: a live table with bars on a terminal, else a plain line every few seconds.
 
-Colour and movement only where somebody can see them; over a pipe, in CI or with a dumb terminal it is plain text that
-reads well in a log.
+Pipes, CI and dumb terminals get plain text without colour.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sterna.experiments.demo.run import Look, Phase, PhaseResult, Watcher, progress_of
-from sterna.experiments.demo.summary import compared, headline, is_disturbed, sentences
+from sterna.experiments.demo.run import JobsSample, Phase, PhaseResult, Watcher, progress_of
+from sterna.experiments.demo.summary import compare_phases, headline, is_disturbed, sentences
 
 if TYPE_CHECKING:
     from sterna.control.cluster_service import JobView
@@ -30,67 +29,69 @@ _GROWTH = {"progressing": "improves", "watching": "slows down", "converged": "co
 
 
 class Screen(Watcher):
-    """Plain lines."""
+    """Plain lines of text."""
 
     def __init__(self, console: Console, count: int) -> None:
         self._console, self._count = console, count
         self._number = 0
-        self._told_at = 0.0
+        self._printed_at = 0.0
         self._url = ""
 
-    def say(self, text: str, style: str = "") -> None:
+    def print_line(self, text: str, style: str = "") -> None:
         self._console.print(text, style=style, soft_wrap=True)
 
     def prepare(self, cores: int, seconds: float) -> None:
-        self.say(f"A dozen models, trained for real on {cores} core{'' if cores == 1 else 's'}, three times.", "bold")
-        self.say(f"    first this machine's speed is measured, so that each time takes about {seconds:.0f} s")
+        self.print_line(
+            f"A dozen models, trained for real on {cores} core{'' if cores == 1 else 's'}, three times.", "bold"
+        )
+        self.print_line(f"    first this machine's speed is measured, so that each time takes about {seconds:.0f} s")
 
     def begin(self, phase: Phase, url: str, is_again: bool) -> None:
         self._number += not is_again
-        self._told_at = 0.0
+        self._printed_at = 0.0
         again = " once more" if is_again else ""
-        self.say("")
-        self.say(f"{self._number} of {self._count}: {phase.title}{again}, {phase.about}", "bold")
+        self.print_line("")
+        self.print_line(f"{self._number} of {self._count}: {phase.title}{again}, {phase.about}", "bold")
         if url != self._url:
             self._url = url
-            self.say(f"    watch it in a browser: {url}")
+            self.print_line(f"    watch it in a browser: {url}")
 
-    def show(self, phase: Phase, look: Look) -> None:
-        if look.at - self._told_at >= _LINE_SECONDS:
-            self._told_at = look.at
-            done = f"{look.done:2d} of {len(look.jobs)} jobs done"
-            self.say(f"    {look.at:4.0f} s: {done}, {look.progress:4.0%} trained")
+    def show(self, phase: Phase, sample: JobsSample) -> None:
+        if sample.at - self._printed_at >= _LINE_SECONDS:
+            self._printed_at = sample.at
+            done = f"{sample.done:2d} of {len(sample.jobs)} jobs done"
+            self.print_line(f"    {sample.at:4.0f} s: {done}, {sample.progress:4.0%} trained")
 
     def end(self, result: PhaseResult, will_repeat: bool) -> None:
         unknown = result.others != result.others
         others = "what others took is unknown" if unknown else f"others took {result.others:.0%} of the CPUs"
-        self.say(
+        self.print_line(
             f"    done: a job took {result.mean_seconds:.1f} s in the mean, the longest "
             f"{result.longest_seconds:.1f} s; {others}"
         )
         if will_repeat:
-            self.say("    that is too much for a fair comparison, so this phase is run again", "yellow")
+            self.print_line("    that is too much for a fair comparison, so this phase is run again", "yellow")
 
     def compare(self, results: Sequence[PhaseResult], took_seconds: float) -> None:
-        self.say("")
+        self.print_line("")
         self._console.print(_comparison(results))
-        self.say("")
-        is_good = all(each.saved > 0 for each in compared(results)) and not is_disturbed(results)
-        self.say(headline(results), "bold green" if is_good else "bold")
+        self.print_line("")
+        is_good = all(each.saved > 0 for each in compare_phases(results)) and not is_disturbed(results)
+        self.print_line(headline(results), "bold green" if is_good else "bold")
         for sentence in sentences(results):
-            self.say(sentence)
+            self.print_line(sentence)
         same = f"The same {len(results[0].jobs)} jobs in the same order each time"
-        self.say(f"{same}; all of it took {took_seconds:.0f} s.")
-        self.say(f"With your own jobs: {_NEXT}", "bold")
+        self.print_line(f"{same}; all of it took {took_seconds:.0f} s.")
+        self.print_line(f"With your own jobs: {_NEXT}", "bold")
 
 
 class LiveScreen(Screen):
-    """A table that moves."""
+    """A live table."""
 
     def __init__(self, console: Console, count: int) -> None:
         super().__init__(console, count)
         self._live: Live | None = None
-        self._last: Look | None = None
+        self._last: JobsSample | None = None
 
     def begin(self, phase: Phase, url: str, is_again: bool) -> None:
         super().begin(phase, url, is_again)
@@ -98,11 +99,11 @@ class LiveScreen(Screen):
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 
-    def show(self, phase: Phase, look: Look) -> None:
-        is_due = self._last is None or look.at - self._last.at >= _REFRESH_SECONDS
+    def show(self, phase: Phase, sample: JobsSample) -> None:
+        is_due = self._last is None or sample.at - self._last.at >= _REFRESH_SECONDS
         if self._live is not None and is_due:
-            self._live.update(_board(look, self._last), refresh=True)
-            self._last = look
+            self._live.update(_board(sample, self._last), refresh=True)
+            self._last = sample
 
     def end(self, result: PhaseResult, will_repeat: bool) -> None:
         self.close()
@@ -119,7 +120,7 @@ def screen_for(console: Console, count: int) -> Screen:
     return LiveScreen(console, count) if can_move else Screen(console, count)
 
 
-def _board(look: Look, last: Look | None) -> RenderableType:
+def _board(sample: JobsSample, last: JobsSample | None) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("job", no_wrap=True)
     table.add_column("trained", width=_BAR_WIDTH)
@@ -128,11 +129,11 @@ def _board(look: Look, last: Look | None) -> RenderableType:
     for title in ("growth", "node"):
         table.add_column(title, no_wrap=True)
     before = {job.name: job.cpu_seconds for job in last.jobs} if last is not None else {}
-    span = look.at - last.at if last is not None else 0.0
-    for job in look.jobs:
+    span = sample.at - last.at if last is not None else 0.0
+    for job in sample.jobs:
         cores = (job.cpu_seconds - before.get(job.name, 0.0)) / span if span > 0 else 0.0
-        table.add_row(*_row(job, cores, look.at))
-    foot = Text(f"{look.at:.0f} s, {look.done} of {len(look.jobs)} jobs done", style="dim")
+        table.add_row(*_row(job, cores, sample.at))
+    foot = Text(f"{sample.at:.0f} s, {sample.done} of {len(sample.jobs)} jobs done", style="dim")
     return Group(table, foot)
 
 

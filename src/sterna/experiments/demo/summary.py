@@ -1,7 +1,4 @@
-"""The demo's numbers: what each phase came to, how Sterna compares, in sentences and as a document.
-
-One place for every number that screen, page and JSON show, so that they cannot differ.
-"""
+"""Numbers of the demo, as sentences and as a document; screen, report and JSON all take them from here."""
 
 from __future__ import annotations
 
@@ -13,38 +10,38 @@ from typing import Any
 from sterna.experiments.demo.run import DISTURBED, PhaseResult
 
 UNEVEN = 1.15
-"""The same work in so many times the CPU time: something else slowed the cores down."""
+"""Ratio of CPU time for the same work above which the cores were not equally fast."""
 
 
 @dataclass(frozen=True)
-class Against:
-    """Sterna beside one other phase."""
+class PhaseComparison:
+    """Comparison of Sterna with another phase."""
 
     other: PhaseResult
     saved: float
-    """Part of the other's mean that is saved."""
+    """Fraction by which the mean is below that of the other phase."""
     best: str
-    """The job that gains most, as a part of its time under the other."""
+    """Job with the largest relative gain."""
     worst: str
-    """The one that gains least, or loses most."""
+    """Job with the smallest relative gain, or the largest loss."""
 
 
-def against(sterna: PhaseResult, other: PhaseResult) -> Against:
+def compare_phase(sterna: PhaseResult, other: PhaseResult) -> PhaseComparison:
     ours, theirs = sterna.seconds, other.seconds
     saved = {name: 1 - ours[name] / theirs[name] for name in theirs}
     best, worst = max(saved, key=saved.__getitem__), min(saved, key=saved.__getitem__)
-    return Against(other, 1 - sterna.mean_seconds / other.mean_seconds, best, worst)
+    return PhaseComparison(other, 1 - sterna.mean_seconds / other.mean_seconds, best, worst)
 
 
-def compared(results: Sequence[PhaseResult]) -> list[Against]:
-    """The last against each of the others."""
-    return [against(results[-1], other) for other in results[:-1]]
+def compare_phases(results: Sequence[PhaseResult]) -> list[PhaseComparison]:
+    """Compare the last phase with each of the others."""
+    return [compare_phase(results[-1], other) for other in results[:-1]]
 
 
 def headline(results: Sequence[PhaseResult]) -> str:
-    parts = [f"{_change(each.saved)} than with {_called(each.other)}" for each in compared(results)]
-    said = f"With Sterna the mean job was done {' and '.join(parts)}"
-    return f"{said}, but other programs disturbed it." if is_disturbed(results) else f"{said}."
+    parts = [f"{_change(each.saved)} than with {_phase_name(each.other)}" for each in compare_phases(results)]
+    result = f"With Sterna the mean job was done {' and '.join(parts)}"
+    return f"{result}, but other programs disturbed it." if is_disturbed(results) else f"{result}."
 
 
 def is_disturbed(results: Sequence[PhaseResult]) -> bool:
@@ -55,22 +52,22 @@ def _change(saved: float) -> str:
     return f"{saved:.0%} sooner" if saved >= 0 else f"{-saved:.0%} later"
 
 
-def _called(result: PhaseResult) -> str:
+def _phase_name(result: PhaseResult) -> str:
     return result.phase.title if result.phase.title.isupper() else result.phase.title.lower()
 
 
 def sentences(results: Sequence[PhaseResult]) -> list[str]:
-    """What has to be said beside the table."""
+    """Return the sentences below the table."""
     sterna = results[-1]
-    said = []
-    for each in compared(results):
-        said.append(
-            f"Against {_called(each.other)}: best off is {each.best} ({_times(sterna, each.other, each.best)}), worst "
-            f"off {each.worst} ({_times(sterna, each.other, each.worst)})."
+    lines = []
+    for each in compare_phases(results):
+        lines.append(
+            f"Against {_phase_name(each.other)}: best off is {each.best} ({_times(sterna, each.other, each.best)}), "
+            f"worst off {each.worst} ({_times(sterna, each.other, each.worst)})."
         )
     moves = f"{sterna.moves} move{'' if sterna.moves == 1 else 's'} between cores"
-    said.append(f"Sterna made {moves} while jobs trained; work lost: {sterna.lost_seconds:g} s.")
-    return said + cautions(results)
+    lines.append(f"Sterna made {moves} while jobs trained; work lost: {sterna.lost_seconds:g} s.")
+    return lines + cautions(results)
 
 
 def _times(sterna: PhaseResult, other: PhaseResult, job: str) -> str:
@@ -78,34 +75,34 @@ def _times(sterna: PhaseResult, other: PhaseResult, job: str) -> str:
 
 
 def cautions(results: Sequence[PhaseResult]) -> list[str]:
-    """Why these numbers may be worth less than they seem."""
-    said = []
+    """Return warnings about conditions that distort the numbers."""
+    lines = []
     for result in results:
         title = result.phase.title
         if result.discarded:
             taken = ", ".join(f"{each:.0%}" for each in result.discarded)
-            said.append(f"{title} was run again, because others took {taken} of the CPUs; the quieter run counts.")
+            lines.append(f"{title} was run again, because others took {taken} of the CPUs; the quieter run counts.")
         if math.isnan(result.others):
-            said.append(f"What others took during {title} could not be measured here.")
+            lines.append(f"What others took during {title} could not be measured here.")
     taken_by_others = [f"{each.others:.0%} during {each.phase.title}" for each in results if each.is_disturbed]
     if taken_by_others:
-        said.append(
+        lines.append(
             f"Others took more than {DISTURBED:.0%} of the CPUs ({', '.join(taken_by_others)}), so these numbers are "
             "not worth much; run it again on a quiet machine."
         )
     most, least = (pick(result.cpu_seconds for result in results) for pick in (max, min))
     if most > UNEVEN * least:
-        said.append(
+        lines.append(
             f"The same work took from {least:.0f} to {most:.0f} s of CPU time, so the machine itself was not equally "
             "fast all the time."
         )
     if not results[-1].control.startswith("cgroup"):
-        said.append(f"No control groups here ({results[-1].control}), so that shares are followed only roughly.")
-    return said
+        lines.append(f"No control groups here ({results[-1].control}), so that shares are followed only roughly.")
+    return lines
 
 
 def document(results: Sequence[PhaseResult]) -> dict[str, Any]:
-    """Everything, for machines."""
+    """Return the JSON document of `sterna demo`."""
     return {
         "phases": [_phase(result) for result in results],
         "comparisons": [
@@ -115,7 +112,7 @@ def document(results: Sequence[PhaseResult]) -> dict[str, Any]:
                 "best_job": each.best,
                 "worst_job": each.worst,
             }
-            for each in compared(results)
+            for each in compare_phases(results)
         ],
         "cautions": cautions(results),
     }

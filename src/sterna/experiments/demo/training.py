@@ -1,8 +1,7 @@
-"""The training that the demo runs: five small models in NumPy, real gradient descent on made-up pictures.
+"""Training program of the demo: five small models in NumPy, real gradient descent on generated pictures.
 
-Started as a program of its own, once a job; it tells how far it is by `sterna.agent` and saves when asked to stop. The
-pictures are drawn from a seed, so that nothing has to be shipped or fetched. With `--measure` it trains each model for
-a moment and prints what a step costs on this machine.
+Each job runs it as a process; it reports progress by `sterna.agent` and saves when asked to stop. Pictures are drawn
+from a seed, so that no data has to be shipped or fetched. `--measure` prints the CPU time of a step of each model.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MEASURE_SECONDS = 0.2
 
 
 def pictures(seed: int) -> tuple[Array, Any]:
-    """Ten blurred shapes, shifted and covered with noise, and which shape each picture shows."""
+    """Draw pictures of ten blurred shapes, shifted and noisy, and their labels."""
     draw = np.random.default_rng(seed)
     shapes = sliding_window_view(draw.normal(size=(CLASSES, SIDE + 2, SIDE + 2)), (3, 3), axis=(1, 2)).mean(axis=(3, 4))
     labels = draw.integers(CLASSES, size=PICTURES)
@@ -40,8 +39,8 @@ def pictures(seed: int) -> tuple[Array, Any]:
     return noisy.reshape(PICTURES, -1).astype(np.float32), labels
 
 
-def judged(scores: Array, labels: Any) -> tuple[float, Array]:
-    """Cross-entropy, and its gradient by the scores."""
+def cross_entropy(scores: Array, labels: Any) -> tuple[float, Array]:
+    """Return the cross-entropy and its gradient with respect to the scores."""
     odds = np.exp(scores - scores.max(axis=1, keepdims=True))
     odds /= odds.sum(axis=1, keepdims=True)
     rows = np.arange(len(labels))
@@ -51,19 +50,19 @@ def judged(scores: Array, labels: Any) -> tuple[float, Array]:
 
 
 def softmax(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
-    loss, back = judged(x @ weights["out"], y)
+    loss, back = cross_entropy(x @ weights["out"], y)
     return loss, {"out": x.T @ back}
 
 
 def perceptron(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
     hidden = np.maximum(x @ weights["in"], 0)
-    loss, back = judged(hidden @ weights["out"], y)
+    loss, back = cross_entropy(hidden @ weights["out"], y)
     inner = (back @ weights["out"].T) * (hidden > 0)
     return loss, {"out": hidden.T @ back, "in": x.T @ inner}
 
 
 def autoencoder(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
-    """Learns to draw a picture again from a few numbers."""
+    """Reconstruct a picture from a short code."""
     hidden = np.tanh(x @ weights["in"])
     error = hidden @ weights["out"] - x
     back = error / np.float32(len(x))
@@ -72,23 +71,23 @@ def autoencoder(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
 
 
 def convolution(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
-    """Filters of three by three, then one layer over all places."""
+    """Apply three by three filters, then one dense layer."""
     windows = sliding_window_view(x.reshape(-1, SIDE, SIDE), (3, 3), axis=(1, 2)).reshape(len(x), -1, 9)
     found = np.maximum(windows @ weights["filters"], 0)
     flat = found.reshape(len(x), -1)
-    loss, back = judged(flat @ weights["out"], y)
+    loss, back = cross_entropy(flat @ weights["out"], y)
     inner = (back @ weights["out"].T).reshape(found.shape) * (found > 0)
     filters = windows.reshape(-1, 9).T @ inner.reshape(-1, inner.shape[2])
     return loss, {"out": flat.T @ back, "filters": filters}
 
 
 def recurrent(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
-    """Reads a picture row by row and is judged after the last."""
+    """Read a picture row by row and classify it after the last."""
     rows = x.reshape(len(x), SIDE, SIDE)
     states = [np.zeros((len(x), len(weights["state"])), dtype=np.float32)]
     for at in range(SIDE):
         states.append(np.tanh(rows[:, at] @ weights["in"] + states[-1] @ weights["state"]))
-    loss, back = judged(states[-1] @ weights["out"], y)
+    loss, back = cross_entropy(states[-1] @ weights["out"], y)
     found = {name: np.zeros_like(array) for name, array in weights.items()} | {"out": states[-1].T @ back}
     inner = back @ weights["out"].T
     for at in reversed(range(SIDE)):
@@ -106,11 +105,11 @@ MODELS: dict[str, tuple[Gradient, dict[str, tuple[int, int]]]] = {
     "conv": (convolution, {"filters": (9, 8), "out": ((SIDE - 2) ** 2 * 8, CLASSES)}),
     "rnn": (recurrent, {"in": (SIDE, 48), "state": (48, 48), "out": (48, CLASSES)}),
 }
-"""How each model finds its gradient, and the sizes of its weights."""
+"""Gradient function and sizes of the weights, by model."""
 
 
 class Training:
-    """One model on its way; what a step draws depends on its number alone, so that it can be resumed."""
+    """A model in training; the batch of a step depends on its number alone, so that training can resume."""
 
     def __init__(self, model: str, rate: float, batch: int, seed: int) -> None:
         self._gradient, sizes = MODELS[model]
@@ -132,7 +131,7 @@ class Training:
         self.loss = loss if self.step == 1 else SMOOTH * self.loss + (1 - SMOOTH) * loss
 
     def save(self, path: Path) -> None:
-        """All or nothing."""
+        """Write the checkpoint atomically."""
         partial = path.with_suffix(".partial")
         contents: dict[str, Any] = {"step": self.step, "loss": self.loss, **self.weights}
         contents |= {f"speed-{name}": array for name, array in self.speed.items()}
@@ -163,7 +162,7 @@ def train(model: str, steps: int, rate: float, batch: int, seed: int) -> None:
 
 
 def step_seconds(batch: int) -> dict[str, float]:
-    """CPU time of one step, by model."""
+    """Measure the CPU time of one step by model."""
     found = {}
     for model in MODELS:
         training = Training(model, 0.01, batch, seed=0)

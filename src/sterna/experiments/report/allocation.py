@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sterna.control.controller import Recorder
+from sterna.control.round_loop import RoundObserver
 from sterna.model.plan import ActionKind, Decision
 from sterna.model.snapshot import JobKey, Snapshot
 
@@ -26,7 +26,7 @@ class Span(NamedTuple):
 class AllocationLog:
     """Spans and stops of every job; hands each round on to another recorder, if there is one."""
 
-    def __init__(self, jobs: int, then: Recorder | None = None) -> None:
+    def __init__(self, jobs: int, then: RoundObserver | None = None) -> None:
         self.stops = [0] * jobs
         """How often the policy stopped each job."""
         self._spans: list[Span] = []

@@ -29,12 +29,14 @@ _CELLS = 400
 _FEW_TO_MANY = [[0, "#b8d4e8"], [1, COLOURS[0]]]
 
 
-def plotly_objects() -> Any:
-    """plotly.graph_objects, which is an extra."""
+def plotly_objects(wanted_by: str = "--report") -> Any:
+    """Import plotly.graph_objects, which is an optional dependency."""
     try:
         import plotly.graph_objects as objects
     except ImportError:
-        raise UserError("--report needs plotly, which is not installed: run pip install 'sterna[report]'.") from None
+        raise UserError(
+            f"{wanted_by} needs plotly, which is not installed: run pip install 'sterna[report]'."
+        ) from None
     return objects
 
 
@@ -94,9 +96,10 @@ def queue_figure(results: Sequence[Result]) -> go.Figure:
     return figure
 
 
-def allocation_figure(result: Result, names: Sequence[str]) -> go.Figure:
+def allocation_figure(result: Result) -> go.Figure:
     """The jobs that held most device time, from when to when each of them held how many workers."""
     objects = plotly_objects()
+    names = result.job_names
     spans = largest_spans(result.spans)
     first = float(result.times.submit[0]) if len(result.times.submit) else 0.0
     factor, unit = _unit([result])
@@ -143,11 +146,12 @@ def _largest_first(spans: Iterable[Span]) -> list[int]:
     return sorted(service, key=lambda job: (-service[job], job))
 
 
-def allocations_figure(results: Sequence[Result], names: Sequence[str]) -> go.Figure:
+def allocations_figure(results: Sequence[Result]) -> go.Figure:
     """The same jobs under every policy, in a panel each: how many workers each of them held, and when."""
     plotly_objects()
     from plotly.subplots import make_subplots
 
+    names = results[0].job_names
     jobs = sorted(_largest_first(span for result in results for span in result.spans)[:_MOST_ROWS], reverse=True)
     factor, unit = _unit(results)
     edges = np.linspace(0.0, max(result.times.makespan_seconds for result in results), _CELLS + 1)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from sterna.experiments.comparison import Comparison
 from sterna.experiments.report import figures
 from sterna.experiments.result import COLUMNS, Result
-from sterna.experiments.scenario import Scenario
 from sterna.model.formatting import counted
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ _STYLE = """
 """
 
 
-def simulation_page(result: Result, scenario: Scenario, command: str) -> str:
-    """What one policy made of a scenario. The result must be a detailed one."""
+def simulation_page(result: Result, command: str) -> str:
+    """Render one result, which must be a detailed one."""
     sections = [
         ("Completion times", "How many jobs were done within a time.", figures.completion_figure([result])),
         ("Utilisation", "Devices that jobs held.", figures.utilization_figure([result])),
@@ -38,19 +37,19 @@ def simulation_page(result: Result, scenario: Scenario, command: str) -> str:
         (
             "Allocation",
             "The jobs that held most device time, in submit order; darker: more workers.",
-            figures.allocation_figure(result, _names(result, scenario)),
+            figures.allocation_figure(result),
         ),
     ]
     return _page(
-        f"{result.policy} on {scenario.trace.source}",
-        _facts(scenario, command, result, result.left_out),
+        f"{result.policy} on {result.scenario.trace.source}",
+        _facts(command, result, result.left_out),
         [result],
         sections,
     )
 
 
-def comparison_page(comparison: Comparison, scenario: Scenario, command: str) -> str:
-    """All policies of a comparison, beside the baseline. The results must be detailed ones."""
+def comparison_page(comparison: Comparison, command: str) -> str:
+    """Render all results of a comparison, which must be detailed ones."""
     results, baseline = comparison.results, comparison.baseline.policy
     sections = [
         (
@@ -68,20 +67,15 @@ def comparison_page(comparison: Comparison, scenario: Scenario, command: str) ->
         (
             "Allocation",
             "The jobs that held most device time, the same under every policy, in submit order; darker: more workers.",
-            figures.allocations_figure(results, _names(comparison.baseline, scenario)),
+            figures.allocations_figure(results),
         ),
     ]
-    facts = _facts(scenario, command, comparison.baseline, comparison.left_out)
-    return _page(f"Policies on {scenario.trace.source}", facts, results, sections, comparison)
+    facts = _facts(command, comparison.baseline, comparison.left_out)
+    return _page(f"Policies on {comparison.baseline.scenario.trace.source}", facts, results, sections, comparison)
 
 
-def _names(result: Result, scenario: Scenario) -> list[str]:
-    """Names of the jobs that were simulated, which is what spans count."""
-    return [scenario.trace.name[row] for row in result.times.row.tolist()]
-
-
-def _facts(scenario: Scenario, command: str, result: Result, left_out: Sequence[str]) -> list[str]:
-    trace = scenario.trace
+def _facts(command: str, result: Result, left_out: Sequence[str]) -> list[str]:
+    scenario, trace = result.scenario, result.scenario.trace
     facts = [f"{counted(len(trace), 'job')} of {trace.source} ({trace.kind}) on {scenario.cluster}.", *left_out]
     made = [f"Made by <code>{_escaped(command)}</code>"] if command else []
     return [*map(_escaped, facts), *made, *map(_escaped, result.notices)]
@@ -121,7 +115,7 @@ def _table(results: Sequence[Result], comparison: Comparison | None) -> str:
         cells = [f"<td>{_escaped(result.policy)}</td>", f"<td>{_escaped(result.placement)}</td>"]
         for key, _ in COLUMNS:
             mark = ' class="best"' if comparison and comparison.is_best(result, key) else ""
-            cells.append(f"<td{mark}>{result.shown(key)}</td>")
+            cells.append(f"<td{mark}>{result.format_number(key)}</td>")
         if comparison:
             ratio = comparison.ratio(result, "avg_jct_s")
             cells.insert(3, f"<td>{'-' if ratio is None else f'{ratio:.3f}'}</td>")

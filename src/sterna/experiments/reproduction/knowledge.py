@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, world_of
+from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, make_backend
 from sterna.backends.simulated.learned_knowledge import LearningBackend
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
-from sterna.control.controller import Controller
 from sterna.control.rate_limit import RateLimited
+from sterna.control.round_loop import RoundLoop
 from sterna.experiments.reproduction.interval import interval_of
 from sterna.experiments.reproduction.outcome import Progress, Reproduction, Row
 from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS
@@ -30,7 +32,7 @@ from sterna.experiments.reproduction.voda.work import calibrated
 from sterna.model.cluster import Bools
 from sterna.model.learned import Learned
 from sterna.model.speedup import Floats
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from sterna.workloads.published import voda
 
 POLICIES = (SAME_AS_VODA["ElasticTiresias"], "ffdl", "afs-l", "srjf", "elastic-srjf")
@@ -134,7 +136,7 @@ CASES: Sequence[Case] = (
 )
 
 
-def _workload(submitted: Sequence[voda.Submitted]) -> Workload:
+def _workload(submitted: Sequence[voda.SubmittedJob]) -> Workload:
     """With a step for each epoch, as Voda's users say how many."""
     jobs = workload_of(voda.trace_of(submitted, calibrated().work_seconds))
     return replace(jobs, steps=np.array([float(voda.EPOCHS[model]) for model in jobs.category]))
@@ -156,8 +158,10 @@ def _costs() -> Costs:
 
 
 def _run(policy: str, jobs: Workload, knowledge: Knowledge, seed: int = 0, known: Learned | None = None) -> _Ran:
-    world = world_of(knowledge, jobs, simulated_nodes(voda.NODES), _costs(), seed=seed, known=known)
-    Controller(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
+    world = make_backend(
+        knowledge, jobs, simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()), seed=seed, known=known
+    )
+    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
     first = {jobs.category.index(category) for category in jobs.category}
     is_later = np.array([row not in first for row in range(len(jobs))])
     return _Ran(np.array(world.finish) - jobs.submit, is_later)
@@ -167,8 +171,8 @@ def _run(policy: str, jobs: Workload, knowledge: Knowledge, seed: int = 0, known
 def _one_of_each(policy: str) -> Learned:
     """What is known after one job of each category has run with the cluster to itself."""
     alone = [
-        voda.Submitted(f"first-{model}", model, _APART_SECONDS * number) for number, model in enumerate(voda.EPOCHS)
+        voda.SubmittedJob(f"first-{model}", model, _APART_SECONDS * number) for number, model in enumerate(voda.EPOCHS)
     ]
-    world = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), _costs())
-    Controller(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
-    return world.beliefs.learned
+    world = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()))
+    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
+    return world.estimates.learned

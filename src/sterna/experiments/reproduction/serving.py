@@ -12,15 +12,17 @@ from typing import NamedTuple
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.serving_pods import ServingLoad, ServingWorld
+from sterna.backends.simulated.nodes import simulated_nodes
+from sterna.backends.simulated.serving_pods import ServingBackend, ServingLoad
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.experiments.reproduction.interval import interval_of
 from sterna.experiments.reproduction.outcome import Figure, Progress, Reproduction, Row
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.speedup import Floats
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from sterna.workloads.generate import Mix, poisson
 
 DAY_SECONDS = 86_400.0
@@ -97,10 +99,10 @@ def a_day(policy: str, reservation: str, seed: int, gap_seconds: float, pods: in
         seed=seed,
         mix=Mix(mean_duration_seconds=9000.0, duration_spread=1.0, workers={2: 1.0, 4: 1.0}, least=0.5, most=2.0),
     )
-    training = SimulatedBackend(workload_of(trace), simulated_nodes(NODES), COSTS)
+    training = SimulatedBackend(workload_of(trace), simulated_nodes(NODES), SimulationConfig(costs=COSTS))
     loads = serving_pods(pods, seed)
-    world = ServingWorld(training, loads, RELEASE_SECONDS, DAY_SECONDS)
-    Controller(world, make_rules(policy, "stay", reservation=reservation)).run()
+    world = ServingBackend(training, loads, RELEASE_SECONDS, DAY_SECONDS)
+    RoundLoop(world, make_rules(policy, "stay", reservation=reservation)).run()
     ends = np.array([world.bound_at.get(load.name, DAY_SECONDS) for load in loads])
     begins = np.array([load.at_seconds for load in loads])
     spans = np.minimum(np.array([load.for_seconds for load in loads]), DAY_SECONDS - ends)

@@ -1,7 +1,7 @@
-"""Eight small trainings that were recorded once: what each reported, by the wall clock and by CPU time.
+"""Recordings of eight small trainings: loss by step, with wall time and CPU time.
 
-For studies and tests of growth and of remaining time. They shared a core with others, so the two clocks tell different
-stories. The recordings are handed out as numbers; what to make of them is the reader's business.
+Studies and tests of growth and of remaining time use them. The trainings shared a core with others, so the two clocks
+differ.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MODELS = ("logreg", "mlp", "vae", "cnn", "gan", "lstm", "gru", "birnn")
 
 
 class Clock(Enum):
-    """On which clock seconds are counted; the value is its column in the file."""
+    """Clock of a recording; the value is its column in the file."""
 
     WALL = "wall_s"
     CPU = "cpu_s"
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 
 @cache
 def recording(model: str, clock: Clock) -> tuple[Sample, ...]:
-    """What a model reported, in order."""
+    """Return the evaluations of a model in order."""
     return tuple(
         Sample(float(row["step"]), float(row[clock.value]), float(row["loss"]))
         for row in _rows()

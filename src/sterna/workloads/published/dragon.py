@@ -1,9 +1,9 @@
-"""Parameter-server jobs as in DRAGON's evaluation, as far as that is known, and others where it is not.
+"""Parameter-server jobs as in DRAGON's evaluation as far as it is known, and variations of what is not.
 
 Known from the authors' code: two nodes with GPUs, ResNet and AlexNet by parameter server, from `min-instances` to
-`max-instances` workers (1 and 4 in its examples), a fixed number of steps. Not known, and made up here from a seed: how
-many GPUs a node has, how many jobs came how fast, what they asked for, how long they ran, and all of the simulated
-cluster. AlexNet's speed-up is taken to be VGG's, the nearest that somebody measured.
+`max-instances` workers (1 and 4 in its examples), a fixed number of steps. Not known, and drawn here from a seed: the
+GPUs of a node, the number of jobs, their arrivals, requests and run times, and the simulated cluster. AlexNet's
+speed-up is taken to be VGG's, the nearest published measurement.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _SPREAD = 0.5
 """Standard deviation of the logarithm of a job's work."""
 
 WORKER_CPUS, PS_CPUS, NODE_CPUS = 2, 2, 64
-"""A node has CPUs for all that its GPUs can hold: parameter servers are never what is short."""
+"""CPUs of a worker, a parameter server and a node; enough that parameter servers never lack them."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A kind of workload."""
+    """Cluster, arrivals and requests of one workload."""
 
     name: str
     nodes: str
     jobs: int
     mean_gap_seconds: float
     asked: tuple[int, ...]
-    """Workers that a job asks for, each as often as the others."""
+    """Requests, drawn uniformly."""
     least: int | None = 1
-    """None: what it asks for is all it can use."""
+    """Least workers; None: the request."""
     most: int | None = 4
 
 
@@ -48,7 +48,7 @@ MIXTURES = (
     Mixture("2 x 4 GPUs, half idle, 2 of 4 workers asked for", "2x4", 30, 1200.0, (2,)),
     Mixture("2 x 4 GPUs, crowded, 1, 2 or 4 of 4 workers asked for", "2x4", 30, 60.0, (1, 2, 4)),
     Mixture("16 x 4 GPUs, crowded, 1 to 8 of 8 workers asked for", "16x4", 100, 40.0, (1, 2, 4, 8), most=8),
-    Mixture("16 x 4 GPUs, crowded, nobody elastic", "16x4", 100, 40.0, (2, 4, 8), least=None, most=None),
+    Mixture("16 x 4 GPUs, crowded, rigid jobs", "16x4", 100, 40.0, (2, 4, 8), least=None, most=None),
 )
 
 

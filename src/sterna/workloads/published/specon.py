@@ -1,7 +1,7 @@
-"""The 50 jobs of SpeCon's published figure, and eight measured trainings to give them something to report.
+"""The 50 jobs of SpeCon's published figure, and eight measured trainings for their losses.
 
-The figure says how long each job took under the default scheduler and under SpeCon, not how much work it was nor when
-it came: that is for the study to infer. The trainings were measured by us; SpeCon's own were not published.
+The figure has completion times under the default scheduler and under SpeCon; the study infers work and arrivals. The
+trainings are our measurements, because SpeCon's own were not published.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ import numpy as np
 from sterna.workloads.domain import Floats
 
 NODES, CORES = 4, 16.0
-"""Workers of the experiment. The cores follow from the group's own tooling, which counts 1600 % a node."""
+"""Nodes of the experiment and cores of each, from the group's own tooling, which counts 1600 % a node."""
 CORES_A_JOB = 4.0
 """With this cap the work that the published column implies falls into few sizes most clearly: the spread within four of
 them is 0.19 to 0.20 of the whole, against 0.21 to 0.25 with caps of 1, 2, 8 or 16 cores."""
 WINDOW_SECONDS = (700.0, 1000.0)
-"""Spans over which the jobs may have been submitted: the column tells them apart no further."""
+"""Range of the submission window; the published column does not narrow it further."""
 SKEW: Mapping[int, int] = {0: 12, 1: 6, 2: 3, 3: 5}
 """Jobs by node of origin in the shipped list of decisions, 26 of the 50."""
 
 
 @cache
 def default_seconds() -> Floats:
-    """Completion times under the default scheduler, in the order of submission."""
+    """Return completion times under the default scheduler, in the order of submission."""
     return np.array([float(row["default_seconds"]) for row in _rows("specon_jobs.csv")])
 
 
 @cache
 def specon_seconds() -> Floats:
-    """Completion times under SpeCon, of the same jobs."""
+    """Return completion times of the same jobs under SpeCon."""
     return np.array([float(row["specon_seconds"]) for row in _rows("specon_jobs.csv")])
 
 
 @cache
 def losses() -> Mapping[str, Floats]:
-    """By family of models: the evaluation loss after 0, 1, .. 100 % of the CPU time of one training."""
+    """Return the evaluation loss after 0, 1, .. 100 % of the CPU time of one training, by family of models."""
     rows = _rows("specon_growth.csv")
     return {name: np.array([float(row[name]) for row in rows]) for name in rows[0] if name != "done"}
 
 
 def submit_seconds(seed: int) -> Floats:
-    """When the jobs come: at random over a window of random length, the first at 0."""
+    """Draw submit times, uniform over a window of random length; the first at 0."""
     random = np.random.default_rng([seed, 50])
     window = random.uniform(*WINDOW_SECONDS)
     at: Floats = np.sort(random.uniform(0.0, window, len(default_seconds())))
@@ -55,13 +55,13 @@ def submit_seconds(seed: int) -> Floats:
 
 
 def families(seed: int) -> list[int]:
-    """A family for each job, at random."""
+    """Draw a family for each job."""
     drawn: list[int] = np.random.default_rng([seed, 51]).integers(0, len(losses()), len(default_seconds())).tolist()
     return drawn
 
 
 def skewed_nodes(seed: int) -> list[int]:
-    """Where the jobs start if nodes are as crowded as in the shipped list of decisions."""
+    """Draw the first node of each job with the skew of the shipped list of decisions."""
     parts = np.array(list(SKEW.values()), dtype=np.float64)
     nodes = np.random.default_rng([seed, 52]).choice(list(SKEW), len(default_seconds()), p=parts / parts.sum())
     return [int(node) for node in nodes]

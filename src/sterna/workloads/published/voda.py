@@ -1,7 +1,7 @@
 """The 24 jobs of Voda's published experiment, and arrivals like them.
 
-The logs say when each job was submitted and what it held, not how much work it was: that is for the reader to infer, so
-a trace is made only once the work of each model is given. Results that were published are with the study, not here.
+The logs have submit times and device-seconds, not the work of a job, so `trace_of` takes the work of each model as an
+argument. Published results are in the study.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NODES = "3x4"
 LEAST, ASKED, MOST = 1, 2, 4
 """Workers of every job."""
 EPOCHS: Mapping[str, int] = {"inceptionv3": 50, "resnet50": 50, "vgg16": 50, "transformer": 40}
-"""Passes over the data by model; a job resumes at the last one that it completed."""
+"""Epochs by model; a job resumes after the last completed one."""
 
 
-class Submitted(NamedTuple):
-    """A job as the logs know it."""
+class SubmittedJob(NamedTuple):
+    """A job of the logs."""
 
     name: str
     model: str
@@ -35,14 +35,14 @@ class Submitted(NamedTuple):
 
 
 @cache
-def jobs() -> tuple[Submitted, ...]:
-    """In the order of submission."""
-    return tuple(Submitted(row["job"], row["model"], float(row["submit_s"])) for row in _rows())
+def jobs() -> tuple[SubmittedJob, ...]:
+    """Return the jobs in the order of submission."""
+    return tuple(SubmittedJob(row["job"], row["model"], float(row["submit_s"])) for row in _rows())
 
 
 @cache
 def device_seconds() -> Mapping[str, float]:
-    """What a job of each model held on average in the run under ElasticFIFO."""
+    """Return mean device-seconds of a job by model, in the run under ElasticFIFO."""
     return {row["model"]: float(row["mean_gpu_seconds"]) for row in _rows()}
 
 
@@ -51,21 +51,21 @@ def _rows() -> list[dict[str, str]]:
     return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
 
 
-def unseen_arrivals(seed: int) -> tuple[Submitted, ...]:
-    """The same jobs in an order of their own, coming independently of one another with the same mean gap."""
+def unseen_arrivals(seed: int) -> tuple[SubmittedJob, ...]:
+    """Draw another order of the same jobs, with independent arrivals and the same mean gap."""
     random = np.random.default_rng([seed, 24])
     published = jobs()
     gap_seconds = published[-1].at_seconds / (len(published) - 1)
     at_seconds: Floats = np.concatenate([[0.0], random.exponential(gap_seconds, len(published) - 1).cumsum()])
     order = random.permutation(len(published)).tolist()
     return tuple(
-        Submitted(f"job{place:02d}-{published[job].model}", published[job].model, round(float(at), 3))
+        SubmittedJob(f"job{place:02d}-{published[job].model}", published[job].model, round(float(at), 3))
         for place, (job, at) in enumerate(zip(order, at_seconds, strict=True))
     )
 
 
-def trace_of(submitted: Sequence[Submitted], work_seconds: Mapping[str, float]) -> Trace:
-    """The jobs as a trace, given the work of each model in seconds at one worker."""
+def trace_of(submitted: Sequence[SubmittedJob], work_seconds: Mapping[str, float]) -> Trace:
+    """Make a trace, given the work of each model in seconds at one worker."""
     return make_trace(
         name=[job.name for job in submitted],
         submit_seconds=[job.at_seconds for job in submitted],

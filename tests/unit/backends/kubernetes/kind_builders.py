@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 import yaml
 
-from sterna.backends.kubernetes.api.job import ParsedJob
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import (
-    MPI_JOBS,
-    PYTORCH_JOBS,
-    SHARE_PODS,
-    TF_JOBS,
-    TRAINING_JOBS,
-    Resource,
-)
-from sterna.backends.kubernetes.kinds import ParseContext, read
+from sterna.kinds.context import ParseContext
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.parsed_job import ParsedJob
+from sterna.kinds.reading import read
+from sterna.kinds.resource import MPI_JOBS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
+from tests.published import MANIFESTS
 
 Object = dict[str, Any]
 
 RESOURCES = {each.kind: each for each in (TF_JOBS, PYTORCH_JOBS, MPI_JOBS, TRAINING_JOBS, SHARE_PODS)}
-OLD_MANIFESTS = Path(__file__).resolve().parents[5] / "shared" / "manifests"
 
 
 def old_manifest(name: str) -> Object:
-    """A manifest as users of an older system have it; not part of this repository."""
-    path = OLD_MANIFESTS / name
-    if not path.is_file():
-        pytest.skip(f"{name} is not beside the repository")
-    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    """Read a manifest in the form that users of an older system have."""
+    found = yaml.safe_load((MANIFESTS / name).read_text(encoding="utf-8"))
     assert isinstance(found, dict)
     return found
 

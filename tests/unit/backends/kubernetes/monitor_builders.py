@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import INDEX_LABEL, JOB_LABEL
 from sterna.backends.kubernetes.api.monitor_protocol import Batch, MoveRequest, Receipt
-from sterna.backends.kubernetes.api.resources import PODS, Change, Delta, Followed, Inbox, Verb, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import Change, Delta, Followed, Inbox, Verb, Write, WriteResult
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.monitor.host_paths import Roots
 from sterna.backends.kubernetes.monitor.pods import NodePod
 from sterna.errors import Retry
+from sterna.kinds.labels import INDEX_LABEL, JOB_LABEL
+from sterna.kinds.resource import PODS
 
 NOW = 1_800_000_000.0
 EMPTY_DIR = "kubernetes.io~empty-dir"

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sterna.backends.kubernetes.api.assignment import written_assignment
-from sterna.backends.kubernetes.api.job import (
-    CleanPods,
-    JobRef,
-    KubeJob,
-    NodeNeeds,
-    ParsedJob,
-    PersistedState,
-    PodOwnership,
-    PodRow,
-    PodState,
-    ReplicaAssignment,
-)
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
+from sterna.backends.kubernetes.api.assignment import encode_assignment
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
+from sterna.kinds.parsed_job import CleanPods, JobRef, NodeNeeds, ParsedJob, PodOwnership
+from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
 
@@ -67,7 +57,7 @@ def parsed_job(
         deadline_seconds=deadline_seconds,
     )
     if ownership is None:
-        ownership = {"MPIJob": PodOwnership.MPI, "Pod": PodOwnership.POD}.get(kind, PodOwnership.PODS)
+        ownership = {"MPIJob": PodOwnership.MPI_OPERATOR, "Pod": PodOwnership.BARE_POD}.get(kind, PodOwnership.OPERATOR)
     shape = Shape(devices, 1000, ps=sum(servers.values()), ps_cpus=500)
     ref = JobRef(RESOURCES[kind], "default", name, f"uid-{name}")
     return ParsedJob(
@@ -107,7 +97,7 @@ def pod(
         index=where.index,
         attempt=attempt,
         gpu_id=where.gpu_id,
-        assignment=written_assignment(gang) if gang else "",
+        assignment=encode_assignment(gang) if gang else "",
     )
     for field, value in more.items():
         setattr(row, field, value)

@@ -8,16 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.job import NodeNeeds
-from sterna.backends.kubernetes.api.objects import Node, Taint, Toleration
-from sterna.backends.kubernetes.cache.node_capacity import Charge, Interest, NodeCapacity
+from sterna.backends.kubernetes.api.objects import Node, Taint
+from sterna.backends.kubernetes.cache.node_capacity import Interest, NodeCapacity, ResourceUsage
 from sterna.backends.kubernetes.cache.node_facts import (
     affinity_label,
-    in_plain_words,
+    describe_labels,
     satisfies,
     taint_word,
     tolerates,
 )
+from sterna.kinds.objects import Toleration
+from sterna.kinds.parsed_job import NodeNeeds
 from sterna.model.cluster import ResourceKind, Shape
 from sterna.model.snapshot import NEVER
 
@@ -90,40 +91,40 @@ def test_a_heartbeat_is_no_news() -> None:
 def test_other_peoples_pods_take_room_in_both_views() -> None:
     """DRAGON-18."""
     capacity = some_capacity(a_node("a", gpus=4))
-    capacity.charge("pod", "a", Charge(3000, 6000, GIB))
+    capacity.add_pod("pod", "a", ResourceUsage(3000, 6000, GIB))
     free = capacity.table().free[:, 0].tolist()
     assert free == [1000, 2000, 31 * GIB]
     assert capacity.has_room("a", 1000, 2000, GIB)
     assert not capacity.has_room("a", 2000, 0, 0)
     assert not capacity.has_room("a", 0, 3000, 0)
-    capacity.discharge("pod")
+    capacity.remove_pod("pod")
     assert capacity.has_room("a", 4000, 8000, 32 * GIB)
 
 
 def test_to_rules_a_job_sits_where_it_shall_and_to_pod_makers_where_its_pods_are() -> None:
     capacity = some_capacity(a_node("a", gpus=2), a_node("b", gpus=2))
-    capacity.charge("old", "a", Charge(2000), is_planned=True)
-    capacity.plan([("b", Charge(2000))])
+    capacity.add_pod("old", "a", ResourceUsage(2000), is_planned=True)
+    capacity.plan([("b", ResourceUsage(2000))])
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [2000, 0]
     assert not capacity.has_room("a", 1000, 0, 0)
     assert capacity.has_room("b", 2000, 0, 0)
-    capacity.charge("old", "a", Charge(2000), is_planned=False)
+    capacity.add_pod("old", "a", ResourceUsage(2000), is_planned=False)
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [0, 0]
 
 
 def test_a_pod_seen_again_is_charged_once() -> None:
     capacity = some_capacity(a_node("a", gpus=4))
-    assert capacity.charge("pod", "a", Charge(1000))
-    assert not capacity.charge("pod", "a", Charge(1000))
-    assert capacity.charge("pod", "a", Charge(2000))
+    assert capacity.add_pod("pod", "a", ResourceUsage(1000))
+    assert not capacity.add_pod("pod", "a", ResourceUsage(1000))
+    assert capacity.add_pod("pod", "a", ResourceUsage(2000))
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [2000]
-    assert capacity.discharge("pod")
-    assert not capacity.discharge("pod")
+    assert capacity.remove_pod("pod")
+    assert not capacity.remove_pod("pod")
 
 
 def test_a_pod_may_be_seen_before_its_node() -> None:
     capacity = NodeCapacity()
-    capacity.charge("pod", "a", Charge(1000))
+    capacity.add_pod("pod", "a", ResourceUsage(1000))
     capacity.see(a_node("a", gpus=4))
     capacity.settle()
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [3000]
@@ -131,14 +132,14 @@ def test_a_pod_may_be_seen_before_its_node() -> None:
 
 def test_an_over_committed_node_has_nothing_free_rather_than_less_than_nothing() -> None:
     capacity = some_capacity(a_node("a", gpus=1))
-    capacity.charge("pod", "a", Charge(3000))
+    capacity.add_pod("pod", "a", ResourceUsage(3000))
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [0]
 
 
 def test_a_node_without_room_for_another_pod_takes_nobody() -> None:
     capacity = some_capacity(a_node("a", pods=1))
     assert takers(capacity) == ["a"]
-    capacity.charge("pod", "a", Charge())
+    capacity.add_pod("pod", "a", ResourceUsage())
     assert takers(capacity) == []
     assert not capacity.has_room("a", 0, 0, 0)
 
@@ -228,7 +229,7 @@ def test_required_affinity_rules_nodes_out_and_is_told_in_words() -> None:
     capacity.settle()
     assert takers(capacity, NodeNeeds(required=required)) == ["a", "b"]
     sentence = f"cannot run: all 3 nodes lack the label {affinity_label(required)}=matches."
-    assert in_plain_words(sentence, required) == "cannot run: all 3 nodes do not match its required node affinity."
+    assert describe_labels(sentence, required) == "cannot run: all 3 nodes do not match its required node affinity."
 
 
 def test_an_affinity_that_cannot_be_read_satisfies_no_node() -> None:
@@ -282,10 +283,10 @@ def test_parts_of_gpus_are_given_back_and_the_gpu_is_whole_again() -> None:
 def test_the_pod_by_which_kubeshare_holds_a_gpu_does_not_count_twice() -> None:
     """DRAGON-38."""
     capacity = some_capacity(a_node("a", gpus=2))
-    capacity.charge("dummy", "a", Charge(1000))
+    capacity.add_pod("dummy", "a", ResourceUsage(1000))
     capacity.parts.stand_for("dummy", "a", "aaaaa")
     capacity.parts.hold("one", "a", "aaaaa", 400, is_planned=False)
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [1000]
     capacity.parts.stand_down("dummy")
-    capacity.discharge("dummy")
+    capacity.remove_pod("dummy")
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [1000]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sterna.backends.kubernetes.api.resources import NODES, PODS, SHARE_PODS
+from sterna.backends.kubernetes.api.resources import NODES
+from sterna.kinds.resource import PODS, SHARE_PODS
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import GPU_ID, FakeKubeShare

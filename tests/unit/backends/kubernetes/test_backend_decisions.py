@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
-from sterna.backends.kubernetes.api.resources import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.backends.kubernetes.server.server import Service
 from sterna.engine.check import check
 from sterna.engine.decide import decide
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import Assignment, ResourceKind
-from sterna.model.plan import Action, ActionKind, Outcome
-from sterna.model.snapshot import JobKey, Jobs, Snapshot, take_stock
+from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
+from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 from sterna.wiring import make_rules
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_rules import stamp
-from tests.simulation.kubernetes_runs import Chosen, Cluster, Incarnation, Reasons
+from tests.simulation.kubernetes_runs import Chosen, Cluster, Incarnation
 from tests.unit.backends.kubernetes.test_backend_jobs import a_cluster, status_of
 
 COLUMNS = [name for name in vars(Jobs) if hasattr(getattr(Jobs, name), "__set_name__")]
@@ -45,7 +45,7 @@ def is_consistent(snapshot: Snapshot) -> None:
     assert (jobs.waiting_since <= snapshot.now).all()
     assert (jobs.attained >= 0).all()
     assert snapshot.nodes.free.min(initial=0) >= 0
-    stock = take_stock(jobs, snapshot.nodes, snapshot.shapes)
+    stock = compute_totals(jobs, snapshot.nodes, snapshot.shapes)
     assert (snapshot.free_units, snapshot.held_units) == (stock.free_units, stock.held_units)
 
 
@@ -97,12 +97,12 @@ def test_a_plan_applied_is_seen_at_once_and_applied_again_is_stale() -> None:
     decision = decide(snapshot, rules)
     check(decision.plan, snapshot)
     actions = list(decision.plan.actions)
-    assert list(backend.apply(actions)) == [Outcome.APPLIED]
+    assert list(backend.apply(decision)) == [Outcome.APPLIED]
     after = backend.observe()
     assert {action.key: action.after for action in actions} == dict(after.assignments)
     assert after.last_action == after.now
     assert not decide(after, rules).plan.actions
-    assert list(backend.apply(actions)) == [Outcome.STALE]
+    assert list(backend.apply(decision)) == [Outcome.STALE]
 
 
 def test_an_action_for_a_node_that_has_closed_meanwhile_is_stale() -> None:
@@ -115,7 +115,7 @@ def test_an_action_for_a_node_that_has_closed_meanwhile_is_stale() -> None:
     key = JobKey(backend.observe().jobs.key.item(0))
     backend.state.capacity.distrust("node-0", cluster.kube.now + 100.0)
     action = Action(ActionKind.START, key, 0, Assignment(), Assignment(((0, 2),)))
-    assert list(backend.apply([action])) == [Outcome.STALE]
+    assert list(backend.apply(Decision(Plan([action])))) == [Outcome.STALE]
 
 
 def test_time_run_and_devices_used_are_up_to_date_while_a_job_runs() -> None:
@@ -148,11 +148,11 @@ def test_a_job_grows_into_room_and_shrinks_for_others_without_falling_below_its_
 def test_who_is_to_come_waits_until_who_is_to_leave_has_really_gone() -> None:
     """DRAGON-23: and nobody else takes the room meanwhile."""
     cluster = a_cluster(1, 4)
-    cluster.submit("low", 4, seconds=1000.0, priority=5, annotations={"fake/stop-seconds": "8"}, grace=20)
+    cluster.submit("low", 4, seconds=1000.0, priority=-5, annotations={"fake/stop-seconds": "8"}, grace=20)
     cluster.run(3.0)
     cluster.submit("high", 4, seconds=5.0, priority=0)
     cluster.run(3.0)
-    cluster.submit("late", 1, seconds=5.0, priority=5)
+    cluster.submit("late", 1, seconds=5.0, priority=-5)
     cluster.run(2.0)
     assert cluster.pods("high") == []
     assert cluster.pods("late") == []
@@ -200,7 +200,9 @@ def test_a_serving_pod_that_is_deleted_withdraws_its_claim() -> None:
 
 def a_service(cluster: Cluster) -> Service:
     operator = operator_of(cluster)
-    return Service(operator.backend, operator.client, "127.0.0.1:0", lambda: True, str, Reasons(operator.backend))
+    service = Service(operator.backend, operator.client, "127.0.0.1:0", lambda: True, str)
+    operator.before_reconcile.append(service.process_requests)
+    return service
 
 
 def test_a_worker_moves_on_request_and_keeps_its_index_while_the_others_run_on() -> None:
@@ -217,7 +219,7 @@ def test_a_worker_moves_on_request_and_keeps_its_index_while_the_others_run_on()
     assert moved["spec"]["nodeName"] != source
     assert moved["status"]["phase"] == "Running"
     assert cluster.kube.get(PODS, "job-worker-0")["metadata"]["uid"] == other
-    assert f",job,{source},{moved['spec']['nodeName']}\n" in service.distribution.text()
+    assert f",job,{source},{moved['spec']['nodeName']}\n" in service.specon_csv.text()
     assert status_of(cluster, "job")["sterna"]["replicaMoves"] == {"worker-1": 1}
 
 
@@ -255,18 +257,9 @@ def set_cpu_share(cluster: Cluster, cpu_share: float) -> None:
     backend = operator_of(cluster).backend
     snapshot = backend.observe()
     assignment = snapshot.assignment_of(0)
-    backend.apply(
-        [
-            Action(
-                ActionKind.SET_CPU_SHARE,
-                JobKey(snapshot.jobs.key.item(0)),
-                0,
-                assignment,
-                assignment,
-                cpu_share=cpu_share,
-            )
-        ]
-    )
+    key = JobKey(snapshot.jobs.key.item(0))
+    action = Action(ActionKind.SET_CPU_SHARE, key, 0, assignment, assignment, cpu_share=cpu_share)
+    backend.apply(Decision(Plan([action])))
     cluster.run(2.0)
 
 

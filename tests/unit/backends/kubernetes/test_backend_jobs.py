@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import (
-    EVENTS,
-    NODES,
-    PODS,
-    SERVICES,
-    TF_JOBS,
-    TRAINING_JOBS,
-    Urgency,
-    Verb,
-)
+from sterna.backends.kubernetes.api.resources import EVENTS, NODES, SERVICES, Urgency, Verb
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_runs import USUAL, Chosen, Cluster, is_over
@@ -148,12 +140,12 @@ def test_a_large_gang_is_looked_at_for_many_of_its_pods_at_once() -> None:
     backend = cluster.operator.backend
     entry = next(iter(backend.state.entries.values()))
     for _ in range(3):
-        backend.state.work_queue.dirty.add(entry.key)
-        backend.apply([])
-    at = entry.looked_at
+        backend.state.work_queue.enqueue(entry)
+        backend.wait(backend.clock())
+    at = entry.reconciled_at
     assert at < backend.timers.next_at < at + 0.1
     cluster.run(1.0)
-    assert entry.looked_at > at
+    assert entry.reconciled_at > at
 
 
 def test_who_came_first_in_a_second_goes_first_whatever_its_name_also_for_the_next_operator() -> None:
@@ -334,6 +326,7 @@ def test_a_node_that_is_cordoned_keeps_whom_it_has_and_takes_nobody() -> None:
     cluster.submit("first", 1, seconds=30.0)
     cluster.run(3.0)
     cluster.kube.patch(NODES, "node-0", {"spec": {"unschedulable": True}})
+    cluster.run(1.0)
     cluster.submit("second", 1, seconds=3.0)
     cluster.run(10.0)
     assert cluster.phases() == {"first": "Running", "second": "Waiting"}

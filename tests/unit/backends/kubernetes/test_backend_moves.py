@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
-from sterna.backends.kubernetes.api.resources import EVENTS, PODS, TF_JOBS
-from sterna.backends.kubernetes.moves.manual import RequestedMoves
+from sterna.backends.kubernetes.api.resources import EVENTS
+from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.backends.kubernetes.server.server import Service
+from sterna.kinds.resource import PODS, TF_JOBS
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import FakeKubeShare
-from tests.simulation.kubernetes_runs import Cluster, Reasons
+from tests.simulation.kubernetes_runs import Cluster
 from tests.simulation.test_kubernetes_controllers import a_sharing_job
 from tests.unit.backends.kubernetes.test_backend_claims import place_of
 from tests.unit.backends.kubernetes.test_backend_jobs import condition, events, status_of
@@ -26,11 +27,9 @@ class Moves:
         FakeKubeShare(self.cluster.kube)
         operator = self.cluster.start()
         self.said: list[str] = []
-        backend, recorder = operator.backend, Reasons(operator.backend)
-        self._service = Service(
-            backend, operator.client, "127.0.0.1:0", lambda: True, str, recorder, say=self.said.append
-        )
-        backend.errands.append(RequestedMoves(backend, self.said.append).look)
+        backend = operator.backend
+        self._service = Service(backend, operator.client, "127.0.0.1:0", lambda: True, str, say=self.said.append)
+        operator.before_reconcile += [self._service.process_requests, ManualMoves(backend, self.said.append).process]
 
     def submit(self, name: str, cpus: int, on: str, workers: int = 1, **more: Any) -> None:
         """A TFJob whose workers ask for so many CPUs, on a node if that has room."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import NODES, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS, Write
+from sterna.backends.kubernetes.api.resources import NODES, Write
+from sterna.kinds.resource import PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Event, Object, Refused
 from tests.simulation.kubernetes_runs import Cluster, Incarnation

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import EVENTS, NODES, PODS, SHARE_PODS, TF_JOBS
+from sterna.backends.kubernetes.api.resources import EVENTS, NODES
+from sterna.kinds.resource import PODS, SHARE_PODS, TF_JOBS
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import GPU_ID, FakeKubeShare
@@ -172,7 +173,7 @@ def test_a_share_waits_until_the_gpu_that_it_opens_has_really_been_left(request_
     """DRAGON-23, 36."""
     cluster = a_cluster(8)
     cluster.start()
-    cluster.submit("low", seconds=1000.0, priority=5, annotations={"fake/stop-seconds": "8"}, grace=20)
+    cluster.submit("low", seconds=1000.0, priority=-5, annotations={"fake/stop-seconds": "8"}, grace=20)
     cluster.run(3.0)
     job = a_job("high", request_, 1)
     job["metadata"]["annotations"]["sterna.dev/priority"] = "0"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import NODES, PODS, TRAINING_JOBS, Write
+from sterna.backends.kubernetes.api.resources import NODES, Write
+from sterna.kinds.resource import PODS, TRAINING_JOBS
 from tests.fakes.kube import RESOURCES, FakeKube
 from tests.fakes.kube_client import FakeClient
 from tests.fakes.kube_nodes import FakeNodes
@@ -198,7 +199,7 @@ def test_nothing_is_written_before_somebody_says_that_we_lead(is_standing_by: bo
     operator = Incarnation(cluster.kube)
     operator.backend.prepare(1.0)
     for _ in range(20):
-        operator.backend.idle(0.2)
+        operator.backend.watch_only(0.2)
     assert operator.client.sent == []
     if not is_standing_by:
         operator.run_until(cluster.kube.now + 20.0)

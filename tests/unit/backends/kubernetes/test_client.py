@@ -11,22 +11,12 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import (
-    PODS,
-    TF_JOBS,
-    Change,
-    Delta,
-    Followed,
-    Inbox,
-    Urgency,
-    Verb,
-    Write,
-    WriteResult,
-)
+from sterna.backends.kubernetes.api.resources import Change, Delta, Followed, Inbox, Urgency, Verb, Write, WriteResult
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access
 from sterna.errors import Bug, Retry
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.resource import PODS, TF_JOBS
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_http import HttpKube
 from tests.fakes.kube_requests import Response

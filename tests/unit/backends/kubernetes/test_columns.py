@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from sterna.backends.kubernetes.api.job import JobRef, KubeJob, NodeNeeds, ParsedJob, PersistedState, PodOwnership
-from sterna.backends.kubernetes.api.resources import TRAINING_JOBS
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.snapshot import JobTable
+from sterna.kinds.parsed_job import JobRef, NodeNeeds, ParsedJob, PodOwnership
+from sterna.kinds.resource import TRAINING_JOBS
 from sterna.model.cluster import Assignment, Shape
 from sterna.model.job import JobSpec, ReplicaSpec
 from sterna.model.snapshot import NEVER
@@ -22,7 +23,7 @@ def an_entry(
     spec = JobSpec(name, "TrainingJob", (worker,), 1, 4, 2)
     ref = JobRef(TRAINING_JOBS, "default", name, f"uid-{key}")
     needs = shape or Shape()
-    parsed_job = ParsedJob(ref, spec, needs, NodeNeeds(), {}, PodOwnership.PODS, at)
+    parsed_job = ParsedJob(ref, spec, needs, NodeNeeds(), {}, PodOwnership.OPERATOR, at)
     return JobEntry(KubeJob(key, parsed_job, memory or PersistedState(), 1), needs)
 
 

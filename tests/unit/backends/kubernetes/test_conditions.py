@@ -13,10 +13,10 @@ from sterna.backends.kubernetes.lifecycle.conditions import (
     Subject,
     conditions_of,
     ending,
+    format_time,
     invalid_conditions,
+    reason_word,
     scheduling_of,
-    word_of,
-    written_time,
 )
 from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
 from sterna.backends.kubernetes.lifecycle.verdict import Fate
@@ -142,7 +142,7 @@ def test_scheduled_carries_the_reason_of_the_decision() -> None:
     assert scheduling_of(False, reason) == Scheduling(False, "NeedsDevices", reason.sentence)
     assert scheduling_of(False, None) == Scheduling(False, "Waiting", "waits for its turn.")
     assert scheduling_of(True, None).code == "Scheduled"
-    assert word_of(Code.NOT_BESIDE_SERVERS) == "NotBesideServers"
+    assert reason_word(Code.NOT_BESIDE_SERVERS) == "NotBesideServers"
 
 
 def test_an_invalid_job_fails_with_a_sentence_and_may_be_mended() -> None:
@@ -160,7 +160,7 @@ def test_a_job_that_has_ended_is_not_made_invalid() -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(-5.0, "1970-01-01T00:00:00Z"), (1e300, "9999-12-31T23:59:59Z")])
 def test_no_time_is_too_absurd_to_be_written(seconds: float, text: str) -> None:
-    assert written_time(seconds) == text
+    assert format_time(seconds) == text
 
 
 # Phases.

@@ -7,33 +7,25 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import (
-    MEMORY,
-    CleanPods,
-    KubeJob,
-    PersistedState,
-    PodOwnership,
-    PodState,
-    ReplicaAssignment,
-)
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Verb
 from sterna.backends.kubernetes.cache.progress import ProgressView
 from sterna.backends.kubernetes.lifecycle.conditions import ending
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
 from sterna.backends.kubernetes.status.status import (
-    PHASE,
-    REASON,
-    Keeping,
-    Standing,
+    StatusInput,
+    StatusStorage,
     annotations_write,
     duration_text,
     invalid_status,
-    keeping_of,
-    memory_fields,
+    persisted_fields,
     progress_fields,
     status_of,
+    status_storage,
     status_write,
 )
+from sterna.kinds.labels import MEMORY, PHASE, REASON
+from sterna.kinds.parsed_job import CleanPods, PodOwnership
 from sterna.model.reason import Code, Reason
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
 
@@ -46,8 +38,8 @@ def running(**more: Any) -> KubeJob:
     return kube_job(tf_job(), pod(PS), pod(W[0]), pod(W[1]), first_started_at=200.0, started_at=200.0, **more)
 
 
-def standing(**more: Any) -> Standing:
-    return Standing([PS, *W], Reason(0, "mnist", Code.STARTED, 2), **more)
+def standing(**more: Any) -> StatusInput:
+    return StatusInput([PS, *W], Reason(0, "mnist", Code.STARTED, 2), **more)
 
 
 # What it says.
@@ -96,7 +88,7 @@ def test_only_what_is_remembered_changes_after_the_end() -> None:
     job.status = status_of(job, standing(verdict=COMPLETED), 300.0)
     job.pods.clear()
     job.memory.lost_seconds = 5.0
-    status = status_of(job, Standing(), 400.0)
+    status = status_of(job, StatusInput(), 400.0)
     assert {**status, "sterna": {}} == {**job.status, "sterna": {}}
     assert status["sterna"]["lostSeconds"] == 5.0
 
@@ -110,7 +102,7 @@ def test_a_failed_job_says_why_in_one_word_and_one_sentence() -> None:
 
 def test_a_pod_that_cannot_start_is_told_of() -> None:
     job = kube_job(parsed_job(), pod(W[0], PodState.PENDING, reason="ErrImagePull"))
-    status = status_of(job, Standing(W[:1]), 10.0)
+    status = status_of(job, StatusInput(W[:1]), 10.0)
     assert status["reason"] == "waits: worker-0 cannot start on a yet (ErrImagePull)."
 
 
@@ -119,23 +111,26 @@ def test_a_pod_that_cannot_start_is_told_of() -> None:
     [
         pytest.param(
             kube_job(parsed_job()),
-            Standing(W[:1]),
+            StatusInput(W[:1]),
             "waits: its place is being cleared by those who leave it.",
             id="seated, no pod yet",
         ),
-        pytest.param(kube_job(parsed_job()), Standing(), "waits for its turn.", id="nothing decided yet"),
+        pytest.param(kube_job(parsed_job()), StatusInput(), "waits for its turn.", id="nothing decided yet"),
         pytest.param(
             kube_job(parsed_job(is_suspended=True)),
-            Standing(),
+            StatusInput(),
             "is suspended; set suspend to false to let it run.",
             id="suspended",
         ),
         pytest.param(
-            kube_job(parsed_job()), Standing(sentence="waits: quota exceeded."), "waits: quota exceeded.", id="refused"
+            kube_job(parsed_job()),
+            StatusInput(sentence="waits: quota exceeded."),
+            "waits: quota exceeded.",
+            id="refused",
         ),
     ],
 )
-def test_every_state_has_its_sentence(job: KubeJob, stands: Standing, sentence: str) -> None:
+def test_every_state_has_its_sentence(job: KubeJob, stands: StatusInput, sentence: str) -> None:
     assert status_of(job, stands, 10.0)["reason"] == sentence
 
 
@@ -194,7 +189,9 @@ def test_a_spoilt_status_does_no_harm(conditions: object) -> None:
 
 def test_a_new_status_is_one_patch_that_tests_the_uid() -> None:
     job = running()
-    write = status_write(job.parsed_job.ref, {}, status_of(job, standing(), 210.0), Keeping.WHOLE, Urgency.VERDICT)
+    write = status_write(
+        job.parsed_job.ref, {}, status_of(job, standing(), 210.0), StatusStorage.WHOLE, Urgency.VERDICT
+    )
     assert write is not None
     assert (write.verb, write.subresource, write.urgency, write.slot) == (
         Verb.JSON_PATCH, "status", Urgency.VERDICT, "status/uid-mnist",
@@ -208,12 +205,12 @@ def test_an_unchanged_status_is_not_written() -> None:
     job = running()
     job.status = json.loads(json.dumps(status_of(job, standing(), 210.0)))
     again = status_of(job, standing(), 999.0)
-    assert status_write(job.parsed_job.ref, job.status, again, Keeping.WHOLE) is None
+    assert status_write(job.parsed_job.ref, job.status, again, StatusStorage.WHOLE) is None
 
 
 def test_kubeflows_definitions_get_only_what_they_keep() -> None:
     job = running()
-    write = status_write(job.parsed_job.ref, {}, status_of(job, standing(), 210.0), Keeping.KUBEFLOW)
+    write = status_write(job.parsed_job.ref, {}, status_of(job, standing(), 210.0), StatusStorage.KUBEFLOW)
     assert write is not None
     value = json.loads(write.body)[1]["value"]
     assert sorted(value) == ["conditions", "replicaStatuses", "startTime"]
@@ -223,20 +220,20 @@ def test_what_kubeflow_drops_is_no_reason_to_write_again() -> None:
     job = running()
     status = status_of(job, standing(), 210.0)
     kept = {key: status[key] for key in ("conditions", "replicaStatuses", "startTime")}
-    assert status_write(job.parsed_job.ref, kept, status, Keeping.KUBEFLOW) is None
-    assert status_write(job.parsed_job.ref, status, status, Keeping.KUBEFLOW) is None
+    assert status_write(job.parsed_job.ref, kept, status, StatusStorage.KUBEFLOW) is None
+    assert status_write(job.parsed_job.ref, status, status, StatusStorage.KUBEFLOW) is None
 
 
 def test_what_others_put_into_a_status_stays() -> None:
     job = running()
-    write = status_write(job.parsed_job.ref, {"lastReconcileTime": "t"}, {"phase": "Waiting"}, Keeping.WHOLE)
+    write = status_write(job.parsed_job.ref, {"lastReconcileTime": "t"}, {"phase": "Waiting"}, StatusStorage.WHOLE)
     assert write is not None
     assert json.loads(write.body)[1]["value"] == {"lastReconcileTime": "t", "phase": "Waiting"}
 
 
 def test_memory_of_a_kubeflow_job_is_an_annotation() -> None:
     job = running()
-    write = annotations_write(job, status_of(job, standing(), 210.0), {}, Keeping.KUBEFLOW)
+    write = annotations_write(job, status_of(job, standing(), 210.0), {}, StatusStorage.KUBEFLOW)
     assert write is not None
     assert (write.verb, write.subresource) == (Verb.MERGE, "")
     meta = json.loads(write.body)["metadata"]
@@ -247,34 +244,34 @@ def test_memory_of_a_kubeflow_job_is_an_annotation() -> None:
 
 def test_objects_whose_status_is_not_ours_say_phase_and_sentence_as_annotations() -> None:
     job = kube_job(parsed_job("MPIJob", 2), pod(W[0]), pod(W[1]))
-    status = status_of(job, Standing(W), 10.0)
-    assert status_write(job.parsed_job.ref, {}, status, Keeping.ANNOTATIONS) is None
-    write = annotations_write(job, status, {}, Keeping.ANNOTATIONS)
+    status = status_of(job, StatusInput(W), 10.0)
+    assert status_write(job.parsed_job.ref, {}, status, StatusStorage.ANNOTATIONS) is None
+    write = annotations_write(job, status, {}, StatusStorage.ANNOTATIONS)
     assert write is not None
     annotations = json.loads(write.body)["metadata"]["annotations"]
     assert (annotations[PHASE], annotations[REASON]) == ("Running", "has its place.")
-    assert annotations_write(job, status, annotations, Keeping.ANNOTATIONS) is None
+    assert annotations_write(job, status, annotations, StatusStorage.ANNOTATIONS) is None
 
 
 def test_kinds_of_ours_have_no_annotations() -> None:
-    assert annotations_write(running(), {}, {}, Keeping.WHOLE) is None
+    assert annotations_write(running(), {}, {}, StatusStorage.WHOLE) is None
 
 
 @pytest.mark.parametrize(
     ("ownership", "is_ours", "expected"),
     [
-        (PodOwnership.PODS, True, Keeping.WHOLE),
-        (PodOwnership.SHARE_PODS, True, Keeping.WHOLE),
-        (PodOwnership.PODS, False, Keeping.KUBEFLOW),
-        (PodOwnership.MPI, False, Keeping.ANNOTATIONS),
-        (PodOwnership.POD, False, Keeping.ANNOTATIONS),
+        (PodOwnership.OPERATOR, True, StatusStorage.WHOLE),
+        (PodOwnership.KUBESHARE, True, StatusStorage.WHOLE),
+        (PodOwnership.OPERATOR, False, StatusStorage.KUBEFLOW),
+        (PodOwnership.MPI_OPERATOR, False, StatusStorage.ANNOTATIONS),
+        (PodOwnership.BARE_POD, False, StatusStorage.ANNOTATIONS),
     ],
 )
 def test_where_a_status_is_kept_depends_on_whose_definition_it_is(
-    ownership: PodOwnership, is_ours: bool, expected: Keeping
+    ownership: PodOwnership, is_ours: bool, expected: StatusStorage
 ) -> None:
-    assert keeping_of(ownership, is_ours) is expected
+    assert status_storage(ownership, is_ours) is expected
 
 
 def test_what_is_no_number_is_not_remembered() -> None:
-    assert memory_fields(PersistedState(value=float("nan"), attained=float("inf"), moves=2)) == {"moves": 2}
+    assert persisted_fields(PersistedState(value=float("nan"), attained=float("inf"), moves=2)) == {"moves": 2}

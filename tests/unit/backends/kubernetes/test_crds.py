@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
-from sterna.backends.kubernetes.kinds import is_ours, is_serving, read
-from sterna.backends.kubernetes.kinds.annotations import MOST_WORKERS
-from sterna.backends.kubernetes.kinds.job_builder import LONGEST_NAME
-from sterna.backends.kubernetes.kinds.training_job import _Servers, _Spec
-from sterna.manifests.documents import read_documents
+from sterna.kinds.parsing.annotations import MOST_WORKERS
+from sterna.kinds.parsing.documents import read_documents
+from sterna.kinds.parsing.job_builder import LONGEST_NAME
+from sterna.kinds.pod import is_serving
+from sterna.kinds.reading import is_ours, read
+from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.training_job import _Servers, _Spec
 from sterna.manifests.fields import Fields
 from sterna.manifests.training_job import Needs, Progress
 from tests.unit.backends.kubernetes.kind_builders import job_object, pod_object

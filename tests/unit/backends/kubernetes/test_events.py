@@ -10,11 +10,11 @@ import pytest
 from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import EVENTS, Urgency, Verb, Write
 from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate, Verdict
-from sterna.backends.kubernetes.status.events import Reporter
+from sterna.backends.kubernetes.status.events import EventBuilder
 from sterna.model.reason import Code, Reason
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
 
-REPORTER = Reporter("sterna-0")
+REPORTER = EventBuilder("sterna-0")
 JOB = kube_job(tf_job())
 W = workers_at("a", "b")
 
@@ -30,7 +30,7 @@ def reason(code: Code) -> Reason:
 
 
 def test_an_event_says_who_what_and_why() -> None:
-    write = REPORTER.decided(JOB, reason(Code.STARTED), 1.5)
+    write = REPORTER.decision(JOB, reason(Code.STARTED), 1.5)
     assert (write.verb, write.resource, write.namespace, write.urgency) == (
         Verb.CREATE, EVENTS, "default", Urgency.EVENT,
     )  # fmt: skip
@@ -57,7 +57,7 @@ def test_an_event_says_who_what_and_why() -> None:
 
 @pytest.mark.parametrize("code", list(Code))
 def test_every_reason_has_an_event(code: Code) -> None:
-    said = body(REPORTER.decided(JOB, reason(code), 1.0))
+    said = body(REPORTER.decision(JOB, reason(code), 1.0))
     words = ("Scheduled", "Resized", "Moved", "Stopped", "Shared", "Waiting")
     assert said["reason"] in words
     assert said["note"] == reason(code).sentence
@@ -65,15 +65,15 @@ def test_every_reason_has_an_event(code: Code) -> None:
 
 
 def test_the_same_words_have_the_same_name_and_others_another() -> None:
-    first = REPORTER.decided(JOB, reason(Code.STARTED), 1.0)
-    assert REPORTER.decided(JOB, reason(Code.STARTED), 99.0).name == first.name
-    assert REPORTER.decided(JOB, reason(Code.GREW), 1.0).name != first.name
-    assert REPORTER.decided(kube_job(tf_job(name="other")), reason(Code.STARTED), 1.0).name != first.name
+    first = REPORTER.decision(JOB, reason(Code.STARTED), 1.0)
+    assert REPORTER.decision(JOB, reason(Code.STARTED), 99.0).name == first.name
+    assert REPORTER.decision(JOB, reason(Code.GREW), 1.0).name != first.name
+    assert REPORTER.decision(kube_job(tf_job(name="other")), reason(Code.STARTED), 1.0).name != first.name
 
 
 def test_a_repeated_event_becomes_one_series() -> None:
-    first = REPORTER.decided(JOB, reason(Code.STARTED), 1.0)
-    again = REPORTER.again(first, 3, 60.0)
+    first = REPORTER.decision(JOB, reason(Code.STARTED), 1.0)
+    again = REPORTER.repeat(first, 3, 60.0)
     assert (again.verb, again.name, again.slot) == (Verb.MERGE, first.name, f"event/default/{first.name}")
     assert body(again) == {"series": {"count": 3, "lastObservedTime": "1970-01-01T00:01:00.000000Z"}}
 
@@ -91,12 +91,12 @@ def test_a_repeated_event_becomes_one_series() -> None:
 )
 def test_what_becomes_of_a_job_is_an_event(verdict: Verdict, word: str, type_: str) -> None:
     """DRAGON-53."""
-    said = body(REPORTER.judged(JOB, verdict, 1.0))
+    said = body(REPORTER.verdict(JOB, verdict, 1.0))
     assert (said["reason"], said["type"], said["note"]) == (word, type_, verdict.sentence)
 
 
 def test_nothing_happened_is_no_event() -> None:
-    assert REPORTER.judged(JOB, GOES_ON, 1.0) is None
+    assert REPORTER.verdict(JOB, GOES_ON, 1.0) is None
 
 
 def test_pods_that_were_made_together_are_one_event_with_the_decision() -> None:
@@ -116,7 +116,7 @@ def test_a_large_gang_is_counted_not_listed() -> None:
     ("write", "word", "note"),
     [
         pytest.param(
-            REPORTER.not_created(JOB, W[0], "exceeded quota", 1.0),
+            REPORTER.create_failure(JOB, W[0], "exceeded quota", 1.0),
             "FailedCreatePod",
             "Could not create mnist-worker-0 on a: exceeded quota",
             id="not created",
@@ -128,19 +128,19 @@ def test_a_large_gang_is_counted_not_listed() -> None:
             id="deleted",
         ),
         pytest.param(
-            REPORTER.not_deleted(JOB, pod(W[0]), "forbidden", 1.0),
+            REPORTER.delete_failure(JOB, pod(W[0]), "forbidden", 1.0),
             "FailedDeletePod",
             "Could not delete mnist-worker-0: forbidden",
             id="not deleted",
         ),
         pytest.param(
-            REPORTER.exited(JOB, pod(W[0], PodState.FAILED, exit_code=137), 1.0),
+            REPORTER.pod_exit(JOB, pod(W[0], PodState.FAILED, exit_code=137), 1.0),
             "ExitedWithCode",
             "Worker-0 ended with exit code 137.",
             id="exit code",
         ),
         pytest.param(
-            REPORTER.exited(JOB, pod(W[0], PodState.FAILED, reason="OutOfcpu"), 1.0),
+            REPORTER.pod_exit(JOB, pod(W[0], PodState.FAILED, reason="OutOfcpu"), 1.0),
             "OutOfcpu",
             "Worker-0 was refused by a (OutOfcpu).",
             id="refused",
@@ -160,11 +160,11 @@ def test_what_became_of_pods_is_an_event(write: Write, word: str, note: str) -> 
 
 def test_notes_and_names_are_never_longer_than_the_server_takes() -> None:
     job = kube_job(parsed_job(name="n" * 253))
-    write = REPORTER.not_created(job, ReplicaAssignment("worker", 0, "a"), "é" * 2000, 1.0)
+    write = REPORTER.create_failure(job, ReplicaAssignment("worker", 0, "a"), "é" * 2000, 1.0)
     assert len(body(write)["note"].encode()) <= 1024
     assert len(write.name) <= 253
     assert body(write)["note"].endswith("é..")
 
 
 def test_an_operator_without_a_name_reports_all_the_same() -> None:
-    assert body(Reporter("").decided(JOB, reason(Code.STARTED), 1.0))["reportingInstance"] == "operator"
+    assert body(EventBuilder("").decision(JOB, reason(Code.STARTED), 1.0))["reportingInstance"] == "operator"

@@ -150,7 +150,7 @@ def test_a_server_that_refuses_is_asked_again_and_what_was_there_before_counts(r
     replica.kept.look(60.0)
     assert {each.category: each.steps for each in lessons_in(text_in(replica.kube))} == {"resnet": 10.0, "bert": 110.0}
     assert len(replica.said) == 1
-    assert "cannot be kept in the ConfigMap default/sterna-lessons" in replica.said[0]
+    assert "cannot be kept in the ConfigMap default/sterna-learned-curves" in replica.said[0]
 
 
 # The document.

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.kinds import move_record, moved_pod, read_record, record_name
-from sterna.backends.kubernetes.kinds.move_record import redirection
+from sterna.backends.kubernetes.pods.move_record import move_record, moved_pod, read_record, record_name, redirection
 from sterna.errors import UserError
 
 TOKEN = {"name": "kube-api-access-x7k2p", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import PodOwnership
-from sterna.backends.kubernetes.api.resources import MPI_JOBS
-from sterna.backends.kubernetes.kinds import is_ours, mpi_scale, mpi_start, mpi_suspend, translated_v1
-from sterna.backends.kubernetes.kinds.mpi_v1 import remarks_on
 from sterna.errors import UserError
+from sterna.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
+from sterna.kinds.mpi_v1 import remarks_on, translated_v1
+from sterna.kinds.parsed_job import PodOwnership
+from sterna.kinds.reading import is_ours
+from sterna.kinds.resource import MPI_JOBS
 from tests.unit.backends.kubernetes.kind_builders import group, job_object, mpi_job, old_manifest, parsed_job
 
 NUMBERS = [
@@ -45,11 +46,11 @@ def test_variables_count_processes_where_workers_have_several_slots() -> None:
 def test_epochs_priority_and_metrics_are_read() -> None:
     """VODA-4, VODA-8, VODA-51."""
     job = parsed_job(mpi_job({"EPOCHS": "5", "JOB_PRIORITY": "2"}))
-    assert job.spec.priority == 2
+    assert job.spec.priority == -2
     assert job.spec.progress.total == 5
     assert job.spec.progress.csv == "/metrics/keras.csv"
     assert job.spec.category == "keras"
-    assert job.ownership is PodOwnership.MPI
+    assert job.ownership is PodOwnership.MPI_OPERATOR
     assert (job.shape.devices, job.shape.ps) == (1000, 0)
 
 

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import PodOwnership, PodState, ReplicaAssignment
-from sterna.backends.kubernetes.api.resources import PODS
-from sterna.backends.kubernetes.kinds import is_plain_job, pending_serving_pod, pod_of, pod_row, read
+from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
+from sterna.backends.kubernetes.pods.pod_builder import pod_of
+from sterna.backends.kubernetes.pods.pod_rows import pending_serving_pod, pod_row
+from sterna.kinds.parsed_job import PodOwnership
+from sterna.kinds.pod import is_plain_job
+from sterna.kinds.reading import read
+from sterna.kinds.resource import PODS
 from sterna.model.cluster import Shape
 from tests.unit.backends.kubernetes.kind_builders import group, parsed_job, pod_object, tf_job
 
@@ -218,7 +222,7 @@ def test_a_labelled_pod_is_a_job_of_one_worker() -> None:
     )
     assert is_plain_job(pod)
     job = read(pod, PODS)
-    assert (job.spec.minimum, job.spec.maximum, job.ownership) == (1, 1, PodOwnership.POD)
+    assert (job.spec.minimum, job.spec.maximum, job.ownership) == (1, 1, PodOwnership.BARE_POD)
     assert job.shape == Shape(0, 1000)
     assert job.spec.grace_seconds == 60
     assert job.spec.progress.csv == "/data/p.csv"

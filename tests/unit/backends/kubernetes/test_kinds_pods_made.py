@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sterna.backends.kubernetes.api.assignment import read_assignment
-from sterna.backends.kubernetes.api.job import ASSIGNMENT, ReplicaAssignment
-from sterna.backends.kubernetes.kinds import binding_of, pod_of, share_pod_of
+from sterna.backends.kubernetes.api.assignment import decode_assignment
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.pod_builder import binding_of, pod_of, share_pod_of
+from sterna.kinds.labels import ASSIGNMENT
 from tests.unit.backends.kubernetes.kind_builders import (
     group,
     parsed_job,
@@ -96,7 +97,7 @@ def test_one_survivor_of_a_gang_tells_where_all_of_it_sits() -> None:
         ReplicaAssignment("worker", 3, "b"),
     ]
     told = {pod_of(parsed_job(tf_job()), replica, gang, 1)["metadata"]["annotations"][ASSIGNMENT] for replica in gang}
-    assert [read_assignment(text) for text in told] == [sorted(gang)]
+    assert [decode_assignment(text) for text in told] == [sorted(gang)]
 
 
 def test_the_assignment_of_a_large_gang_is_told_in_few_words() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import PodOwnership, ReplicaAssignment
-from sterna.backends.kubernetes.kinds import pod_of, service_of
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.pod_builder import pod_of, service_of
+from sterna.kinds.parsed_job import PodOwnership
 from sterna.model.job import Resizing, RestartPolicy
 from tests.unit.backends.kubernetes.kind_builders import group, parsed_job, pytorch_job, variables_of
 
@@ -16,7 +17,7 @@ def test_an_elastic_job_has_the_bounds_of_its_policy() -> None:
     assert (job.spec.minimum, job.spec.request, job.spec.maximum) == (1, 2, 3)
     assert job.spec.resizing is Resizing.TORCHRUN
     assert job.spec.restart is RestartPolicy.ON_FAILURE
-    assert job.ownership is PodOwnership.PODS
+    assert job.ownership is PodOwnership.OPERATOR
 
 
 def test_elastic_agents_meet_at_worker_0_by_the_name_of_its_service() -> None:
@@ -105,6 +106,6 @@ def test_annotations_make_a_job_elastic_that_restarts_to_change_its_size() -> No
 def test_a_part_of_a_gpu_is_asked_for_by_kubeshare_s_annotations() -> None:
     gpu_fraction = {"kubeshare/gpu_request": "0.2501", "kubeshare/gpu_limit": "0.5", "kubeshare/gpu_mem": "1073741824"}
     job = parsed_job(pytorch_job({"Worker": group(2, name="pytorch", annotations=gpu_fraction)}))
-    assert job.ownership is PodOwnership.SHARE_PODS
+    assert job.ownership is PodOwnership.KUBESHARE
     assert job.shape.devices == 251
     assert job.shape.is_fraction

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.backends.kubernetes.api.objects import PodSpec
-from sterna.backends.kubernetes.kinds.quantities import MOST, count_of, milli_of
-from sterna.backends.kubernetes.kinds.resource_requests import Demand, demand_of
+from sterna.kinds.objects import PodSpec
+from sterna.kinds.parsing.quantities import MOST, count_of, milli_of
+from sterna.kinds.parsing.resource_requests import Demand, demand_of
 
 GIB = 1 << 30
 

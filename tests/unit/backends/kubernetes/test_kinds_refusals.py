@@ -10,31 +10,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sterna.backends.kubernetes.api.job import ParsedJob, PodOwnership, ReplicaAssignment
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import (
-    MPI_JOBS,
-    PODS,
-    PYTORCH_JOBS,
-    SHARE_PODS,
-    TF_JOBS,
-    TRAINING_JOBS,
-    Resource,
-)
-from sterna.backends.kubernetes.kinds import (
-    ParseContext,
-    invalid_reason,
-    is_ours,
-    move_record,
-    pod_of,
-    pod_row,
-    read,
-    service_of,
-    share_pod_of,
-    share_row,
-    translated_v1,
-)
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.move_record import move_record
+from sterna.backends.kubernetes.pods.pod_builder import pod_of, service_of, share_pod_of
+from sterna.backends.kubernetes.pods.pod_rows import pod_row
+from sterna.backends.kubernetes.pods.share_rows import share_row
 from sterna.errors import UserError
+from sterna.kinds.context import ParseContext
+from sterna.kinds.mpi_v1 import translated_v1
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.parsed_job import ParsedJob, PodOwnership
+from sterna.kinds.reading import invalid_reason, is_ours, read
+from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
 from tests.unit.backends.kubernetes.kind_builders import (
     group,
     mpi_job,
@@ -253,7 +240,7 @@ def made_of(job: ParsedJob) -> None:
     """Everything that is made of what was read."""
     gang = [ReplicaAssignment(each.type, 0, "a") for each in job.spec.replicas]
     for replica in gang:
-        made = share_pod_of if job.ownership is PodOwnership.SHARE_PODS else pod_of
+        made = share_pod_of if job.ownership is PodOwnership.KUBESHARE else pod_of
         msgspec.json.encode(made(job, replica, gang, 1))
         msgspec.json.encode(service_of(job, replica.type, replica.index))
 
@@ -287,7 +274,7 @@ def swallowed(resource: Resource, spec: object, annotations: Object) -> None:
     is_ours(job, resource)
     with contextlib.suppress(UserError):
         found = read(job, resource, ParseContext(default_image="x"))
-        if found.ownership is not PodOwnership.MPI:
+        if found.ownership is not PodOwnership.MPI_OPERATOR:
             made_of(found)
 
 

@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import CleanPods, GpuFraction, PodOwnership, ReplicaAssignment
-from sterna.backends.kubernetes.api.resources import PODS, TF_JOBS, TRAINING_JOBS
-from sterna.backends.kubernetes.kinds import (
-    ClusterDomain,
-    KubeShare,
-    ParseContext,
-    is_ours,
-    pod_name,
-    pod_of,
-    service_of,
-)
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.pod_builder import pod_name, pod_of, service_of
+from sterna.kinds.context import ClusterDomain, KubeShare, ParseContext
+from sterna.kinds.parsed_job import CleanPods, GpuFraction, PodOwnership
+from sterna.kinds.reading import is_ours
+from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
 from sterna.model.cluster import Shape
 from sterna.model.job import Resizing, RestartPolicy
 from tests.unit.backends.kubernetes.kind_builders import (
@@ -49,9 +44,9 @@ def config_of(pod: dict[str, Any], container: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("file", "ownership", "devices"),
     [
-        ("edragon-tfjob-cpu.yaml", PodOwnership.PODS, 0),
-        ("edragon-tfjob-gpu.yaml", PodOwnership.PODS, 1000),
-        ("edragon-tfjob-kubeshare.yaml", PodOwnership.SHARE_PODS, 500),
+        ("edragon-tfjob-cpu.yaml", PodOwnership.OPERATOR, 0),
+        ("edragon-tfjob-gpu.yaml", PodOwnership.OPERATOR, 1000),
+        ("edragon-tfjob-kubeshare.yaml", PodOwnership.KUBESHARE, 500),
     ],
 )
 def test_a_manifest_of_e_dragon_is_read_as_it_is(file: str, ownership: PodOwnership, devices: int) -> None:
@@ -101,7 +96,7 @@ def test_a_preferred_node_is_kept() -> None:
     assert parsed_job(tf_job(**preferring)).node_preference == "node-1"
 
 
-def test_when_it_was_parsed_job_is_the_object_s_time() -> None:
+def test_when_it_was_submitted_is_the_object_s_time() -> None:
     assert parsed_job(tf_job()).submitted_at == 1714564800.0
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import CleanPods, PodOwnership, ReplicaAssignment
-from sterna.backends.kubernetes.kinds import ParseContext, pod_of
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.pod_builder import pod_of
 from sterna.errors import UserError
-from sterna.manifests.documents import read_documents
+from sterna.kinds.context import ParseContext
+from sterna.kinds.parsed_job import CleanPods, PodOwnership
+from sterna.kinds.parsing.documents import read_documents
 from sterna.manifests.loading import load
 from sterna.model.job import Resizing, RestartPolicy
 from tests.unit.backends.kubernetes.kind_builders import parsed_job, template, training_job, variables_of
@@ -163,9 +165,9 @@ def test_what_kubectl_scale_writes_is_the_number_asked_for(replicas: int, asked:
 
 def test_a_part_of_a_gpu_needs_kubeshare() -> None:
     job = parsed_job(training_job(resources={"gpu": 0.5}))
-    assert job.ownership is PodOwnership.SHARE_PODS
+    assert job.ownership is PodOwnership.KUBESHARE
     assert job.shape.devices == 500
-    assert parsed_job(training_job(resources={"gpu": 1})).ownership is PodOwnership.PODS
+    assert parsed_job(training_job(resources={"gpu": 1})).ownership is PodOwnership.OPERATOR
 
 
 def test_life_cycle_fields_are_understood() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sterna.backends.kubernetes.transport.credentials import header_of, tls_of
+from sterna.backends.kubernetes.transport.credentials import authorization_header, tls_context
 from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
 from sterna.errors import Retry, UserError
 
@@ -47,7 +47,7 @@ def test_a_file_names_server_user_and_namespace(write: Write) -> None:
         "team",
         "x",
     )
-    assert header_of(access) == "Bearer secret"
+    assert authorization_header(access) == "Bearer secret"
 
 
 def test_secrets_are_not_shown(write: Write) -> None:
@@ -67,7 +67,7 @@ def test_the_variable_names_several_files_and_the_first_to_name_a_thing_wins(wri
     assert (access.server, access.token) == ("https://one:6443", "first")
 
 
-def test_the_usual_file_is_in_the_assignment_folder(write: Write, tmp_path: Path) -> None:
+def test_the_usual_file_is_in_the_home_folder(write: Write, tmp_path: Path) -> None:
     write(a_config(), ".kube/config")
     assert access_of(environment={"HOME": str(tmp_path)}).server == "https://one:6443"
 
@@ -86,12 +86,12 @@ def test_certificates_come_as_data_or_as_paths_from_the_file_s_folder(write: Wri
 def test_a_token_file_is_read_anew(write: Write, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("one\n", encoding="utf-8")
     access = access_of(str(write(a_config(users=[{"name": "u", "user": {"tokenFile": "token"}}]))), environment={})
-    assert header_of(access) == "Bearer one"
+    assert authorization_header(access) == "Bearer one"
     (tmp_path / "token").write_text("two\n", encoding="utf-8")
-    assert header_of(access) == "Bearer two"
+    assert authorization_header(access) == "Bearer two"
     (tmp_path / "token").unlink()
     with pytest.raises(Retry, match="cannot be read"):
-        header_of(access)
+        authorization_header(access)
 
 
 @pytest.mark.parametrize(
@@ -174,15 +174,15 @@ def test_a_login_program_is_run_by_the_official_package(write: Write, tmp_path: 
     program.chmod(0o700)
     execute = {"command": str(program), "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
     access = access_of(str(write(_user(exec=execute))), environment={})
-    assert header_of(access) == "Bearer fresh"
+    assert authorization_header(access) == "Bearer fresh"
 
 
 def test_a_server_without_tls_needs_no_context() -> None:
-    assert tls_of(Access("http://127.0.0.1:8001")) is None
+    assert tls_context(Access("http://127.0.0.1:8001")) is None
 
 
 def test_a_server_that_nobody_checks_is_asked_for() -> None:
-    context = tls_of(Access("https://one", is_checked=False))
+    context = tls_context(Access("https://one", is_checked=False))
     assert context is not None
     assert not context.check_hostname
 
@@ -197,4 +197,4 @@ def test_a_server_that_nobody_checks_is_asked_for() -> None:
 )
 def test_a_bad_certificate_is_said_in_a_sentence(access: Access, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        tls_of(access)
+        tls_context(access)

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from sterna.apps.operator import TAKING_OVER_SECONDS
-from sterna.backends.kubernetes.api.objects import Pod
-from sterna.backends.kubernetes.api.resources import LEASES, PODS, Followed, Verb, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import LEASES, Followed, Verb, Write, WriteResult
 from sterna.backends.kubernetes.leader import ADDRESS, Leadership, Terms
 from sterna.errors import Retry
+from sterna.kinds.objects import Pod
+from sterna.kinds.resource import PODS
 from sterna.settings import LeaseSettings
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_client import FakeClient, Faults

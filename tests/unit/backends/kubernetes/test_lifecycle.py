@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import CleanPods, KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
-from sterna.backends.kubernetes.lifecycle.termination import Ailment, ailment_of, how_it_ended
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.lifecycle.termination import TerminationCause, termination_cause, termination_message
 from sterna.backends.kubernetes.lifecycle.verdict import (
     Fate,
     expires_at,
     judge,
     leftovers,
     lost_seconds,
-    note_saved,
+    record_checkpoint,
     saved_step,
     wait_seconds,
 )
+from sterna.kinds.parsed_job import CleanPods
 from sterna.model.job import Resizing, RestartPolicy
 from sterna.model.snapshot import NEVER
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
@@ -209,33 +210,42 @@ def test_a_pod_that_somebody_asked_to_go_is_no_failure_whatever_its_code() -> No
 @pytest.mark.parametrize(
     ("row", "ailment", "words"),
     [
-        pytest.param(failed(W0, 1), Ailment.ENDED, "worker-0 ended with exit code 1", id="code"),
+        pytest.param(failed(W0, 1), TerminationCause.ENDED, "worker-0 ended with exit code 1", id="code"),
         pytest.param(
             failed(W0, 137, reason="OOMKilled"),
-            Ailment.ENDED,
+            TerminationCause.ENDED,
             "worker-0 ended with exit code 137 (OOMKilled)",
             id="oom",
         ),
         pytest.param(
-            failed(W0, None, reason="OutOfcpu"), Ailment.REFUSED, "worker-0 was refused by a (OutOfcpu)", id="refused"
+            failed(W0, None, reason="OutOfcpu"),
+            TerminationCause.REFUSED,
+            "worker-0 was refused by a (OutOfcpu)",
+            id="refused",
         ),
         pytest.param(
-            failed(W0, None, reason="Evicted"), Ailment.EVICTED, "worker-0 was evicted from a (Evicted)", id="evicted"
+            failed(W0, None, reason="Evicted"),
+            TerminationCause.EVICTED,
+            "worker-0 was evicted from a (Evicted)",
+            id="evicted",
         ),
         pytest.param(
-            failed(W0, None), Ailment.LOST, "worker-0 was lost on a: nobody saw how it ended", id="without a word"
+            failed(W0, None),
+            TerminationCause.LOST,
+            "worker-0 was lost on a: nobody saw how it ended",
+            id="without a word",
         ),
         pytest.param(
             failed(W0, None, reason="DeadlineExceeded"),
-            Ailment.ENDED,
+            TerminationCause.ENDED,
             "worker-0 ended: DeadlineExceeded",
             id="pod deadline",
         ),
     ],
 )
-def test_why_a_pod_ended_is_told_from_its_status(row: PodRow, ailment: Ailment, words: str) -> None:
-    assert ailment_of(row) is ailment
-    assert how_it_ended(row) == words
+def test_why_a_pod_ended_is_told_from_its_status(row: PodRow, ailment: TerminationCause, words: str) -> None:
+    assert termination_cause(row) is ailment
+    assert termination_message(row) == words
 
 
 # Stopping, and what is saved.
@@ -251,7 +261,7 @@ def test_a_job_that_saved_when_asked_has_lost_nothing() -> None:
     """DRAGON-78, DRAGON-88."""
     job = one()
     asked = pod(W0, PodState.FAILED, is_deleting=True, exit_code=143, message=SAVED)
-    assert note_saved(job.memory, asked, 60.0)
+    assert record_checkpoint(job.memory, asked, 60.0)
     verdict = judge(job, 70.0)
     assert (verdict.lost_seconds, verdict.sentence) == (0.0, "saved its work at step 70 and stopped.")
     assert (job.memory.saved_step, job.memory.saved_at) == (70, 60.0)
@@ -286,32 +296,32 @@ def test_whether_a_pod_saved_is_in_its_termination_message(message: str, step: i
 
 def test_a_pod_that_still_runs_has_not_saved_for_good() -> None:
     memory = PersistedState()
-    assert not note_saved(memory, pod(W0, is_deleting=True, message=SAVED), 60.0)
+    assert not record_checkpoint(memory, pod(W0, is_deleting=True, message=SAVED), 60.0)
     assert memory == PersistedState()
 
 
 def test_a_crash_after_a_checkpoint_is_no_orderly_stop() -> None:
     memory = PersistedState(attempt=1, started_at=10.0)
-    assert note_saved(memory, failed(W0, 1, message=SAVED), 60.0)
+    assert record_checkpoint(memory, failed(W0, 1, message=SAVED), 60.0)
     assert (memory.saved_step, lost_seconds(memory, 60.0)) == (70, 50.0)
 
 
 def test_a_pod_that_crashed_tells_when_it_made_its_last_checkpoint() -> None:
     """DRAGON-88: total work is not repeated beyond one checkpoint interval."""
     memory = PersistedState(attempt=1, started_at=10.0)
-    assert not note_saved(memory, failed(W0, 1, message='{"saved": false, "step": 40, "at": 45.0}'), 60.0)
+    assert not record_checkpoint(memory, failed(W0, 1, message='{"saved": false, "step": 40, "at": 45.0}'), 60.0)
     assert (memory.saved_step, lost_seconds(memory, 60.0)) == (40, 15.0)
 
 
 def test_a_clock_that_runs_ahead_saves_nothing_in_the_future() -> None:
     memory = PersistedState(attempt=1, started_at=10.0)
-    note_saved(memory, failed(W0, 1, message='{"saved": false, "step": 40, "at": 1e9}'), 60.0)
+    record_checkpoint(memory, failed(W0, 1, message='{"saved": false, "step": 40, "at": 1e9}'), 60.0)
     assert memory.saved_at == 60.0
 
 
 def test_a_worker_that_leaves_a_job_which_goes_on_does_not_speak_for_it() -> None:
     memory = PersistedState(attempt=1, started_at=10.0)
-    note_saved(memory, pod(W1, PodState.FAILED, is_deleting=True, message=SAVED), 50.0)
+    record_checkpoint(memory, pod(W1, PodState.FAILED, is_deleting=True, message=SAVED), 50.0)
     assert lost_seconds(memory, 90.0) == 80.0
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import ParsedJob, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict, judge
+from sterna.kinds.parsed_job import ParsedJob
 from tests.unit.backends.kubernetes.kind_builders import group, parsed_job, pytorch_job, tf_job
 from tests.unit.backends.kubernetes.replica_builders import kube_job, pod, workers_at
 

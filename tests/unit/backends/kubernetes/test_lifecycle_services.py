@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import CleanPods, ParsedJob, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.services import is_called_by_name, leftover_services, service_steps
+from sterna.kinds.parsed_job import CleanPods, ParsedJob
 from tests.unit.backends.kubernetes.replica_builders import parsed_job, tf_job, workers_at
 
 PS = ReplicaAssignment("ps", 0, "a")

@@ -1,18 +1,14 @@
-"""What Prometheus reads of an operator, and the file that SpeCon's tools read."""
+"""What Prometheus reads of an operator."""
 
 from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import PODS, Verb, Write, WriteResult
-from sterna.backends.kubernetes.server.metrics import Happened, Telemetry
-from sterna.backends.kubernetes.server.specon_csv import HEADER, Distribution
+from sterna.backends.kubernetes.api.resources import Verb, Write, WriteResult
+from sterna.backends.kubernetes.cache.job_entry import JobEvent
+from sterna.backends.kubernetes.server.metrics import Telemetry
 from sterna.control.cluster_service import JobView, NodeView
-from sterna.model.cluster import Assignment
-from sterna.model.growth import Growth
-from sterna.model.plan import Action, ActionKind, Decision, Plan
-from sterna.model.snapshot import JobKey, Snapshot
-from tests.crowds import Instant, Member
+from sterna.kinds.resource import PODS
 
 
 def job_view(name: str, state: str, **more: object) -> JobView:
@@ -38,19 +34,19 @@ def value(text: bytes, name: str) -> float:
 @pytest.mark.parametrize(
     ("happened", "names"),
     [
-        (Happened.CREATED, ["tf_operator_jobs_created_total", "voda_scheduler_jobs_created_total"]),
-        (Happened.DELETED, ["tf_operator_jobs_deleted_total", "voda_scheduler_jobs_deleted_total"]),
-        (Happened.COMPLETED, ["tf_operator_jobs_successful_total", "voda_scheduler_jobs_completed_total"]),
-        (Happened.FAILED, ["tf_operator_jobs_failed_total", "voda_scheduler_jobs_failed_total"]),
+        (JobEvent.CREATED, ["tf_operator_jobs_created_total", "voda_scheduler_jobs_created_total"]),
+        (JobEvent.DELETED, ["tf_operator_jobs_deleted_total", "voda_scheduler_jobs_deleted_total"]),
+        (JobEvent.COMPLETED, ["tf_operator_jobs_successful_total", "voda_scheduler_jobs_completed_total"]),
+        (JobEvent.FAILED, ["tf_operator_jobs_failed_total", "voda_scheduler_jobs_failed_total"]),
     ],
-    ids=lambda each: each.name.lower() if isinstance(each, Happened) else "",
+    ids=lambda each: each.name.lower() if isinstance(each, JobEvent) else "",
 )
-def test_each_job_is_counted_once_by_every_name(happened: Happened, names: list[str]) -> None:
+def test_each_job_is_counted_once_by_every_name(happened: JobEvent, names: list[str]) -> None:
     """DRAGON-52, VODA-99."""
     told = telemetry()
     assert value(told.text(), names[0]) == 0
     told.count(happened, "uid-1")
-    if happened is not Happened.DELETED:
+    if happened is not JobEvent.DELETED:
         told.count(happened, "uid-1")
     told.count(happened, "uid-2")
     for name in names:
@@ -62,8 +58,8 @@ def test_each_job_is_counted_once_by_every_name(happened: Happened, names: list[
 def test_every_restart_counts() -> None:
     """DRAGON-52."""
     told = telemetry()
-    told.count(Happened.RESTARTED, "uid-1")
-    told.count(Happened.RESTARTED, "uid-1")
+    told.count(JobEvent.RESTARTED, "uid-1")
+    told.count(JobEvent.RESTARTED, "uid-1")
     assert value(told.text(), "tf_operator_jobs_restarted_total") == 2
 
 
@@ -102,51 +98,3 @@ def test_rounds_and_writes_are_counted() -> None:
     assert value(text, "sterna_round_seconds_sum") == 0.25
     assert value(text, "voda_scheduler_resched_total") == 1
     assert value(text, 'sterna_writes_total{resource="pods/binding",status="201",verb="create"}') == 1
-
-
-# distribution.csv
-
-
-def test_requests_that_were_met_have_a_row() -> None:
-    """DRAGON-87: the header is SpeCon's, misspelling included."""
-    distribution = Distribution()
-    assert distribution.text() == HEADER == "time,job,orginal_node,to_node\n"
-    distribution.note(1.5, "default/job1", "node-1", "node-2")
-    assert distribution.text() == HEADER + "1.5,job1,node-1,node-2\n"
-
-
-def test_only_the_latest_rows_are_kept() -> None:
-    distribution = Distribution()
-    for number in range(10_100):
-        distribution.note(float(number), f"job{number}", "a", "b")
-    assert distribution.text().count("\n") == 10_001
-
-
-class Kept:
-    """A journal that remembers when it was written to."""
-
-    def __init__(self) -> None:
-        self.rounds: list[float] = []
-
-    def record(self, snapshot: Snapshot, decision: Decision) -> None:
-        self.rounds.append(snapshot.now)
-
-
-def test_converged_jobs_have_a_row_when_they_move_and_once_a_round_when_they_stay() -> None:
-    """DRAGON-86, 87."""
-    converged = Member("job1", growth=Growth.CONVERGED)
-    other = Member("job2", submit=1.0, growth=Growth.CONVERGED)
-    crowd = (converged, other, Member("job3", submit=2.0))
-    move = Action(ActionKind.MIGRATE, JobKey(0), 0, Assignment(((0, 1),)), Assignment(((1, 1),)))
-    journal = Kept()
-    distribution = Distribution(journal)
-    distribution.record(Instant(crowd, now=100.0).snapshot, Decision(Plan([move])))
-    distribution.record(Instant(crowd, now=110.0).snapshot, Decision(Plan()))
-    distribution.record(Instant(crowd, now=131.0).snapshot, Decision(Plan()))
-    assert distribution.text().splitlines()[1:] == [
-        "100.0,job1,n0,n1",
-        "100.0,job2,n0,",
-        "131.0,job1,n0,",
-        "131.0,job2,n0,",
-    ]
-    assert journal.rounds == [100.0, 110.0, 131.0]

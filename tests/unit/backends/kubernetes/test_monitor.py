@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.job import INDEX_LABEL, JOB_LABEL
-from sterna.backends.kubernetes.api.resources import PODS, Change, Delta
+from sterna.backends.kubernetes.api.resources import Change, Delta
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.monitor.monitor import ApiReader, Monitor, Options
 from sterna.backends.kubernetes.monitor.pods import NodePod
 from sterna.backends.kubernetes.monitor.sample_server import Sample, SampleService
+from sterna.kinds.labels import INDEX_LABEL, JOB_LABEL
+from sterna.kinds.resource import PODS
 from sterna.model.growth import GrowthRule, Strict
 from tests.unit.backends.kubernetes.monitor_builders import (
     NOW,

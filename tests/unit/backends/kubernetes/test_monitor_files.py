@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.job import PROGRESS
 from sterna.backends.kubernetes.monitor.host_paths import place_of
 from sterna.backends.kubernetes.monitor.output import ContainerOutput
 from sterna.backends.kubernetes.monitor.pods import NodePod, progress_of
 from sterna.backends.kubernetes.monitor.reader import PodReader
+from sterna.kinds.labels import PROGRESS
 from sterna.model.job import ProgressSpec
 from tests.unit.backends.kubernetes.monitor_builders import (
     NOW,

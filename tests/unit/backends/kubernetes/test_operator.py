@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from sterna.apps.operator import Operator, journal_at, rules_of
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, LEASES, MPI_JOBS, TRAINING_JOBS
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, LEASES
 from sterna.backends.kubernetes.server.server import address_of
 from sterna.backends.kubernetes.transport.kubeconfig import Access
 from sterna.control.clock import steady_clock
 from sterna.control.journal import read_rounds
 from sterna.errors import UserError
+from sterna.kinds.resource import MPI_JOBS, TRAINING_JOBS
 from sterna.settings import OperatorSettings
 from tests.fakes.kube import RESOURCES, FakeKube
 from tests.fakes.kube_http import HttpKube
@@ -144,7 +145,7 @@ def test_an_operator_begins_with_what_jobs_taught_the_one_before(site: Site) -> 
         site.until(lambda: any("leads as one" in each for each in site.said), "the leader")
         with first.backend.lock:
             first.backend.state.progress.lessons.hear_of_steps("resnet", 1, 100.0, 250.0)
-    site.http.do(lambda kube: kube.get(CONFIG_MAPS, "sterna-lessons"))
+    site.http.do(lambda kube: kube.get(CONFIG_MAPS, "sterna-learned-curves"))
     site.said.clear()
     with site.operator() as second:
         site.until(lambda: any("leads as one" in each for each in site.said), "the next leader")

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.job import PROGRESS, ReplicaAssignment
-from sterna.backends.kubernetes.kinds import pod_of
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.backends.kubernetes.monitor.pods import NodePod, is_csv_guessed, progress_of
+from sterna.backends.kubernetes.pods.pod_builder import pod_of
+from sterna.kinds.labels import PROGRESS
 from sterna.model.job import ProgressSpec
 from tests.unit.backends.kubernetes.kind_builders import Object, group, parsed_job, pytorch_job, tf_job, training_job
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import PODS, TF_JOBS, Change, Delta, Followed
+from sterna.backends.kubernetes.api.resources import Change, Delta, Followed
 from sterna.backends.kubernetes.transport.reflector import Reflector
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.resource import PODS, TF_JOBS
 
 Object = dict[str, Any]
 
@@ -49,15 +50,15 @@ def pods() -> Reflector:
 @pytest.fixture
 def watched(pods: Reflector) -> Reflector:
     """Pods a@5 and b@6, listed at 10."""
-    pods.page(a_page(10, a_pod("a", 5), a_pod("b", 6)))
+    pods.take_page(a_page(10, a_pod("a", 5), a_pod("b", 6)))
     return pods
 
 
 def test_a_list_comes_in_pages_and_is_followed_by_a_watch(pods: Reflector) -> None:
     assert pods.request() == ("/api/v1/pods", "limit=2", False)
-    assert told(pods.page(a_page(10, a_pod("a", 5), a_pod("b", 6), token="to/c"))) == ["+a@5", "+b@6"]
+    assert told(pods.take_page(a_page(10, a_pod("a", 5), a_pod("b", 6), token="to/c"))) == ["+a@5", "+b@6"]
     assert pods.request().query == "limit=2&continue=to%2Fc"
-    assert told(pods.page(a_page(10, a_pod("c", 7)))) == ["+c@7", "synced"]
+    assert told(pods.take_page(a_page(10, a_pod("c", 7)))) == ["+c@7", "synced"]
     query = "watch=1&resourceVersion=10&allowWatchBookmarks=true&timeoutSeconds=60"
     assert pods.request(60) == ("/api/v1/pods", query, True)
 
@@ -73,25 +74,25 @@ def test_events_are_told_and_move_the_position(watched: Reflector) -> None:
     stream = (
         an_event("ADDED", a_pod("c", 11)) + an_event("MODIFIED", a_pod("a", 12)) + an_event("DELETED", a_pod("b", 13))
     )
-    assert told(watched.events(stream)) == ["+c@11", "+a@12", "-b@13"]
+    assert told(watched.take_events(stream)) == ["+c@11", "+a@12", "-b@13"]
     assert "resourceVersion=13" in watched.request().query
 
 
 def test_a_stream_may_be_cut_anywhere(watched: Reflector) -> None:
     stream = an_event("ADDED", a_pod("c", 11)) + an_event("MODIFIED", a_pod("a", 12))
-    found = [word for at in range(len(stream)) for word in told(watched.events(stream[at : at + 1]))]
+    found = [word for at in range(len(stream)) for word in told(watched.take_events(stream[at : at + 1]))]
     assert found == ["+c@11", "+a@12"]
 
 
 def test_half_a_line_of_a_watch_that_broke_off_does_not_spoil_the_next(watched: Reflector) -> None:
-    watched.events(an_event("ADDED", a_pod("c", 11))[:20])
-    watched.opened()
-    assert told(watched.events(an_event("ADDED", a_pod("c", 11)))) == ["+c@11"]
+    watched.take_events(an_event("ADDED", a_pod("c", 11))[:20])
+    watched.note_watch_open()
+    assert told(watched.take_events(an_event("ADDED", a_pod("c", 11)))) == ["+c@11"]
 
 
 def test_a_bookmark_moves_the_position_and_tells_nothing(watched: Reflector) -> None:
     bookmark = {"kind": "Pod", "metadata": {"resourceVersion": "40"}}
-    assert watched.events(an_event("BOOKMARK", bookmark)) == []
+    assert watched.take_events(an_event("BOOKMARK", bookmark)) == []
     assert "resourceVersion=40" in watched.request().query
 
 
@@ -106,57 +107,57 @@ def test_a_bookmark_moves_the_position_and_tells_nothing(watched: Reflector) -> 
 )
 def test_an_error_in_a_watch_means_listing_again(watched: Reflector, line: bytes) -> None:
     stream = an_event("MODIFIED", a_pod("a", 11)) + line + an_event("MODIFIED", a_pod("a", 12))
-    assert told(watched.events(stream)) == ["+a@11"]
+    assert told(watched.take_events(stream)) == ["+a@11"]
     assert watched.wants_list
     assert watched.request().query == "limit=2"
 
 
 @pytest.mark.parametrize("status", [410, 504, 400])
 def test_a_watch_from_a_version_that_is_gone_means_listing_again(watched: Reflector, status: int) -> None:
-    assert watched.refused(status, b"") == []
+    assert watched.note_rejected(status, b"") == []
     assert watched.wants_list
 
 
 @pytest.mark.parametrize("status", [500, 429, 503])
 def test_a_busy_server_is_asked_for_the_same_watch_again(watched: Reflector, status: int) -> None:
-    assert watched.refused(status, b"") == []
+    assert watched.note_rejected(status, b"") == []
     assert "resourceVersion=10" in watched.request().query
 
 
 def test_a_relist_tells_the_difference(watched: Reflector) -> None:
     watched.list_again()
-    assert told(watched.page(a_page(30, a_pod("b", 20), a_pod("c", 25)))) == ["+b@20", "+c@25", "-a@5", "synced"]
+    assert told(watched.take_page(a_page(30, a_pod("b", 20), a_pod("c", 25)))) == ["+b@20", "+c@25", "-a@5", "synced"]
 
 
 def test_what_vanished_unseen_is_told_with_name_and_uid(watched: Reflector) -> None:
     watched.list_again()
-    [gone, _, _] = watched.page(a_page(30))
+    [gone, _, _] = watched.take_page(a_page(30))
     meta = gone.object.metadata
     assert isinstance(gone.object, Pod)
     assert (meta.namespace, meta.name, meta.uid, meta.version) == ("default", "a", "uid-a", 5)
 
 
 def test_what_was_deleted_is_told_as_it_was_at_its_end(watched: Reflector) -> None:
-    [gone] = watched.events(an_event("DELETED", a_pod("a", 11, phase="Succeeded")))
+    [gone] = watched.take_events(an_event("DELETED", a_pod("a", 11, phase="Succeeded")))
     assert gone.object.status.phase == "Succeeded"
 
 
 def test_a_list_that_expires_on_the_way_starts_over(watched: Reflector) -> None:
     watched.list_again()
-    watched.page(a_page(20, a_pod("a", 5), token="more"))
-    watched.refused(410, b"")
+    watched.take_page(a_page(20, a_pod("a", 5), token="more"))
+    watched.note_rejected(410, b"")
     assert watched.request().query == "limit=2"
-    assert told(watched.page(a_page(30, a_pod("b", 6)))) == ["-a@5", "synced"]
+    assert told(watched.take_page(a_page(30, a_pod("b", 6)))) == ["-a@5", "synced"]
 
 
 def test_nothing_is_told_twice_and_nothing_older(watched: Reflector) -> None:
     stream = an_event("MODIFIED", a_pod("a", 12)) * 2 + an_event("MODIFIED", a_pod("a", 11))
-    assert told(watched.events(stream)) == ["+a@12"]
+    assert told(watched.take_events(stream)) == ["+a@12"]
 
 
 def test_a_name_that_another_object_took_is_told_to_be_gone_first(watched: Reflector) -> None:
     watched.list_again()
-    deltas = watched.page(a_page(30, a_pod("a", 25, uid="second"), a_pod("b", 6)))
+    deltas = watched.take_page(a_page(30, a_pod("a", 25, uid="second"), a_pod("b", 6)))
     assert told(deltas) == ["-a@5", "+a@25", "synced"]
     assert [each.object.metadata.uid for each in deltas[:2]] == ["uid-a", "second"]
 
@@ -166,44 +167,44 @@ def test_a_name_that_another_object_took_is_told_to_be_gone_first(watched: Refle
 
 def test_what_we_wrote_is_told_at_once_and_its_echo_is_not(watched: Reflector) -> None:
     assert told(watched.note_written(encoded(a_pod("c", 15)))) == ["+c@15"]
-    assert told(watched.events(an_event("ADDED", a_pod("c", 15)))) == []
-    assert told(watched.events(an_event("MODIFIED", a_pod("c", 16)))) == ["+c@16"]
+    assert told(watched.take_events(an_event("ADDED", a_pod("c", 15)))) == []
+    assert told(watched.take_events(an_event("MODIFIED", a_pod("c", 16)))) == ["+c@16"]
 
 
 def test_an_event_older_than_what_we_wrote_is_dropped(watched: Reflector) -> None:
     watched.note_written(encoded(a_pod("a", 15)))
-    assert told(watched.events(an_event("MODIFIED", a_pod("a", 14)))) == []
+    assert told(watched.take_events(an_event("MODIFIED", a_pod("a", 14)))) == []
 
 
 def test_what_we_wrote_survives_a_relist_that_is_older(watched: Reflector) -> None:
     watched.note_written(encoded(a_pod("c", 15)))
     watched.list_again()
-    assert told(watched.page(a_page(14, a_pod("a", 5), a_pod("b", 6)))) == ["synced"]
-    assert told(watched.events(an_event("DELETED", a_pod("c", 16)))) == ["-c@16"]
+    assert told(watched.take_page(a_page(14, a_pod("a", 5), a_pod("b", 6)))) == ["synced"]
+    assert told(watched.take_events(an_event("DELETED", a_pod("c", 16)))) == ["-c@16"]
 
 
 def test_what_we_wrote_while_pages_come_survives_too(watched: Reflector) -> None:
     watched.list_again()
-    watched.page(a_page(20, a_pod("a", 5), token="more"))
+    watched.take_page(a_page(20, a_pod("a", 5), token="more"))
     assert told(watched.note_written(encoded(a_pod("c", 21)))) == ["+c@21"]
     assert told(watched.note_written(encoded(a_pod("d", 19)))) == []
-    assert told(watched.page(a_page(20, a_pod("b", 6), a_pod("d", 19)))) == ["+d@19", "synced"]
+    assert told(watched.take_page(a_page(20, a_pod("b", 6), a_pod("d", 19)))) == ["+d@19", "synced"]
 
 
 def test_what_we_wrote_and_a_newer_list_lacks_is_gone(watched: Reflector) -> None:
     watched.note_written(encoded(a_pod("c", 15)))
     watched.list_again()
-    assert told(watched.page(a_page(16, a_pod("a", 5), a_pod("b", 6)))) == ["-c@15", "synced"]
+    assert told(watched.take_page(a_page(16, a_pod("a", 5), a_pod("b", 6)))) == ["-c@15", "synced"]
 
 
 def test_an_answer_that_the_watch_overtook_brings_nothing_back(watched: Reflector) -> None:
-    watched.events(an_event("ADDED", a_pod("c", 15)) + an_event("DELETED", a_pod("c", 17)))
+    watched.take_events(an_event("ADDED", a_pod("c", 15)) + an_event("DELETED", a_pod("c", 17)))
     assert watched.note_written(encoded(a_pod("c", 16))) == []
 
 
 def test_the_end_of_a_predecessor_is_not_ours_to_mourn(watched: Reflector) -> None:
     watched.note_written(encoded(a_pod("a", 20, uid="second")))
-    assert told(watched.events(an_event("DELETED", a_pod("a", 12)))) == []
+    assert told(watched.take_events(an_event("DELETED", a_pod("a", 12)))) == []
 
 
 @pytest.mark.parametrize(
@@ -248,38 +249,38 @@ def test_what_may_not_be_seen_is_absent_with_a_sentence_told_once(
     watched: Reflector, status: int, expected: str
 ) -> None:
     refusal = json.dumps({"kind": "Status", "message": "no way"}).encode()
-    [absent] = watched.refused(status, refusal)
+    [absent] = watched.note_rejected(status, refusal)
     assert absent.change is Change.ABSENT
     assert expected in absent.why
-    assert watched.refused(status, refusal) == []
+    assert watched.note_rejected(status, refusal) == []
 
 
 def test_what_was_absent_is_synced_again_and_nothing_was_taken_back(watched: Reflector) -> None:
-    watched.refused(404, b"")
-    assert told(watched.page(a_page(30, a_pod("a", 5)))) == ["-b@6", "synced"]
-    watched.refused(403, b"")
-    assert told(watched.opened()) == ["synced"]
-    assert told(watched.opened()) == []
+    watched.note_rejected(404, b"")
+    assert told(watched.take_page(a_page(30, a_pod("a", 5)))) == ["-b@6", "synced"]
+    watched.note_rejected(403, b"")
+    assert told(watched.note_watch_open()) == ["synced"]
+    assert told(watched.note_watch_open()) == []
 
 
 def test_one_object_that_cannot_be_read_does_not_hide_the_others(pods: Reflector) -> None:
     broken = a_pod("b", 6) | {"spec": {"nodeName": 7}}
-    assert told(pods.page(a_page(10, a_pod("a", 5), broken, a_pod("c", 7)))) == ["+a@5", "+c@7", "synced"]
+    assert told(pods.take_page(a_page(10, a_pod("a", 5), broken, a_pod("c", 7)))) == ["+a@5", "+c@7", "synced"]
     stream = an_event("MODIFIED", broken) + an_event("ADDED", a_pod("d", 11))
-    assert told(pods.events(stream)) == ["+d@11"]
+    assert told(pods.take_events(stream)) == ["+d@11"]
 
 
 def test_a_store_put_back_from_a_backup_is_believed(watched: Reflector) -> None:
     watched.list_again()
-    assert told(watched.page(a_page(4, a_pod("a", 3)))) == ["+a@3", "-b@0", "synced"]
-    assert told(watched.events(an_event("MODIFIED", a_pod("a", 5)))) == ["+a@5"]
+    assert told(watched.take_page(a_page(4, a_pod("a", 3)))) == ["+a@3", "-b@0", "synced"]
+    assert told(watched.take_events(an_event("MODIFIED", a_pod("a", 5)))) == ["+a@5"]
 
 
 def test_what_a_job_keeps_undecoded_does_not_hold_the_page_it_came_in() -> None:
     jobs = Reflector(Followed(TF_JOBS, JobObject))
     meta = {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": "5"}
     body = a_page(10, {"metadata": meta, "spec": {"x": 1}, "status": None})
-    [seen, _] = jobs.page(body)
+    [seen, _] = jobs.take_page(body)
     assert bytes(seen.object.spec) == b'{"x": 1}'
     assert bytes(seen.object.status) == b"null"
     assert memoryview(seen.object.spec).obj is not body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.kubernetes.api.assignment import gpu_id, gpu_number, read_assignment, written_assignment
+from sterna.backends.kubernetes.api.assignment import decode_assignment, encode_assignment, gpu_id, gpu_number
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import replicas
 from sterna.errors import Bug
@@ -19,7 +19,7 @@ def held(*replicas_: ReplicaAssignment) -> dict[tuple[str, int], str]:
     return {(replica.type, replica.index): replica.node for replica in replicas_}
 
 
-def test_a_assignment_of_nothing_has_no_replicas() -> None:
+def test_an_assignment_of_nothing_has_no_replicas() -> None:
     assert replicas(tf_job(), NOWHERE, NODES, {}) == []
 
 
@@ -38,7 +38,7 @@ def test_parameter_servers_come_first_and_sit_where_the_assignment_says() -> Non
     ]
 
 
-def test_a_replica_without_a_replica_of_its_own_sits_beside_the_first_worker() -> None:
+def test_a_replica_without_an_assignment_of_its_own_runs_beside_the_first_worker() -> None:
     found = replicas(parsed_job("TFJob", 1, {"chief": 1}), Assignment(((C, 1),)), NODES, {})
     assert found == [ReplicaAssignment("chief", 0, "c"), ReplicaAssignment("worker", 0, "c")]
 
@@ -116,7 +116,7 @@ def test_a_worker_stays_on_its_shared_gpu() -> None:
     assert [replica.gpu_id for replica in found] == ["aaaab", "aaaaa"]
 
 
-def test_a_assignment_off_the_node_table_is_our_bug() -> None:
+def test_an_assignment_off_the_node_table_is_our_bug() -> None:
     with pytest.raises(Bug, match="4 nodes"):
         replicas(parsed_job(), Assignment(((-1, 1),)), NODES, {})
 
@@ -140,18 +140,18 @@ def test_the_assignment_on_a_pod_names_each_node_once() -> None:
         ReplicaAssignment("worker", 6, "b"),
         ReplicaAssignment("worker", 5, "c", "aaaaa"),
     ]
-    text = written_assignment(gang)
+    text = encode_assignment(gang)
     assert text == '{"ps":{"a":"0"},"worker":{"b":"0-3,6","c/aaaaa":"5"}}'
-    assert read_assignment(text) == sorted(gang)
+    assert decode_assignment(text) == sorted(gang)
 
 
 def test_equal_gangs_have_equal_texts() -> None:
     gang = workers_at("b", "a", "b")
-    assert written_assignment(gang) == written_assignment(reversed(gang))
+    assert encode_assignment(gang) == encode_assignment(reversed(gang))
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", '{"worker":{"a":"x"}}', '{"worker":["a"]}', '{"worker":{"a":"0-9999999999"}}']
 )
-def test_a_assignment_that_is_not_ours_is_not_read(text: str) -> None:
-    assert read_assignment(text) is None
+def test_an_assignment_that_is_not_ours_is_not_read(text: str) -> None:
+    assert decode_assignment(text) is None

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sterna.backends.kubernetes.api.job import ParsedJob, PodState, ReplicaAssignment
-from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, changes_in_place, need_of, steps
+from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
+from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, need_of, replaces_in_place, steps
+from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
@@ -269,7 +270,7 @@ def test_a_pod_whose_end_its_node_will_confirm_is_never_forced_out() -> None:
     ],
 )
 def test_which_jobs_change_in_place(job: ParsedJob, expected: bool) -> None:
-    assert changes_in_place(job) is expected
+    assert replaces_in_place(job) is expected
 
 
 def test_each_type_has_needs_of_its_own() -> None:

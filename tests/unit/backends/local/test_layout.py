@@ -28,7 +28,16 @@ def a_record(
     slots: list[int] | None = None,
 ) -> JobRecord:
     spec = JobSpec("job", kind, replicas or (WORKER,), 1, 4, 2, resizing=resizing)
-    return JobRecord(1, spec, 0.0, 1, 4, workers=workers, servers=servers or [], slots=slots or [])
+    return JobRecord(
+        key=1,
+        spec=spec,
+        submitted_at=0.0,
+        minimum=1,
+        maximum=4,
+        workers=workers,
+        servers=servers or [],
+        slots=slots or [],
+    )
 
 
 def an_attempt(record: JobRecord) -> AttemptRecord:

@@ -11,7 +11,7 @@ import pytest
 from sterna.control.progress_tracker import Told
 from sterna.errors import Retry, UserError
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
-from sterna.model.plan import Action, ActionKind, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
 from sterna.model.snapshot import JobKey
 from tests.fakes.local_cluster import LocalRun
 from tests.fakes.local_cluster import make as make
@@ -83,7 +83,7 @@ def test_an_attempt_whose_end_nobody_saw_begins_again_though_its_policy_is_never
 
 def test_whoever_is_asked_to_leave_keeps_its_place_until_it_is_gone(make: Callable[..., LocalRun]) -> None:
     world = make(1, policy="fifo")
-    world.submit("low", priority=1)
+    world.submit("low", priority=-1)
     world.settle()
     world.machine.is_stubborn = True
     world.submit("high", priority=0)
@@ -102,7 +102,7 @@ def test_whoever_is_asked_to_leave_keeps_its_place_until_it_is_gone(make: Callab
 def test_work_that_was_not_saved_is_counted_as_lost(make: Callable[..., LocalRun]) -> None:
     world = make(1, policy="fifo")
     world.machine.saves = False
-    world.submit("low", 100, priority=1)
+    world.submit("low", 100, priority=-1)
     world.go_on(20)
     world.submit("high", priority=0)
     world.settle()
@@ -199,7 +199,7 @@ def test_an_mpi_job_moves_by_checkpoint_because_its_launcher_starts_the_workers(
 def test_a_chief_saves_before_those_who_compute_for_it_are_asked(make: Callable[..., LocalRun]) -> None:
     world = make(4, policy="fifo")
     others = (ReplicaSpec("chief", 1, ("true",)), ReplicaSpec("ps", 1, ("true",)))
-    world.submit("tf", 100, (2, 2), kind="TFJob", priority=1, others=others)
+    world.submit("tf", 100, (2, 2), kind="TFJob", priority=-1, others=others)
     world.settle()
     world.machine.is_stubborn = True
     world.cluster.delete(["tf"])
@@ -248,7 +248,7 @@ def test_a_share_that_changes_is_told_and_a_small_change_is_not(make: Callable[.
         action = Action(
             ActionKind.SET_CPU_SHARE, JobKey(job.key), 0, job.assignment, job.assignment, cpu_share=cpu_share
         )
-        assert world.at.backend.apply([action]) == [Outcome.APPLIED]
+        assert world.at.backend.apply(Decision(Plan([action]))) == [Outcome.APPLIED]
         assert world.machine.shares["a.1.worker-0"] == cpu_share
     told = [event.sentence for event in world.cluster.events("a") if event.kind == "shared"]
     assert told == [f"gets {cpu_share} equal share of the CPU of its node." for cpu_share in ("0.25 times an", "an")]
@@ -336,7 +336,7 @@ def test_a_job_with_a_device_moves_by_checkpoint(make: Callable[..., LocalRun]) 
 
 def test_a_device_is_not_given_to_two_while_one_is_leaving(make: Callable[..., LocalRun]) -> None:
     world = make(4, devices=1, policy="fifo")
-    world.submit("low", priority=1, devices=MILLI)
+    world.submit("low", priority=-1, devices=MILLI)
     world.settle()
     world.machine.is_stubborn = True
     world.submit("high", priority=0, devices=MILLI)

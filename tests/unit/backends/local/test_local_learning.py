@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from sterna.backends.local.equal_share_baseline import Shadow
+from sterna.backends.local.equal_share_baseline import LocalBaseline
 from sterna.backends.local.kernel.wakeups import KernelPulse
 from sterna.backends.local.store.job_store import LocalJob
 from sterna.backends.local.store.records import JobRecord
@@ -123,17 +123,19 @@ def a_local_job(key: int, training: Training, total_seconds: float) -> LocalJob:
     for step in (0, 1):
         report = Told(float(step), step, 10, {"loss": 1.0})
         training.take([(key, [report], Pace(1, 1, step * total_seconds / 10))])
-    return LocalJob(JobRecord(key, spec, 0.0, 1, 1), Shape(0, 10), 1.0, NOWHERE, course)
+    return LocalJob(
+        JobRecord(key=key, spec=spec, submitted_at=0.0, minimum=1, maximum=1), Shape(0, 10), 1.0, NOWHERE, course
+    )
 
 
 def test_the_shadow_shares_alike_and_remembers_who_would_have_ended() -> None:
     training = Training(Lessons())
     jobs = [a_local_job(1, training, 10.0), a_local_job(2, training, 30.0)]
-    shadow = Shadow(some_slices(1, is_shared=True), 0.0)
-    ends = shadow.ends_by(0.0, jobs, training)
+    baseline = LocalBaseline(some_slices(1, is_shared=True), 0.0)
+    ends = baseline.completions(0.0, jobs, training)
     assert ends[1] == pytest.approx(20.0, rel=0.02)
     assert ends[2] == pytest.approx(40.0, rel=0.02)
-    later = shadow.ends_by(25.0, jobs, training)
+    later = baseline.completions(25.0, jobs, training)
     assert later[1] == pytest.approx(20.0, rel=0.02)
     assert later[2] == pytest.approx(40.0, rel=0.02)
 
@@ -142,9 +144,11 @@ def test_the_shadow_fills_nodes_by_count_and_says_nothing_of_unknown_totals() ->
     training = Training(Lessons())
     jobs = [a_local_job(key, training, 10.0) for key in (1, 2)]
     spec = jobs[0].record.spec
-    unknown = LocalJob(JobRecord(3, spec, 0.0, 1, 1), Shape(0, 10), 1.0, NOWHERE, None)
-    shadow = Shadow(some_slices(1, 1, is_shared=True), 0.0)
-    ends = shadow.ends_by(0.0, [*jobs, unknown], training)
+    unknown = LocalJob(
+        JobRecord(key=3, spec=spec, submitted_at=0.0, minimum=1, maximum=1), Shape(0, 10), 1.0, NOWHERE, None
+    )
+    baseline = LocalBaseline(some_slices(1, 1, is_shared=True), 0.0)
+    ends = baseline.completions(0.0, [*jobs, unknown], training)
     assert ends[2] == pytest.approx(10.0, rel=0.02)
     assert ends[1] == pytest.approx(20.0, rel=0.02)  # beside one that stays for ever
     assert math.isnan(ends[3])

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sterna.backends.local.specon_csv import HEADER, Distribution
 from sterna.backends.local.store.journal import StoredJournal, prune, written
 from sterna.control.cluster_service import ClusterService
-from sterna.control.controller import Controller
 from sterna.control.journal import read_opening, read_rounds
 from sterna.control.progress_tracker import Told
+from sterna.control.round_loop import ChangedRounds, RoundLoop, RoundObserver
+from sterna.control.specon_csv import HEADER, SpeconCsvFile
 from sterna.errors import UserError
 from sterna.model.job import JobSpec, ReplicaSpec
 from sterna.wiring import make_rules
@@ -34,8 +34,8 @@ def a_spec(name: str, *command: str, workers: int = 1, **more: object) -> JobSpe
     return replace(JobSpec(name, "TrainingJob", (replica,), workers, workers, workers), **more)  # type: ignore[arg-type]
 
 
-def decide(world: FakeCluster, journal: StoredJournal | None = None) -> None:
-    Controller(world.backend, make_rules("elastic-fifo", "stay"), journal).round()
+def decide(world: FakeCluster, observer: RoundObserver | None = None) -> None:
+    RoundLoop(world.backend, make_rules("elastic-fifo", "stay"), () if observer is None else (observer,)).round()
 
 
 def test_the_cluster_implements_all_verbs(world: FakeCluster) -> None:
@@ -213,12 +213,12 @@ def test_the_journal_goes_on_over_restarts_and_leaves_out_what_is_nothing_new(
     world: FakeCluster, tmp_path: Path
 ) -> None:
     rules = world.cluster.rules()
-    journal = StoredJournal(world.store, rules)
+    journal = ChangedRounds(StoredJournal(world.store, rules))
     world.cluster.create([a_spec("a"), a_spec("b"), a_spec("c")])
     for _ in range(5):
         world.machine.now += 2
         decide(world, journal)
-    again = StoredJournal(world.store, rules)
+    again = ChangedRounds(StoredJournal(world.store, rules))
     world.cluster.create([a_spec("d")])
     decide(world, again)
     path = tmp_path / "journal.jsonl"
@@ -231,7 +231,7 @@ def test_the_journal_goes_on_over_restarts_and_leaves_out_what_is_nothing_new(
 
 def test_a_pruned_journal_can_still_be_read(world: FakeCluster, tmp_path: Path) -> None:
     rules = world.cluster.rules()
-    journal = StoredJournal(world.store, rules)
+    journal = ChangedRounds(StoredJournal(world.store, rules))
     for number in range(40):
         world.cluster.create([JobSpec(f"j{number}", "TrainingJob", (ReplicaSpec("worker", 1, ("true",), cpus=1000 - number),), 1, 1, 1)])  # fmt: skip  # noqa: E501
         world.machine.now += 2
@@ -248,14 +248,8 @@ def test_a_pruned_journal_can_still_be_read(world: FakeCluster, tmp_path: Path) 
 def test_distribution_csv_has_specon_s_header_and_tells_of_moves_and_of_those_kept(tmp_path: Path) -> None:
     world = a_cluster(tmp_path, some_slices(1, 1, is_shared=True))
     path = tmp_path / "distribution.csv"
-
-    class Nothing:
-        def record(self, *_: object) -> None:
-            return None
-
-    recorder = Distribution(path, Nothing())
     rules = make_rules("fifo", "spread", "specon:strict=true:period=1", "equal")
-    controller = Controller(world.backend, rules, recorder)
+    controller = RoundLoop(world.backend, rules, (SpeconCsvFile(path),))
     world.cluster.create([a_spec("first"), a_spec("second"), a_spec("third")])
     controller.round()
     for step in range(200):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sterna.agent.reporting import Reporter
-from sterna.control.controller import Controller
 from sterna.control.progress_tracker import Told
+from sterna.control.round_loop import RoundLoop
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec
 from sterna.progress.reports import ProgressReader
 from sterna.wiring import make_rules
@@ -34,7 +34,7 @@ class Shared:
     def __init__(self, folder: Path) -> None:
         self.machine = CountingMachine(folder)
         self.at: FakeCluster = a_cluster(folder, some_slices(1, is_shared=True), self.machine)
-        controller = Controller(self.at.backend, make_rules("fifo", "spread"))
+        controller = RoundLoop(self.at.backend, make_rules("fifo", "spread"))
         worker = ReplicaSpec("worker", 1, ("true",))
         self.at.cluster.create([JobSpec("job", "TrainingJob", (worker,), 1, 1, 1)])
         controller.round()

@@ -26,20 +26,20 @@ _AT = "/"
 """Between a node and a shared GPU of it; neither may contain it."""
 
 
-def written_assignment(gang: Iterable[ReplicaAssignment]) -> str:
+def encode_assignment(gang: Iterable[ReplicaAssignment]) -> str:
     """`{"worker":{"node-1":"0-3,6"}}`: by type and node, the indices that sit there. Equal gangs, equal text."""
     indices: dict[str, dict[str, list[int]]] = {}
     for replica in sorted(gang):
         where = f"{replica.node}{_AT}{replica.gpu_id}" if replica.gpu_id else replica.node
         indices.setdefault(replica.type, {}).setdefault(where, []).append(replica.index)
     texts = {
-        type_: {where: written_ranges(numbers) for where, numbers in sorted(places.items())}
+        type_: {where: encode_ranges(numbers) for where, numbers in sorted(places.items())}
         for type_, places in indices.items()
     }
     return msgspec.json.encode(texts).decode()
 
 
-def read_assignment(text: str) -> list[ReplicaAssignment] | None:
+def decode_assignment(text: str) -> list[ReplicaAssignment] | None:
     """The seats of a gang, sorted; None if the text is not ours."""
     try:
         places = msgspec.json.decode(text, type=dict[str, dict[str, str]])
@@ -54,7 +54,7 @@ def read_assignment(text: str) -> list[ReplicaAssignment] | None:
     return sorted(found)
 
 
-def written_ranges(numbers: Sequence[int]) -> str:
+def encode_ranges(numbers: Sequence[int]) -> str:
     """`0-3,6`."""
     parts = []
     for _, group in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
@@ -63,7 +63,7 @@ def written_ranges(numbers: Sequence[int]) -> str:
     return ",".join(parts)
 
 
-def current_of(job: KubeJob) -> dict[Key, str]:
+def current_nodes(job: KubeJob) -> dict[Key, str]:
     """Which node each replica of the present attempt holds that is not on its way out."""
     latest = max((pod.attempt for pod in job.pods.values()), default=0)
     return {key: pod.node for key, pod in job.pods.items() if pod.attempt == latest and is_staying(job, key)}

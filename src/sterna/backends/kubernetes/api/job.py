@@ -12,61 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.objects import Toleration
-from sterna.backends.kubernetes.api.resources import Resource
+from sterna.control.job_state import JobState
+from sterna.kinds.parsed_job import GpuFraction, NodeNeeds, ParsedJob
 from sterna.model.cluster import Shape
-from sterna.model.job import JobSpec
-
-GROUP = "sterna.dev"
-JOB_LABEL = f"{GROUP}/job"
-"""On every pod of ours: the name of its job. On a plain pod: that its user wants it looked after."""
-KIND_LABEL = f"{GROUP}/kind"
-TYPE_LABEL = f"{GROUP}/type"
-INDEX_LABEL = f"{GROUP}/index"
-ATTEMPT_LABEL = f"{GROUP}/attempt"
-ASSIGNMENT = f"{GROUP}/assignment"
-"""Annotation of every pod of a gang: where all of it shall sit, as JSON, so that one survivor tells of the others."""
-MEMORY = f"{GROUP}/memory"
-"""Annotation of a job whose kind keeps no status of ours: what is remembered, as JSON."""
-PROGRESS = f"{GROUP}/progress"
-"""Annotation of a pod: how it tells of its progress, the fields of `ProgressSpec` as JSON; for the monitor of its node,
-which sees pods and no jobs."""
-MIN_WORKERS, MAX_WORKERS = f"{GROUP}/min-workers", f"{GROUP}/max-workers"
-MIGRATE_TO = f"{GROUP}/migrate-to"
-"""Annotation of a job: the node that somebody wants it on, and behind it anything that tells one request from the last
-(`node-1 2024-05-01T12:00:00Z`). Looked at once."""
-HOSTS = f"{GROUP}/hosts"
-"""Annotation of the launcher of an MPI job: which workers it can find."""
-RULES = f"{GROUP}/rules"
-"""Annotation of the Lease: the rules that its holder decides by, a `PolicyView` as JSON; for whoever asks why."""
-SERVING = "SERVING_POD"
-SCHEDULER = "sterna"
-
-
-class JobRef(NamedTuple):
-    """Which object a job is. Another uid under the same name is another job."""
-
-    resource: Resource
-    namespace: str
-    name: str
-    uid: str
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-class PodOwnership(Enum):
-    """Who makes the pods of a job, and hence what an action turns into."""
-
-    PODS = "pods"
-    """We make them, with their node in them: TFJob, PyTorchJob, TrainingJob."""
-    SHARE_PODS = "sharepods"
-    """We make SharePods, KubeShare makes pods of them."""
-    MPI = "mpi"
-    """The MPI operator makes them; we suspend, resume, scale, and bind the workers."""
-    POD = "pod"
-    """It is a pod itself; moved by making it anew elsewhere."""
 
 
 class ReplicaAssignment(NamedTuple):
@@ -77,72 +25,6 @@ class ReplicaAssignment(NamedTuple):
     node: str
     gpu_id: str = ""
     """Which shared GPU of its node, as KubeShare names them."""
-
-
-class CleanPods(Enum):
-    """Which pods go when a job has ended."""
-
-    ALL = "All"
-    RUNNING = "Running"
-    NONE = "None"
-
-
-class ParsedJob(msgspec.Struct, frozen=True):
-    """What a user's object asks for."""
-
-    ref: JobRef
-    spec: JobSpec
-    """Commands of replicas may be empty: images have their own."""
-    shape: Shape
-    """Of one worker, and of the parameter servers beside them. Selector and tolerations as `needs` says."""
-    needs: NodeNeeds
-    templates: Mapping[str, Mapping[str, Any]]
-    """Pod templates by replica type, as they were submitted."""
-    ownership: PodOwnership
-    submitted_at: float
-    clean_pods: CleanPods = CleanPods.RUNNING
-    generation: int = 0
-    is_suspended: bool = False
-    node_preference: str = ""
-    gpu_fraction: GpuFraction | None = None
-    leading: tuple[str, ...] = ()
-    """Other types that need devices as workers do (a Master, a Chief), one name for each replica: in all that is
-    decided they are the first workers, seats `worker-0`, .., and are counted in the bounds and replicas of `spec`.
-    Only their pods are theirs: template, name (`kinds.pod_name`) and environment."""
-    variables: tuple[tuple[str, str], ...] = ()
-    """What every replica finds in its environment, whatever its seat."""
-    chiefs: int = 0
-    """Chiefs that run beside the parameter servers, one in each (DRAGON-77); 0: none."""
-
-    def known_as(self, type_: str, index: int) -> tuple[str, int]:
-        """The type and index under which a seat's replica is known outside: a Master may be the first worker."""
-        leading = self.leading
-        if not leading or type_ != self.spec.worker.type:
-            return type_, index
-        if index < len(leading):
-            return leading[index], leading[:index].count(leading[index])
-        return type_, index - len(leading)
-
-
-@dataclass(frozen=True)
-class NodeNeeds:
-    """Which nodes a job's pods accept, as Kubernetes says it."""
-
-    selector: tuple[tuple[str, str], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    required: bytes = b""
-    """Required node affinity (`nodeSelectorTerms`) as canonical JSON; empty: none."""
-    gpu_memory_bytes: int = 0
-    """That a GPU must have, where KubeShare told how much its GPUs have."""
-
-
-@dataclass(frozen=True)
-class GpuFraction:
-    """A part of a GPU, as KubeShare counts it: thousandths, and bytes of its memory."""
-
-    request: int
-    limit: int
-    memory_bytes: int
 
 
 class PendingServingPod(NamedTuple):
@@ -157,52 +39,29 @@ class PendingServingPod(NamedTuple):
     gpu_fraction: GpuFraction | None = None
 
 
-class PersistedState(msgspec.Struct, omit_defaults=True, rename="camel"):
+class PersistedState(JobState, omit_defaults=True, rename="camel"):
     """What must be known of a job after the operator died: `status.sterna` of kinds of ours, else an annotation."""
 
     attempt: int = 0
     enqueued_at: float | None = None
-    first_started_at: float | None = None
     started_at: float | None = None
     """The present attempt's."""
-    waiting_since: float | None = None
-    ended_at: float | None = None
     counted_from: float | None = None
     """Until when `attained` and `executed` are booked, while it runs."""
-    attained: float = 0.0
-    executed: float = 0.0
-    executed_before: float = 0.0
-    promotions: int = 0
-    moves: int = 0
-    moved_at: float | None = None
-    moved_from: str = ""
-    evictor: str = ""
-    """Its key, `namespace/name`."""
-    replica_moves: dict[str, int] = {}
+    replica_moves: dict[str, int] = msgspec.field(default_factory=dict)
     """How often each replica was moved at somebody's request, by `{type}-{index}`."""
     asked_move: str = ""
     """The last request to move it that was looked at (`MIGRATE_TO`)."""
-    moving: dict[str, str] = {}
+    moving: dict[str, str] = msgspec.field(default_factory=dict)
     """Pods under way: name -> node, written down before the old one is deleted."""
-    restarts: int = 0
-    """Counted against the back-off limit."""
-    not_before: float = 0.0
-    saved_step: int = -1
-    saved_at: float = 0.0
     saved_attempt: int = -1
     """The last attempt of which a replica saved when it was asked to go."""
-    lost_seconds: float = 0.0
     suspended_at: float | None = None
     """Since when its user has it suspended, after it had run."""
     suspended_seconds: float = 0.0
     """So long before."""
-    cpu_share: float = 1.0
     asked_cpus: int = 0
     """Thousandths of a core that a plain pod asked for before its share changed; 0: as it says."""
-    step: int | None = None
-    total: int | None = None
-    metric: str = ""
-    value: float | None = None
 
 
 class PodState(Enum):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sterna.control.cluster_service import PolicyView
-from sterna.settings import OperatorSettings, placement_for
+from sterna.settings import OperatorSettings
+from sterna.wiring import preferred_placement
 
 
 class OperatorRules(PolicyView, omit_defaults=True):
@@ -13,11 +14,11 @@ class OperatorRules(PolicyView, omit_defaults=True):
     """Other policies for types of GPUs: `TYPE=POLICY`, with spaces between them."""
 
 
-def rules_told(settings: OperatorSettings) -> OperatorRules:
+def operator_rules(settings: OperatorSettings) -> OperatorRules:
     """The rules of these settings, as whoever asks is told them."""
     return OperatorRules(
         settings.policy,
-        settings.placement or placement_for(settings.policy),
+        settings.placement or preferred_placement(settings.policy),
         settings.migration,
         settings.cpu_share,
         settings.reservation,

@@ -11,26 +11,14 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from sterna.backends.kubernetes.api.resources import (
-    CONFIG_MAPS,
-    EVENTS,
-    LEASES,
-    MPI_JOBS,
-    NODES,
-    PODS,
-    PYTORCH_JOBS,
-    SERVICES,
-    SHARE_PODS,
-    TF_JOBS,
-    TRAINING_JOBS,
-    Resource,
-)
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PRIORITY_CLASSES, SERVICES
+from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
 
 FENCE = "sterna-fence"
 """Name of the admission policy that refuses the writes of a replica which lost the Lease. A refusal that names it says
 nothing about the object: look again."""
 
-LESSONS = "sterna-lessons"
+LESSONS = "sterna-learned-curves"
 """Name of the ConfigMap that holds what jobs have taught."""
 
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", is_namespaced=False)
@@ -84,6 +72,7 @@ _OPERATOR, _MONITOR = Who.OPERATOR, Who.MONITOR
 
 USES: tuple[Use, ...] = (
     Use(_OPERATOR, NODES, "", READ, "room, labels, taints and health of nodes"),
+    Use(_OPERATOR, PRIORITY_CLASSES, "", READ, "values of the PriorityClasses that pod templates name"),
     Use(_OPERATOR, PODS, "", READ, "what runs where, everybody's, because everybody's takes room"),
     Use(_OPERATOR, PODS, "", ("create", "delete"), "replicas of jobs are started, stopped and moved"),
     Use(

@@ -14,32 +14,10 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple, Protocol
 
+from sterna.kinds.resource import Resource
 
-class Resource(NamedTuple):
-    """A kind of object as the server knows it."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-    is_namespaced: bool = True
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Of the collection in a namespace (everywhere if empty), of one object, or of a part of one."""
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        parts = [root]
-        if self.is_namespaced and namespace:
-            parts.append(f"namespaces/{namespace}")
-        parts += [part for part in (self.plural, name, subresource) if part]
-        return "/".join(parts)
-
-
-PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", is_namespaced=False)
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
 SERVICES = Resource("", "v1", "services", "Service")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
@@ -47,11 +25,6 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", is_namespaced=False
 )
-TRAINING_JOBS = Resource("sterna.dev", "v1alpha1", "trainingjobs", "TrainingJob")
-TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
-PYTORCH_JOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
-MPI_JOBS = Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
-SHARE_PODS = Resource("kubeshare.nthu", "v1", "sharepods", "SharePod")
 
 
 class Verb(Enum):

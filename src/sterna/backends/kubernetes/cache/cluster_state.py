@@ -8,34 +8,17 @@ is written from here and nothing is decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import structs
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import (
-    ATTEMPT_LABEL,
-    KIND_LABEL,
-    GpuFraction,
-    KubeJob,
-    NodeNeeds,
-    ParsedJob,
-    PodOwnership,
-    PodRow,
-    ReplicaAssignment,
-)
-from sterna.backends.kubernetes.api.objects import JobObject, Meta, Node, Plain, Pod, Record
-from sterna.backends.kubernetes.api.resources import (
-    CONFIG_MAPS,
-    NODES,
-    PODS,
-    SERVICES,
-    SHARE_PODS,
-    Change,
-    Delta,
-    Resource,
-)
-from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, planned_charges, row_assignment, shared_places
+from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
+from sterna.backends.kubernetes.api.objects import Node, Plain, Record
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, PRIORITY_CLASSES, SERVICES, Change, Delta
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, assignment_by_row, planned_gpus, planned_usage
+from sterna.backends.kubernetes.cache.job_index import JobIndex
 from sterna.backends.kubernetes.cache.node_capacity import Interest, NodeCapacity
 from sterna.backends.kubernetes.cache.object_parser import (
     ORPHAN,
@@ -48,20 +31,25 @@ from sterna.backends.kubernetes.cache.object_parser import (
     status_in,
 )
 from sterna.backends.kubernetes.cache.pod_cache import PodCache
+from sterna.backends.kubernetes.cache.priority_classes import PriorityClasses
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.share_pod_cache import SharePodCache
 from sterna.backends.kubernetes.cache.snapshot import JobTable
-from sterna.backends.kubernetes.cache.work_queue import JobIndex, WorkQueue
-from sterna.backends.kubernetes.kinds.context import ParseContext
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.move_record import Move, read_record
-from sterna.backends.kubernetes.kinds.parsing import is_ours
-from sterna.backends.kubernetes.kinds.pod_rows import disruption_of, is_plain_job
+from sterna.backends.kubernetes.cache.work_queue import WorkQueue
 from sterna.backends.kubernetes.lifecycle.conditions import ending
 from sterna.backends.kubernetes.lifecycle.services import ServiceRow
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
-from sterna.backends.kubernetes.status.status import PHASE
+from sterna.backends.kubernetes.pods.move_record import Move, read_record
+from sterna.backends.kubernetes.pods.pod_rows import disruption_of
 from sterna.errors import UserError
+from sterna.kinds.context import ParseContext
+from sterna.kinds.labels import ATTEMPT_LABEL, KIND_LABEL, PHASE
+from sterna.kinds.objects import JobObject, Meta, Pod
+from sterna.kinds.parsed_job import GpuFraction, NodeNeeds, ParsedJob, PodOwnership
+from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.pod import is_plain_job
+from sterna.kinds.reading import is_ours
+from sterna.kinds.resource import PODS, SHARE_PODS, Resource
 from sterna.model.cluster import NOWHERE, Assignment, Shape
 from sterna.model.snapshot import NEVER, JobKey
 
@@ -71,10 +59,28 @@ _WITHIN_SECOND = 0.999
 Clock = Callable[[], float]
 
 
+@dataclass(frozen=True)
+class StateHooks:
+    """Callbacks of the backend about single jobs."""
+
+    on_arrival: Callable[[JobEntry], None] = lambda entry: None
+    on_departure: Callable[[JobEntry], None] = lambda entry: None
+    on_repaired: Callable[[JobEntry], None] = lambda entry: None
+    """An invalid object became valid."""
+
+
 class ClusterState:
     """Everything that is known now."""
 
-    def __init__(self, context: ParseContext, progress: Progress, clock: Clock, namespace: str = "") -> None:
+    def __init__(
+        self,
+        context: ParseContext,
+        progress: Progress,
+        clock: Clock,
+        namespace: str = "",
+        hooks: StateHooks | None = None,
+    ) -> None:
+        self._hooks = hooks or StateHooks()
         self._context, self.clock = context, clock
         self._namespace = namespace
         """Jobs of this one only, though everybody's pods are seen; empty: of all."""
@@ -83,6 +89,7 @@ class ClusterState:
         self.jobs = JobIndex()
         self.pods = PodCache(self.jobs, self.capacity, self.work_queue, progress)
         self.share_pods = SharePodCache(self.jobs, self.pods, self.capacity, self.work_queue)
+        self.priority_classes = PriorityClasses(self.jobs, self.work_queue)
         self.assignments: dict[JobKey, Assignment] = {}
         """Of jobs that want to run and have one."""
         self.services: dict[str, ServiceRow] = {}
@@ -98,10 +105,6 @@ class ClusterState:
         """Somebody else acts: what objects say of jobs is what they remember."""
         self.arrived_at = -NEVER
         """When a job last came."""
-        self.on_arrival: Callable[[JobEntry], None] = lambda entry: None
-        self.on_departure: Callable[[JobEntry], None] = lambda entry: None
-        self.on_mended: Callable[[JobEntry], None] = lambda entry: None
-        """What was submitted can be run after all."""
 
     @property
     def entries(self) -> dict[int, JobEntry]:
@@ -122,6 +125,8 @@ class ClusterState:
             self._take_service(seen, is_there)
         elif delta.resource == CONFIG_MAPS:
             self._take_record(seen, is_there)
+        elif delta.resource == PRIORITY_CLASSES:
+            self.priority_classes.update(seen, is_there)
         elif delta.resource == SHARE_PODS:
             self.share_pods.see(seen) if is_there else self.share_pods.lose(seen.metadata)
         elif is_there:
@@ -134,13 +139,13 @@ class ClusterState:
         interest = self.capacity.see(node) if is_there else self.capacity.lose(name)
         if interest is Interest.NONE:
             return
-        self.work_queue.has_news = True
-        self.work_queue.note_room()
+        self.work_queue.request_round()
+        self.work_queue.wake_blocked()
         if not self.capacity.is_open(name):
             for entry in self.entries.values():
                 nodes = {replica.node for replica in entry.replicas} | {pod.node for pod in entry.job.pods.values()}
                 if name in nodes:
-                    self.work_queue.dirty.add(entry.key)
+                    self.work_queue.enqueue(entry)
 
     def _see_pod(self, pod: Pod) -> None:
         is_here = self._namespace in ("", pod.metadata.namespace)
@@ -152,13 +157,13 @@ class ClusterState:
         is_asked = self.pods.is_asked(meta.uid)
         row = self.pods.lose(meta)
         entry = self.jobs.by_uid.get(meta.uid)
-        if row is None or entry is None or entry.parsed_job.ownership is not PodOwnership.POD:
+        if row is None or entry is None or not entry.parsed_job.ownership.is_pod:
             return
-        if entry.record is None and not entry.under_way and not row.disruption:
+        if entry.move.record is None and not entry.writes_in_flight and not row.disruption:
             self.forget(entry)
         else:  # it is under way, unless its user has deleted it
             is_moved = is_asked or bool(row.disruption)
-            entry.former, entry.job.is_deleting = row, entry.job.is_deleting or not is_moved
+            entry.move.previous_pod, entry.job.is_deleting = row, entry.job.is_deleting or not is_moved
             self.reindex(entry)
 
     def _take_service(self, service: Plain, is_there: bool) -> None:
@@ -169,7 +174,7 @@ class ClusterState:
             self.services[meta.key] = ServiceRow(meta.uid, owner)
         else:
             owner = known.owner if known is not None else owner
-            self.work_queue.note_room()
+            self.work_queue.wake_blocked()
         if known is not None and known.owner != owner:
             self._note_service(known.owner, replica_in(meta), False)
         self._note_service(owner, replica_in(meta), is_there)
@@ -189,7 +194,7 @@ class ClusterState:
                 entry.services[replica] = True
             else:
                 entry.services.pop(replica, None)
-            self.work_queue.dirty.add(entry.key)
+            self.work_queue.enqueue(entry)
 
     def _take_record(self, record: Record, is_there: bool) -> None:
         """A plain pod is under way, or has arrived."""
@@ -198,23 +203,23 @@ class ClusterState:
         except UserError:
             return
         name = f"{move.namespace}/{move.name}"
-        entry = self.jobs.named(name, PodOwnership.POD)
+        entry = self.jobs.find(name, PodOwnership.BARE_POD)
         if entry is None and is_there:
             self._see_job(_remains(move), PODS)
-            entry = self.jobs.named(name, PodOwnership.POD)
+            entry = self.jobs.find(name, PodOwnership.BARE_POD)
         if entry is None:
             return
         if is_there:
-            entry.record = move
+            entry.move.record = move
             if self.is_standing_by:
                 entry.job.is_deleting = False  # who deleted it is asked when we act (`recovery.py`)
             self.reindex(entry)
-        elif entry.record is not None:
+        elif entry.move.record is not None:
             self.drop_record(entry)
 
     def drop_record(self, entry: JobEntry) -> None:
         """A plain pod is not under way any more."""
-        entry.record = None
+        entry.move.record = None
         if entry.job.pods:
             self.reindex(entry)
         else:
@@ -235,28 +240,28 @@ class ClusterState:
         if meta.version < job.version:
             return
         job.version = meta.version
-        if not entry.is_resting:
-            entry.annotations = meta.annotations
+        if not entry.is_compacted:
+            entry.source.annotations = meta.annotations
             if isinstance(seen, JobObject):
                 self._note_status(entry, seen)
             if self.is_standing_by:
                 self._learn(entry)
         if ORPHAN in meta.finalizers:
-            entry.leaves_pods = True
-        is_moved = entry.record is not None and (self.is_standing_by or self.pods.is_asked(meta.uid))
+            entry.source.orphans_pods = True
+        is_moved = entry.move.record is not None and (self.is_standing_by or self.pods.is_asked(meta.uid))
         if _is_unwanted(seen) and not job.is_deleting and not is_moved:
             job.is_deleting = True
             self.reindex(entry)
-        if not entry.is_resting and entry.read_of != read_of(meta):
+        if not entry.is_compacted and entry.source.fingerprint != read_of(meta):
             self._read_again(entry, seen, resource)
 
     def _former(self, seen: JobObject | Pod) -> JobEntry | None:
         """The job that waits under this name for a plain pod: it goes on with this one if that is its next life."""
-        entry = self.jobs.named(seen.metadata.key, PodOwnership.POD) if isinstance(seen, Pod) else None
-        if entry is None or entry.record is None or any(pod.uid for pod in entry.job.pods.values()):
+        entry = self.jobs.find(seen.metadata.key, PodOwnership.BARE_POD) if isinstance(seen, Pod) else None
+        if entry is None or entry.move.record is None or any(pod.uid for pod in entry.job.pods.values()):
             return None
         uid = seen.metadata.uid
-        if entry.record.is_about(uid, seen.metadata.labels.get(ATTEMPT_LABEL, "")):
+        if entry.move.record.is_about(uid, seen.metadata.labels.get(ATTEMPT_LABEL, "")):
             self.jobs.by_uid.pop(entry.parsed_job.ref.uid, None)
             entry.job.parsed_job = structs.replace(entry.parsed_job, ref=entry.parsed_job.ref._replace(uid=uid))
             self.jobs.by_uid[uid] = entry
@@ -266,20 +271,20 @@ class ClusterState:
     def _succeed(self, former: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:
         """Somebody made another pod under the name of one that waits: that one is over, and what was written down of
         it is to be removed by whoever looks after the new one."""
-        record = former.record
+        record = former.move.record
         self.forget(former)
         self._enter(seen, resource)
         entry = self.jobs.by_uid.get(seen.metadata.uid)
         if entry is not None:
-            entry.record = record
+            entry.move.record = record
 
     def _note_status(self, entry: JobEntry, seen: JobObject) -> None:
-        entry.seen_status = status_in(seen)
-        if not entry.telling.under_way or entry.parsed_job.ownership is PodOwnership.MPI:
-            entry.job.status = entry.seen_status
-        if entry.parsed_job.ownership is PodOwnership.MPI:
-            entry.raw_spec = bytes(seen.spec)
-            self.work_queue.dirty.add(entry.key)
+        entry.status.seen = status_in(seen)
+        if not entry.status.writes_in_flight or entry.parsed_job.ownership.is_delegated:
+            entry.job.status = entry.status.seen
+        if entry.parsed_job.ownership.is_delegated:
+            entry.source.raw_spec = bytes(seen.spec)
+            self.work_queue.enqueue(entry)
 
     def _enter(self, seen: JobObject | Pod, resource: Resource) -> None:
         meta = seen.metadata
@@ -290,19 +295,20 @@ class ClusterState:
         memory = memory_in(meta.annotations, status)
         if memory.enqueued_at is None:
             memory.enqueued_at = self._seen_at(parsed_job.submitted_at)
-        elif parsed_job.ownership is PodOwnership.POD:
+        elif parsed_job.ownership.is_pod:
             parsed_job = as_asked(parsed_job, memory)
         parsed_job = structs.replace(parsed_job, submitted_at=memory.enqueued_at)  # also of a pod that a move made anew
+        parsed_job = self.priority_classes.resolve(parsed_job)
         job = KubeJob(self.jobs.next_key(), parsed_job, memory, meta.version, status=status)
         job.is_deleting = _is_unwanted(seen)
         entry = JobEntry(job, self._shape(parsed_job))
-        entry.seen_status, entry.read_of, entry.annotations = status, read_of(meta), meta.annotations
-        entry.raw_spec = (
-            bytes(seen.spec) if isinstance(seen, JobObject) and parsed_job.ownership is PodOwnership.MPI else b""
+        entry.status.seen, entry.source.fingerprint, entry.source.annotations = status, read_of(meta), meta.annotations
+        entry.source.raw_spec = (
+            bytes(seen.spec) if isinstance(seen, JobObject) and parsed_job.ownership.is_delegated else b""
         )
-        entry.leaves_pods = ORPHAN in meta.finalizers
+        entry.source.orphans_pods = ORPHAN in meta.finalizers
         entry.services = dict.fromkeys(self._served.get(meta.uid, ()), True)
-        self.jobs.enter(entry)
+        self.jobs.add(entry)
         if memory.ended_at is not None or self._has_ended(entry):
             entry.stage = Stage.ENDED  # whatever was made of it since
         elif problem is not None:
@@ -312,10 +318,10 @@ class ClusterState:
         if entry.stage is Stage.ACTIVE:
             self.progress.follow(job)
             self.arrived_at = self.clock()
-        self.on_arrival(entry)
+        self._hooks.on_arrival(entry)
         self.reindex(entry)
         if entry.stage is Stage.ENDED:
-            self.rest(entry)
+            self.compact(entry)
 
     def _seen_at(self, created_at: float) -> float:
         """When an object came that is new: the server tells the second, and whoever came first in it goes first."""
@@ -323,17 +329,14 @@ class ClusterState:
 
     def _has_ended(self, entry: JobEntry) -> bool:
         """Whether its status says so, though its memory does not: the two may be written one after the other."""
-        if (
-            entry.parsed_job.ownership in (PodOwnership.MPI, PodOwnership.POD)
-            or ending(conditions_in(entry.job.status)) is None
-        ):
+        if not entry.parsed_job.ownership.creates_pods or ending(conditions_in(entry.job.status)) is None:
             return False
         entry.job.memory.ended_at = seconds_of(entry.job.status.get("completionTime")) or self.clock()
         return True
 
     def _read_again(self, entry: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:
         """Its user has changed it."""
-        entry.read_of = read_of(seen.metadata)
+        entry.source.fingerprint = read_of(seen.metadata)
         parsed_job, problem = parsed_job_in(seen, resource, self._context)
         is_mended = False
         if entry.stage is Stage.ENDED:
@@ -341,60 +344,60 @@ class ClusterState:
         if problem is not None:
             entry.outcome = problem
             if entry.stage is Stage.ACTIVE and entry.job.pods:
-                entry.trouble = problem.sentence  # what runs goes on as it was submitted
-                self.work_queue.dirty.add(entry.key)
+                entry.retry.message = problem.sentence  # what runs goes on as it was submitted
+                self.work_queue.enqueue(entry)
                 return
             entry.stage = Stage.INVALID
         elif entry.stage is Stage.INVALID:
-            entry.stage, entry.outcome, entry.trouble, is_mended = Stage.ACTIVE, ("", ""), "", True
-        elif entry.trouble and entry.trouble == entry.outcome[1]:
-            entry.outcome, entry.trouble = ("", ""), ""  # it ran on while it could not be read
+            entry.stage, entry.outcome, entry.retry.message, is_mended = Stage.ACTIVE, ("", ""), "", True
+        elif entry.retry.message and entry.retry.message == entry.outcome[1]:
+            entry.outcome, entry.retry.message = ("", ""), ""  # it ran on while it could not be read
         self._plan(entry, -1)
         parsed_job = structs.replace(parsed_job, submitted_at=entry.parsed_job.submitted_at)
-        if parsed_job.ownership is PodOwnership.POD:  # nothing of a pod changes but its share, which is our doing
+        if parsed_job.ownership.is_pod:  # nothing of a pod changes but its share, which is our doing
             parsed_job = structs.replace(parsed_job, spec=entry.parsed_job.spec, shape=entry.parsed_job.shape)
-        entry.job.parsed_job = parsed_job
+        entry.job.parsed_job = self.priority_classes.resolve(parsed_job)
         entry.shape = self._shape(entry.job.parsed_job)
         self._plan(entry, 1)
         if entry.stage is Stage.ACTIVE:
             self.progress.follow(entry.job)
         self.reindex(entry)
         if is_mended:
-            self.on_mended(entry)
+            self._hooks.on_repaired(entry)
 
     def learn_spec(self, entry: JobEntry, body: bytes) -> None:
         """What the server answered to a change of the object itself."""
-        if entry.parsed_job.ownership is PodOwnership.MPI:
+        if entry.parsed_job.ownership.is_delegated:
             try:
                 seen = msgspec.json.decode(body, type=JobObject)
             except (msgspec.DecodeError, msgspec.ValidationError):
                 return
             if seen.metadata.version >= entry.job.version:
-                entry.raw_spec = bytes(seen.spec)
+                entry.source.raw_spec = bytes(seen.spec)
 
     def _learn(self, entry: JobEntry) -> None:
         """What whoever acts has written down."""
         job = entry.job
-        job.memory = memory_in(entry.annotations, job.status)
+        job.memory = memory_in(entry.source.annotations, job.status)
         if entry.stage is Stage.ACTIVE and (job.memory.ended_at is not None or self._has_ended(entry)):
             entry.stage = Stage.ENDED
             self.reindex(entry)
-            self.rest(entry)
+            self.compact(entry)
 
-    def rest(self, entry: JobEntry) -> None:
+    def compact(self, entry: JobEntry) -> None:
         """A job has ended and its status says so, for good: let go of what was needed to run it, which is most of what
         is held of it, because there may be thousands that nobody deletes."""
-        entry.is_resting = True
+        entry.is_compacted = True
         entry.job.parsed_job = structs.replace(entry.parsed_job, templates={})
-        entry.job.status = entry.seen_status = resting_status(entry.seen_status)
-        entry.annotations = {key: value for key, value in entry.annotations.items() if key == PHASE}
-        entry.read_of, entry.raw_spec = None, b"{}"
+        entry.job.status = entry.status.seen = resting_status(entry.status.seen)
+        entry.source.annotations = {key: value for key, value in entry.source.annotations.items() if key == PHASE}
+        entry.source.fingerprint, entry.source.raw_spec = None, b"{}"
 
     def _lose_job(self, meta: Meta) -> None:
         entry = self.jobs.by_uid.get(meta.uid)
         if entry is None:
             return
-        if not entry.leaves_pods and ORPHAN not in meta.finalizers:
+        if not entry.source.orphans_pods and ORPHAN not in meta.finalizers:
             self.orphans += [pod for pod in entry.job.pods.values() if pod.uid and not pod.is_deleting]
         self.forget(entry)
 
@@ -404,24 +407,24 @@ class ClusterState:
         self.reindex(entry)
         self.progress.forget(entry.key)
         self.jobs.remove(entry)
-        self.work_queue.forget(entry.key)
+        self.work_queue.forget(entry)
         self.pods.disown(entry)
-        self.on_departure(entry)
+        self._hooks.on_departure(entry)
 
     def reindex(self, entry: JobEntry) -> None:
         """Whether it wants to run may have changed, and with it what rules see of it."""
         if entry.wants_to_run:
-            self.work_queue.changed.add(entry.key)
+            self.work_queue.mark_row_stale(entry)
         else:
             if entry.replicas:
                 self.assign(entry, (), NOWHERE)
             self.table.drop(entry.key)
-            self.work_queue.changed.discard(entry.key)
-            self.work_queue.set_waiting(entry, False)
-        self.pods.recharge(entry)
-        self.share_pods.recharge(entry)
-        self.work_queue.dirty.add(entry.key)
-        self.work_queue.has_news = True
+            self.work_queue.forget_row(entry)
+            self.work_queue.set_blocked(entry, False)
+        self.pods.update_job_usage(entry)
+        self.share_pods.update_job_usage(entry)
+        self.work_queue.enqueue(entry)
+        self.work_queue.request_round()
 
     # Homes.
 
@@ -434,17 +437,17 @@ class ClusterState:
             self.assignments[JobKey(entry.key)] = assignment
         else:
             self.assignments.pop(JobKey(entry.key), None)
-        self.work_queue.note(entry)
+        self.work_queue.mark_changed(entry)
 
     def reassign(self, entry: JobEntry, replicas: Sequence[ReplicaAssignment]) -> None:
         """The same by seats alone, as far as their nodes are there."""
-        self.assign(entry, replicas, row_assignment(entry.parsed_job, replicas, self.capacity.row_of))
+        self.assign(entry, replicas, assignment_by_row(entry.parsed_job, replicas, self.capacity.row_of))
 
     def _plan(self, entry: JobEntry, sign: int) -> None:
         if entry.replicas:
-            self.capacity.plan(planned_charges(entry), sign)
+            self.capacity.plan(planned_usage(entry), sign)
             if entry.shape.is_fraction:
-                self.capacity.parts.plan(shared_places(entry), entry.shape.devices, sign)
+                self.capacity.parts.plan(planned_gpus(entry), entry.shape.devices, sign)
 
     def settle(self) -> None:
         """Make everything that hangs on the set of nodes current."""
@@ -458,10 +461,10 @@ class ClusterState:
             if not entry.wants_to_run:
                 continue
             if entry.replicas:
-                entry.assignment = self.assignments[JobKey(entry.key)] = row_assignment(
+                entry.assignment = self.assignments[JobKey(entry.key)] = assignment_by_row(
                     entry.parsed_job, entry.replicas, row_of
                 )
-            self.work_queue.changed.add(entry.key)
+            self.work_queue.mark_row_stale(entry)
 
     def _fit_again(self) -> None:
         """What jobs and shares come to on the nodes that there are has changed."""
@@ -475,7 +478,7 @@ class ClusterState:
     def write_table(self) -> None:
         """Bring the table of jobs up to date with what has changed."""
         row_of = self.capacity.row_of
-        for key in self.work_queue.take_changed():
+        for key in self.work_queue.take_stale_rows():
             entry = self.entries.get(key)
             if entry is not None and entry.wants_to_run:
                 self.table.put(entry, row_of, self.jobs.key_of)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from sterna.backends.kubernetes.api.assignment import gpu_id, gpu_number
-from sterna.backends.kubernetes.api.job import GpuFraction
+from sterna.kinds.parsed_job import GpuFraction
 from sterna.model.cluster import MILLI
 
 Gpu = tuple[str, int]
@@ -26,14 +26,14 @@ class _Held(NamedTuple):
     is_planned: bool
 
 
-def fraction_of(gpu_fraction: GpuFraction, gpu_memory_bytes: int) -> int:
+def gpu_fraction_milli(gpu_fraction: GpuFraction, gpu_memory_bytes: int) -> int:
     """Thousandths of a GPU that a share comes to: what it asks for of its time or of its memory, whichever is more, so
     that those who share one fit in both."""
     by_memory = -(-gpu_fraction.memory_bytes * MILLI // gpu_memory_bytes) if gpu_memory_bytes else 0
     return min(MILLI, max(gpu_fraction.request, by_memory, 1))
 
 
-class GpuParts:
+class GpuFractions:
     """All shared GPUs of a cluster."""
 
     def __init__(self) -> None:

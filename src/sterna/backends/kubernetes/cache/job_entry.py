@@ -1,7 +1,7 @@
-"""One job in the operator's book: what Kubernetes knows of it, and what only this operator knows while it lives.
+"""`JobEntry`: one job with everything the operator knows about it, durable or not.
 
-The desired home is the heart of it. It is held twice: as seats, by the names of nodes, which is what pods are made
-from, and as a `Home`, by rows of the node table, which is what rules see.
+The desired assignment is held twice: as `replicas`, by node name, which controllers create pods from, and as
+`assignment`, by rows of the node table, which rules read.
 """
 
 from __future__ import annotations
@@ -11,150 +11,215 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from sterna.backends.kubernetes.api.assignment import gpu_number
-from sterna.backends.kubernetes.api.job import (
-    KubeJob,
-    ParsedJob,
-    PersistedState,
-    PodOwnership,
-    PodRow,
-    PodState,
-    ReplicaAssignment,
-)
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Write
-from sterna.backends.kubernetes.cache.node_capacity import Charge
-from sterna.backends.kubernetes.kinds.move_record import Move
+from sterna.backends.kubernetes.cache.node_capacity import ResourceUsage
 from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate
+from sterna.backends.kubernetes.pods.move_record import Move
+from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.cluster import NOWHERE, Assignment, Shape
 from sterna.model.reason import Code, Reason
 from sterna.model.snapshot import NEVER
 
 
 class Stage(Enum):
-    """How far a job is, for the book."""
+    """Lifecycle stage of a job in the cache."""
 
     ACTIVE = "active"
-    """It wants to run, or runs."""
+    """Waiting or running."""
     ENDED = "ended"
-    """It has succeeded or failed; its pods may still be there."""
+    """Succeeded or failed; its pods may still exist."""
     INVALID = "invalid"
-    """What was submitted cannot be run; another generation of it may."""
+    """The object cannot be run as submitted; a later generation may be."""
 
 
-class Hosts(NamedTuple):
-    """Workers of an MPI job that its launcher can find."""
+class JobEvent(Enum):
+    """Counted event of a job, as (DRAGON's metric name, Voda's metric name or empty)."""
+
+    CREATED = ("created", "created")
+    DELETED = ("deleted", "deleted")
+    COMPLETED = ("successful", "completed")
+    FAILED = ("failed", "failed")
+    RESTARTED = ("restarted", "")
+
+
+class MpiHosts(NamedTuple):
+    """Workers that the launcher of an MPIJob can discover."""
 
     launcher: str
-    """Its uid."""
-    told: str
-    """The numbers of those that ran when it last looked: `0-3`."""
-    seen: str
-    """Of those that run now."""
+    """Uid of the launcher pod."""
+    announced: str
+    """Ordinals that ran when the launcher's hostfile was last refreshed: `0-3`."""
+    running: str
+    """Ordinals that run now."""
     since: float
+    """When `running` last changed."""
+
+
+class MoveProgress:
+    """State of a plain pod that is being moved."""
+
+    __slots__ = ("draft", "previous_pod", "record")
+
+    def __init__(self) -> None:
+        self.record: Move | None = None
+        """The move record as stored in its ConfigMap; None if the pod is not being moved."""
+        self.draft: Write | None = None
+        """The write that creates the record, until the record is seen or no longer needed."""
+        self.previous_pod: PodRow | None = None
+        """The pod that ended last, until its termination has been processed."""
+
+
+class KubeShareState:
+    """SharePods of a job and the pods that KubeShare created from them, by replica."""
+
+    __slots__ = ("pods", "share_pods")
+
+    def __init__(self) -> None:
+        self.share_pods: dict[tuple[str, int], PodRow] = {}
+        self.pods: dict[tuple[str, int], PodRow] = {}
+
+
+class RetryState:
+    """Back-off after the API server rejected a write."""
+
+    __slots__ = ("at", "count", "message")
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        """No object of the job is created or deleted before this time."""
+        self.count = 0
+        """Consecutive rejections."""
+        self.message = ""
+        """Sentence shown in the status instead of the decision's; cleared when a write succeeds."""
+
+
+class SourceObject:
+    """The job's object as last seen."""
+
+    __slots__ = ("annotations", "fingerprint", "orphans_pods", "raw_spec")
+
+    def __init__(self) -> None:
+        self.annotations: Mapping[str, str] = {}
+        self.fingerprint: object = None
+        """Generation and annotations that `ParsedJob` was parsed from."""
+        self.raw_spec = b"{}"
+        """The spec of an object whose pods another controller creates."""
+        self.orphans_pods = False
+        """True if the object is deleted with `propagationPolicy: Orphan`, so that its pods stay."""
+
+
+class StatusState:
+    """Last written status of a job, and when the next write is due."""
+
+    __slots__ = (
+        "code",
+        "due_at",
+        "durable_fields",
+        "is_end_written",
+        "is_outdated",
+        "next_phase",
+        "next_since",
+        "phase",
+        "rejections",
+        "seen",
+        "sentence",
+        "urgency",
+        "writes_in_flight",
+        "written_at",
+    )
+
+    def __init__(self) -> None:
+        self.due_at = NEVER
+        self.urgency = Urgency.EVENT
+        self.written_at = -NEVER
+        self.phase = ""
+        self.next_phase, self.next_since = "", -NEVER
+        """The phase to write next, and since when the job has been in it."""
+        self.sentence = ""
+        self.durable_fields: tuple[object, ...] = ()
+        """`durable_fields` of the persisted state that was written with it."""
+        self.code: Code | None = None
+        """Code of the reason that was written."""
+        self.writes_in_flight = 0
+        self.rejections = 0
+        """Consecutive rejections."""
+        self.is_end_written = False
+        """True once the API server accepted a status that reports the end of the job."""
+        self.is_outdated = False
+        """True if the job changed while a status write was in flight."""
+        self.seen: Mapping[str, Any] = {}
+        """The status as last received; `KubeJob.status` may be ahead of it."""
 
 
 class JobEntry:
-    """A job and everything that is known of it."""
+    """A job, its desired assignment, and the operator's state about it."""
 
     __slots__ = (
-        "annotations",
+        "assigned_at",
         "assignment",
         "counted_workers",
-        "draft",
         "ending_attempt",
-        "former",
         "hosts",
-        "is_resting",
+        "is_compacted",
         "job",
         "key",
-        "leaves_pods",
-        "look_at",
-        "looked_at",
-        "made_pods",
-        "newborn",
+        "kubeshare",
+        "move",
+        "next_reconcile_at",
         "outcome",
-        "raw_spec",
-        "read_of",
+        "pending_pods",
         "reason",
-        "record",
+        "reconciled_at",
         "replicas",
-        "resized",
-        "retry_at",
-        "seated_at",
-        "seen_status",
+        "resized_cpus",
+        "retry",
+        "sentence",
         "services",
         "shape",
-        "share_pods",
+        "source",
         "stage",
-        "telling",
-        "tries",
-        "trouble",
-        "under_way",
+        "status",
         "verdict",
-        "words",
+        "writes_in_flight",
     )
 
     def __init__(self, job: KubeJob, shape: Shape) -> None:
         self.job, self.key, self.shape = job, job.key, shape
         self.stage = Stage.ACTIVE
         self.replicas: tuple[ReplicaAssignment, ...] = ()
-        """Where its replicas shall sit; none: nowhere."""
+        """Desired node of each replica; empty if the job is queued."""
         self.assignment: Assignment = NOWHERE
-        self.seated_at = NEVER
-        """When it was last given a home."""
+        """`replicas` by rows of the node table."""
+        self.assigned_at = NEVER
         self.reason: Reason | None = None
-        """Why it waits or changed, as the last round saw it."""
-        self.words = ""
-        """The same as a sentence for people."""
-        self.trouble = ""
-        """What the server said to the last write that it refused; until one is accepted."""
-        self.tries = 0
-        """Refusals in a row."""
-        self.retry_at = 0.0
-        """Nothing is created before."""
-        self.look_at = NEVER
-        """When to look at it again though nothing happens."""
-        self.looked_at = -NEVER
-        self.read_of: object = None
-        """What of the object `submitted` was made from."""
+        """Reason given by the last round that mentioned the job."""
+        self.sentence = ""
+        """`reason` as a sentence, with internal node labels replaced by their meaning."""
         self.outcome: tuple[str, str] = ("", "")
-        """Why it has ended or cannot be run: a word and a sentence."""
-        self.ending_attempt = -1
-        """The attempt that goes as a whole because something of it failed."""
-        self.counted_workers = 0
-        """For which its time is counted."""
-        self.services: dict[tuple[str, int], bool] = {}
-        """By replica, and whether it is there or only being made."""
-        self.resized: dict[str, int] = {}
-        """Thousandths of a core that pods were told to ask for, by uid, where it is not what they were made with."""
-        self.under_way = 0
-        """Writes to the object itself that are not answered yet."""
-        self.raw_spec = b"{}"
-        """Of an object that somebody else carries out, as last seen."""
-        self.record: Move | None = None
-        """Of a plain pod that is under way, as it is written down."""
-        self.draft: Write | None = None
-        """The same as it was sent, until it is seen or not needed any more."""
-        self.former: PodRow | None = None
-        """Its life that has just ended, until that was looked at."""
-        self.share_pods: dict[tuple[str, int], PodRow] = {}
-        """SharePods of the job, by replica."""
-        self.made_pods: dict[tuple[str, int], PodRow] = {}
-        """What KubeShare made of them."""
-        self.newborn: dict[tuple[str, int], tuple[ReplicaAssignment, bool]] = {}
-        """Seats whose pods are being made, and whether the server took them; told of together."""
-        self.hosts: Hosts | None = None
-        """What the launcher of an MPI job knows."""
-        self.is_resting = False
-        """It has ended, and that is told: only what must be known of it until it is deleted is left."""
-        self.leaves_pods = False
-        """Whoever deletes it wants its pods to stay."""
-        self.annotations: Mapping[str, str] = {}
-        """Of the object, as last seen."""
-        self.seen_status: Mapping[str, Any] = {}
-        """As the server last showed it; `job.status` may be ahead of it."""
+        """Why the job ended or is invalid: condition reason and sentence."""
         self.verdict = GOES_ON
-        """The last thing its pods meant, as long as it matters."""
-        self.telling = Telling()
+        """The last verdict on its pods that still matters."""
+        self.ending_attempt = -1
+        """The attempt that is being deleted as a whole after a failure; -1 if none."""
+        self.counted_workers = 0
+        """Workers at which run time is currently accrued."""
+        self.next_reconcile_at = NEVER
+        """Earliest timer of the job."""
+        self.reconciled_at = -NEVER
+        self.services: dict[tuple[str, int], bool] = {}
+        """Services by replica: True if it exists, False if its creation is in flight."""
+        self.resized_cpus: dict[str, int] = {}
+        """CPU request (millicores) last sent for each resized pod, by uid."""
+        self.writes_in_flight = 0
+        """Unanswered writes to the object itself or to its move record."""
+        self.pending_pods: dict[tuple[str, int], tuple[ReplicaAssignment, bool]] = {}
+        """Replicas whose pods are being created, and True once the server accepted them; reported in one event."""
+        self.hosts: MpiHosts | None = None
+        self.is_compacted = False
+        """True after `ClusterState.compact` dropped what an ended job no longer needs."""
+        self.retry, self.source, self.status = RetryState(), SourceObject(), StatusState()
+        self.move, self.kubeshare = MoveProgress(), KubeShareState()
 
     @property
     def name(self) -> str:
@@ -166,80 +231,38 @@ class JobEntry:
 
     @property
     def wants_to_run(self) -> bool:
-        """Whether rules may decide about it. A plain pod is its own scheduler's until it has a node."""
+        """True if rules may decide about the job. A plain pod belongs to its own scheduler until it is bound."""
         if self.stage is not Stage.ACTIVE or self.job.is_deleting or self.parsed_job.is_suspended:
             return False
-        if self.parsed_job.ownership is not PodOwnership.POD:
+        if not self.parsed_job.ownership.is_pod:
             return True
-        return self.record is not None or any(pod.node for pod in self.job.pods.values())
+        return self.move.record is not None or any(pod.node for pod in self.job.pods.values())
 
     @property
     def live_pods(self) -> Iterator[PodRow]:
-        """Those that use something of a node, or will."""
+        """Pods that use node resources now or will."""
         return (pod for pod in self.job.pods.values() if not pod.is_terminated)
 
     @property
     def running_workers(self) -> int:
-        """Workers that train now."""
         worker = self.parsed_job.spec.worker.type
         pods = self.job.pods.values()
         return sum(pod.type == worker and pod.state is PodState.RUNNING and not pod.is_deleting for pod in pods)
 
 
-class Telling:
-    """What was told of a job in its status, and when the next word is due."""
-
-    __slots__ = (
-        "code",
-        "due_at",
-        "is_end_told",
-        "is_outdated",
-        "marks",
-        "next_phase",
-        "next_since",
-        "phase",
-        "refusals",
-        "said_at",
-        "sentence",
-        "under_way",
-        "urgency",
-    )
-
-    def __init__(self) -> None:
-        self.due_at = NEVER
-        self.urgency = Urgency.EVENT
-        self.said_at = -NEVER
-        self.phase = ""
-        self.next_phase, self.next_since = "", -NEVER
-        """What is to be told next, and since when it is so."""
-        self.sentence = ""
-        self.marks: tuple[object, ...] = ()
-        """What of its memory was written down with it."""
-        self.code: Code | None = None
-        """Of the reason."""
-        self.under_way = 0
-        """Writes that are not answered yet."""
-        self.refusals = 0
-        """In a row."""
-        self.is_end_told = False
-        """The server has taken a status that says that the job has ended."""
-        self.is_outdated = False
-        """Something changed while they were."""
-
-
 def has_ended(entry: JobEntry) -> bool:
-    """Whether it ended while we were there."""
+    """Return True if the job ended while this operator was leading."""
     return entry.verdict.fate in (Fate.COMPLETED, Fate.FAILED)
 
 
-def cleared(entry: JobEntry) -> None:
-    """What its pods showed is over: it runs, or waits, like any other."""
+def clear_verdict(entry: JobEntry) -> None:
+    """Drop a verdict that no longer applies; the verdict of an ended job stays."""
     if not has_ended(entry):
         entry.verdict, entry.ending_attempt = GOES_ON, -1
 
 
-def marks_of(memory: PersistedState) -> tuple[object, ...]:
-    """What of a job's memory cannot be found out otherwise and seldom changes."""
+def durable_fields(memory: PersistedState) -> tuple[object, ...]:
+    """Return the persisted fields that cannot be recomputed and change rarely."""
     return (
         memory.attempt,
         memory.promotions,
@@ -254,30 +277,32 @@ def marks_of(memory: PersistedState) -> tuple[object, ...]:
     )
 
 
-def charge_of(shape: Shape, is_worker: bool) -> Charge:
-    """What rules count for one replica."""
+def replica_usage(shape: Shape, is_worker: bool) -> ResourceUsage:
+    """Return the resources that rules count for one replica."""
     if is_worker:
-        return Charge(0 if shape.is_fraction else shape.devices, shape.cpus, shape.memory_bytes)
-    return Charge(0, shape.ps_cpus, shape.ps_memory_bytes)
+        return ResourceUsage(0 if shape.is_fraction else shape.devices, shape.cpus, shape.memory_bytes)
+    return ResourceUsage(0, shape.ps_cpus, shape.ps_memory_bytes)
 
 
-def planned_charges(entry: JobEntry) -> list[tuple[str, Charge]]:
-    """Node and charge of every seat."""
+def planned_usage(entry: JobEntry) -> list[tuple[str, ResourceUsage]]:
+    """Return node and usage of every assigned replica."""
     worker = entry.parsed_job.spec.worker.type
-    own, other = charge_of(entry.shape, True), charge_of(entry.shape, False)
+    own, other = replica_usage(entry.shape, True), replica_usage(entry.shape, False)
     return [(replica.node, own if replica.type == worker else other) for replica in entry.replicas]
 
 
-def shared_places(entry: JobEntry) -> list[tuple[str, str]]:
-    """Node and GPU of every worker that shares one."""
+def planned_gpus(entry: JobEntry) -> list[tuple[str, str]]:
+    """Return node and GPU id of every assigned replica that uses a GPU fraction."""
     return [(replica.node, replica.gpu_id) for replica in entry.replicas if replica.gpu_id]
 
 
-def row_assignment(
+def assignment_by_row(
     parsed_job: ParsedJob, replicas: Sequence[ReplicaAssignment], row_of: Mapping[str, int]
 ) -> Assignment:
-    """The home that these seats are, by rows. Workers of one node stand together, in the order of their nodes' lowest
-    indices; those on nodes that are not there are left out."""
+    """Convert replicas to an `Assignment` by node rows.
+
+    Workers are grouped by node, nodes in the order of their lowest ordinal. Replicas on unknown nodes are left out.
+    """
     worker = parsed_job.spec.worker.type
     by_row: dict[int, list[ReplicaAssignment]] = {}
     others: dict[int, int] = {}

@@ -16,9 +16,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from sterna.backends.kubernetes.api.job import GpuFraction, NodeNeeds
 from sterna.backends.kubernetes.api.objects import Node, Taint
-from sterna.backends.kubernetes.cache.gpu_fractions import GpuParts, fraction_of
+from sterna.backends.kubernetes.cache.gpu_fractions import GpuFractions, gpu_fraction_milli
 from sterna.backends.kubernetes.cache.node_facts import (
     MATCHES,
     Fingerprint,
@@ -33,6 +32,7 @@ from sterna.backends.kubernetes.cache.node_facts import (
     taint_word,
     terms_of,
 )
+from sterna.kinds.parsed_job import GpuFraction, NodeNeeds
 from sterna.model.cluster import MILLI, Bools, Ints, Nodes, ResourceKind, Shape
 from sterna.model.snapshot import NEVER
 
@@ -44,7 +44,7 @@ _ROWS = 6
 Array = TypeVar("Array", Ints, Bools)
 
 
-class Charge(NamedTuple):
+class ResourceUsage(NamedTuple):
     """What a pod uses of its node: thousandths of devices and CPUs, bytes of memory."""
 
     devices: int = 0
@@ -85,7 +85,7 @@ class _Used(NamedTuple):
     """One pod in the accounts."""
 
     slot: int
-    charge: Charge
+    usage: ResourceUsage
     is_planned: bool
     """It belongs to a job of ours that has a home, which is what rules see instead of it."""
 
@@ -107,8 +107,8 @@ class NodeCapacity:
         self._planned: Ints = np.zeros((_ROWS, 8), dtype=np.int64)
         self._pods: dict[str, _Used] = {}
         self._distrusted: dict[str, float] = {}
-        self.parts = GpuParts()
-        self._charges: dict[Charge, Charge] = {}
+        self.parts = GpuFractions()
+        self._interned: dict[ResourceUsage, ResourceUsage] = {}
         self._affinities: dict[bytes, list[dict[str, object]]] = {}
         self.names: tuple[str, ...] = ()
         self.row_of: Mapping[str, int] = {}
@@ -199,20 +199,20 @@ class NodeCapacity:
 
     # Pods.
 
-    def charge(self, pod: str, node: str, charge: Charge, is_planned: bool = False) -> bool:
+    def add_pod(self, pod: str, node: str, usage: ResourceUsage, is_planned: bool = False) -> bool:
         """A pod uses so much of a node, whatever it used before; whether that is news."""
         old = self._pods.get(pod)
         slot = self._slot(node)
         if old is not None:
-            if old == (slot, charge, is_planned):
+            if old == (slot, usage, is_planned):
                 return False
             self._book(old, -1)
-        used = _Used(slot, self._charges.setdefault(charge, charge), is_planned)
+        used = _Used(slot, self._interned.setdefault(usage, usage), is_planned)
         self._pods[pod] = used
         self._book(used, 1)
         return True
 
-    def discharge(self, pod: str) -> bool:
+    def remove_pod(self, pod: str) -> bool:
         """A pod uses nothing any more; whether it did."""
         old = self._pods.pop(pod, None)
         if old is None:
@@ -221,7 +221,7 @@ class NodeCapacity:
         return True
 
     def _book(self, used: _Used, sign: int) -> None:
-        slot, (devices, cpus, memory_bytes, most_cpus, most_memory_bytes) = used.slot, used.charge
+        slot, (devices, cpus, memory_bytes, most_cpus, most_memory_bytes) = used.slot, used.usage
         for column in (self._used, self._ours) if used.is_planned else (self._used,):
             column[0, slot] += sign * devices
             column[1, slot] += sign * cpus
@@ -230,14 +230,14 @@ class NodeCapacity:
         self._used[4, slot] += sign * most_cpus
         self._used[5, slot] += sign * most_memory_bytes
 
-    def plan(self, replicas: Iterable[tuple[str, Charge]], sign: int = 1) -> None:
+    def plan(self, replicas: Iterable[tuple[str, ResourceUsage]], sign: int = 1) -> None:
         """So much shall be used from now on; with -1, no more."""
         planned = self._planned
-        for node, charge in replicas:
+        for node, usage in replicas:
             slot = self._slot(node)
-            planned[0, slot] += sign * charge.devices
-            planned[1, slot] += sign * charge.cpus
-            planned[2, slot] += sign * charge.memory_bytes
+            planned[0, slot] += sign * usage.devices
+            planned[1, slot] += sign * usage.cpus
+            planned[2, slot] += sign * usage.memory_bytes
             planned[3, slot] += sign
 
     def has_room(self, node: str, devices: int, cpus: int, memory_bytes: int) -> bool:
@@ -310,7 +310,7 @@ class NodeCapacity:
         has the memory for it, wherever it goes: on larger ones it is given more than it asks for."""
         if gpu_fraction is not None:
             sizes = [size for size in self._gpu_memory.values() if size >= gpu_fraction.memory_bytes]
-            shape = replace(shape, devices=fraction_of(gpu_fraction, min(sizes, default=0)), is_shared=True)
+            shape = replace(shape, devices=gpu_fraction_milli(gpu_fraction, min(sizes, default=0)), is_shared=True)
             needs = replace(needs, gpu_memory_bytes=gpu_fraction.memory_bytes)
         terms = self.terms(needs)
         return replace(shape, selector=terms.selector, tolerations=terms.tolerations)

@@ -15,28 +15,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import GROUP, NodeNeeds
-from sterna.backends.kubernetes.api.objects import Node, Taint, Toleration
-from sterna.backends.kubernetes.kinds.quantities import count_of, milli_of
-from sterna.backends.kubernetes.kinds.resource_requests import GPUS
+from sterna.backends.kubernetes.api.objects import Node, Taint
+from sterna.kinds.labels import AFFINITY_LABEL, GPU_INFO, GPU_MEMORY_LABEL, RACK_LABEL
+from sterna.kinds.objects import Toleration
+from sterna.kinds.parsed_job import NodeNeeds
+from sterna.kinds.parsing.quantities import count_of, milli_of
+from sterna.kinds.parsing.resource_requests import GPUS
 from sterna.model.cluster import MILLI
 from sterna.model.reason import worded_bytes
 from sterna.parse_number import whole
 
-AFFINITY_LABEL = f"{GROUP}/affinity-"
 MATCHES = "matches"
 """The value of our label on a node that satisfies a required affinity."""
-GPU_MEMORY_LABEL = f"{GROUP}/gpu-memory-"
-"""Of a node whose GPUs have so many bytes, or of which nobody told how many."""
-GPU_INFO = "kubeshare/gpu_info"
-"""Annotation of a node where KubeShare runs: its GPUs, with the memory of each in MiB."""
 
 _KEEPING_OUT = frozenset({"NoSchedule", "NoExecute"})
 _CLOSING = frozenset(
     {"node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 )
 """Taints that say what `is_open` says; no job is asked whether it tolerates them."""
-_RACK_LABELS = (f"{GROUP}/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
+_RACK_LABELS = (RACK_LABEL, "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 _PODS_UNLESS_TOLD = 1 << 40
 _MIB = 1 << 20
 
@@ -219,7 +216,7 @@ def resolved(needs: NodeNeeds, taints: Iterable[Taint], gpu_sizes: Iterable[int]
     return Terms(selector, frozenset(taint_word(each) for each in taints if tolerates(needs.tolerations, each)))
 
 
-def in_plain_words(sentence: str, required: bytes) -> str:
+def describe_labels(sentence: str, required: bytes) -> str:
     """Nobody knows our labels: say what they stand for."""
     if required and AFFINITY_LABEL in sentence:
         label = f"the label {affinity_label(required)}={MATCHES}"

@@ -12,24 +12,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import (
-    INDEX_LABEL,
-    MEMORY,
-    TYPE_LABEL,
-    JobRef,
-    NodeNeeds,
-    ParsedJob,
-    PersistedState,
-    PodOwnership,
-)
-from sterna.backends.kubernetes.api.objects import JobObject, Meta, Pod
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, Resource
-from sterna.backends.kubernetes.kinds.context import ParseContext
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.parsing import invalid_reason, read
+from sterna.backends.kubernetes.api.job import PersistedState
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
-from sterna.backends.kubernetes.status.status import PHASE, REASON
 from sterna.errors import UserError
+from sterna.kinds.context import ParseContext
+from sterna.kinds.labels import INDEX_LABEL, MEMORY, PHASE, REASON, TYPE_LABEL
+from sterna.kinds.objects import JobObject, Meta, Pod
+from sterna.kinds.parsed_job import JobRef, NodeNeeds, ParsedJob, PodOwnership
+from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.reading import invalid_reason, read
+from sterna.kinds.resource import MPI_JOBS, PODS, Resource
 from sterna.model.cluster import Shape
 from sterna.model.job import JobSpec, ReplicaSpec
 
@@ -37,7 +29,7 @@ ORPHAN = "orphan"
 """The finalizer of an object whose pods shall outlive it."""
 _LEAST, _MOST = -1.0, 1e11
 """No number in a memory is beyond these: counts, seconds of work, and instants until the year 5138."""
-_CARRIERS = {MPI_JOBS.kind: PodOwnership.MPI, PODS.kind: PodOwnership.POD}
+_CARRIERS = {MPI_JOBS.kind: PodOwnership.MPI_OPERATOR, PODS.kind: PodOwnership.BARE_POD}
 """Kinds whose pods, and whose status, are never ours."""
 _OWN_WORDS = frozenset({MEMORY, PHASE, REASON})
 """Annotations that we write ourselves."""
@@ -66,7 +58,7 @@ def _unreadable(meta: Meta, resource: Resource) -> ParsedJob:
     spec = JobSpec(meta.name, resource.kind, (ReplicaSpec("worker", 1, ()),), 1, 1, 1)
     ref = JobRef(resource, meta.namespace, meta.name, meta.uid)
     at = seconds_of(meta.creation_timestamp)
-    ownership = _CARRIERS.get(resource.kind, PodOwnership.PODS)
+    ownership = _CARRIERS.get(resource.kind, PodOwnership.OPERATOR)
     return ParsedJob(ref, spec, Shape(), NodeNeeds(), {}, ownership, at, generation=meta.generation)
 
 

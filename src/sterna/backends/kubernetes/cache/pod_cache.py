@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from sterna.backends.kubernetes.api.job import KIND_LABEL, KubeJob, PendingServingPod, PodOwnership, PodRow, PodState
-from sterna.backends.kubernetes.api.objects import Meta, Pod
+from sterna.backends.kubernetes.api.job import KubeJob, PendingServingPod, PodRow, PodState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
-from sterna.backends.kubernetes.cache.node_capacity import Charge, NodeCapacity
+from sterna.backends.kubernetes.cache.job_index import JobIndex
+from sterna.backends.kubernetes.cache.node_capacity import NodeCapacity, ResourceUsage
 from sterna.backends.kubernetes.cache.progress import Progress
-from sterna.backends.kubernetes.cache.work_queue import JobIndex, WorkQueue
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.pod_rows import pending_serving_pod, pod_row
+from sterna.backends.kubernetes.cache.work_queue import WorkQueue
+from sterna.backends.kubernetes.pods.pod_rows import pending_serving_pod, pod_row
+from sterna.kinds.labels import KIND_LABEL
+from sterna.kinds.objects import Meta, Pod
+from sterna.kinds.parsed_job import PodOwnership
+from sterna.kinds.parsing.job_builder import seconds_of
 
 _DUMMY = "kubeshare-vgpu"
 """How the names of the pods begin by which KubeShare holds shared GPUs; they end with the GPU's."""
@@ -88,13 +91,13 @@ class PodCache:
             row.owner_uid = row.owner_uid or self._owner(row)
             self._enter(row)
         else:
-            self.charge(row, None)
+            self.update_usage(row, None)
         return row
 
     def _owner(self, row: PodRow) -> str:
         """Of a pod that somebody else made for a job of ours: told by the name of the job, among those of its kind."""
-        ownership = PodOwnership.SHARE_PODS if row.is_kubeshare else PodOwnership.MPI
-        entry = self._jobs.named(row.job, ownership)
+        ownership = PodOwnership.KUBESHARE if row.is_kubeshare else PodOwnership.MPI_OPERATOR
+        entry = self._jobs.find(row.job, ownership)
         return entry.parsed_job.ref.uid if entry is not None else _stray_of(ownership, row.job)
 
     def _enter(self, row: PodRow) -> None:
@@ -107,11 +110,11 @@ class PodCache:
         entry = self._jobs.by_uid.get(row.owner_uid)
         if entry is None:
             self._strays.setdefault(row.owner_uid, set()).add(row.uid)
-            self.charge(row, None)
-        elif entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
-            self.charge(row, entry)
-            entry.made_pods[row.type, row.index] = row
-            self._work_queue.note(entry)
+            self.update_usage(row, None)
+        elif entry.parsed_job.ownership.uses_kubeshare:
+            self.update_usage(row, entry)
+            entry.kubeshare.pods[row.type, row.index] = row
+            self._work_queue.mark_changed(entry)
         else:
             self.assign(entry, row)
 
@@ -128,11 +131,11 @@ class PodCache:
         """It is a replica of a job."""
         present = entry.job.pods.get((row.type, row.index))
         if present is not None and not present.uid:
-            self.discharge(present)
+            self.release_expected(present)
         entry.job.pods[row.type, row.index] = row
-        self.charge(row, entry)
+        self.update_usage(row, entry)
         if present is None or _what_counts(present) != _what_counts(row):
-            self._work_queue.note(entry)
+            self._work_queue.mark_changed(entry)
 
     def adopt(self, entry: JobEntry) -> None:
         """A job is known now: pods that were seen before it are its own."""
@@ -141,28 +144,28 @@ class PodCache:
         for uid in sorted((*self._strays.pop(ref.uid, ()), *self._strays.pop(by_name, ()))):
             row = self._pods[uid]
             row.owner_uid = ref.uid
-            if entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
-                entry.made_pods[row.type, row.index] = row
+            if entry.parsed_job.ownership.uses_kubeshare:
+                entry.kubeshare.pods[row.type, row.index] = row
             else:
                 entry.job.pods[row.type, row.index] = row
 
     def disown(self, entry: JobEntry) -> None:
         """A job is gone: its pods are strangers that keep their names."""
-        for pod in (*entry.job.pods.values(), *entry.made_pods.values()):
+        for pod in (*entry.job.pods.values(), *entry.kubeshare.pods.values()):
             if pod.uid in self._pods:
                 self._strays.setdefault(pod.owner_uid, set()).add(pod.uid)
             elif not pod.uid:
-                self.discharge(pod)
+                self.release_expected(pod)
 
     def lose(self, meta: Meta) -> PodRow | None:
         """A pod is not there any more; its row, if it was a job's."""
         uid = meta.uid
         if self.serving.pop(uid, None) is not None:
-            self._work_queue.has_news = True
+            self._work_queue.request_round()
         self._capacity.parts.stand_down(uid)
-        if self._discharge(uid):
-            self._work_queue.has_news = True
-            self._work_queue.note_room()
+        if self._release(uid):
+            self._work_queue.request_round()
+            self._work_queue.wake_blocked()
         return self.drop(uid)
 
     def drop(self, uid: str) -> PodRow | None:
@@ -180,7 +183,7 @@ class PodCache:
             strays.discard(uid)
             if not strays:
                 self._strays.pop(row.owner_uid, None)
-            self._work_queue.note_room()  # it may have kept a name from somebody
+            self._work_queue.wake_blocked()  # it may have kept a name from somebody
             return row
         self._unseat(row)
         return row
@@ -191,64 +194,64 @@ class PodCache:
         if entry is None:
             self._strays.get(row.owner_uid, set()).discard(row.uid)
             return
-        for pods in (entry.job.pods, entry.made_pods):
+        for pods in (entry.job.pods, entry.kubeshare.pods):
             if pods.get((row.type, row.index)) is row:
                 del pods[row.type, row.index]
-        self._work_queue.note(entry)
+        self._work_queue.mark_changed(entry)
 
     # What they use.
 
-    def charge(self, pod: PodRow, entry: JobEntry | None) -> None:
+    def update_usage(self, pod: PodRow, entry: JobEntry | None) -> None:
         """What a pod uses of its node, from its creation to the end of its containers."""
         is_ours = entry is not None and entry.wants_to_run
         if not pod.node or pod.is_terminated:
-            is_news = self._discharge(account(pod))
+            is_news = self._release(account(pod))
             if is_news:
-                self._work_queue.note_room()
+                self._work_queue.wake_blocked()
         else:
             most = pod.limit_cpus or pod.cpus, pod.limit_memory_bytes or pod.memory_bytes
-            charge = Charge(pod.devices, pod.cpus, pod.memory_bytes, *most)
-            is_news = self._capacity.charge(account(pod), pod.node, charge, is_ours)
+            charge = ResourceUsage(pod.devices, pod.cpus, pod.memory_bytes, *most)
+            is_news = self._capacity.add_pod(account(pod), pod.node, charge, is_ours)
         if is_news and not is_ours:
-            self._work_queue.has_news = True
+            self._work_queue.request_round()
 
-    def recharge(self, entry: JobEntry) -> None:
+    def update_job_usage(self, entry: JobEntry) -> None:
         """Whether rules see a job's home or its pods may have changed."""
-        for pod in (*entry.job.pods.values(), *entry.made_pods.values()):
-            self.charge(pod, entry)
+        for pod in (*entry.job.pods.values(), *entry.kubeshare.pods.values()):
+            self.update_usage(pod, entry)
 
     # What we ask for.
 
     def expect(self, entry: JobEntry, pod: PodRow) -> None:
         """A pod is being made: it counts from now on."""
         entry.job.pods[pod.type, pod.index] = pod
-        self.charge(pod, entry)
+        self.update_usage(pod, entry)
         if pod.gpu_id:
             self._capacity.parts.hold(account(pod), pod.node, pod.gpu_id, entry.shape.devices, is_planned=True)
-        self._work_queue.changed.add(entry.key)
+        self._work_queue.mark_row_stale(entry)
 
-    def discharge(self, pod: PodRow) -> None:
+    def release_expected(self, pod: PodRow) -> None:
         """A pod that was being made is there, or does not come: what stood for it uses nothing."""
-        self._discharge(account(pod))
+        self._release(account(pod))
 
-    def _discharge(self, account: str) -> bool:
+    def _release(self, account: str) -> bool:
         """It uses nothing any more, nor any part of a GPU; whether it did."""
         has_part = self._capacity.parts.release(account)
-        return self._capacity.discharge(account) or has_part
+        return self._capacity.remove_pod(account) or has_part
 
     def give_up(self, entry: JobEntry, pod: PodRow) -> None:
         """A pod that was being made does not come."""
         if entry.job.pods.get((pod.type, pod.index)) is pod:
             del entry.job.pods[pod.type, pod.index]
-        self.discharge(pod)
-        self._work_queue.note(entry)
-        self._work_queue.note_room()
+        self.release_expected(pod)
+        self._work_queue.mark_changed(entry)
+        self._work_queue.wake_blocked()
 
     def ask_to_go(self, entry: JobEntry, pod: PodRow) -> None:
         """A pod is being deleted: it counts as on its way out from now on."""
         pod.is_deleting = True
         self._asked.add(pod.uid)
-        self._work_queue.changed.add(entry.key)
+        self._work_queue.mark_row_stale(entry)
 
     def is_asked(self, uid: str) -> bool:
         """Whether it may be our doing that a pod goes."""
@@ -269,8 +272,8 @@ class PodCache:
     def bind(self, entry: JobEntry, pod: PodRow, node: str) -> None:
         """A pod is being bound: it counts as there from now on."""
         self._bound[pod.uid] = pod.node = node
-        self.charge(pod, entry)
-        self._work_queue.changed.add(entry.key)
+        self.update_usage(pod, entry)
+        self._work_queue.mark_row_stale(entry)
 
     def unbind(self, uid: str) -> None:
         """A binding was refused."""
@@ -278,13 +281,13 @@ class PodCache:
         if self._bound.pop(uid, None) is None or pod is None or pod.state is not PodState.PENDING:
             return
         pod.node = ""
-        self.charge(pod, self._jobs.by_uid.get(pod.owner_uid))
+        self.update_usage(pod, self._jobs.by_uid.get(pod.owner_uid))
         self._note_owner(pod)
 
     def _note_owner(self, pod: PodRow) -> None:
         entry = self._jobs.by_uid.get(pod.owner_uid)
         if entry is not None:
-            self._work_queue.note(entry)
+            self._work_queue.mark_changed(entry)
 
     # Special ones.
 
@@ -293,7 +296,7 @@ class PodCache:
         waits = not row.node and not row.is_deleting and not row.is_terminated and not pod.spec.scheduling_gates
         if waits == (row.uid in self.serving):
             return
-        self._work_queue.has_news = True
+        self._work_queue.request_round()
         if waits:
             self.serving[row.uid] = pending_serving_pod(pod)
         else:
@@ -313,7 +316,7 @@ class PodCache:
 
 def _stray_of(ownership: PodOwnership, name: str) -> str:
     """Stands for the uid of a job of which only the name is known; no uid looks like it."""
-    return f"{ownership.value}:{name}"
+    return f"{ownership.name}:{name}"
 
 
 def account(pod: PodRow) -> str:

@@ -10,23 +10,18 @@ from __future__ import annotations
 from msgspec import structs
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import (
-    ASSIGNMENT,
-    ATTEMPT_LABEL,
-    PendingServingPod,
-    PodOwnership,
-    PodRow,
-    PodState,
-)
-from sterna.backends.kubernetes.api.objects import JobObject, Meta
-from sterna.backends.kubernetes.cache.gpu_fractions import fraction_of
+from sterna.backends.kubernetes.api.job import PendingServingPod, PodRow, PodState
+from sterna.backends.kubernetes.cache.gpu_fractions import gpu_fraction_milli
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
+from sterna.backends.kubernetes.cache.job_index import JobIndex
 from sterna.backends.kubernetes.cache.node_capacity import NodeCapacity
 from sterna.backends.kubernetes.cache.object_parser import replica_in
 from sterna.backends.kubernetes.cache.pod_cache import PodCache
-from sterna.backends.kubernetes.cache.work_queue import JobIndex, WorkQueue
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.share_pod import ShareRow, share_row
+from sterna.backends.kubernetes.cache.work_queue import WorkQueue
+from sterna.backends.kubernetes.pods.share_rows import ShareRow, share_row
+from sterna.kinds.labels import ASSIGNMENT, ATTEMPT_LABEL
+from sterna.kinds.objects import JobObject, Meta
+from sterna.kinds.parsing.job_builder import seconds_of
 from sterna.model.cluster import Shape
 
 
@@ -54,8 +49,8 @@ class SharePodCache:
         if entry is None:
             self._strays.setdefault(row.owner_uid, {})[replica] = pod
         else:
-            entry.share_pods[replica] = pod
-            self._work_queue.note(entry)
+            entry.kubeshare.share_pods[replica] = pod
+            self._work_queue.mark_changed(entry)
 
     def lose(self, meta: Meta) -> None:
         row = self._rows.pop(meta.uid, None)
@@ -64,61 +59,63 @@ class SharePodCache:
         if left is not None and not left.is_terminated:
             self._capacity.parts.pass_on(meta.uid, left.uid)
         elif self._capacity.parts.release(meta.uid):
-            self._work_queue.has_news = True
+            self._work_queue.request_round()
         if self.urgent.pop(meta.uid, None) is not None:
-            self._work_queue.has_news = True
-        self._capacity.discharge(meta.uid)
-        self._work_queue.note_room()
+            self._work_queue.request_round()
+        self._capacity.remove_pod(meta.uid)
+        self._work_queue.wake_blocked()
         if row is None:
             return
         entry = self._jobs.by_uid.get(row.owner_uid)
-        share_pods = entry.share_pods if entry is not None else self._strays.get(row.owner_uid, {})
+        share_pods = entry.kubeshare.share_pods if entry is not None else self._strays.get(row.owner_uid, {})
         for replica in [key for key, pod in share_pods.items() if pod.uid == meta.uid]:
             del share_pods[replica]
         if entry is not None:
-            self._work_queue.note(entry)
+            self._work_queue.mark_changed(entry)
 
     def adopt(self, entry: JobEntry) -> None:
         """A job is known now: SharePods that were seen before it are its own."""
-        if entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
-            entry.share_pods.update(self._strays.pop(entry.parsed_job.ref.uid, {}))
+        if entry.parsed_job.ownership.uses_kubeshare:
+            entry.kubeshare.share_pods.update(self._strays.pop(entry.parsed_job.ref.uid, {}))
             self.join(entry)
 
-    def recharge(self, entry: JobEntry) -> None:
+    def update_job_usage(self, entry: JobEntry) -> None:
         """Whether rules see a job's home or its SharePods may have changed."""
-        for pod in entry.share_pods.values():
+        for pod in entry.kubeshare.share_pods.values():
             if (row := self._rows.get(pod.uid)) is not None:
                 self._hold(row, entry)
 
     def join(self, entry: JobEntry) -> None:
         """Make one replica each of SharePods and the pods that were made of them."""
-        pods, charged = entry.job.pods, {made.uid for made in entry.made_pods.values()}
-        for replica in [key for key, pod in pods.items() if pod.uid and key not in entry.share_pods]:
+        pods, charged = entry.job.pods, {made.uid for made in entry.kubeshare.pods.values()}
+        for replica in [key for key, pod in pods.items() if pod.uid and key not in entry.kubeshare.share_pods]:
             if (uid := pods.pop(replica).uid) not in charged:
-                self._capacity.discharge(uid)
-        for replica, left in entry.made_pods.items():
-            if replica not in entry.share_pods and replica not in pods:  # else its SharePod is being made
+                self._capacity.remove_pod(uid)
+        for replica, left in entry.kubeshare.pods.items():
+            if replica not in entry.kubeshare.share_pods and replica not in pods:  # else its SharePod is being made
                 left.is_deleting = True  # its owner is gone, so the cluster deletes it
                 pods[replica] = left
-        for replica, share in entry.share_pods.items():
-            made = entry.made_pods.get(replica)
+        for replica, share in entry.kubeshare.share_pods.items():
+            made = entry.kubeshare.pods.get(replica)
             present = pods.get(replica)
             if present is not None and not present.uid:
-                self._pods.discharge(present)
+                self._pods.release_expected(present)
             row = _joined(share, made)
             self._pods.put(row)
             pods[replica] = row
             if made is not None:
                 self._pods.put(made)  # which has the name for longer
-                self._capacity.discharge(row.uid)  # the pod itself is charged
+                self._capacity.remove_pod(row.uid)  # the pod itself is charged
             else:
-                self._pods.charge(row, entry)
+                self._pods.update_usage(row, entry)
 
     def bereft(self, entry: JobEntry) -> list[PodRow]:
         """SharePods whose pod somebody else asked to go: KubeShare would make it again, alone and where it was, also on
         a node that is lost."""
-        goes = {replica for replica, made in entry.made_pods.items() if made.is_deleting}
-        return [share for replica, share in entry.share_pods.items() if replica in goes and not share.is_deleting]
+        goes = {replica for replica, made in entry.kubeshare.pods.items() if made.is_deleting}
+        return [
+            share for replica, share in entry.kubeshare.share_pods.items() if replica in goes and not share.is_deleting
+        ]
 
     # Parts of GPUs.
 
@@ -127,11 +124,12 @@ class SharePodCache:
         if row.gpu_fraction is None or not row.node or not row.gpu_id or row.is_terminated:
             is_news = self._capacity.parts.release(row.uid)
         else:
-            part = fraction_of(row.gpu_fraction, self._capacity.gpu_memory_bytes(row.node))
+            part = gpu_fraction_milli(row.gpu_fraction, self._capacity.gpu_memory_bytes(row.node))
             is_news = self._capacity.parts.hold(row.uid, row.node, row.gpu_id, part, is_ours)
         if is_news:
-            self._work_queue.note_room()
-            self._work_queue.has_news = self._work_queue.has_news or not is_ours
+            self._work_queue.wake_blocked()
+            if not is_ours:
+                self._work_queue.request_round()
 
     def hold_again(self) -> None:
         """GPUs have another memory than was known."""
@@ -141,7 +139,7 @@ class SharePodCache:
     def _note_urgent(self, row: ShareRow) -> None:
         waits = row.is_urgent and not row.node and not row.is_terminated and not row.is_deleting
         if waits != (row.uid in self.urgent):
-            self._work_queue.has_news = True
+            self._work_queue.request_round()
         if waits:
             self.urgent[row.uid] = row
         else:

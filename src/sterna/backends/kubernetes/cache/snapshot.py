@@ -22,7 +22,7 @@ from sterna.backends.kubernetes.cache.node_capacity import KnownNodes
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.model.cluster import MILLI, Assignment, Ints, Shape, Shapes
 from sterna.model.serving_pod import ServingPod
-from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot, WrittenJobs, take_stock
+from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot, compute_totals
 from sterna.model.speedup import Floats
 
 _INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape", "promotions", "moves", "moved_from",
@@ -165,7 +165,7 @@ def _times(entry: JobEntry) -> tuple[float, ...]:
     since = memory.waiting_since if memory.waiting_since is not None else parsed_job.submitted_at
     return (
         parsed_job.submitted_at,
-        _or(memory.first_started_at, entry.seated_at if entry.assignment.workers else NEVER),
+        _or(memory.first_started_at, entry.assigned_at if entry.assignment.workers else NEVER),
         since,
         memory.attained,
         memory.executed,
@@ -184,19 +184,19 @@ def _or(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else value
 
 
-def observed(
+def build_snapshot(
     table: JobTable, nodes: KnownNodes, assignments: Mapping[JobKey, Assignment], progress: Progress, instant: Instant
 ) -> Snapshot:
     """Everything that may be known now."""
     names, columns = table.columns(instant.now)
     shapes = table.coded(columns)
-    tally = shapes.tally(nodes.unit)
+    cost_table = shapes.cost_table(nodes.unit)
     workers, seconds = columns.pop("running_workers"), columns.pop("running_seconds")
-    held = workers * tally.worker[columns["shape"]] + (workers > 0) * tally.ps[columns["shape"]]
+    held = workers * cost_table.worker[columns["shape"]] + (workers > 0) * cost_table.ps[columns["shape"]]
     columns["attained"] = columns["attained"] + seconds * held / MILLI
     columns.update(progress.columns(table.keys)._asdict())
     barred = columns["maximum"] < columns["minimum"]
-    jobs = Jobs(WrittenJobs(names, columns), barred if barred.any() else None)
+    jobs = Jobs(ColumnSource(names, columns), barred if barred.any() else None)
     return Snapshot(
         instant.now,
         jobs,
@@ -204,7 +204,7 @@ def observed(
         shapes,
         progress.curves,
         MappingProxyType(dict(assignments)),
-        *take_stock(jobs, nodes, shapes),
+        *compute_totals(jobs, nodes, shapes),
         instant.last_action,
         instant.history,
         progress.restart_seconds,

@@ -19,9 +19,9 @@ class Timers:
         if at == NEVER:
             return
         if entry is not None:
-            if at >= entry.look_at:
+            if at >= entry.next_reconcile_at:
                 return
-            entry.look_at = at
+            entry.next_reconcile_at = at
         heapq.heappush(self._heap, (at, entry.key if entry is not None else 0))
 
     def due(self, now: float) -> list[int]:

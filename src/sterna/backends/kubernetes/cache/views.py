@@ -35,7 +35,7 @@ def job_view(state: ClusterState, entry: JobEntry, now: float) -> JobView:
         entry.name,
         spec.kind,
         state_of(entry),
-        entry.trouble or entry.outcome[1] or (entry.reason.sentence if entry.reason is not None else ""),
+        entry.retry.message or entry.outcome[1] or (entry.reason.sentence if entry.reason is not None else ""),
         entry.running_workers,
         spec.minimum,
         spec.maximum,
@@ -70,7 +70,7 @@ def state_of(entry: JobEntry) -> str:
     if entry.job.is_deleting:
         return "deleting"
     if entry.stage is not Stage.ACTIVE:
-        is_complete = entry.verdict.fate is Fate.COMPLETED or entry.telling.phase == "Succeeded"
+        is_complete = entry.verdict.fate is Fate.COMPLETED or entry.status.phase == "Succeeded"
         return "completed" if is_complete or entry.job.status.get("phase") == "Succeeded" else "failed"
     if not entry.replicas:
         return "stopping" if any(True for _ in entry.live_pods) else "waiting"

@@ -1,85 +1,68 @@
-"""What has to be looked at: jobs, rows of a snapshot, and whether a decision could come out differently now."""
+"""Work queue of the operator: jobs to reconcile, snapshot rows to rewrite, and whether a new round is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from sterna.backends.kubernetes.api.job import PodOwnership
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 
 
-class JobIndex:
-    """All jobs that are known, by key, by uid and by name."""
-
-    def __init__(self) -> None:
-        self.entries: dict[int, JobEntry] = {}
-        self.by_uid: dict[str, JobEntry] = {}
-        self.key_of: dict[str, int] = {}
-        """By `namespace/name`: jobs remember one another so."""
-        self._alike: dict[str, list[JobEntry]] = {}
-        """Jobs of one name: there may be one of every kind."""
-        self._next_key = 1
-
-    def next_key(self) -> int:
-        self._next_key += 1
-        return self._next_key - 1
-
-    def enter(self, entry: JobEntry) -> None:
-        self.entries[entry.key] = self.by_uid[entry.parsed_job.ref.uid] = entry
-        self.key_of[entry.name] = entry.key
-        self._alike.setdefault(entry.name, []).append(entry)
-
-    def remove(self, entry: JobEntry) -> None:
-        del self.entries[entry.key]
-        if self.by_uid.get(entry.parsed_job.ref.uid) is entry:
-            del self.by_uid[entry.parsed_job.ref.uid]
-        alike = self._alike[entry.name]
-        alike.remove(entry)
-        if self.key_of.get(entry.name) == entry.key:
-            del self.key_of[entry.name]
-        if alike:
-            self.key_of[entry.name] = alike[-1].key
-        else:
-            del self._alike[entry.name]
-
-    def named(self, name: str, ownership: PodOwnership | None = None) -> JobEntry | None:
-        """A job of this name, of those that are carried out so."""
-        found = self._alike.get(name, ())
-        return next((entry for entry in found if ownership in (None, entry.parsed_job.ownership)), None)
-
-
 class WorkQueue:
-    """Noted as things change, taken as they are seen to."""
+    """Deduplicated sets of job keys, filled by the cache and the controllers and drained by the backend."""
 
     def __init__(self) -> None:
-        self.dirty: set[int] = set()
-        """Jobs that may not be as they shall be."""
-        self.changed: set[int] = set()
-        """Jobs whose rows have to be written anew."""
-        self.waiting: set[int] = set()
-        """Jobs that wait for room, or for a name, to become free."""
-        self.has_news = False
-        """A decision could come out differently."""
+        self._pending: set[int] = set()
+        self._stale_rows: set[int] = set()
+        self._blocked: set[int] = set()
+        self.needs_round = False
+        """True if a decision could differ from the last one."""
 
-    def note(self, entry: JobEntry) -> None:
-        """Something of a job has changed."""
-        self.dirty.add(entry.key)
-        self.changed.add(entry.key)
+    def enqueue(self, entry: JobEntry) -> None:
+        """Reconcile the job in the next pass."""
+        self._pending.add(entry.key)
 
-    def note_room(self) -> None:
-        """Room, or a name, has become free: whoever waits for one looks again."""
-        self.dirty |= self.waiting
+    def mark_row_stale(self, entry: JobEntry) -> None:
+        """Rewrite the job's row before the next snapshot."""
+        self._stale_rows.add(entry.key)
 
-    def set_waiting(self, entry: JobEntry, is_waiting: bool) -> None:
-        if is_waiting:
-            self.waiting.add(entry.key)
+    def mark_changed(self, entry: JobEntry) -> None:
+        """Reconcile the job and rewrite its row."""
+        self._pending.add(entry.key)
+        self._stale_rows.add(entry.key)
+
+    def set_blocked(self, entry: JobEntry, is_blocked: bool) -> None:
+        """Mark a job as waiting for node capacity or for a pod name to become free."""
+        if is_blocked:
+            self._blocked.add(entry.key)
         else:
-            self.waiting.discard(entry.key)
+            self._blocked.discard(entry.key)
 
-    def forget(self, key: int) -> None:
-        for noted in (self.dirty, self.changed, self.waiting):
-            noted.discard(key)
+    def wake_blocked(self) -> None:
+        """Enqueue every blocked job, because capacity or a pod name became free."""
+        self._pending |= self._blocked
 
-    def take_changed(self) -> Iterator[int]:
-        changed, self.changed = self.changed, set()
-        return iter(changed)
+    def request_round(self) -> None:
+        self.needs_round = True
+
+    def clear_round_request(self) -> None:
+        self.needs_round = False
+
+    def forget(self, entry: JobEntry) -> None:
+        for keys in (self._pending, self._stale_rows, self._blocked):
+            keys.discard(entry.key)
+
+    def forget_row(self, entry: JobEntry) -> None:
+        """Do not rewrite the row of a job that left the table."""
+        self._stale_rows.discard(entry.key)
+
+    def pending(self) -> list[int]:
+        """Return the keys of enqueued jobs, in ascending order."""
+        return sorted(self._pending)
+
+    def drain(self) -> list[int]:
+        """Remove and return the keys of enqueued jobs, in ascending order."""
+        pending, self._pending = self._pending, set()
+        return sorted(pending)
+
+    def take_stale_rows(self) -> set[int]:
+        """Remove and return the keys of jobs whose rows are stale."""
+        stale_rows, self._stale_rows = self._stale_rows, set()
+        return stale_rows

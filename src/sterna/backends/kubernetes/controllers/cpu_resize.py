@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import PodOwnership, PodRow, PodState
-from sterna.backends.kubernetes.api.resources import PODS, Urgency, Verb, Write
+from sterna.backends.kubernetes.api.job import PodRow, PodState
+from sterna.backends.kubernetes.api.resources import Urgency, Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import Resized
-from sterna.backends.kubernetes.cache.job_entry import JobEntry, marks_of
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, durable_fields
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.lifecycle.replicas import need_of
+from sterna.kinds.resource import PODS
 
 _PATIENCE_SECONDS = 10.0
 """For a resize that waits for room: whoever shrinks at the same time may make it."""
@@ -30,11 +31,11 @@ _MAIN = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
 def resizes(entry: JobEntry, now: float, timers: Timers) -> list[Write]:
     """Writes that bring the job's share into force on pods that have another."""
     memory, cpu_share = entry.job.memory, entry.job.memory.cpu_share
-    if entry.shape.devices or entry.parsed_job.ownership not in (PodOwnership.PODS, PodOwnership.POD):
+    if entry.shape.devices or not entry.parsed_job.ownership.resizes_cpu:
         return []
-    if entry.parsed_job.ownership is PodOwnership.POD and not _is_base_kept(entry):
+    if entry.parsed_job.ownership.is_pod and not _is_base_kept(entry):
         return []
-    if cpu_share == 1.0 and not entry.resized and not memory.asked_cpus:
+    if cpu_share == 1.0 and not entry.resized_cpus and not memory.asked_cpus:
         return []
     worker = entry.parsed_job.spec.worker.type
     found = []
@@ -56,11 +57,11 @@ def _resize(entry: JobEntry, pod: PodRow, cpu_share: float, now: float) -> Write
     wanted = max(_LEAST, round(asked * cpu_share))
     if pod.limit_cpus:
         wanted = min(wanted, pod.limit_cpus)
-    if entry.resized.get(pod.uid, pod.cpus) != wanted:
-        entry.resized[pod.uid] = wanted
+    if entry.resized_cpus.get(pod.uid, pod.cpus) != wanted:
+        entry.resized_cpus[pod.uid] = wanted
         return _patch(entry, pod, place, wanted)
     if pod.withheld is not None and pod.withheld[0] + _PATIENCE_SECONDS <= now and pod.cpus != pod.withheld[1]:
-        entry.resized[pod.uid] = wanted
+        entry.resized_cpus[pod.uid] = wanted
         return _patch(entry, pod, place, pod.withheld[1])
     return None
 
@@ -86,16 +87,16 @@ def _patch(entry: JobEntry, pod: PodRow, place: int, cpus: int) -> Write:
 
 def _is_base_kept(entry: JobEntry) -> bool:
     """A plain pod is all that says what it asked for, so that this is written down before it is changed."""
-    memory, telling = entry.job.memory, entry.telling
+    memory, state = entry.job.memory, entry.status
     if not memory.asked_cpus and memory.cpu_share != 1.0:
         memory.asked_cpus = next((pod.cpus for pod in entry.job.pods.values()), 0)
         return False
-    return not telling.under_way and telling.marks == marks_of(memory)
+    return not state.writes_in_flight and state.durable_fields == durable_fields(memory)
 
 
 def _place(entry: JobEntry, pod: PodRow) -> int | None:
     """Which container carries the weight; None if none can."""
-    if entry.parsed_job.ownership is PodOwnership.POD:
+    if entry.parsed_job.ownership.is_pod:
         return 0
     containers = _containers(entry.parsed_job.templates.get(pod.type, {}))
     name = _MAIN.get(entry.parsed_job.spec.kind, "")

@@ -1,10 +1,10 @@
-"""MPIJobs: carried out by Kubeflow's MPI operator, told by us what to do (VODA-58 to 79).
+"""Controller of MPIJobs, whose pods Kubeflow's MPI operator creates.
 
-Where such a job shall sit becomes: suspended or not, so many workers, and each worker pod bound to its node. Workers
-wait for our binding, because their template names us as their scheduler; a gang is bound when all of it can be. One
-that moves is deleted, and bound elsewhere when its operator has made it again; a job of fixed size goes as a whole, and
-so does one of which nobody stays. Its operator takes whatever has the name of a worker for that worker, so that we
-clear away those that will never run again: on nodes that are lost, refused, evicted, or of a life before.
+A desired assignment becomes: `suspend` true or false, a number of workers, and a binding for each worker pod. Workers
+wait for the binding because their template names Sterna as the scheduler; a gang is bound when all of it fits. A moved
+worker is deleted, and bound on its new node when the MPI operator has created it again. A job of fixed size, and a job
+none of whose workers stays, is suspended first. The MPI operator takes any pod of a worker's name for that worker, so
+pods that will never run again are deleted here: on lost nodes, rejected, evicted, or of a previous attempt.
 """
 
 from __future__ import annotations
@@ -14,22 +14,26 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.assignment import written_ranges
-from sterna.backends.kubernetes.api.job import HOSTS, MAX_WORKERS, MIN_WORKERS, PodRow, PodState, ReplicaAssignment
-from sterna.backends.kubernetes.api.resources import PODS, Verb, Write
+from sterna.backends.kubernetes.api.assignment import encode_ranges
+from sterna.backends.kubernetes.api.job import PodRow, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.resources import Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import Bound, DeletedPod, Patched
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
-from sterna.backends.kubernetes.cache.job_entry import Hosts, JobEntry, Stage, cleared
-from sterna.backends.kubernetes.controllers.pods import Reconciler, deletion_of
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, MpiHosts, Stage, clear_verdict
+from sterna.backends.kubernetes.controllers.controller import Controller, present_pods, replicas_on
+from sterna.backends.kubernetes.controllers.pods import PodController, deletion_of
 from sterna.backends.kubernetes.controllers.runtime_accounting import is_whole
-from sterna.backends.kubernetes.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
-from sterna.backends.kubernetes.kinds.pod_builder import binding_of
 from sterna.backends.kubernetes.lifecycle.replicas import Need, need_of
-from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict, judge, lost_seconds, note_saved
+from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict, judge, lost_seconds, record_checkpoint
+from sterna.backends.kubernetes.pods.pod_builder import binding_of
+from sterna.kinds.labels import HOSTS, MAX_WORKERS, MIN_WORKERS
+from sterna.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
+from sterna.kinds.resource import PODS
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
 
-_NUDGE_SECONDS = 2.0
+_HOSTFILE_SECONDS = 2.0
+"""Delay between a change of the running workers and the refresh of the launcher's hostfile."""
 
 
 class _Run(msgspec.Struct):
@@ -41,7 +45,7 @@ class _Group(msgspec.Struct):
 
 
 class MpiState(msgspec.Struct, rename="camel"):
-    """What of the object says how it is carried out."""
+    """The fields of an MPIJob's spec that steer the MPI operator."""
 
     run_policy: _Run = msgspec.field(default_factory=_Run)
     mpi_replica_specs: dict[str, _Group] = {}
@@ -56,90 +60,95 @@ class MpiState(msgspec.Struct, rename="camel"):
         return 1 if group is None or group.replicas is None else group.replicas
 
 
-def state_of(entry: JobEntry) -> MpiState:
+def mpi_state(entry: JobEntry) -> MpiState:
     try:
-        return msgspec.json.decode(entry.raw_spec, type=MpiState)
+        return msgspec.json.decode(entry.source.raw_spec, type=MpiState)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return MpiState()
 
 
-class MpiCarrier:
-    """Looks after MPIJobs."""
+class MpiController(Controller):
+    """Suspends, resumes and scales MPIJobs, and binds their workers."""
 
-    def __init__(self, state: ClusterState, reconciler: Reconciler) -> None:
-        self._world, self._reconciler = state, reconciler
+    def __init__(self, state: ClusterState, pods: PodController) -> None:
+        super().__init__(state)
+        self._pods = pods
 
-    def look(self, entry: JobEntry, now: float) -> list[Write]:
-        """The next writes for a job."""
+    def find_replicas(self, entry: JobEntry) -> list[ReplicaAssignment]:
+        """Return the nodes of bound workers; nothing if a gang is bound in part, because the rest is unknown."""
+        found = self._complete(entry, replicas_on(present_pods(entry)))
+        worker = entry.parsed_job.spec.worker.type
+        workers = sum(replica.type == worker for replica in found)
+        return found if workers >= entry.parsed_job.spec.minimum else []
+
+    def reconcile(self, entry: JobEntry, now: float) -> list[Write]:
         if entry.stage is Stage.INVALID:
-            self._reconciler.refuse(entry, now)
+            self._pods.report_invalid(entry, now)
         if entry.stage is not Stage.ACTIVE or entry.job.is_deleting:
-            return self._let_go(entry, now)
+            return self._delete_surplus(entry, now)
         memory = entry.job.memory
         for pod in entry.job.pods.values():
             if pod.is_terminated and pod.message:
-                note_saved(memory, pod, now)
-        self._reconciler.time.count(entry, now)
-        self._world.work_queue.changed.add(entry.key)
+                record_checkpoint(memory, pod, now)
+        self._pods.runtime.update(entry, now)
+        self._state.work_queue.mark_row_stale(entry)
         verdict = judge(entry.job, now, entry.replicas)
         if verdict.fate is not Fate.GOES_ON:
-            self._reconciler.act_on(entry, verdict, now)
+            self._pods.apply_verdict(entry, verdict, now)
         elif is_whole(entry):
-            cleared(entry)
+            clear_verdict(entry)
         if entry.stage is not Stage.ACTIVE:
-            return self._let_go(entry, now)
+            return self._delete_surplus(entry, now)
         if verdict.fate is Fate.RESTART:
-            self._reconciler.unassign(entry, now)
-        writes = self._reconciler.clear_away(entry, self._useless(entry, verdict), now)
-        if entry.under_way or entry.retry_at > now:
-            self._reconciler.timers.set(entry.retry_at if entry.retry_at > now else NEVER, entry)
+            self._pods.unassign(entry, now)
+        writes = self._pods.delete_pods(entry, self._obsolete(entry, verdict), now)
+        if entry.writes_in_flight or entry.retry.at > now:
+            self._pods.timers.set(entry.retry.at if entry.retry.at > now else NEVER, entry)
             return writes
-        self._reconciler.drop_lost_replicas(entry, now)
-        return writes + self._towards(entry, now) + self._nudges(entry, now)
+        self._pods.release_lost_assignments(entry, now)
+        return writes + self._steps(entry, now) + self._refresh_hostfile(entry, now)
 
-    def _let_go(self, entry: JobEntry, now: float) -> list[Write]:
-        """When a job has ended, its operator sees to those that were to stay; one that was to leave just then would
-        keep its device."""
-        if entry.stage is not Stage.ENDED or entry.is_resting:
+    def _delete_surplus(self, entry: JobEntry, now: float) -> list[Write]:
+        """Delete workers beyond the job's size after its end; the MPI operator only cleans up the others."""
+        if entry.stage is not Stage.ENDED or entry.is_compacted:
             return []
-        count = state_of(entry).workers
-        return self._reconciler.clear_away(entry, [pod for pod in self._present(entry) if pod.index >= count], now)
+        count = mpi_state(entry).workers
+        return self._pods.delete_pods(entry, [pod for pod in self._present(entry) if pod.index >= count], now)
 
-    def _towards(self, entry: JobEntry, now: float) -> list[Write]:
-        state, workers = state_of(entry), self._workers(entry)
+    def _steps(self, entry: JobEntry, now: float) -> list[Write]:
+        state, workers = mpi_state(entry), self._workers(entry)
         if state.is_suspended:
-            return self._resumed(entry, workers, now) if self._has_stopped(entry, now) else []
+            return self._resume(entry, workers, now) if self._has_stopped(entry, now) else []
         if not workers or self._must_stop_first(entry):
             return [self._patch(entry, mpi_suspend(True), "suspend")]
         if len(workers) < entry.parsed_job.spec.minimum:
-            return []  # of a node that was lost; the next round finds room for more, or stops it (VODA-107)
-        # Its operator removes the last, so that a gap stays until the next round fills it.
+            return []  # a node was lost: the next round assigns more workers or stops the job
+        # The MPI operator removes the highest ordinals, so a gap stays until the next round fills it.
         count = max(replica.index for replica in workers) + 1
         if state.workers != count:
             return [self._patch(entry, mpi_scale(count), "scale")]
         return self._moves(entry) + self._bindings(entry, now)
 
     def _has_stopped(self, entry: JobEntry, now: float) -> bool:
-        """Whether nothing of a suspended job is left. What its operator has not taken away yet would be taken for the
-        next life of it."""
+        """Return True if no pod of a suspended job is left; the MPI operator would take one for the next attempt."""
         job, worker = entry.job, entry.parsed_job.spec.worker.type
         if any(pod.type == worker or not pod.is_terminated for pod in job.pods.values()):
             return False
         if job.memory.started_at is not None:
             job.memory.lost_seconds += lost_seconds(job.memory, now)
-            self._reconciler.time.stop(entry, now)
-            self._world.work_queue.dirty.add(entry.key)
+            self._pods.runtime.stop(entry, now)
+            self._state.work_queue.enqueue(entry)
         if job.memory.not_before > now:
-            self._reconciler.timers.set(job.memory.not_before, entry)
+            self._pods.timers.set(job.memory.not_before, entry)
         else:
-            cleared(entry)
+            clear_verdict(entry)
         return True
 
-    def _resumed(self, entry: JobEntry, workers: Sequence[ReplicaAssignment], now: float) -> list[Write]:
+    def _resume(self, entry: JobEntry, workers: Sequence[ReplicaAssignment], now: float) -> list[Write]:
         if not workers:
             return []
         if len(workers) < max(entry.parsed_job.spec.minimum, *(replica.index + 1 for replica in workers)):
-            self._reconciler.unassign(entry, now)  # a node was lost on the way
+            self._pods.unassign(entry, now)  # a node was lost meanwhile
             return []
         entry.job.memory.attempt += 1
         return [self._patch(entry, mpi_start(len(workers)), "start")]
@@ -149,36 +158,39 @@ class MpiCarrier:
         return [replica for replica in entry.replicas if replica.type == worker] if entry.wants_to_run else []
 
     def _must_stop_first(self, entry: JobEntry) -> bool:
-        """A job of fixed size whose pods sit elsewhere than they shall is stopped as a whole and begun again. So is any
-        other of whose workers none stays: Horovod gives up when all its hosts go at once (VODA-87)."""
+        """Return True if the job must be suspended before it is moved.
+
+        That is a job of fixed size with a pod on another node than assigned, and any job none of whose workers stays:
+        Horovod aborts when all its hosts leave at once.
+        """
         replicas = {(replica.type, replica.index): replica.node for replica in entry.replicas}
-        sitting = {key: pod for key, pod in entry.job.pods.items() if pod.node and not pod.is_terminated}
+        bound = {key: pod for key, pod in entry.job.pods.items() if pod.node and not pod.is_terminated}
         if entry.parsed_job.spec.resizing is Resizing.RESTART:
-            return any(replicas.get(key, pod.node) != pod.node for key, pod in sitting.items())
+            return any(replicas.get(key, pod.node) != pod.node for key, pod in bound.items())
         worker = entry.parsed_job.spec.worker.type
         staying = [
-            replicas.get(key) == pod.node for key, pod in sitting.items() if pod.type == worker and not pod.is_deleting
+            replicas.get(key) == pod.node for key, pod in bound.items() if pod.type == worker and not pod.is_deleting
         ]
         return bool(staying) and not any(staying)
 
     def _patch(self, entry: JobEntry, patch: dict[str, Any], what: str) -> Write:
         ref, spec = entry.parsed_job.ref, entry.parsed_job.spec
         given = {MIN_WORKERS: spec.minimum, MAX_WORKERS: spec.maximum}
-        lacking = {key: str(value) for key, value in given.items() if key not in entry.annotations}
+        lacking = {key: str(value) for key, value in given.items() if key not in entry.source.annotations}
         if len(lacking) == 1:
-            # What is not said follows the number of workers, which is ours to change from now on.
+            # A missing bound defaults to the number of workers, which Sterna changes: write it down.
             patch = {**patch, "metadata": {**patch.get("metadata", {}), "annotations": lacking}}
         body = msgspec.json.encode(patch)
-        entry.under_way += 1
+        entry.writes_in_flight += 1
         return Write(
             Verb.MERGE, ref.resource, ref.namespace, ref.name, body, slot=f"mpi/{ref.uid}", tag=Patched(entry.key, what)
         )
 
     # Workers.
 
-    def _useless(self, entry: JobEntry, verdict: Verdict) -> list[PodRow]:
-        """Workers that have the name of one to come, and will not run again."""
-        state = state_of(entry)
+    def _obsolete(self, entry: JobEntry, verdict: Verdict) -> list[PodRow]:
+        """Return workers that will not run again and whose names are needed."""
+        state = mpi_state(entry)
         is_over = state.is_suspended or verdict.fate is Fate.RESTART
         return [
             pod
@@ -188,91 +200,93 @@ class MpiCarrier:
         ]
 
     def _present(self, entry: JobEntry) -> list[PodRow]:
-        """Workers that nobody has asked to go."""
+        """Return existing workers that are not being deleted, in order."""
         worker = entry.parsed_job.spec.worker.type
         pods = [pod for _, pod in sorted(entry.job.pods.items()) if pod.type == worker]
         return [pod for pod in pods if pod.uid and not pod.is_deleting]
 
     def _moves(self, entry: JobEntry) -> list[Write]:
-        """Workers that sit elsewhere than they shall are made anew by their operator."""
+        """Delete workers on other nodes than assigned; the MPI operator creates them again."""
         replicas = {(replica.type, replica.index): replica for replica in entry.replicas}
-        astray = [
+        misplaced = [
             pod
             for key, pod in sorted(entry.job.pods.items())
             if key in replicas and pod.node and pod.node != replicas[key].node and not pod.is_deleting and pod.uid
         ]
-        for pod in astray:
-            self._world.pods.ask_to_go(entry, pod)
-        return [deletion_of(pod, DeletedPod(entry.key, pod.uid)) for pod in astray]
+        for pod in misplaced:
+            self._state.pods.ask_to_go(entry, pod)
+        return [deletion_of(pod, DeletedPod(entry.key, pod.uid)) for pod in misplaced]
 
     def _bindings(self, entry: JobEntry, now: float) -> list[Write]:
         if entry.job.memory.not_before > now:
-            self._reconciler.timers.set(entry.job.memory.not_before, entry)
+            self._pods.timers.set(entry.job.memory.not_before, entry)
             return []
         pods = entry.job.pods
         waiting = [
             (replica, pod)
             for replica in entry.replicas
-            if (pod := pods.get((replica.type, replica.index))) and _waits(pod)
+            if (pod := pods.get((replica.type, replica.index))) and _is_unbound(pod)
         ]
         if not waiting:
-            self._world.work_queue.set_waiting(entry, False)
+            self._state.work_queue.set_blocked(entry, False)
             return []
         is_new = entry.job.memory.started_at is None
         if is_new and any((replica.type, replica.index) not in pods for replica in entry.replicas):
-            return []  # its operator is still making the others: a gang is bound as one
+            return []  # the MPI operator is still creating the others: a gang is bound as one
         needs: dict[str, Need] = {}
         fitting: list[tuple[ReplicaAssignment, PodRow]] = []
         full: set[str] = set()
         for replica, pod in waiting:
             need = needs.get(replica.node, Need()).plus(need_of(entry.parsed_job, replica.type))
-            if self._world.capacity.has_room(replica.node, need.devices, need.cpus, need.memory_bytes):
+            if self._state.capacity.has_room(replica.node, need.devices, need.cpus, need.memory_bytes):
                 needs[replica.node] = need
                 fitting.append((replica, pod))
             else:
                 full.add(replica.node)
-        self._world.work_queue.set_waiting(entry, bool(full))
+        self._state.work_queue.set_blocked(entry, bool(full))
         if is_new and full:
             return []
         return [self._binding(entry, replica, pod) for replica, pod in fitting]
 
     def _binding(self, entry: JobEntry, replica: ReplicaAssignment, pod: PodRow) -> Write:
         namespace, _, name = pod.key.partition("/")
-        self._world.pods.bind(entry, pod, replica.node)
+        self._state.pods.bind(entry, pod, replica.node)
         body = msgspec.json.encode(binding_of(namespace, name, pod.uid, replica.node))
         tag = Bound(entry.key, pod.uid, replica.node)
         return Write(Verb.CREATE, PODS, namespace, name, body, "binding", tag=tag)
 
-    def _nudges(self, entry: JobEntry, now: float) -> list[Write]:
-        """A launcher sees in `discover_hosts.sh` who has come or gone when its kubelet next looks after its volumes,
-        about once a minute, or when its pod changes (VODA-70). That is done a little later, because its operator has
-        to write them down first. Nothing follows from it if it fails."""
+    def _refresh_hostfile(self, entry: JobEntry, now: float) -> list[Write]:
+        """Annotate the launcher when workers came or went, so that its kubelet refreshes `discover_hosts.sh`.
+
+        Kubelets refresh volumes about once a minute, or when the pod changes. The annotation follows after a short
+        delay, because the MPI operator updates the ConfigMap first. A failed write has no consequence.
+        """
         pods, worker = entry.job.pods, entry.parsed_job.spec.worker.type
         launcher = pods.get(("launcher", 0))
         if launcher is None or launcher.state is not PodState.RUNNING or launcher.is_deleting:
             entry.hosts = None
             return []
-        running = [pod.index for pod in pods.values() if pod.type == worker and _runs(pod)]
-        seen, known = written_ranges(sorted(running)), entry.hosts
+        running = [pod.index for pod in pods.values() if pod.type == worker and _is_running(pod)]
+        seen, known = encode_ranges(sorted(running)), entry.hosts
         if known is None or known.launcher != launcher.uid:
-            known = Hosts(launcher.uid, seen, seen, now)
-        if known.seen != seen:
-            known = known._replace(seen=seen, since=now)
+            known = MpiHosts(launcher.uid, seen, seen, now)
+        if known.running != seen:
+            known = known._replace(running=seen, since=now)
         entry.hosts = known
-        if known.told == seen:
+        if known.announced == seen:
             return []
-        if now < known.since + _NUDGE_SECONDS:
-            self._reconciler.timers.set(known.since + _NUDGE_SECONDS, entry)
+        if now < known.since + _HOSTFILE_SECONDS:
+            self._pods.timers.set(known.since + _HOSTFILE_SECONDS, entry)
             return []
-        entry.hosts = known._replace(told=seen)
+        entry.hosts = known._replace(announced=seen)
         namespace, _, name = launcher.key.partition("/")
         body = msgspec.json.encode({"metadata": {"uid": launcher.uid, "annotations": {HOSTS: seen}}})
         return [Write(Verb.MERGE, PODS, namespace, name, body)]
 
 
-def _runs(pod: PodRow) -> bool:
+def _is_running(pod: PodRow) -> bool:
     return pod.state is PodState.RUNNING and not pod.is_deleting
 
 
-def _waits(pod: PodRow) -> bool:
+def _is_unbound(pod: PodRow) -> bool:
     return not pod.node and pod.state is PodState.PENDING and not pod.is_deleting and bool(pod.uid)

@@ -1,9 +1,8 @@
-"""Reconciling: makes real what was decided, one job at a time, for jobs whose pods we make ourselves.
+"""Controller of jobs whose pods Sterna creates: TFJob, PyTorchJob, TrainingJob.
 
-Level-triggered: each look compares where a job shall sit with the pods that are there, and asks for the next writes
-that bring the two together; what is under way counts as done. A look at a job that is as it shall be costs no write.
-What its pods mean for the job is judged by `lifecycle`, who sits where by `replicas`, what a pod looks like by `kinds`.
-Jobs that others carry out are seen to in `carriers.py`.
+Level-triggered: `reconcile` compares the desired assignment with the existing pods and returns the next writes; writes
+in flight count as done, so a job in its desired state costs no write. `lifecycle` judges what the pods mean for the
+job and computes the steps, `pods` builds the pods.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import PodOwnership, PodRow, PodState, ReplicaAssignment
-from sterna.backends.kubernetes.api.resources import PODS, SERVICES, SHARE_PODS, Resource, Urgency, Verb, Write
+from sterna.backends.kubernetes.api.job import PodRow, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.resources import SERVICES, Urgency, Verb, Write
 from sterna.backends.kubernetes.api.write_purpose import (
     CreatedPod,
     CreatedService,
@@ -25,20 +24,18 @@ from sterna.backends.kubernetes.api.write_purpose import (
     DeletedService,
 )
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
-from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, cleared, has_ended
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, JobEvent, Stage, clear_verdict, has_ended
 from sterna.backends.kubernetes.cache.timers import Timers
+from sterna.backends.kubernetes.controllers.controller import Controller
 from sterna.backends.kubernetes.controllers.cpu_resize import resizes
-from sterna.backends.kubernetes.controllers.runtime_accounting import Timekeeper, is_whole
-from sterna.backends.kubernetes.kinds.context import ClusterDomain
-from sterna.backends.kubernetes.kinds.gang import gang_of
-from sterna.backends.kubernetes.kinds.pod_builder import pod_name, pod_of, service_of, share_pod_of
+from sterna.backends.kubernetes.controllers.runtime_accounting import RuntimeAccounting, is_whole
 from sterna.backends.kubernetes.lifecycle.replicas import (
     Need,
     Steps,
-    changes_in_place,
     is_dead,
     look_again,
     need_of,
+    replaces_in_place,
     steps,
 )
 from sterna.backends.kubernetes.lifecycle.services import ServiceRow, leftover_services, service_steps
@@ -50,147 +47,151 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
     expires_at,
     judge,
     leftovers,
-    note_saved,
+    record_checkpoint,
 )
-from sterna.backends.kubernetes.server.metrics import Happened
+from sterna.backends.kubernetes.pods.gang import gang_of
+from sterna.backends.kubernetes.pods.pod_builder import pod_name, pod_of, service_of
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
+from sterna.kinds.context import ClusterDomain
+from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import NOWHERE
 from sterna.model.snapshot import NEVER
 
 _DISTRUST_SECONDS = 30.0
-"""A node whose kubelet refused a pod gets no other for so long."""
+"""Time for which a node gets no new pods after its kubelet rejected one."""
 
-Happens = Callable[[JobEntry, Happened], None]
-"""Told that a job has ended, or begins again."""
+OnJobEvent = Callable[[JobEntry, JobEvent], None]
 
 
-class Reconciler:
-    """Looks after the jobs whose pods we make."""
+class PodController(Controller):
+    """Creates and deletes the pods and services of jobs. Other controllers use it for what all jobs have in common."""
 
     def __init__(
-        self, state: ClusterState, timers: Timers, around: ClusterDomain, recorder: EventRecorder, happens: Happens
+        self,
+        state: ClusterState,
+        timers: Timers,
+        domain: ClusterDomain,
+        recorder: EventRecorder,
+        on_job_event: OnJobEvent,
     ) -> None:
-        self._world, self.timers, self._around = state, timers, around
-        self.time = Timekeeper(lambda: state.capacity.unit)
-        self._recorder, self._happens = recorder, happens
+        super().__init__(state)
+        self.timers, self._domain = timers, domain
+        self.runtime = RuntimeAccounting(lambda: state.capacity.unit)
+        self._recorder, self._on_job_event = recorder, on_job_event
 
-    def look(self, entry: JobEntry, now: float) -> list[Write]:
-        """The next writes for a job."""
-        if entry.parsed_job.ownership is PodOwnership.SHARE_PODS:
-            self._world.share_pods.join(entry)
+    def reconcile(self, entry: JobEntry, now: float) -> list[Write]:
         if entry.stage is Stage.INVALID:
-            self.refuse(entry, now)
+            self.report_invalid(entry, now)
             return []
         if entry.stage is Stage.ENDED:
-            return self._tidied(entry, now)
-        self.time.suspend(entry, now)
+            return self._cleanup_finished(entry, now)
+        self.runtime.suspend(entry, now)
         if not entry.wants_to_run:
-            return self._gone(entry, now)
-        if not entry.replicas and self._waits(entry, now):
+            return self._teardown(entry, now)
+        if not entry.replicas and self._is_idle(entry, now):
             return []
         self._note_pods(entry, now)
         verdict = judge(entry.job, now, entry.replicas)
-        self.act_on(entry, verdict, now)
+        self.apply_verdict(entry, verdict, now)
         if entry.stage is not Stage.ACTIVE:
-            return self._tidied(entry, now)
-        self.drop_lost_replicas(entry, now)
+            return self._cleanup_finished(entry, now)
+        self.release_lost_assignments(entry, now)
         replaced = verdict.replicas if verdict.fate is Fate.REPLACE else ()
         if verdict.fate is Fate.RESTART:
             replaced = tuple(entry.job.pods)
         return [*self._steps(entry, replaced, now, verdict.until), *resizes(entry, now, self.timers)]
 
-    def _waits(self, entry: JobEntry, now: float) -> bool:
-        """Whether nothing of a job without a home is there, and its time is not over: then only time changes that."""
+    def _is_idle(self, entry: JobEntry, now: float) -> bool:
+        """Return True if an unassigned job has no pods and its deadline is ahead, so that only timers matter."""
         memory, deadline = entry.job.memory, deadline_of(entry.job)
         if memory.not_before > now:
             self.timers.set(memory.not_before, entry)
         elif not entry.job.pods:
-            cleared(entry)  # what its pods showed is over; from now on it waits like any other
+            clear_verdict(entry)  # its pods are gone: it is queued like any other job
         if now >= deadline:
             return False
         self.timers.set(deadline, entry)
         return not entry.job.pods and memory.started_at is None
 
-    # What its pods mean.
+    # Verdicts.
 
     def _note_pods(self, entry: JobEntry, now: float) -> None:
-        """What pods told when they ended, and how long how many workers have run."""
+        """Record checkpoints of terminated pods and accrue run time."""
         memory = entry.job.memory
         for pod in entry.job.pods.values():
             if pod.is_terminated and pod.message:
-                note_saved(memory, pod, now)
-        self.time.count(entry, now)
-        self._world.work_queue.changed.add(entry.key)
+                record_checkpoint(memory, pod, now)
+        self.runtime.update(entry, now)
+        self._state.work_queue.mark_row_stale(entry)
 
-    def act_on(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
-        """Take down what a verdict means for a job."""
+    def apply_verdict(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
+        """Change the job's state as the verdict demands."""
         fate = verdict.fate
         entry.job.memory.lost_seconds += verdict.lost_seconds
         if fate in (Fate.COMPLETED, Fate.FAILED):
-            self.end(entry, verdict, now)
+            self.finish(entry, verdict, now)
         elif fate is Fate.STOPPED:
-            self.time.stop(entry, now)
-            self._recorder.judged(entry, verdict, now)
-            self._world.work_queue.has_news = True
+            self.runtime.stop(entry, now)
+            self._recorder.record_verdict(entry, verdict, now)
+            self._state.work_queue.request_round()
         elif fate in (Fate.REPLACE, Fate.RESTART):
-            if not self._is_known(entry, verdict):
-                self.begin_again(entry, verdict, now)
-        elif (entry.verdict is not GOES_ON or entry.tries) and is_whole(entry):
-            cleared(entry)
-            entry.tries, entry.trouble = 0, ""
+            if not self._is_handled(entry, verdict):
+                self.restart(entry, verdict, now)
+        elif (entry.verdict is not GOES_ON or entry.retry.count) and is_whole(entry):
+            clear_verdict(entry)
+            entry.retry.count, entry.retry.message = 0, ""
 
-    def _is_known(self, entry: JobEntry, verdict: Verdict) -> bool:
-        """Whether all of it goes already because of this: a parameter server that failed goes last, and shows its
+    def _is_handled(self, entry: JobEntry, verdict: Verdict) -> bool:
+        """Return True if the attempt is being deleted already: a failed parameter server is deleted last and shows its
         failure until then."""
         attempt = max((pod.attempt for pod in entry.job.pods.values()), default=0)
-        is_known = verdict.fate is Fate.RESTART and entry.ending_attempt == attempt
+        is_handled = verdict.fate is Fate.RESTART and entry.ending_attempt == attempt
         entry.ending_attempt = attempt if verdict.fate is Fate.RESTART else -1
-        return is_known
+        return is_handled
 
-    def begin_again(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
-        """Some of it, or all, comes again, which is told."""
+    def restart(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
+        """Count and report a restart of some or all replicas."""
         memory = entry.job.memory
         memory.restarts += verdict.is_counted
         memory.not_before = max(memory.not_before, verdict.not_before)
         for node in verdict.refused_by:
-            self._world.capacity.distrust(node, now + _DISTRUST_SECONDS)
+            self._state.capacity.distrust(node, now + _DISTRUST_SECONDS)
             self.timers.set(now + _DISTRUST_SECONDS)
         entry.verdict = verdict
-        self._recorder.judged(entry, verdict, now)
-        self._happens(entry, Happened.RESTARTED)
-        self._world.work_queue.has_news = True
+        self._recorder.record_verdict(entry, verdict, now)
+        self._on_job_event(entry, JobEvent.RESTARTED)
+        self._state.work_queue.request_round()
         if verdict.fate is Fate.RESTART:
-            self.time.stop(entry, now)
-            if memory.not_before > now:  # others may use the room meanwhile
+            self.runtime.stop(entry, now)
+            if memory.not_before > now:  # free its capacity during the back-off
                 self.unassign(entry, now)
 
-    def refuse(self, entry: JobEntry, now: float) -> None:
-        """What was submitted cannot be run, which is told once."""
-        if entry.telling.sentence != entry.outcome[1]:
-            self._recorder.invalid(entry, now)
+    def report_invalid(self, entry: JobEntry, now: float) -> None:
+        """Record an event about an invalid object, once per message."""
+        if entry.status.sentence != entry.outcome[1]:
+            self._recorder.record_invalid(entry, now)
 
-    def end(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
-        """It is over; nothing changes that any more."""
-        self.time.stop(entry, now)
+    def finish(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
+        """Mark the job as ended, which is final."""
+        self.runtime.stop(entry, now)
         entry.job.memory.ended_at = now
         entry.stage = Stage.ENDED
         entry.outcome, entry.verdict = (verdict.reason, verdict.sentence), verdict
-        self._recorder.judged(entry, verdict, now)
-        self._world.reindex(entry)
-        self._happens(entry, Happened.COMPLETED if verdict.fate is Fate.COMPLETED else Happened.FAILED)
+        self._recorder.record_verdict(entry, verdict, now)
+        self._state.reindex(entry)
+        self._on_job_event(entry, JobEvent.COMPLETED if verdict.fate is Fate.COMPLETED else JobEvent.FAILED)
 
     def unassign(self, entry: JobEntry, now: float) -> None:
-        """It has no home any more and waits again."""
+        """Return the job to the queue."""
         if entry.replicas:
             entry.job.memory.waiting_since = now
-            self._world.assign(entry, (), NOWHERE)
-            self._world.work_queue.has_news = True
+            self._state.assign(entry, (), NOWHERE)
+            self._state.work_queue.request_round()
 
-    # Where it sits.
+    # Assignment.
 
-    def drop_lost_replicas(self, entry: JobEntry, now: float) -> None:
-        """Seats on nodes that are gone, or that will not take the pod that is missing there, are given up: the next
-        round finds others (DRAGON-50)."""
+    def release_lost_assignments(self, entry: JobEntry, now: float) -> None:
+        """Drop replicas on nodes that are gone or no longer accept the missing pod; the next round assigns others."""
         if not entry.replicas or self._is_at_assignment(entry):
             return
         lost = [replica for replica in entry.replicas if self._is_lost(entry, replica)]
@@ -198,28 +199,28 @@ class Reconciler:
             return
         left = [replica for replica in entry.replicas if replica not in lost]
         worker = entry.parsed_job.spec.worker.type
-        is_maimed = any(replica.type != worker for replica in lost) or not any(
+        is_broken = any(replica.type != worker for replica in lost) or not any(
             replica.type == worker for replica in left
         )
-        if is_maimed or not changes_in_place(entry.parsed_job):
+        if is_broken or not replaces_in_place(entry.parsed_job):
             self.unassign(entry, now)
         else:
-            self.time.book(entry, now)
-            self._world.reassign(entry, left)
-            self._world.work_queue.has_news = True
+            self.runtime.accrue(entry, now)
+            self._state.reassign(entry, left)
+            self._state.work_queue.request_round()
 
     def _is_at_assignment(self, entry: JobEntry) -> bool:
-        """Whether everybody has a pod that stays, on nodes that are there: then no seat can be lost."""
+        """Return True if every replica has a pod that stays, on a known node, so that no assignment can be lost."""
         pods = entry.job.pods
         if len(pods) < len(entry.replicas) or any(pod.is_deleting or not pod.node for pod in pods.values()):
             return False
         is_known = all(
-            self._world.capacity.facts(node) is not None for node in {replica.node for replica in entry.replicas}
+            self._state.capacity.facts(node) is not None for node in {replica.node for replica in entry.replicas}
         )
         return is_known and all((replica.type, replica.index) in pods for replica in entry.replicas)
 
     def _is_lost(self, entry: JobEntry, replica: ReplicaAssignment) -> bool:
-        capacity = self._world.capacity
+        capacity = self._state.capacity
         facts = capacity.facts(replica.node)
         if facts is None:
             return True
@@ -228,10 +229,10 @@ class Reconciler:
             return not capacity.takes(replica.node, entry.shape)
         return pod.is_deleting and pod.node == replica.node and not facts.is_ready
 
-    # Towards it.
+    # Pods.
 
     def _steps(self, entry: JobEntry, replaced: Collection[Key], now: float, until: float) -> list[Write]:
-        state, job = self._world, entry.job
+        state, job = self._state, entry.job
         is_fraction = entry.shape.is_fraction
 
         def has_room(node: str, need: Need) -> bool:
@@ -239,7 +240,7 @@ class Reconciler:
 
         def is_taken(replica: ReplicaAssignment) -> bool:
             name = pod_name(entry.parsed_job, replica.type, replica.index)
-            if replica.gpu_id and not state.capacity.has_parts(replica.node, _parts_missing(entry, replica.node)):
+            if replica.gpu_id and not state.capacity.has_parts(replica.node, _missing_fractions(entry, replica.node)):
                 return True
             return state.pods.is_taken(f"{entry.parsed_job.ref.namespace}/{name}", entry.parsed_job.ref.uid)
 
@@ -247,27 +248,27 @@ class Reconciler:
         todo = steps(job, entry.replicas, has_room, now, replaced, lost, is_taken)
         is_stuck = not todo.is_settled and len(job.pods) < len(entry.replicas)
         is_stuck = is_stuck and (not todo.create or entry.parsed_job.ref.resource in state.absent)
-        state.work_queue.set_waiting(entry, bool(todo.waits_for) or is_stuck)
+        state.work_queue.set_blocked(entry, bool(todo.waits_for) or is_stuck)
         writes = self._deletions(entry, todo.delete, todo.force, now)
-        if entry.retry_at <= now and entry.parsed_job.ref.resource not in state.absent:
+        if entry.retry.at <= now and entry.parsed_job.ref.resource not in state.absent:
             writes += self._services(entry, now)
             writes += self._creations(entry, todo)
-        self.timers.set(min(until, todo.until, entry.retry_at if entry.retry_at > now else NEVER), entry)
+        self.timers.set(min(until, todo.until, entry.retry.at if entry.retry.at > now else NEVER), entry)
         return writes
 
-    def clear_away(self, entry: JobEntry, going: Sequence[PodRow], now: float) -> list[Write]:
-        """Ask pods to go, and delete at once those of the job whose end nobody will confirm."""
+    def delete_pods(self, entry: JobEntry, going: Sequence[PodRow], now: float) -> list[Write]:
+        """Delete pods gracefully, and force-delete pods on dead nodes whose grace period is over."""
         lost, pods = self._dead_nodes(entry), entry.job.pods.values()
         self.timers.set(look_again(pods, lost, now), entry)
         return self._deletions(entry, going, [pod for pod in pods if is_dead(pod, lost, now)], now)
 
     def _dead_nodes(self, entry: JobEntry) -> set[str]:
-        nodes = {pod.node for pod in entry.job.pods.values()}  # of hundreds of pods only a few dozen
+        nodes = {pod.node for pod in entry.job.pods.values()}  # a gang of hundreds of pods has a few dozen nodes
         return {node for node in nodes if self.is_dead(node)}
 
     def is_dead(self, node: str) -> bool:
-        """Whether nobody there carries out what is asked for."""
-        facts = self._world.capacity.facts(node)
+        """Return True if the node is gone or its kubelet is not ready."""
+        facts = self._state.capacity.facts(node)
         return bool(node) and (facts is None or not facts.is_ready)
 
     def _creations(self, entry: JobEntry, todo: Steps) -> list[Write]:
@@ -279,51 +280,47 @@ class Reconciler:
             memory.not_before = 0.0
         assignment = gang_of(entry.replicas).assignment
         writes = []
-        resource = resource_of(entry)
+        resource = self._resource(entry)
         for replica in todo.create:
             body = self._body(entry, replica, todo.attempt)
             name = pod_name(parsed_job, replica.type, replica.index)
-            row = expected(entry, replica, name, todo.attempt, assignment)
-            self._world.pods.expect(entry, row)
-            self._recorder.creating(entry, replica)
+            row = expected_pod(entry, replica, name, todo.attempt, assignment)
+            self._state.pods.expect(entry, row)
+            self._recorder.expect_pod(entry, replica)
             raw, tag = msgspec.json.encode(body), CreatedPod(entry.key, row)
             writes.append(Write(Verb.CREATE, resource, parsed_job.ref.namespace, name, raw, tag=tag))
         return writes
 
     def _body(self, entry: JobEntry, replica: ReplicaAssignment, attempt: int) -> dict[str, Any]:
-        """The pod, or the SharePod, of a seat."""
-        parsed_job, replicas, around = entry.parsed_job, entry.replicas, self._around
-        if parsed_job.ownership is PodOwnership.SHARE_PODS:
-            memory_bytes = self._world.capacity.gpu_memory_bytes(replica.node)
-            return share_pod_of(parsed_job, replica, replicas, attempt, around, gpu_memory_bytes=memory_bytes)
-        return pod_of(parsed_job, replica, replicas, attempt, around)
+        return pod_of(entry.parsed_job, replica, entry.replicas, attempt, self._domain)
+
+    def _resource(self, entry: JobEntry, pod: PodRow | None = None) -> Resource:
+        """Return the resource of a pod, or of pods to be created."""
+        return PODS
 
     def _deletions(self, entry: JobEntry, going: Sequence[PodRow], dead: Sequence[PodRow], now: float) -> list[Write]:
-        """Ask pods to go; `dead` ones are not asked."""
-        if entry.retry_at > now:
-            self.timers.set(entry.retry_at, entry)
+        """Delete `going` pods gracefully and `dead` ones without grace."""
+        if entry.retry.at > now:
+            self.timers.set(entry.retry.at, entry)
             return []
-        going = [*going, *self._world.share_pods.bereft(entry)]
-        self._recorder.deleted(entry, [*going, *dead], now)
+        self._recorder.record_deleted(entry, [*going, *dead], now)
         writes = [self._deletion(entry, pod) for pod in going]
-        made = [entry.made_pods.get((pod.type, pod.index), pod) for pod in dead]  # a SharePod runs nowhere itself
-        return writes + [self._deletion(entry, pod, force=True) for pod in made]
+        return writes + [self._deletion(entry, pod, force=True) for pod in dead]
 
     def _deletion(self, entry: JobEntry, pod: PodRow, force: bool = False) -> Write:
-        self._world.pods.ask_to_go(entry, pod)
-        is_made = entry.made_pods.get((pod.type, pod.index)) is pod
-        return deletion_of(pod, DeletedPod(entry.key, pod.uid), force, PODS if is_made else resource_of(entry))
+        self._state.pods.ask_to_go(entry, pod)
+        return deletion_of(pod, DeletedPod(entry.key, pod.uid), force, self._resource(entry, pod))
 
-    # Names.
+    # Services.
 
     def _services(self, entry: JobEntry, now: float) -> list[Write]:
-        """A name for each replica that others call."""
+        """Return the writes that give each reachable replica its service."""
         todo = service_steps(entry.parsed_job, entry.replicas, entry.services) if entry.replicas else None
         if todo is None or not (todo.create or todo.delete):
             return []
         return [
-            *(self._new_service(entry, key) for key in todo.create if not self._is_service_taken(entry, key)),
-            *(self._old_service(entry, key) for key in todo.delete),
+            *(self._create_service(entry, key) for key in todo.create if not self._is_service_taken(entry, key)),
+            *(self._delete_service(entry, key) for key in todo.delete),
         ]
 
     def _is_service_taken(self, entry: JobEntry, key: Key) -> bool:
@@ -331,35 +328,37 @@ class Reconciler:
         return row is not None and row.owner != entry.parsed_job.ref.uid
 
     def service_row(self, entry: JobEntry, key: Key) -> ServiceRow | None:
-        """Whatever has the name of a replica's service."""
+        """Return the service of a replica's name, whatever its owner; None if there is none."""
         name = pod_name(entry.parsed_job, *key)
-        return self._world.services.get(f"{entry.parsed_job.ref.namespace}/{name}")
+        return self._state.services.get(f"{entry.parsed_job.ref.namespace}/{name}")
 
-    def _new_service(self, entry: JobEntry, key: Key) -> Write:
+    def _create_service(self, entry: JobEntry, key: Key) -> Write:
         entry.services[key] = False
         body = msgspec.json.encode(service_of(entry.parsed_job, *key))
         name, tag = pod_name(entry.parsed_job, *key), CreatedService(entry.key, key)
         return Write(Verb.CREATE, SERVICES, entry.parsed_job.ref.namespace, name, body, tag=tag)
 
-    def _old_service(self, entry: JobEntry, key: Key) -> Write:
+    def _delete_service(self, entry: JobEntry, key: Key) -> Write:
         entry.services.pop(key, None)
         name, row = pod_name(entry.parsed_job, *key), self.service_row(entry, key)
         options = {"preconditions": {"uid": row.uid}} if row is not None and row.uid else {}
         body, tag = msgspec.json.encode(options), DeletedService(entry.key, key)
         return Write(Verb.DELETE, SERVICES, entry.parsed_job.ref.namespace, name, body, urgency=Urgency.STATUS, tag=tag)
 
-    # Endings.
+    # End of a job.
 
-    def _tidied(self, entry: JobEntry, now: float) -> list[Write]:
-        """What is left of a job that has ended goes by its cleanPodPolicy, the job itself when its time is over; but
-        not before its status says that it ended, because its pods are the only other proof of that."""
+    def _cleanup_finished(self, entry: JobEntry, now: float) -> list[Write]:
+        """Delete pods of an ended job by its cleanPodPolicy, and the job itself when its TTL is over.
+
+        Nothing is deleted before the status reports the end, because the pods are the only other proof of it.
+        """
         job, ref = entry.job, entry.parsed_job.ref
-        if has_ended(entry) and not entry.telling.is_end_told:
+        if has_ended(entry) and not entry.status.is_end_written:
             return []
         writes = self._deletions(entry, leftovers(job), (), now)
         staying = {key for key, pod in job.pods.items() if not pod.is_deleting}
-        spare = leftover_services(entry.parsed_job, entry.services, staying) if entry.retry_at <= now else []
-        writes += [self._old_service(entry, key) for key in spare]
+        spare = leftover_services(entry.parsed_job, entry.services, staying) if entry.retry.at <= now else []
+        writes += [self._delete_service(entry, key) for key in spare]
         at = expires_at(job)
         if at <= now and not job.is_deleting:
             job.is_deleting = True
@@ -369,21 +368,21 @@ class Reconciler:
             self.timers.set(at, entry)
         return writes
 
-    def _gone(self, entry: JobEntry, now: float) -> list[Write]:
-        """A job that is being deleted, or that its user has suspended: nothing of it stays."""
-        if entry.job.is_deleting and entry.leaves_pods:
+    def _teardown(self, entry: JobEntry, now: float) -> list[Write]:
+        """Delete all pods of a job that is being deleted or suspended."""
+        if entry.job.is_deleting and entry.source.orphans_pods:
             return []
         self._note_pods(entry, now)
         lost = self._dead_nodes(entry)
         todo = steps(entry.job, (), lambda node, need: False, now, lost=lost)
         if not entry.job.pods:
-            self.time.stop(entry, now)
+            self.runtime.stop(entry, now)
         self.timers.set(todo.until, entry)
         return self._deletions(entry, todo.delete, todo.force, now)
 
 
-def expected(entry: JobEntry, replica: ReplicaAssignment, name: str, attempt: int, assignment: str = "") -> PodRow:
-    """What stands for a pod that is being made."""
+def expected_pod(entry: JobEntry, replica: ReplicaAssignment, name: str, attempt: int, assignment: str = "") -> PodRow:
+    """Return the row that stands for a pod until the server shows it."""
     ref, need = entry.parsed_job.ref, need_of(entry.parsed_job, replica.type)
     return PodRow(
         f"{ref.namespace}/{name}",
@@ -406,8 +405,8 @@ def expected(entry: JobEntry, replica: ReplicaAssignment, name: str, attempt: in
     )
 
 
-def _parts_missing(entry: JobEntry, node: str) -> Counter[str]:
-    """By name, what a job shall have of the shared GPUs of a node for replicas that are not there yet."""
+def _missing_fractions(entry: JobEntry, node: str) -> Counter[str]:
+    """Return the GPU fractions by GPU id that the job still needs on a node for replicas without a pod."""
     parts = Counter[str]()
     for replica in entry.replicas:
         if replica.node == node and replica.gpu_id and (replica.type, replica.index) not in entry.job.pods:
@@ -415,13 +414,8 @@ def _parts_missing(entry: JobEntry, node: str) -> Counter[str]:
     return parts
 
 
-def resource_of(entry: JobEntry) -> Resource:
-    """What a replica of a job is."""
-    return SHARE_PODS if entry.parsed_job.ownership is PodOwnership.SHARE_PODS else PODS
-
-
 def deletion_of(pod: PodRow, tag: object, force: bool = False, resource: Resource = PODS) -> Write:
-    """Never of another pod that has the name by then; with the grace that the pod has, or at once."""
+    """Build a deletion with a uid precondition; with `force`, without a grace period."""
     options: dict[str, object] = {"preconditions": {"uid": pod.uid}} if pod.uid else {}
     if force:
         options["gracePeriodSeconds"] = 0

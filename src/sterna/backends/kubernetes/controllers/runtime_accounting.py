@@ -24,13 +24,13 @@ def is_whole(entry: JobEntry) -> bool:
     )
 
 
-class Timekeeper:
+class RuntimeAccounting:
     """Counts for all jobs. What counts is told by `unit`: devices, or CPUs in a cluster that has none."""
 
     def __init__(self, unit: Callable[[], ResourceKind]) -> None:
         self._unit = unit
 
-    def count(self, entry: JobEntry, now: float) -> None:
+    def update(self, entry: JobEntry, now: float) -> None:
         """Begin, go on, or stop counting, by the pods that run now."""
         memory, workers = entry.job.memory, entry.running_workers
         if memory.started_at is None:
@@ -41,12 +41,12 @@ class Timekeeper:
                 memory.first_started_at = now
             entry.counted_workers = workers
         elif workers != entry.counted_workers:
-            self.book(entry, now)
+            self.accrue(entry, now)
             entry.counted_workers = workers
             if memory.counted_from is None and workers:
                 memory.counted_from = now
 
-    def book(self, entry: JobEntry, now: float) -> None:
+    def accrue(self, entry: JobEntry, now: float) -> None:
         """Add what has been used at the present size to what was used in all."""
         memory = entry.job.memory
         if memory.counted_from is None:
@@ -58,7 +58,7 @@ class Timekeeper:
 
     def stop(self, entry: JobEntry, now: float) -> None:
         """The attempt is over."""
-        self.book(entry, now)
+        self.accrue(entry, now)
         memory = entry.job.memory
         memory.started_at = memory.counted_from = None
         entry.counted_workers = 0

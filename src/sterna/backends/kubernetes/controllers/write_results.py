@@ -1,13 +1,14 @@
-"""What the server answers to our writes, and what follows from it for the job that a write was for.
+"""Handling of API write results: what follows for the job that a write was for.
 
-A creation that is refused for good ends its job or makes it wait, with the server's own sentence. Where nobody knows
-whether a write was done, what it was to do counts as done for a while; the watch tells, or it is done again: names are
-the same each time, so that nothing is made twice.
+A creation that is rejected for good ends its job or makes it back off, with the server's message. While the result of
+a write is unknown the write counts as done; then the watch shows it, or it is sent again: object names are
+deterministic, so nothing is created twice.
 """
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.job import PodOwnership
+from collections.abc import Mapping
+
 from sterna.backends.kubernetes.api.rbac import FENCE
 from sterna.backends.kubernetes.api.resources import NOT_LEADER, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import (
@@ -25,256 +26,243 @@ from sterna.backends.kubernetes.api.write_purpose import (
 )
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
-from sterna.backends.kubernetes.cache.timers import Timers
-from sterna.backends.kubernetes.controllers.pods import Reconciler
-from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
+from sterna.backends.kubernetes.controllers.controller import Controller
+from sterna.backends.kubernetes.controllers.pods import PodController
+from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
+from sterna.kinds.parsed_job import PodOwnership
 
-UNSURE_SECONDS = 5.0
-"""After so long without news a write of which nobody knows the fate counts as not done."""
-_SOON_SECONDS = 1.0
-_NEWS_SECONDS = 0.3
-"""What the server knows already is seen so much later at most."""
-_TAKEN_SECONDS = 3.0
-_TAKEN_TRIES = 2
-"""A name that is still taken after so many tries is a stranger's."""
-_FIRST_REFUSAL_SECONDS, _MOST_REFUSAL_SECONDS = 10.0, 300.0
+UNKNOWN_RESULT_SECONDS = 5.0
+"""Time after which a write of unknown result that the watch does not show counts as not done."""
+_FIRST_RETRY_SECONDS = 1.0
+_NAME_TAKEN_SECONDS = 3.0
+_NAME_TAKEN_RETRIES = 2
+"""Retries after which a pod that has the name is known to belong to another owner."""
+_FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 10.0, 300.0
 
 
 class WriteResults:
-    """Takes answers, one by one."""
+    """Dispatches write results by the purpose of the write."""
 
     def __init__(
         self,
         state: ClusterState,
-        reconciler: Reconciler,
+        controllers: Mapping[PodOwnership, Controller],
+        pods: PodController,
         status_writer: StatusWriter,
         recorder: EventRecorder,
-        timers: Timers,
     ) -> None:
-        self._world, self._reconciler, self._status_writer, self._timers = state, reconciler, status_writer, timers
+        self._state, self._controllers, self._pods = state, controllers, pods
+        self._status_writer, self._timers = status_writer, pods.timers
         self._recorder = recorder
-        self._unsure: dict[int, tuple[float, object]] = {}
-        """Writes of unknown fate: until when they count as done, and what they were for."""
+        self._unknown: dict[int, tuple[float, object]] = {}
+        """Writes of unknown result: until when they count as done, and their purpose."""
         self._next = 0
 
-    def take(self, answer: WriteResult, now: float) -> None:
-        tag = answer.write.tag
+    def handle(self, result: WriteResult, now: float) -> None:
+        tag = result.write.tag
         if isinstance(tag, CreatedPod):
-            self._pod_created(tag, answer, now)
+            self._pod_created(tag, result, now)
         elif isinstance(tag, DeletedPod):
-            self._pod_deleted(tag, answer, now)
+            self._pod_deleted(tag, result, now)
         elif isinstance(tag, Told):
-            entry = self._world.entries.get(tag.job)
+            entry = self._state.entries.get(tag.job)
             if entry is not None:
-                self._status_writer.answered(entry, answer, now)
+                self._status_writer.on_write_result(entry, result, now)
         elif isinstance(tag, CreatedService):
-            self._service_created(tag, answer, now)
+            self._service_created(tag, result, now)
         elif isinstance(tag, DeletedService):
-            self._service_deleted(tag, answer, now)
+            self._service_deleted(tag, result, now)
         elif isinstance(tag, Placed):
-            if not answer.is_done:
-                self._world.share_pods.take_back(tag.uid)
+            if not result.is_done:
+                self._state.share_pods.take_back(tag.uid)
         elif isinstance(tag, Event):
-            self._recorder.answered(answer, now)
+            self._recorder.on_write_result(result, now)
         elif isinstance(tag, Bound):
-            self._bound(tag, answer, now)
+            self._bound(tag, result, now)
         elif isinstance(tag, DeletedJob | Patched):
-            self._look_again(tag, answer, now)
+            self._object_patched(tag, result, now)
 
-    def look(self, now: float) -> None:
-        """Writes whose fate has been unknown for too long: what they were to do is not there."""
-        for number, (until, tag) in list(self._unsure.items()):
+    def expire_unknown(self, now: float) -> None:
+        """Undo the assumed effect of writes whose result stayed unknown for too long."""
+        for number, (until, tag) in list(self._unknown.items()):
             if until > now:
                 continue
-            del self._unsure[number]
+            del self._unknown[number]
             if isinstance(tag, CreatedPod) and not tag.pod.uid:
-                entry = self._world.entries.get(tag.job)
+                entry = self._state.entries.get(tag.job)
                 if entry is not None and entry.job.pods.get((tag.pod.type, tag.pod.index)) is tag.pod:
-                    self._world.pods.give_up(entry, tag.pod)
+                    self._state.pods.give_up(entry, tag.pod)
             elif isinstance(tag, DeletedPod):
-                self._world.pods.call_back(tag.uid)
+                self._state.pods.call_back(tag.uid)
             elif isinstance(tag, Bound):
-                self._world.pods.unbind(tag.uid)
+                self._state.pods.unbind(tag.uid)
 
-    def _doubt(self, tag: object, now: float) -> None:
+    def _track_unknown(self, tag: object, now: float) -> None:
         self._next += 1
-        self._unsure[self._next] = (now + UNSURE_SECONDS, tag)
-        self._timers.set(now + UNSURE_SECONDS)
+        self._unknown[self._next] = (now + UNKNOWN_RESULT_SECONDS, tag)
+        self._timers.set(now + UNKNOWN_RESULT_SECONDS)
 
     # Pods.
 
-    def _pod_created(self, tag: CreatedPod, answer: WriteResult, now: float) -> None:
-        entry = self._world.entries.get(tag.job)
+    def _pod_created(self, tag: CreatedPod, result: WriteResult, now: float) -> None:
+        entry = self._state.entries.get(tag.job)
         if entry is None:
             return
-        if answer.is_done:
-            self._recorder.created(entry, tag.pod, now)
+        if result.is_done:
+            self._recorder.record_created(entry, tag.pod, now)
             is_seen = entry.job.pods.get((tag.pod.type, tag.pod.index)) is not tag.pod
             if not is_seen:
-                self._doubt(tag, now)
+                self._track_unknown(tag, now)
             return
-        if answer.status == 0:
-            self._doubt(tag, now)
+        if result.status == 0:
+            self._track_unknown(tag, now)
             return
         if entry.job.pods.get((tag.pod.type, tag.pod.index)) is tag.pod:
-            self._world.pods.give_up(entry, tag.pod)
-        is_trouble = answer.status in (400, 403, 404, 422) and not is_ours(answer)
-        self._recorder.not_created(entry, tag.pod, _said(answer) if is_trouble else "", now)
-        self._refused(entry, tag, answer, now)
+            self._state.pods.give_up(entry, tag.pod)
+        is_reported = result.status in (400, 403, 404, 422) and not is_not_leader(result)
+        self._recorder.record_create_failure(entry, tag.pod, _server_message(result) if is_reported else "", now)
+        self._handle_rejection(entry, tag, result, now)
 
-    def _refused(self, entry: JobEntry, tag: CreatedPod, answer: WriteResult, now: float) -> None:
-        """The pod is not there. Why not says what becomes of its job."""
-        if is_ours(answer):
-            entry.retry_at = now + _SOON_SECONDS
-        elif answer.reason == "AlreadyExists":
-            # Ours from before a crash, a predecessor's, or a stranger's: the watch tells which.
-            if self._count(entry, now) > _TAKEN_TRIES:
+    def _handle_rejection(self, entry: JobEntry, tag: CreatedPod, result: WriteResult, now: float) -> None:
+        """Retry, back off or end the job, depending on why its pod was rejected."""
+        if is_not_leader(result):
+            entry.retry.at = now + _FIRST_RETRY_SECONDS
+        elif result.reason == "AlreadyExists":
+            # Created before a crash, by a previous leader, or by another owner: the watch shows which.
+            if self._count_rejection(entry, now) > _NAME_TAKEN_RETRIES:
                 name = tag.pod.key.rpartition("/")[2]
                 what = f"another pod is called {name}, which is none of its own"
-                self._hold_back(entry, what, "it is made when that one is gone", now)
+                self._back_off(entry, what, "it is made when that one is gone", now)
             else:
-                entry.retry_at = now + _TAKEN_SECONDS
-        elif answer.status in (400, 422):
-            sentence = f"failed: the API server does not take its pods ({_said(answer)})."
+                entry.retry.at = now + _NAME_TAKEN_SECONDS
+        elif result.status in (400, 422):
+            sentence = f"failed: the API server does not take its pods ({_server_message(result)})."
             verdict = Verdict(Fate.FAILED, reason=f"{entry.parsed_job.spec.kind}Failed", sentence=sentence)
-            self._reconciler.end(entry, verdict, now)
-        elif answer.status in (403, 404):
-            self._count(entry, now)
-            self._hold_back(entry, f"the API server refuses its pods ({_said(answer)})", "it is asked again", now)
+            self._pods.finish(entry, verdict, now)
+        elif result.status in (403, 404):
+            self._count_rejection(entry, now)
+            self._back_off(
+                entry, f"the API server refuses its pods ({_server_message(result)})", "it is asked again", now
+            )
         else:
-            entry.retry_at = now + _SOON_SECONDS
-        self._world.work_queue.dirty.add(entry.key)
+            entry.retry.at = now + _FIRST_RETRY_SECONDS
+        self._state.work_queue.enqueue(entry)
 
-    def _count(self, entry: JobEntry, now: float) -> int:
-        """Refusals in a row; those of one gang count as one."""
-        is_new = now >= max(entry.retry_at, entry.job.memory.not_before)
-        entry.tries += is_new or not entry.tries
-        return entry.tries
+    def _count_rejection(self, entry: JobEntry, now: float) -> int:
+        """Count consecutive rejections; those of one gang count as one."""
+        is_new = now >= max(entry.retry.at, entry.job.memory.not_before)
+        entry.retry.count += is_new or not entry.retry.count
+        return entry.retry.count
 
-    def _hold_back(self, entry: JobEntry, what: str, then: str, now: float) -> None:
-        """It cannot have all its pods now: it gives up its place, and tries again less and less often."""
-        wait = min(_FIRST_REFUSAL_SECONDS * 2.0 ** (entry.tries - 1), _MOST_REFUSAL_SECONDS)
-        entry.trouble = f"waits: {what}; {then}."
-        if entry.job.memory.started_at is None or not changes_in_place(entry.parsed_job):
+    def _back_off(self, entry: JobEntry, what: str, then: str, now: float) -> None:
+        """Retry with exponential back-off; a job that has not started gives up its assignment meanwhile."""
+        wait = min(_FIRST_BACKOFF_SECONDS * 2.0 ** (entry.retry.count - 1), _MAX_BACKOFF_SECONDS)
+        entry.retry.message = f"waits: {what}; {then}."
+        if entry.job.memory.started_at is None or not replaces_in_place(entry.parsed_job):
             entry.job.memory.not_before = now + wait
-            self._reconciler.unassign(entry, now)
+            self._pods.unassign(entry, now)
         else:
-            entry.retry_at = now + wait  # the others train on
+            entry.retry.at = now + wait  # its other replicas keep running
         self._timers.set(now + wait, entry)
 
-    def _pod_deleted(self, tag: DeletedPod, answer: WriteResult, now: float) -> None:
-        entry, pod = self._world.entries.get(tag.job), self._world.pods.get(tag.uid)
-        if (
-            entry is not None
-            and entry.parsed_job.ownership is PodOwnership.POD
-            and self._plain_pod_answered(entry, tag, answer, now)
-        ):
+    def _pod_deleted(self, tag: DeletedPod, result: WriteResult, now: float) -> None:
+        entry, pod = self._state.entries.get(tag.job), self._state.pods.get(tag.uid)
+        controller = self._controllers[entry.parsed_job.ownership] if entry is not None else None
+        if entry is not None and controller is not None and controller.on_pod_deletion(entry, tag.uid, result, now):
             return
-        if answer.is_done or answer.status in (404, 409):
-            return  # it goes, is gone, or another one has its name
-        if answer.status == 0:
-            self._world.pods.suspect(tag.uid)
-            self._doubt(tag, now)
+        if result.is_done or result.status in (404, 409):
+            return  # being deleted, gone, or replaced by another pod of its name
+        if result.status == 0:
+            self._state.pods.suspect(tag.uid)
+            self._track_unknown(tag, now)
             return
-        self._world.pods.call_back(tag.uid)
+        self._state.pods.call_back(tag.uid)
         if entry is not None:
-            if pod is not None and not is_ours(answer):
-                self._recorder.not_deleted(entry, pod, _said(answer), now)
-            self._count(entry, now)
-            entry.retry_at = now + min(_SOON_SECONDS * 2.0**entry.tries, _MOST_REFUSAL_SECONDS)
-            self._timers.set(entry.retry_at, entry)
+            if pod is not None and not is_not_leader(result):
+                self._recorder.record_delete_failure(entry, pod, _server_message(result), now)
+            self._count_rejection(entry, now)
+            entry.retry.at = now + min(_FIRST_RETRY_SECONDS * 2.0**entry.retry.count, _MAX_BACKOFF_SECONDS)
+            self._timers.set(entry.retry.at, entry)
 
-    def _plain_pod_answered(self, entry: JobEntry, tag: DeletedPod, answer: WriteResult, now: float) -> bool:
-        """Of a pod that is a job itself; whether that was all. If it was not as we knew it, it has ended, or somebody
-        else deletes it: that is looked at first."""
-        entry.under_way = max(0, entry.under_way - 1)
-        self._world.work_queue.dirty.add(entry.key)
-        if answer.status not in (404, 409):
-            return False
-        if self._world.pods.get(tag.uid) is None:
-            entry.job.is_deleting = entry.job.is_deleting or not self._world.pods.is_asked(tag.uid)
-        self._world.pods.call_back(tag.uid)
-        entry.retry_at = now + _NEWS_SECONDS
-        self._timers.set(entry.retry_at, entry)
-        return True
+    # Other objects.
 
-    # Others.
-
-    def _service_created(self, tag: CreatedService, answer: WriteResult, now: float) -> None:
-        entry = self._world.entries.get(tag.job)
+    def _service_created(self, tag: CreatedService, result: WriteResult, now: float) -> None:
+        entry = self._state.entries.get(tag.job)
         if entry is None:
             return
-        row = self._reconciler.service_row(entry, tag.replica)
-        is_there = answer.reason == "AlreadyExists" and row is not None and row.owner == entry.parsed_job.ref.uid
-        if answer.is_done or is_there:
+        row = self._pods.service_row(entry, tag.replica)
+        is_there = result.reason == "AlreadyExists" and row is not None and row.owner == entry.parsed_job.ref.uid
+        if result.is_done or is_there:
             entry.services[tag.replica] = True
             return
         entry.services.pop(tag.replica, None)
-        if answer.status in (400, 403, 422) and not is_ours(answer):
-            entry.trouble = f"waits: the API server refuses its services ({_said(answer)})."
-        entry.retry_at = max(entry.retry_at, now + _TAKEN_SECONDS)
-        self._timers.set(entry.retry_at, entry)
+        if result.status in (400, 403, 422) and not is_not_leader(result):
+            entry.retry.message = f"waits: the API server refuses its services ({_server_message(result)})."
+        entry.retry.at = max(entry.retry.at, now + _NAME_TAKEN_SECONDS)
+        self._timers.set(entry.retry.at, entry)
 
-    def _service_deleted(self, tag: DeletedService, answer: WriteResult, now: float) -> None:
-        """One that is still there is asked to go again; not one that somebody else has made since."""
-        entry = self._world.entries.get(tag.job)
-        if entry is None or answer.is_done or answer.status in (404, 409):
+    def _service_deleted(self, tag: DeletedService, result: WriteResult, now: float) -> None:
+        """Retry, unless the service is gone or another owner has created one of its name."""
+        entry = self._state.entries.get(tag.job)
+        if entry is None or result.is_done or result.status in (404, 409):
             return
-        row = self._reconciler.service_row(entry, tag.replica)
+        row = self._pods.service_row(entry, tag.replica)
         if row is not None and row.owner == entry.parsed_job.ref.uid:
             entry.services[tag.replica] = True
-            self._wait(entry, answer, now)
+            self._retry_later(entry, result, now)
 
-    def _bound(self, tag: Bound, answer: WriteResult, now: float) -> None:
-        if answer.is_done:
+    def _bound(self, tag: Bound, result: WriteResult, now: float) -> None:
+        if result.is_done:
             return
-        if answer.status == 0:
-            self._doubt(tag, now)
+        if result.status == 0:
+            self._track_unknown(tag, now)
             return
-        self._world.pods.unbind(tag.uid)
-        self._wait(self._world.entries.get(tag.job), answer, now)
+        self._state.pods.unbind(tag.uid)
+        self._retry_later(self._state.entries.get(tag.job), result, now)
 
-    def _look_again(self, tag: DeletedJob | Patched, answer: WriteResult, now: float) -> None:
-        """A change to the object itself was made, or has to be tried again a little later."""
-        entry = self._world.entries.get(tag.job)
+    def _object_patched(self, tag: DeletedJob | Patched, result: WriteResult, now: float) -> None:
+        """Process the result of a write to the job's object or its move record."""
+        entry = self._state.entries.get(tag.job)
         if entry is None:
             return
         if isinstance(tag, Patched):
-            entry.under_way = max(0, entry.under_way - 1)
-            if tag.what == FORGOTTEN and (answer.is_done or answer.status == 404):
-                entry.tries = 0
-                self._world.work_queue.dirty.add(entry.key)
-                if entry.record is not None:
-                    self._world.drop_record(entry)
+            entry.writes_in_flight = max(0, entry.writes_in_flight - 1)
+            if tag.what == FORGOTTEN and (result.is_done or result.status == 404):
+                entry.retry.count = 0
+                self._state.work_queue.enqueue(entry)
+                if entry.move.record is not None:
+                    self._state.drop_record(entry)
                 return
-        if answer.is_done:
-            entry.tries, entry.trouble = 0, ""
-            self._world.learn_spec(entry, answer.body)
+        if result.is_done:
+            entry.retry.count, entry.retry.message = 0, ""
+            self._state.learn_spec(entry, result.body)
         else:
             if isinstance(tag, DeletedJob):
-                entry.job.is_deleting = answer.status == 404
-            self._wait(entry, answer, now)
-        self._world.work_queue.dirty.add(entry.key)
+                entry.job.is_deleting = result.status == 404
+            self._retry_later(entry, result, now)
+        self._state.work_queue.enqueue(entry)
 
-    def _wait(self, entry: JobEntry | None, answer: WriteResult, now: float) -> None:
+    def _retry_later(self, entry: JobEntry | None, result: WriteResult, now: float) -> None:
         if entry is None:
             return
-        wait = min(_SOON_SECONDS * 2.0**entry.tries, _MOST_REFUSAL_SECONDS)
-        entry.tries += 1
-        entry.retry_at = now + (UNSURE_SECONDS if answer.status == 0 else wait)
-        if answer.status in (400, 403, 422) and not is_ours(answer):
-            entry.trouble = f"waits: the API server refuses a change ({_said(answer)}); it is asked again."
-        self._world.work_queue.dirty.add(entry.key)
-        self._timers.set(entry.retry_at, entry)
+        wait = min(_FIRST_RETRY_SECONDS * 2.0**entry.retry.count, _MAX_BACKOFF_SECONDS)
+        entry.retry.count += 1
+        entry.retry.at = now + (UNKNOWN_RESULT_SECONDS if result.status == 0 else wait)
+        if result.status in (400, 403, 422) and not is_not_leader(result):
+            entry.retry.message = (
+                f"waits: the API server refuses a change ({_server_message(result)}); it is asked again."
+            )
+        self._state.work_queue.enqueue(entry)
+        self._timers.set(entry.retry.at, entry)
 
 
-def is_ours(answer: WriteResult) -> bool:
-    """Whether it was refused because another operator leads, which says nothing about the object."""
-    return answer.reason == NOT_LEADER or FENCE in answer.message
+def is_not_leader(result: WriteResult) -> bool:
+    """Return True if the write was rejected because another operator leads, which says nothing about the object."""
+    return result.reason == NOT_LEADER or FENCE in result.message
 
 
-def _said(answer: WriteResult) -> str:
-    return (answer.message or answer.reason or f"status {answer.status}").strip().rstrip(".")
+def _server_message(result: WriteResult) -> str:
+    return (result.message or result.reason or f"status {result.status}").strip().rstrip(".")

@@ -94,17 +94,17 @@ def ending(conditions: Sequence[Mapping[str, Any]]) -> str | None:
 def scheduling_of(is_seated: bool, reason: Reason | None, sentence: str = "") -> Scheduling:
     """From the reason that was decided last, or from a sentence in its place."""
     if reason is not None and not sentence:
-        return Scheduling(is_seated, word_of(reason.code), reason.sentence)
+        return Scheduling(is_seated, reason_word(reason.code), reason.sentence)
     usual = "has its place." if is_seated else "waits for its turn."
     return Scheduling(is_seated, "Scheduled" if is_seated else "Waiting", sentence or usual)
 
 
-def word_of(code: Code) -> str:
+def reason_word(code: Code) -> str:
     """`NeedsDevices`: a code as Kubernetes spells reasons."""
     return "".join(part.title() for part in code.name.split("_"))
 
 
-def written_time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """`2024-05-01T12:00:00Z`."""
     return _second_text(int(min(max(seconds, 0.0), _LAST_SECOND)))
 
@@ -138,7 +138,7 @@ def _with(conditions: Conditions, type_: str, holds: bool, reason: str, message:
         "reason": reason,
         "message": message[:_LONGEST_MESSAGE],
     }
-    at = written_time(now)
+    at = format_time(now)
     for place, each in enumerate(conditions):
         if each.get("type") != type_:
             continue

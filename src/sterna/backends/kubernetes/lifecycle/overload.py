@@ -18,7 +18,7 @@ from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 
 THRESHOLD = 1.0
 """Overloaded: so many standard deviations above the mean of all nodes."""
-MOST_MOVES = 3
+MAX_MOVES = 3
 """Of one worker in its life."""
 _LAST_STEPS = 5
 """With fewer steps left than this for each worker it may have, a job is not disturbed any more."""
@@ -122,8 +122,8 @@ def _objection(request: MoveRequest, found: Found | None) -> str:
         return f"Pod '{request.pod}' is about to leave node '{pod.node}' already."
     if pod.is_deleting or pod.is_terminated or pod.state is not PodState.RUNNING:
         return f"Pod '{request.pod}' does not run."
-    if moves_of(job, pod) >= MOST_MOVES:
-        return f"Pod '{request.pod}' has been moved {MOST_MOVES} times already."
+    if moves_of(job, pod) >= MAX_MOVES:
+        return f"Pod '{request.pod}' has been moved {MAX_MOVES} times already."
     if steps_left <= _LAST_STEPS * job.parsed_job.spec.maximum:
         return f"The job of pod '{request.pod}' is about to end."
     return ""

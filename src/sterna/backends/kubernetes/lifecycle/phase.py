@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from sterna.backends.kubernetes.api.job import KubeJob, PodOwnership, PodState, ReplicaAssignment
-from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
+from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
 from sterna.backends.kubernetes.lifecycle.verdict import Fate
 
 _ALIVE = (PodState.RUNNING, PodState.SUCCEEDED)
@@ -57,10 +57,10 @@ def is_running(job: KubeJob, replicas: Sequence[ReplicaAssignment]) -> bool:
     spec = job.parsed_job.spec
     running = {key for key, pod in job.pods.items() if pod.state in _ALIVE and not pod.is_deleting}
     wanted = {(replica.type, replica.index) for replica in replicas}
-    if not changes_in_place(job.parsed_job):
+    if not replaces_in_place(job.parsed_job):
         return bool(wanted) and wanted <= running
     worker = spec.worker.type
     workers = [key for key in running if key[0] == worker]
     others = {key for key in wanted if key[0] != worker}
-    is_led = (worker, 0) in running or job.parsed_job.ownership is PodOwnership.MPI
+    is_led = (worker, 0) in running or job.parsed_job.ownership.is_delegated
     return others <= running and is_led and len(workers) >= max(spec.minimum, 1)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from sterna.backends.kubernetes.api.assignment import Key, gpu_id, read_assignment
-from sterna.backends.kubernetes.api.job import KubeJob, ParsedJob, PodOwnership, PodRow, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.api.assignment import Key, decode_assignment, gpu_id
+from sterna.backends.kubernetes.api.job import KubeJob, PodRow, PodState, ReplicaAssignment
 from sterna.errors import Bug
+from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.cluster import Assignment
 from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
@@ -55,7 +56,7 @@ class Steps(NamedTuple):
     """Everybody who shall be there is, and nobody else."""
 
 
-def changes_in_place(parsed_job: ParsedJob) -> bool:
+def replaces_in_place(parsed_job: ParsedJob) -> bool:
     """Whether single replicas may come, go and be replaced while the others train on; else all of them start anew."""
     if parsed_job.spec.resizing is not Resizing.RESTART:
         return True
@@ -91,9 +92,9 @@ def replicas(
 ) -> list[ReplicaAssignment]:
     """A seat for every replica, parameter servers first; none if the home is empty.
 
-    `current` says which node each replica holds that is not on its way out (`homes.current_of`). Who sits right stays,
-    who does not takes an open seat under the same index, new ones take the lowest free indices (DRAGON-32), and where
-    there are too many the highest leave; worker 0 never does (DRAGON-25). The workers of an MPI job are always the
+    `current` maps each replica that stays to its node (`assignment.current_nodes`). A replica on a wanted node stays;
+    any other takes an open place under the same index; new replicas take the lowest free indices, and surplus ones
+    with the highest indices leave, never worker 0. The workers of an MPI job are always the
     first ones, because its operator removes the last. Jobs that do not change in place are laid out anew, from the
     left, unless nothing changes.
 
@@ -107,9 +108,9 @@ def replicas(
     now = {
         index: _Place(node, held.get((type_, index), "")) for (type_, index), node in current.items() if type_ == worker
     }
-    if parsed_job.ownership is PodOwnership.MPI:
+    if parsed_job.ownership.is_delegated:
         now = {index: place for index, place in now.items() if index < len(wanted)}
-    elif not changes_in_place(parsed_job) and not _is_laid_out(now, wanted):
+    elif not replaces_in_place(parsed_job) and not _is_laid_out(now, wanted):
         now = {}
     assigned = _assigned(now, wanted)
     workers = [ReplicaAssignment(worker, index, *assigned[index]) for index in sorted(assigned)]
@@ -206,15 +207,15 @@ def steps(
     `has_room` is asked with all that would be put on a node together, and takes nothing. `replaced` are replicas that
     failed and come again (`lifecycle.judge`); `lost` are nodes that do not answer or are gone; `is_taken` says that
     somebody else's pod still has the name, or the part of a GPU. Before `Memory.not_before` nothing is created. A job
-    that changes in place (`changes_in_place`) gets the difference; every other one goes as a whole before it comes as a
-    whole, with the next attempt. The first pods of an attempt are made together or not at all (DRAGON-12).
+    that replaces in place (`replaces_in_place`) gets the difference; any other is deleted as a whole before it is
+    created as a whole, with the next attempt. The first pods of an attempt are made together or not at all (DRAGON-12).
 
     Expects of the caller that creations and deletions under way are in `job.pods`, and that `Memory.started_at` is
     set once all replicas of the attempt have run and is None between attempts.
     """
     wanted = {(replica.type, replica.index): replica for replica in replicas}
     staying = {key for key, pod in job.pods.items() if key not in replaced and _sits_right(pod, wanted.get(key))}
-    is_whole = not changes_in_place(job.parsed_job)
+    is_whole = not replaces_in_place(job.parsed_job)
     if is_whole and staying and _must_begin_anew(job, replicas, staying):
         staying.clear()
     latest = max((pod.attempt for pod in job.pods.values()), default=0)
@@ -267,7 +268,7 @@ def _must_begin_anew(job: KubeJob, replicas: Sequence[ReplicaAssignment], stayin
 @lru_cache(maxsize=1024)
 def _gang(text: str) -> frozenset[ReplicaAssignment] | None:
     """Asked anew whenever one pod of a gang changes, and a gang may have hundreds."""
-    found = read_assignment(text)
+    found = decode_assignment(text)
     return None if found is None else frozenset(found)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import CleanPods, ParsedJob, PodOwnership, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.kinds.parsed_job import CleanPods, ParsedJob
 
 
 class ServiceRow(NamedTuple):
@@ -30,7 +31,7 @@ class ServiceSteps(NamedTuple):
 def is_called_by_name(parsed_job: ParsedJob) -> bool:
     """Whether its replicas talk to each other at all: one that is alone is not worth a write, except that everything
     which reads a TFJob expects its services. An MPI job's are its operator's, a plain pod has none."""
-    if parsed_job.ownership in (PodOwnership.MPI, PodOwnership.POD):
+    if not parsed_job.ownership.creates_pods:
         return False
     spec = parsed_job.spec
     others = sum(each.count for each in spec.replicas if each is not spec.worker)

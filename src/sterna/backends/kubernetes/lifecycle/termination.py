@@ -48,7 +48,7 @@ _EVICTIONS = frozenset(
 _LOSSES = frozenset({"ContainerStatusUnknown", "NodeFailure", "NodeLost", "NodeUnreachable", "Unknown"})
 
 
-class Ailment(Enum):
+class TerminationCause(Enum):
     """What a failed pod suffered from."""
 
     REFUSED = "refused"
@@ -61,29 +61,29 @@ class Ailment(Enum):
     """It ran, and ended with an error of its own."""
 
 
-def ailment_of(pod: PodRow) -> Ailment:
+def termination_cause(pod: PodRow) -> TerminationCause:
     """Of a pod that failed."""
     if pod.reason.startswith(_REFUSED_FOR_ROOM) and pod.reason != "OutOfMemoryKilled":
-        return Ailment.REFUSED if pod.exit_code is None else Ailment.ENDED
+        return TerminationCause.REFUSED if pod.exit_code is None else TerminationCause.ENDED
     if pod.reason in _REFUSALS and pod.exit_code is None:
-        return Ailment.REFUSED
+        return TerminationCause.REFUSED
     if pod.reason in _EVICTIONS:
-        return Ailment.EVICTED
+        return TerminationCause.EVICTED
     if pod.reason in _LOSSES:
-        return Ailment.LOST
+        return TerminationCause.LOST
     if pod.reason == "DeadlineExceeded" or pod.exit_code is not None:
-        return Ailment.ENDED
-    return Ailment.LOST
+        return TerminationCause.ENDED
+    return TerminationCause.LOST
 
 
-def how_it_ended(pod: PodRow) -> str:
+def termination_message(pod: PodRow) -> str:
     """`worker-1 ended with exit code 137 (OOMKilled)`: the beginning of a sentence."""
-    who, ailment = f"{pod.type}-{pod.index}", ailment_of(pod)
-    if ailment is Ailment.REFUSED:
+    who, ailment = f"{pod.type}-{pod.index}", termination_cause(pod)
+    if ailment is TerminationCause.REFUSED:
         return f"{who} was refused by {pod.node} ({pod.reason})"
-    if ailment is Ailment.EVICTED:
+    if ailment is TerminationCause.EVICTED:
         return f"{who} was evicted from {pod.node} ({pod.reason})"
-    if ailment is Ailment.LOST:
+    if ailment is TerminationCause.LOST:
         return f"{who} was lost on {pod.node}: nobody saw how it ended"
     if pod.exit_code is None:
         return f"{who} ended: {pod.reason}"

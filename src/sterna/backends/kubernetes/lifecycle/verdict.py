@@ -17,29 +17,19 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.assignment import Key
-from sterna.backends.kubernetes.api.job import (
-    CleanPods,
-    KubeJob,
-    ParsedJob,
-    PersistedState,
-    PodOwnership,
-    PodRow,
-    PodState,
-    ReplicaAssignment,
-)
-from sterna.backends.kubernetes.lifecycle.replicas import changes_in_place
-from sterna.backends.kubernetes.lifecycle.termination import Ailment, ailment_of, how_it_ended
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
+from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
+from sterna.backends.kubernetes.lifecycle.termination import TerminationCause, termination_cause, termination_message
+from sterna.control.restart_policy import backoff_seconds, has_restarts_left, leading_type, may_restart
+from sterna.kinds.parsed_job import CleanPods, ParsedJob
 from sterna.model.job import RestartPolicy
 from sterna.model.snapshot import NEVER
 
-RETRYABLE = frozenset({130, 137, 138, 143})
-"""Exit codes that mean somebody else ended it: SIGINT, SIGKILL, SIGUSR1 (a permanent 'try again'), SIGTERM."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 10.0, 300.0
 """Between restarts, twice as long each time, as Kubernetes waits."""
 REFUSAL_WAIT_SECONDS = 10.0
 """After a kubelet refused a pod for which we had counted room: it knows something that we do not see yet."""
 
-_DECISIVE = ("chief", "master", "launcher")
 _EVICTED = "MPIJobEvicted"
 
 
@@ -93,7 +83,7 @@ def judge(job: KubeJob, now: float, replicas: Sequence[ReplicaAssignment] = ()) 
     """
     if job.memory.ended_at is not None:
         return GOES_ON
-    if job.parsed_job.ownership is PodOwnership.MPI:
+    if job.parsed_job.ownership.is_delegated:
         return _as_its_operator_says(job, now)
     present = _present(job)
     if _is_complete(job, present, replicas):
@@ -122,7 +112,7 @@ def completed(job: KubeJob) -> Verdict:
 def leftovers(job: KubeJob) -> list[PodRow]:
     """Pods of a job that has ended which are to be deleted, by its cleanPodPolicy (DRAGON-46)."""
     policy = job.parsed_job.clean_pods
-    if policy is CleanPods.NONE or job.parsed_job.ownership in (PodOwnership.MPI, PodOwnership.POD):
+    if policy is CleanPods.NONE or not job.parsed_job.ownership.creates_pods:
         return []
     return [
         pod for pod in job.pods.values() if not pod.is_deleting and (policy is CleanPods.ALL or not pod.is_terminated)
@@ -144,7 +134,7 @@ def saved_step(pod: PodRow) -> int | None:
     return said.step if said.step is not None and said.step >= 0 else -1
 
 
-def note_saved(memory: PersistedState, pod: PodRow, now: float) -> bool:
+def record_checkpoint(memory: PersistedState, pod: PodRow, now: float) -> bool:
     """Take down which work of a pod is in a checkpoint; whether it saved when it was asked to go. To be called once its
     containers have ended, also for one that is gone, as it was last seen. Only who never leaves a job that runs,
     number 0, speaks for all of it."""
@@ -174,7 +164,7 @@ def conditions_in(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in listed if isinstance(each, dict) and isinstance(each.get("type"), str)]
 
 
-def is_passing(condition: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+def is_eviction_condition(condition: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     """Whether it says of an MPI job that a worker was evicted: its operator calls that `Failed` too, and goes on. It is
     done with a job when it has given it a time of completion."""
     return condition.get("reason") == _EVICTED and not status.get("completionTime")
@@ -182,7 +172,7 @@ def is_passing(condition: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
 
 def wait_seconds(restarts: int) -> float:
     """How long to wait before restart number so many, from 1."""
-    return min(FIRST_WAIT_SECONDS * 2.0 ** max(restarts - 1, 0), LONGEST_WAIT_SECONDS)
+    return backoff_seconds(restarts, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
 
 
 class _Said(msgspec.Struct):
@@ -230,7 +220,7 @@ def _is_complete(job: KubeJob, present: Sequence[PodRow], replicas: Sequence[Rep
     if spec.kind == "TFJob" and not spec.is_done_by_all and (worker, 0) in done:
         return True
     counting = [(pod.type, pod.index) for pod in present if not pod.is_deleting]
-    if not changes_in_place(parsed_job):
+    if not replaces_in_place(parsed_job):
         counting += [replica[:2] for replica in replicas]
     workers = {who for who in (parsed_job.known_as(*each) for each in counting) if who[0] == worker}
     return workers <= done and any(who[0] == worker for who in done)
@@ -238,7 +228,8 @@ def _is_complete(job: KubeJob, present: Sequence[PodRow], replicas: Sequence[Rep
 
 def _leader(parsed_job: ParsedJob) -> Key | None:
     types = {*parsed_job.leading, *(each.type for each in parsed_job.spec.replicas)}
-    return next(((each, 0) for each in _DECISIVE if each in types), None)
+    leader = leading_type(types)
+    return None if leader is None else (leader, 0)
 
 
 def is_done(job: KubeJob, pod: PodRow) -> bool:
@@ -246,7 +237,7 @@ def is_done(job: KubeJob, pod: PodRow) -> bool:
     have been reported, and if nobody knows of steps, a plain pod that ended well is done, as Kubernetes sees it."""
     if pod.state is not PodState.SUCCEEDED:
         return False
-    is_plain = job.parsed_job.ownership is PodOwnership.POD
+    is_plain = job.parsed_job.ownership.is_pod
     if not pod.is_deleting or (is_plain and pod.deletes_at is None):  # asked, but it had ended before that arrived
         return True
     if saved_step(pod) is not None:
@@ -261,14 +252,14 @@ def _as_its_operator_says(job: KubeJob, now: float) -> Verdict:
     said = {each.get("type"): each for each in conditions_in(job.status) if each.get("status") == "True"}
     if "Succeeded" in said:
         return Verdict(Fate.COMPLETED, reason="MPIJobSucceeded", sentence="completed.")
-    if "Failed" in said and not is_passing(said["Failed"], job.status):
+    if "Failed" in said and not is_eviction_condition(said["Failed"], job.status):
         why = str(said["Failed"].get("message") or said["Failed"].get("reason") or "its launcher failed")
         return Verdict(Fate.FAILED, reason="MPIJobFailed", sentence=f"failed: {why.removesuffix('.')}.")
     failed = [
         pod
         for pod in _present(job)
         if pod.state is PodState.FAILED and not pod.is_deleting
-        if pod.type == job.parsed_job.spec.worker.type and ailment_of(pod) is not Ailment.ENDED
+        if pod.type == job.parsed_job.spec.worker.type and termination_cause(pod) is not TerminationCause.ENDED
     ]
     return _after_failure(job, failed, now, NEVER) if failed else GOES_ON
 
@@ -306,21 +297,21 @@ def _how_it_stopped(memory: PersistedState, lost: float) -> str:
 
 def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline: float) -> Verdict:
     parsed_job, spec = job.parsed_job, job.parsed_job.spec
-    own = [pod for pod in failed if ailment_of(pod) is Ailment.ENDED]
+    own = [pod for pod in failed if termination_cause(pod) is TerminationCause.ENDED]
     fatal = next((pod for pod in own if not _may_come_again(parsed_job, pod)), None)
     if fatal is not None:
         return Verdict(
             Fate.FAILED,
             reason=f"{spec.kind}Failed",
-            sentence=f"failed: {how_it_ended(fatal)} (restart policy {_policy(parsed_job, fatal).value}).",
+            sentence=f"failed: {termination_message(fatal)} (restart policy {_policy(parsed_job, fatal).value}).",
             exit_code=fatal.exit_code,
             lost_seconds=lost_seconds(job.memory, now),
         )
-    if own and spec.backoff_limit is not None and job.memory.restarts >= spec.backoff_limit:
-        return _given_up(job, how_it_ended(own[0]), own[0].exit_code, now)
-    refused_by = frozenset(pod.node for pod in failed if ailment_of(pod) is Ailment.REFUSED)
+    if own and not has_restarts_left(job.memory.restarts, spec.backoff_limit):
+        return _given_up(job, termination_message(own[0]), own[0].exit_code, now)
+    refused_by = frozenset(pod.node for pod in failed if termination_cause(pod) is TerminationCause.REFUSED)
     wait = wait_seconds(job.memory.restarts + 1) if own else REFUSAL_WAIT_SECONDS if refused_by else 0.0
-    is_single = changes_in_place(parsed_job)
+    is_single = replaces_in_place(parsed_job)
     return Verdict(
         Fate.REPLACE if is_single else Fate.RESTART,
         tuple((pod.type, pod.index) for pod in failed) if is_single else (),
@@ -337,8 +328,7 @@ def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline:
 
 def _may_come_again(parsed_job: ParsedJob, pod: PodRow) -> bool:
     """By the restart policy of its type (DRAGON-42)."""
-    policy = _policy(parsed_job, pod)
-    return pod.exit_code in RETRYABLE if policy is RestartPolicy.EXIT_CODE else policy is not RestartPolicy.NEVER
+    return may_restart(_policy(parsed_job, pod), pod.exit_code)
 
 
 def _policy(parsed_job: ParsedJob, pod: PodRow) -> RestartPolicy:
@@ -353,4 +343,4 @@ def _comes_again(job: KubeJob, failed: Collection[PodRow], own: Sequence[PodRow]
     limit = job.parsed_job.spec.backoff_limit
     most = f" of {limit}" if limit is not None else ""
     counted = f" (restart {job.memory.restarts + 1}{most})" if own else ""
-    return f"{how_it_ended(first)}{others}; {who}{when}{counted}."
+    return f"{termination_message(first)}{others}; {who}{when}{counted}."

@@ -11,13 +11,14 @@ import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sterna.backends.kubernetes.api.resources import PODS, ApiServer, Delta, Followed, Inbox
+from sterna.backends.kubernetes.api.resources import ApiServer, Delta, Followed, Inbox
 from sterna.backends.kubernetes.monitor.monitor import LOOK_SECONDS, Monitor, Options
 from sterna.backends.kubernetes.monitor.operator_client import Find, OperatorLink, address_in_lease
 from sterna.backends.kubernetes.monitor.pods import NodePod
 from sterna.backends.kubernetes.monitor.sample_server import Sample, SampleService
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import access_of
+from sterna.kinds.resource import PODS
 
 _LEAST_SECONDS = 0.1
 """Between two passes, however much arrives."""

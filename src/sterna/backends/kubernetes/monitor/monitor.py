@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sterna.backends.kubernetes.api.job import INDEX_LABEL
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.api.resources import Change, Delta
 from sterna.backends.kubernetes.lifecycle.overload import THRESHOLD
@@ -26,6 +25,7 @@ from sterna.backends.kubernetes.monitor.pods import NodePod, progress_of
 from sterna.backends.kubernetes.monitor.reader import PodReader
 from sterna.backends.kubernetes.monitor.sample_server import Sample
 from sterna.errors import Retry
+from sterna.kinds.labels import INDEX_LABEL
 from sterna.model.growth import GrowthRule
 from sterna.progress.names import main_metric
 from sterna.progress.reports import Report

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import JOB_LABEL, PROGRESS
-from sterna.backends.kubernetes.api.objects import ContainerStatus, Meta
-from sterna.backends.kubernetes.kinds.annotations import wishes_of
 from sterna.errors import UserError
+from sterna.kinds.labels import JOB_LABEL, PROGRESS
+from sterna.kinds.objects import ContainerStatus, Meta
+from sterna.kinds.parsing.annotations import wishes_of
 from sterna.model.job import ProgressSpec
 
 _OWNERS = frozenset({"TFJob", "PyTorchJob", "MPIJob", "TrainingJob", "SharePod"})

@@ -1,26 +1,26 @@
 """Moves that people ask for: a job to a node, by an annotation on its object (`MIGRATE_TO`).
 
 The operator looks at every request once and carries it out at once, like container-migration's: no round is needed for
-it and no rule is asked. Whoever asks tries the same check first (`moved_to`), and is told there what cannot be.
+it and no rule is asked. Whoever asks tries the same check first (`validate_move`), and is told there what cannot be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sterna.backends.kubernetes.api.job import MIGRATE_TO
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
 from sterna.errors import UserError, did_you_mean
+from sterna.kinds.labels import MIGRATE_TO
 from sterna.model.cluster import Assignment
-from sterna.model.plan import Action, ActionKind
+from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.reason import Code, Reason
 from sterna.model.snapshot import JobKey
 
 
-def moved_to(state: ClusterState, entry: JobEntry, node: str) -> Assignment:
+def validate_move(state: ClusterState, entry: JobEntry, node: str) -> Assignment:
     """Where a running job would sit if all its workers were on this node; refuses what is not possible."""
     name, assignment = entry.parsed_job.ref.name, entry.assignment
     state.settle()
@@ -39,24 +39,25 @@ def moved_to(state: ClusterState, entry: JobEntry, node: str) -> Assignment:
     room.give(entry.shape, Assignment(assignment.workers, (), assignment.slots))
     if room.slots_at(entry.shape, row) < assignment.size:
         raise UserError(
-            f"{node} has no room for the {assignment.size} workers of '{name}'; name another node, or move others away first."
+            f"{node} has no room for the {assignment.size} workers of '{name}'; name another node, or move "
+            "others away first."
         )
     return Assignment(((row, assignment.size),), assignment.ps, room.take(entry.shape, row, assignment.size))
 
 
-class RequestedMoves:
+class ManualMoves:
     """An errand of the operator's backend."""
 
     def __init__(self, backend: KubernetesBackend, say: Callable[[str], None] = lambda sentence: None) -> None:
         """`say` is told of requests that come to nothing."""
         self._backend, self._say = backend, say
 
-    def look(self, now: float) -> None:
+    def process(self, now: float) -> None:
         """At jobs of which something has changed. The caller holds the backend's lock."""
         state = self._backend.state
-        for key in sorted(state.work_queue.dirty):
+        for key in state.work_queue.pending():
             entry = state.entries.get(key)
-            wish = entry.annotations.get(MIGRATE_TO, "").strip() if entry is not None else ""
+            wish = entry.source.annotations.get(MIGRATE_TO, "").strip() if entry is not None else ""
             if entry is not None and wish and wish != entry.job.memory.asked_move:
                 entry.job.memory.asked_move = wish
                 self._carry_out(entry, wish.split()[0], now)
@@ -64,9 +65,10 @@ class RequestedMoves:
     def _carry_out(self, entry: JobEntry, node: str, now: float) -> None:
         backend = self._backend
         try:
-            assignment = moved_to(backend.state, entry, node)
+            assignment = validate_move(backend.state, entry, node)
         except UserError as error:
             self._say(f"A request to move {entry.name} came to nothing: {error}")
             return
         backend.explain(entry, Reason(-1, entry.name, Code.MOVED, assignment.size), now)
-        backend.apply([Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, assignment)])
+        move = Action(ActionKind.MIGRATE, JobKey(entry.key), -1, entry.assignment, assignment)
+        backend.apply(Decision(Plan([move])))

@@ -17,7 +17,7 @@ from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
 from sterna.backends.kubernetes.cache.views import cluster_info
 from sterna.backends.kubernetes.lifecycle.overload import Dropped, Found, Relocation, relocated, replica_name
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import Assignment
 from sterna.model.reason import Code, Reason
 
@@ -29,16 +29,16 @@ Note = Callable[[float, str, str, str], None]
 Say = Callable[[str], None]
 
 
-class Relocations:
+class MonitorMoves:
     """Carries out what monitors ask for. The caller holds the backend's lock."""
 
     def __init__(self, backend: KubernetesBackend, note: Note, say: Say) -> None:
-        self._backend, self._world, self._note, self._say = backend, backend.state, note, say
+        self._backend, self._state, self._note, self._say = backend, backend.state, note, say
         self._told: dict[str, str] = {}
 
     def carry_out(self, wishes: Sequence[MoveRequest], now: float) -> None:
-        room = room_beside(self._world, reservations(self._world), now)
-        outcomes = relocated(wishes, self._found, lambda found: self._hosts(found, room), cluster_info(self._world))
+        room = room_beside(self._state, reservations(self._state), now)
+        outcomes = relocated(wishes, self._found, lambda found: self._hosts(found, room), cluster_info(self._state))
         for outcome in outcomes:  # each is judged when the one before has been carried out
             if isinstance(outcome, Dropped):
                 self._tell(outcome)
@@ -46,20 +46,20 @@ class Relocations:
                 self._move(outcome, room, now)
 
     def _found(self, request: MoveRequest) -> Found | None:
-        for entry in self._world.entries.values():
+        for entry in self._state.entries.values():
             pod = next((each for each in entry.job.pods.values() if _is_meant(each, request)), None)
             if pod is not None and entry.wants_to_run and (replica := _replica_of(entry, pod)) is not None:
-                steps_left = self._world.progress.steps_left(entry.key)
+                steps_left = self._state.progress.steps_left(entry.key)
                 return Found(entry.job, pod, steps_left, is_leaving=replica.node != pod.node)
         return None
 
-    def _hosts(self, found: Found, room: Room) -> set[str]:
-        slots = room.slots(self._world.entries[found.job.key].shape)
-        return {self._world.capacity.names[row] for row in (slots > 0).nonzero()[0].tolist()}
+    def _hosts(self, found: Found, room: FreeCapacity) -> set[str]:
+        slots = room.slots(self._state.entries[found.job.key].shape)
+        return {self._state.capacity.names[row] for row in (slots > 0).nonzero()[0].tolist()}
 
-    def _move(self, move: Relocation, room: Room, now: float) -> None:
+    def _move(self, move: Relocation, room: FreeCapacity, now: float) -> None:
         job, pod = move.found.job, move.found.pod
-        entry, capacity = self._world.entries[job.key], self._world.capacity
+        entry, capacity = self._state.entries[job.key], self._state.capacity
         held = (gpu_number(pod.gpu_id),) if pod.gpu_id else ()
         room.give(entry.shape, Assignment(((capacity.row_of[pod.node], 1),), (), held))
         slots = room.take(entry.shape, capacity.row_of[move.target], 1)
@@ -71,8 +71,8 @@ class Relocations:
         replicas = [
             there if (replica.type, replica.index) == (pod.type, pod.index) else replica for replica in entry.replicas
         ]
-        self._world.reassign(entry, replicas)
-        self._world.work_queue.has_news = True  # others may use what it leaves
+        self._state.reassign(entry, replicas)
+        self._state.work_queue.request_round()  # others may use what it leaves
         self._backend.explain(entry, Reason(-1, entry.name, Code.MOVED, 1), now)
         self._note(now, entry.name, pod.node, move.target)
 

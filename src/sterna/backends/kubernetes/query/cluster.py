@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import MIGRATE_TO
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
 from sterna.backends.kubernetes.api.operator_rules import OperatorRules
-from sterna.backends.kubernetes.api.resources import EVENTS, PODS, ApiServer, Followed, Inbox
+from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Followed, Inbox
 from sterna.backends.kubernetes.cache.object_parser import parsed_job_in
 from sterna.backends.kubernetes.cache.watched_resources import JOB_KINDS
-from sterna.backends.kubernetes.kinds.pod_rows import pod_row
+from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.query.listing import (
     KINDS,
     EventObject,
@@ -49,7 +47,10 @@ from sterna.backends.kubernetes.query.views import ANY_IMAGE, ClusterJob, event_
 from sterna.backends.kubernetes.query.watch import Watching
 from sterna.control.cluster_service import EventView, JobView, NodeView, PolicyView
 from sterna.errors import Retry, UserError, did_you_mean
-from sterna.manifests.documents import Document
+from sterna.kinds.labels import MIGRATE_TO
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.parsing.documents import Document
+from sterna.kinds.resource import PODS
 from sterna.model.job import JobSpec
 from sterna.model.snapshot import JobKey, Snapshot
 

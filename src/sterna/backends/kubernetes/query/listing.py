@@ -11,19 +11,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import JOB_LABEL
-from sterna.backends.kubernetes.api.objects import JobObject, Meta, Pod
-from sterna.backends.kubernetes.api.resources import (
-    EVENTS,
-    PODS,
-    Change,
-    Delta,
-    Followed,
-    Resource,
-)
+from sterna.backends.kubernetes.api.resources import EVENTS, Change, Delta, Followed
 from sterna.backends.kubernetes.cache.watched_resources import JOB_KINDS
-from sterna.backends.kubernetes.kinds.parsing import is_ours
-from sterna.backends.kubernetes.kinds.pod_rows import KUBEFLOW, is_plain_job, pod_row
+from sterna.backends.kubernetes.pods.pod_rows import KUBEFLOW, pod_row
+from sterna.kinds.labels import JOB_LABEL
+from sterna.kinds.objects import JobObject, Meta, Pod
+from sterna.kinds.pod import is_plain_job
+from sterna.kinds.reading import is_ours
+from sterna.kinds.resource import PODS, Resource
 
 KINDS = (*JOB_KINDS, PODS)
 """What a job may be."""

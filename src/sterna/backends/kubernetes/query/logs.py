@@ -10,10 +10,11 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote
 
-from sterna.backends.kubernetes.api.objects import Pod
-from sterna.backends.kubernetes.api.resources import PODS, WriteResult
+from sterna.backends.kubernetes.api.resources import WriteResult
 from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.errors import Retry
+from sterna.kinds.objects import Pod
+from sterna.kinds.resource import PODS
 
 _STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) ?")
 _SHORT_LINE = 16

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import GROUP, JOB_LABEL, SERVING
-from sterna.backends.kubernetes.api.objects import JobObject, Pod
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, Resource
-from sterna.backends.kubernetes.kinds.mpi_v1 import is_old, remarks_on, translated_v1
-from sterna.backends.kubernetes.kinds.parsing import read
 from sterna.backends.kubernetes.query.listing import KINDS
 from sterna.backends.kubernetes.query.views import ANY_IMAGE
 from sterna.errors import UserError, did_you_mean
-from sterna.manifests.documents import Document
-from sterna.manifests.naming import numbered, stamped
+from sterna.kinds.labels import GROUP, JOB_LABEL, SERVING
+from sterna.kinds.mpi_v1 import is_old, remarks_on, translated_v1
+from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.parsing.documents import Document
+from sterna.kinds.parsing.naming import numbered, stamped
+from sterna.kinds.reading import read
+from sterna.kinds.resource import MPI_JOBS, PODS, Resource
 
 SUBMISSION = f"{GROUP}/submission"
 """Annotation: under which key somebody created it, so that they know their own again when an answer was lost."""

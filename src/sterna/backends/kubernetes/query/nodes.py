@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sterna.backends.kubernetes.api.objects import Node, Pod
-from sterna.backends.kubernetes.api.resources import NODES, PODS, Followed
-from sterna.backends.kubernetes.kinds.pod_rows import pod_row
+from sterna.backends.kubernetes.api.objects import Node
+from sterna.backends.kubernetes.api.resources import NODES, Followed
+from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.query.reader import ApiReader, NotThereError
 from sterna.control.cluster_service import NodeView
 from sterna.errors import Retry, did_you_mean
+from sterna.kinds.objects import Pod
+from sterna.kinds.resource import PODS
 
 if TYPE_CHECKING:
     from sterna.backends.kubernetes.query.observer import Observer

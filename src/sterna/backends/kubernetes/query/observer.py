@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sterna.backends.kubernetes.api.resources import NODES, PODS, ApiServer, Inbox
+from sterna.backends.kubernetes.api.resources import NODES, ApiServer, Inbox
 from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.views import node_views
-from sterna.backends.kubernetes.kinds.context import ParseContext
-from sterna.backends.kubernetes.moves.manual import moved_to
+from sterna.backends.kubernetes.moves.manual import validate_move
 from sterna.backends.kubernetes.query.reader import NotAllowedError
 from sterna.control.cluster_service import NodeView
 from sterna.errors import Retry
+from sterna.kinds.context import ParseContext
+from sterna.kinds.resource import PODS
 from sterna.model.snapshot import Snapshot
 
 _PATIENCE_SECONDS = 60.0
@@ -41,7 +42,7 @@ class Observer:
         ends_at = self.clock() + _PATIENCE_SECONDS
         while not self.backend.prepare(_STEP_SECONDS):
             self._check(self.clock() >= ends_at)
-        self.backend.take_over()
+        self.backend.become_leader()
 
     def _check(self, is_late: bool) -> None:
         for resource in (NODES, PODS):
@@ -56,7 +57,7 @@ class Observer:
 
     def stay_informed(self) -> None:
         """Take in what has happened since."""
-        self.backend.idle(0.0)
+        self.backend.watch_only(0.0)
 
     def entry(self, uid: str) -> JobEntry | None:
         return self.backend.state.jobs.by_uid.get(uid)
@@ -65,7 +66,7 @@ class Observer:
         """`UserError` if the operator would not move this job there."""
         entry = self.entry(uid)
         if entry is not None:
-            moved_to(self.backend.state, entry, node)
+            validate_move(self.backend.state, entry, node)
 
     def snapshot(self) -> Snapshot:
         """As rules would see it now."""

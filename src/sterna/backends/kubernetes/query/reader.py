@@ -15,17 +15,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from sterna.backends.kubernetes.api.resources import (
-    MPI_JOBS,
-    PYTORCH_JOBS,
-    ApiServer,
-    Change,
-    Followed,
-    Resource,
-    WriteResult,
-)
+from sterna.backends.kubernetes.api.resources import ApiServer, Change, Followed, WriteResult
 from sterna.backends.kubernetes.transport.reflector import Reflector
 from sterna.errors import Retry, UserError
+from sterna.kinds.resource import MPI_JOBS, PYTORCH_JOBS, Resource
 
 _MANAGER = "fieldManager=sterna-cli"
 _MERGE = "application/merge-patch+json"
@@ -86,7 +79,7 @@ class ApiReader:
             if not answer.is_done:
                 raise self.refusal(answer, wanted.resource, wanted.namespace)
             with _read_as_json():
-                found += [delta.object for delta in reflector.page(answer.body) if delta.change is Change.SEEN]
+                found += [delta.object for delta in reflector.take_page(answer.body) if delta.change is Change.SEEN]
         return found
 
     def found(self, resource: Resource, type_: type[_T], namespace: str, name: str) -> _T:

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import RULES
-from sterna.backends.kubernetes.api.objects import Meta
-from sterna.backends.kubernetes.api.operator_rules import OperatorRules, rules_told
+from sterna.backends.kubernetes.api.operator_rules import OperatorRules, operator_rules
 from sterna.backends.kubernetes.api.resources import LEASES, Followed
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
 from sterna.backends.kubernetes.leader import LeaseSpec
 from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.errors import UserError
+from sterna.kinds.labels import RULES
+from sterna.kinds.objects import Meta
+from sterna.kinds.parsing.job_builder import seconds_of
 from sterna.settings import LeaseSettings, OperatorSettings
 
 _NAMESPACE = "sterna-system"
@@ -36,7 +36,7 @@ class Told(NamedTuple):
 
 
 def usual_rules() -> OperatorRules:
-    return rules_told(_USUAL)
+    return operator_rules(_USUAL)
 
 
 def rules_in(asking: ApiReader, now: float) -> Told:

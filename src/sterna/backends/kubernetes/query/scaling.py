@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import MAX_WORKERS, MIN_WORKERS, ParsedJob
-from sterna.backends.kubernetes.api.objects import JobObject, Meta
-from sterna.backends.kubernetes.api.resources import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
 from sterna.errors import UserError
+from sterna.kinds.labels import MAX_WORKERS, MIN_WORKERS
+from sterna.kinds.objects import JobObject, Meta
+from sterna.kinds.parsed_job import ParsedJob
+from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
 
 _ELASTIC = "elasticPolicy"
 _FEWEST, _MOST = "min-instances", "max-instances"

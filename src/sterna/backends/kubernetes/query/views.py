@@ -11,19 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sterna.backends.kubernetes.api.job import ParsedJob, PersistedState, PodRow, PodState
-from sterna.backends.kubernetes.api.objects import JobObject
-from sterna.backends.kubernetes.api.resources import PODS
+from sterna.backends.kubernetes.api.job import PersistedState, PodRow, PodState
 from sterna.backends.kubernetes.cache.object_parser import memory_in, parsed_job_in, status_in
-from sterna.backends.kubernetes.kinds.context import ParseContext
-from sterna.backends.kubernetes.kinds.job_builder import seconds_of
-from sterna.backends.kubernetes.kinds.mpi_v1 import ACCELERATOR
-from sterna.backends.kubernetes.kinds.pod_rows import pod_row
-from sterna.backends.kubernetes.lifecycle.verdict import conditions_in, is_passing
+from sterna.backends.kubernetes.lifecycle.verdict import conditions_in, is_eviction_condition
+from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.query.listing import EventObject, SeenJob
-from sterna.backends.kubernetes.status.status import PHASE, REASON
 from sterna.control.cluster_service import EventView, JobView, ReplicaView
 from sterna.control.progress_tracker import category_of
+from sterna.kinds.context import ParseContext
+from sterna.kinds.labels import PHASE, REASON
+from sterna.kinds.mpi_v1 import ACCELERATOR
+from sterna.kinds.objects import JobObject
+from sterna.kinds.parsed_job import ParsedJob
+from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.resource import PODS
 
 SCHEDULER = "kubernetes"
 """Voda has one scheduler for each type of GPU; jobs that take any have this one."""
@@ -154,7 +155,11 @@ def _state(facts: _Facts) -> str:
 
 
 def _is_end(condition: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    return condition.get("type") in _OVER and condition.get("status") == "True" and not is_passing(condition, status)
+    return (
+        condition.get("type") in _OVER
+        and condition.get("status") == "True"
+        and not is_eviction_condition(condition, status)
+    )
 
 
 def _running_seconds(memory: PersistedState, state: str, now: float) -> float:

@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Change, Delta, Inbox, Resource
+from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Change, Delta, Inbox
 from sterna.backends.kubernetes.cache.watched_resources import JOB_KINDS
 from sterna.backends.kubernetes.query.listing import Sightings, followed_events, followed_jobs
 from sterna.errors import Retry, UserError
+from sterna.kinds.resource import Resource
 
 _LONGEST_WAIT_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
@@ -34,14 +35,14 @@ class Watching:
         is_first = True
         while (left := until - clock()) > 0:
             self._inbox.wait(min(left, _LONGEST_WAIT_SECONDS))
-            has_changed = self._take_in()
+            has_changed = self._drain_inbox()
             if +self._unseen:
                 self._check(clock() >= patience_ends)
                 continue
             yield has_changed or is_first
             is_first = False
 
-    def _take_in(self) -> bool:
+    def _drain_inbox(self) -> bool:
         has_changed = False
         for item in self._inbox.take():
             if not isinstance(item, Delta):

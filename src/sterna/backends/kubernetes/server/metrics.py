@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
@@ -17,21 +16,11 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from sterna.backends.kubernetes.api.resources import WriteResult
+from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.control.cluster_service import JobView, NodeView
 from sterna.control.metrics import of_jobs, of_nodes, of_version
 
-
-class Happened(Enum):
-    """What is counted of jobs; DRAGON's word for it, and Voda's where it has one."""
-
-    CREATED = ("created", "created")
-    DELETED = ("deleted", "deleted")
-    COMPLETED = ("successful", "completed")
-    FAILED = ("failed", "failed")
-    RESTARTED = ("restarted", "")
-
-
-_ONCE = frozenset({Happened.CREATED, Happened.DELETED, Happened.COMPLETED, Happened.FAILED})
+_ONCE = frozenset({JobEvent.CREATED, JobEvent.DELETED, JobEvent.COMPLETED, JobEvent.FAILED})
 
 
 class Telemetry(Collector):
@@ -44,8 +33,8 @@ class Telemetry(Collector):
         is_leading: Callable[[], bool],
     ) -> None:
         self._jobs, self._nodes, self._is_leading = jobs, nodes, is_leading
-        self._counts: Counter[Happened] = Counter()
-        self._seen: set[tuple[Happened, str]] = set()
+        self._counts: Counter[JobEvent] = Counter()
+        self._seen: set[tuple[JobEvent, str]] = set()
         self._writes: Counter[tuple[str, str, str]] = Counter()
         self._rounds, self._round_seconds = 0, 0.0
         self._lock = threading.Lock()
@@ -54,7 +43,7 @@ class Telemetry(Collector):
 
     # Counting.
 
-    def count(self, what: Happened, uid: str) -> None:
+    def count(self, what: JobEvent, uid: str) -> None:
         """Of a job. Jobs that were there before this operator are none of its own: they are not counted as created."""
         with self._lock:
             if what in _ONCE:
@@ -62,7 +51,7 @@ class Telemetry(Collector):
                     return
                 self._seen.add((what, uid))
             self._counts[what] += 1
-            if what is Happened.DELETED:  # nothing more will be heard of it
+            if what is JobEvent.DELETED:  # nothing more will be heard of it
                 self._seen.difference_update([(each, uid) for each in _ONCE])
 
     def count_round(self, seconds: float) -> None:
@@ -106,12 +95,12 @@ class Telemetry(Collector):
         yield from _by_vodas_names(jobs, nodes)
 
 
-def _of_counts(counts: Counter[Happened]) -> Iterator[Metric]:
+def _of_counts(counts: Counter[JobEvent]) -> Iterator[Metric]:
     family = CounterMetricFamily("sterna_job_events", "What has happened to jobs.", labels=["kind"])
-    for what in Happened:
+    for what in JobEvent:
         family.add_metric([what.name.lower()], counts[what])
     yield family
-    for what in Happened:
+    for what in JobEvent:
         dragon, voda = what.value
         yield CounterMetricFamily(f"tf_operator_jobs_{dragon}", "By DRAGON's name.", value=counts[what])
         if voda:

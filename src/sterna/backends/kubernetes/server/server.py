@@ -13,12 +13,11 @@ from typing import TypeVar
 from sterna.backends.kubernetes.api.resources import ApiServer
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.views import cluster_info, job_views, node_views
-from sterna.backends.kubernetes.moves.requested import Relocations
+from sterna.backends.kubernetes.moves.requested import MonitorMoves
 from sterna.backends.kubernetes.server.metrics import Telemetry
 from sterna.backends.kubernetes.server.routes import MigrationService, MigrationWishes, Sources
-from sterna.backends.kubernetes.server.specon_csv import Distribution
 from sterna.backends.kubernetes.server.token_review import Tokens
-from sterna.control.controller import Recorder
+from sterna.control.specon_csv import SpeconCsvBuffer
 
 Made = TypeVar("Made")
 
@@ -33,16 +32,15 @@ class Service:
         listen: str,
         is_leading: Callable[[], bool],
         leader: Callable[[], str],
-        then: Recorder,
         monitors: Collection[str] = (),
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """`leader`: where another replica answers that leads, for whoever asks this one. `then` gets every round;
+        """`leader`: where another replica answers that leads, for whoever asks this one.
         `monitors`: service accounts that may report, as `NAMESPACE/NAME`; none: everybody may. `say` is told of
         requests that come to nothing."""
         self._backend, self._world = backend, backend.state
-        self.distribution = Distribution(then)
-        """Where rounds are to be recorded."""
+        self.specon_csv = SpeconCsvBuffer()
+        """An observer of rounds."""
         self.telemetry = Telemetry(
             lambda: self._locked(lambda: job_views(self._world, backend.clock())),
             lambda: self._locked(lambda: node_views(self._world)),
@@ -52,15 +50,13 @@ class Service:
             lambda: self._world.progress.memory,
             lambda: self._locked(lambda: cluster_info(self._world)),
             self.telemetry.text,
-            self.distribution.text,
+            self.specon_csv.text,
             is_leading,
             leader,
         )
         tokens = Tokens(server, monitors) if monitors else None
-        self._relocations = Relocations(backend, self.distribution.note, say)
+        self._relocations = MonitorMoves(backend, self.specon_csv.note_move, say)
         self._service = MigrationService(sources, tokens, backend.wake, listen)
-        backend.errands.append(self._hear)
-        backend.on_answer, backend.on_happened = self.telemetry.count_answer, self.telemetry.count
 
     @property
     def address(self) -> str:
@@ -84,18 +80,20 @@ class Service:
 
     # What the loop does.
 
-    def _hear(self, now: float) -> None:
+    def process_requests(self, now: float) -> None:
+        """Process progress reports and move requests that arrived since the last pass."""
         batches = self._service.heard.take()
         if batches:
             state = self._world
             news = state.progress.take(batches, state.pods.find, now)
-            state.work_queue.has_news = state.work_queue.has_news or bool(news)
+            if news:
+                state.work_queue.request_round()
             for uid in {pod.uid for batch in batches for pod in batch.pods}:
                 found = state.pods.find(uid)
                 entry = state.entries.get(found[0].key) if found is not None else None
                 if entry is not None:
-                    state.work_queue.changed.add(entry.key)
-                    self._backend.status_writer.progressed(entry, now)
+                    state.work_queue.mark_row_stale(entry)
+                    self._backend.status_writer.on_progress(entry, now)
         wishes = self._service.wishes.take()
         if wishes:
             self._relocations.carry_out(wishes, now)

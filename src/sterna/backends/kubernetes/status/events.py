@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import JobRef, KubeJob, PodRow, ReplicaAssignment
+from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import EVENTS, Urgency, Verb, Write
-from sterna.backends.kubernetes.cache.node_facts import in_plain_words
-from sterna.backends.kubernetes.lifecycle.termination import how_it_ended
+from sterna.backends.kubernetes.cache.node_facts import describe_labels
+from sterna.backends.kubernetes.lifecycle.termination import termination_message
 from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
+from sterna.kinds.parsed_job import JobRef
 from sterna.model.reason import Code, Reason
 
 CONTROLLER = "sterna.dev/operator"
@@ -40,7 +41,7 @@ _DECISIONS = {
     Code.MOVED_FOR: ("Moved", "Move"),
     Code.SHARED: ("Shared", "Share"),
 }
-_HOPELESS = frozenset({Code.TOO_LARGE, Code.NO_NODE, Code.NO_SERVERS, Code.NOT_BESIDE_SERVERS})
+_UNSCHEDULABLE_CODES = frozenset({Code.TOO_LARGE, Code.NO_NODE, Code.NO_SERVERS, Code.NOT_BESIDE_SERVERS})
 _VERDICTS = {
     Fate.COMPLETED: ("Succeeded", "End", NORMAL),
     Fate.FAILED: ("Failed", "End", WARNING),
@@ -49,21 +50,21 @@ _VERDICTS = {
 }
 
 
-class Reporter:
+class EventBuilder:
     """Makes the events of one operator."""
 
     def __init__(self, identity: str) -> None:
         self._instance = identity[:_LONGEST_INSTANCE] or "operator"
 
-    def said(self, ref: JobRef, reason: str, action: str, note: str, now: float, kind: str = NORMAL) -> Write:
+    def event(self, ref: JobRef, reason: str, action: str, note: str, now: float, kind: str = NORMAL) -> Write:
         """Anything else, in a word for the machine and a sentence for people."""
-        note = _shortened(note)
+        note = _truncate(note)
         name = event_name(ref, reason, note)
         body = {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"name": name, "namespace": ref.namespace},
-            "eventTime": _moment(now),
+            "eventTime": _micro_time(now),
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance,
             "type": kind,
@@ -82,62 +83,62 @@ class Reporter:
 
     # What was decided.
 
-    def decided(self, job: KubeJob, reason: Reason, now: float) -> Write:
+    def decision(self, job: KubeJob, reason: Reason, now: float) -> Write:
         """Scheduled, Resized, Moved, Stopped, Shared or Waiting, with the reason's sentence."""
         word, action = _DECISIONS.get(reason.code, ("Waiting", "Schedule"))
-        kind = WARNING if reason.code in _HOPELESS else NORMAL
-        sentence = in_plain_words(reason.sentence, job.parsed_job.needs.required)
-        return self.said(job.parsed_job.ref, word, action, sentence, now, kind)
+        kind = WARNING if reason.code in _UNSCHEDULABLE_CODES else NORMAL
+        sentence = describe_labels(reason.sentence, job.parsed_job.needs.required)
+        return self.event(job.parsed_job.ref, word, action, sentence, now, kind)
 
-    def judged(self, job: KubeJob, verdict: Verdict, now: float) -> Write | None:
+    def verdict(self, job: KubeJob, verdict: Verdict, now: float) -> Write | None:
         """`TFJobSucceeded`, `TFJobFailed`, `TFJobRestarting` and their like, or `Stopped`; None if nothing happened."""
         ref = job.parsed_job.ref
         if verdict.fate is Fate.STOPPED:
             kind = WARNING if verdict.lost_seconds >= 1.0 else NORMAL
-            return self.said(ref, "Stopped", "Stop", verdict.sentence, now, kind)
+            return self.event(ref, "Stopped", "Stop", verdict.sentence, now, kind)
         if verdict.fate not in _VERDICTS:
             return None
         word, action, kind = _VERDICTS[verdict.fate]
-        return self.said(ref, f"{job.parsed_job.spec.kind}{word}", action, verdict.sentence, now, kind)
+        return self.event(ref, f"{job.parsed_job.spec.kind}{word}", action, verdict.sentence, now, kind)
 
     def invalid(self, ref: JobRef, sentence: str, now: float) -> Write:
-        return self.said(ref, f"Invalid{ref.resource.kind}Spec", "Read", sentence, now, WARNING)
+        return self.event(ref, f"Invalid{ref.resource.kind}Spec", "Read", sentence, now, WARNING)
 
     # What became of pods.
 
     def created(self, job: KubeJob, replicas: Sequence[ReplicaAssignment], now: float, sentence: str = "") -> Write:
         """Of the pods that were made together; with the decision's sentence, so that one event tells both."""
         nodes = list(dict.fromkeys(replica.node for replica in replicas))
-        names = _listed([_pod_name(job, replica) for replica in replicas])
-        note = f"Created {_counted(len(replicas))} on {_listed(nodes)}: {names}."
-        return self.said(
-            job.parsed_job.ref, "SuccessfulCreatePod", "Create", f"{note} {_capital(sentence)}".strip(), now
+        names = _join_names([_pod_name(job, replica) for replica in replicas])
+        note = f"Created {_pod_count(len(replicas))} on {_join_names(nodes)}: {names}."
+        return self.event(
+            job.parsed_job.ref, "SuccessfulCreatePod", "Create", f"{note} {_capitalize(sentence)}".strip(), now
         )
 
-    def not_created(self, job: KubeJob, replica: ReplicaAssignment, message: str, now: float) -> Write:
+    def create_failure(self, job: KubeJob, replica: ReplicaAssignment, message: str, now: float) -> Write:
         note = f"Could not create {_pod_name(job, replica)} on {replica.node}: {message}"
-        return self.said(job.parsed_job.ref, "FailedCreatePod", "Create", note, now, WARNING)
+        return self.event(job.parsed_job.ref, "FailedCreatePod", "Create", note, now, WARNING)
 
     def deleted(self, job: KubeJob, pods: Sequence[PodRow], now: float, why: str = "") -> Write:
-        names = _listed([_name_in(pod.key) for pod in pods])
-        note = f"Deleted {_counted(len(pods))}: {names}. {_capital(why)}".strip()
-        return self.said(job.parsed_job.ref, "SuccessfulDeletePod", "Delete", note, now)
+        names = _join_names([_name_in(pod.key) for pod in pods])
+        note = f"Deleted {_pod_count(len(pods))}: {names}. {_capitalize(why)}".strip()
+        return self.event(job.parsed_job.ref, "SuccessfulDeletePod", "Delete", note, now)
 
-    def not_deleted(self, job: KubeJob, pod: PodRow, message: str, now: float) -> Write:
+    def delete_failure(self, job: KubeJob, pod: PodRow, message: str, now: float) -> Write:
         note = f"Could not delete {_name_in(pod.key)}: {message}"
-        return self.said(job.parsed_job.ref, "FailedDeletePod", "Delete", note, now, WARNING)
+        return self.event(job.parsed_job.ref, "FailedDeletePod", "Delete", note, now, WARNING)
 
-    def exited(self, job: KubeJob, pod: PodRow, now: float) -> Write:
+    def pod_exit(self, job: KubeJob, pod: PodRow, now: float) -> Write:
         """A pod ended with an error, or was refused, evicted or lost."""
         word = "ExitedWithCode" if pod.exit_code is not None else pod.reason or "PodLost"
-        return self.said(job.parsed_job.ref, word, "Watch", f"{_capital(how_it_ended(pod))}.", now, WARNING)
+        return self.event(job.parsed_job.ref, word, "Watch", f"{_capitalize(termination_message(pod))}.", now, WARNING)
 
-    def again(self, said: Write, count: int, now: float) -> Write:
-        """The same once more: `said` is the write that was answered with `AlreadyExists`, `count` how often in all."""
-        series = {"series": {"count": max(count, 2), "lastObservedTime": _moment(now)}}
+    def repeat(self, created: Write, count: int, now: float) -> Write:
+        """Build the patch that counts a repeated event; `created` is the write answered with `AlreadyExists`."""
+        series = {"series": {"count": max(count, 2), "lastObservedTime": _micro_time(now)}}
         return Write(
-            Verb.MERGE, EVENTS, said.namespace, said.name, msgspec.json.encode(series), urgency=Urgency.EVENT,
-            slot=f"event/{said.namespace}/{said.name}",
+            Verb.MERGE, EVENTS, created.namespace, created.name, msgspec.json.encode(series), urgency=Urgency.EVENT,
+            slot=f"event/{created.namespace}/{created.name}",
         )  # fmt: skip
 
 
@@ -147,12 +148,12 @@ def event_name(ref: JobRef, reason: str, note: str) -> str:
     return f"{ref.name[: _LONGEST_NAME - len(digest) - 1]}.{digest}"
 
 
-def _moment(now: float) -> str:
+def _micro_time(now: float) -> str:
     """With microseconds, as events have it."""
     return f"{datetime.fromtimestamp(max(now, 0.0), UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
-def _shortened(note: str) -> str:
+def _truncate(note: str) -> str:
     """At most a kilobyte, cut between characters."""
     raw = note.encode()
     if len(raw) <= _LONGEST_NOTE_BYTES:
@@ -168,16 +169,16 @@ def _name_in(key: str) -> str:
     return key.rpartition("/")[2]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     """`a, b and 3 more`."""
     if len(names) <= _MOST_NAMED:
         return ", ".join(names)
     return f"{', '.join(names[: _MOST_NAMED - 1])} and {len(names) - _MOST_NAMED + 1} more"
 
 
-def _counted(pods: int) -> str:
+def _pod_count(pods: int) -> str:
     return "1 pod" if pods == 1 else f"{pods} pods"
 
 
-def _capital(sentence: str) -> str:
+def _capitalize(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]

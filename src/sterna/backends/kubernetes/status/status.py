@@ -16,34 +16,23 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import (
-    GROUP,
-    MEMORY,
-    CleanPods,
-    JobRef,
-    KubeJob,
-    PersistedState,
-    PodOwnership,
-    PodRow,
-    PodState,
-    ReplicaAssignment,
-)
+from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Verb, Write
 from sterna.backends.kubernetes.cache.progress import ProgressView
 from sterna.backends.kubernetes.lifecycle.conditions import (
     Subject,
     conditions_of,
     ending,
+    format_time,
     invalid_conditions,
     scheduling_of,
-    written_time,
 )
 from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
 from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate, Verdict, conditions_in
+from sterna.kinds.labels import MEMORY, PHASE, REASON
+from sterna.kinds.parsed_job import CleanPods, JobRef, PodOwnership
 from sterna.model.reason import Reason
 
-PHASE, REASON = f"{GROUP}/phase", f"{GROUP}/reason"
-"""Annotations of objects whose status is not ours."""
 _KUBEFLOW = frozenset({"conditions", "replicaStatuses", "startTime", "completionTime"})
 """What Kubeflow's definitions keep of a status."""
 _OURS = _KUBEFLOW | {
@@ -52,7 +41,7 @@ _OURS = _KUBEFLOW | {
 }  # fmt: skip
 
 
-class Keeping(Enum):
+class StatusStorage(Enum):
     """Where the status of a kind is kept."""
 
     WHOLE = "whole"
@@ -64,7 +53,7 @@ class Keeping(Enum):
 
 
 @dataclass(frozen=True)
-class Standing:
+class StatusInput:
     """What is to be told of a job beside its pods and its memory."""
 
     replicas: Sequence[ReplicaAssignment] = ()
@@ -77,21 +66,21 @@ class Standing:
     progress: ProgressView | None = None
 
 
-def keeping_of(ownership: PodOwnership, is_definition_ours: bool) -> Keeping:
-    if ownership in (PodOwnership.MPI, PodOwnership.POD):
-        return Keeping.ANNOTATIONS
-    return Keeping.WHOLE if is_definition_ours else Keeping.KUBEFLOW
+def status_storage(ownership: PodOwnership, is_definition_ours: bool) -> StatusStorage:
+    if not ownership.creates_pods:
+        return StatusStorage.ANNOTATIONS
+    return StatusStorage.WHOLE if is_definition_ours else StatusStorage.KUBEFLOW
 
 
-def status_of(job: KubeJob, standing: Standing, now: float) -> dict[str, Any]:
+def status_of(job: KubeJob, given: StatusInput, now: float) -> dict[str, Any]:
     """The whole status as it shall be. Of a job that has ended only what is remembered still changes."""
     old = job.status
     conditions = conditions_in(old)
-    if ending(conditions) is not None and job.parsed_job.ownership is not PodOwnership.MPI:
-        return {**old, "sterna": memory_fields(job.memory)}
-    spec, memory, verdict = job.parsed_job.spec, job.memory, standing.verdict
-    phase = phase_of(job, standing.replicas, now, verdict.fate)
-    sentence = sentence_of(job, standing, phase)
+    if ending(conditions) is not None and not job.parsed_job.ownership.is_delegated:
+        return {**old, "sterna": persisted_fields(job.memory)}
+    spec, memory, verdict = job.parsed_job.spec, job.memory, given.verdict
+    phase = phase_of(job, given.replicas, now, verdict.fate)
+    sentence = sentence_of(job, given, phase)
     live = [pod for _, pod in sorted(job.pods.items()) if not (pod.is_terminated or pod.is_deleting)]
     workers = [pod for pod in live if pod.type == spec.worker.type]
     status: dict[str, Any] = {
@@ -104,13 +93,13 @@ def status_of(job: KubeJob, standing: Standing, now: float) -> dict[str, Any]:
             Subject(spec.kind, spec.name),
             phase,
             sentence,
-            scheduling_of(bool(standing.replicas), standing.reason, standing.sentence),
+            scheduling_of(bool(given.replicas), given.reason, given.sentence),
             now,
             verdict.reason if phase.is_over else "",
         ),
         "replicaStatuses": _replica_statuses(job, phase),
         "observedGeneration": job.parsed_job.generation,
-        "sterna": memory_fields(memory),
+        "sterna": persisted_fields(memory),
     }
     ended_at = memory.ended_at if memory.ended_at is not None else now if phase.is_over else None
     times = {
@@ -120,8 +109,8 @@ def status_of(job: KubeJob, standing: Standing, now: float) -> dict[str, Any]:
         "completionTime": ended_at,
         "finishedTime": ended_at,
     }
-    status |= {name: written_time(at) for name, at in times.items() if at is not None}
-    if standing.progress is not None and (progress := progress_fields(standing.progress)):
+    status |= {name: format_time(at) for name, at in times.items() if at is not None}
+    if given.progress is not None and (progress := progress_fields(given.progress)):
         status["progress"] = progress
     elif "progress" in old:
         status["progress"] = old["progress"]
@@ -139,24 +128,24 @@ def invalid_status(
     }  # fmt: skip
 
 
-def sentence_of(job: KubeJob, standing: Standing, phase: Phase) -> str:
+def sentence_of(job: KubeJob, given: StatusInput, phase: Phase) -> str:
     """What is said of a job: how it ended, why it comes again, what keeps its pods from starting, or what was
     decided."""
-    verdict = standing.verdict
+    verdict = given.verdict
     if verdict.sentence and verdict.fate is not Fate.GOES_ON:
         return verdict.sentence
     if phase is Phase.SUSPENDED:
         return "is suspended; set suspend to false to let it run."
-    if phase in (Phase.STARTING, Phase.RESTARTING) and (trouble := trouble_of(job)):
+    if phase in (Phase.STARTING, Phase.RESTARTING) and (trouble := pod_start_error(job)):
         return trouble
-    if standing.sentence:
-        return standing.sentence
+    if given.sentence:
+        return given.sentence
     if phase is Phase.STARTING and not job.pods:
         return "waits: its place is being cleared by those who leave it."
-    return scheduling_of(bool(standing.replicas), standing.reason).sentence
+    return scheduling_of(bool(given.replicas), given.reason).sentence
 
 
-def trouble_of(job: KubeJob) -> str:
+def pod_start_error(job: KubeJob) -> str:
     """Why a pod that has its node does not run, if the kubelet says so: `ErrImagePull`, .."""
     for key in sorted(job.pods):
         pod = job.pods[key]
@@ -168,7 +157,7 @@ def trouble_of(job: KubeJob) -> str:
 # Parts.
 
 
-def memory_fields(memory: PersistedState) -> dict[str, Any]:
+def persisted_fields(memory: PersistedState) -> dict[str, Any]:
     """As JSON knows it: what is no number is left out."""
     fields: dict[str, Any] = msgspec.to_builtins(memory)
     return {
@@ -240,16 +229,20 @@ def _type_name(type_: str) -> str:
 
 
 def status_write(
-    ref: JobRef, old: Mapping[str, Any], new: Mapping[str, Any], keeping: Keeping, urgency: Urgency = Urgency.STATUS
+    ref: JobRef,
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    storage: StatusStorage,
+    urgency: Urgency = Urgency.STATUS,
 ) -> Write | None:
     """The write that makes the one status the other; None if there is nothing to write.
 
     The uid is tested, so that a job's successor of the same name is never told its predecessor's status. Nobody else
     writes a status of ours, so that no version need be tested and a write that waited for another is not refused.
     """
-    if keeping is Keeping.ANNOTATIONS:
+    if storage is StatusStorage.ANNOTATIONS:
         return None
-    kept = _OURS if keeping is Keeping.WHOLE else _KUBEFLOW
+    kept = _OURS if storage is StatusStorage.WHOLE else _KUBEFLOW
     foreign = {name: value for name, value in old.items() if name not in _OURS}
     wanted = {**foreign, **_only(new, kept)}
     if wanted == {**foreign, **_only(old, kept)}:
@@ -274,14 +267,14 @@ def annotations_write(
     job: KubeJob,
     status: Mapping[str, Any],
     seen: Mapping[str, str],
-    keeping: Keeping,
+    storage: StatusStorage,
     urgency: Urgency = Urgency.STATUS,
 ) -> Write | None:
     """What a status cannot hold, as annotations; `seen` are the object's. None if there is nothing to write."""
-    if keeping is Keeping.WHOLE:
+    if storage is StatusStorage.WHOLE:
         return None
-    wanted = {MEMORY: msgspec.json.encode(memory_fields(job.memory)).decode()}
-    if keeping is Keeping.ANNOTATIONS:
+    wanted = {MEMORY: msgspec.json.encode(persisted_fields(job.memory)).decode()}
+    if storage is StatusStorage.ANNOTATIONS:
         wanted |= {PHASE: str(status["phase"]), REASON: str(status["reason"])}
     changed = {key: value for key, value in wanted.items() if seen.get(key) != value}
     if not changed:

@@ -13,29 +13,29 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.job import PodOwnership
-from sterna.backends.kubernetes.api.resources import PYTORCH_JOBS, Resource, Urgency, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import Urgency, Write, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import Told
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
-from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, has_ended, marks_of
+from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, durable_fields, has_ended
 from sterna.backends.kubernetes.lifecycle.conditions import INVALID, ending
 from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
 from sterna.backends.kubernetes.status.status import (
-    PHASE,
-    Keeping,
-    Standing,
+    StatusInput,
+    StatusStorage,
     annotations_write,
     invalid_status,
-    keeping_of,
+    pod_start_error,
     status_of,
+    status_storage,
     status_write,
-    trouble_of,
 )
+from sterna.kinds.labels import PHASE
+from sterna.kinds.resource import PYTORCH_JOBS, Resource
 from sterna.model.reason import Code
 from sterna.model.snapshot import NEVER
 
-HOPELESS = frozenset({Code.TOO_LARGE, Code.NO_NODE, Code.NO_SERVERS, Code.NOT_BESIDE_SERVERS})
+UNSCHEDULABLE_CODES = frozenset({Code.TOO_LARGE, Code.NO_NODE, Code.NO_SERVERS, Code.NOT_BESIDE_SERVERS})
 """A person has to do something about these."""
 
 _WAITING_SECONDS = 0.8
@@ -47,11 +47,11 @@ _PATIENCE_SECONDS = 5.0
 _AGAIN_SECONDS = 30.0
 """Between two tellings of the same in other words: numbers change with every round."""
 _PROGRESS_SECONDS = 15.0
-_MARKS_SECONDS = 1.0
+_DURABLE_FIELDS_SECONDS = 1.0
 """What a successor must not forget is written down so soon, though nobody waits to read it."""
 _RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 60.0
 """After the first refusal, and after many."""
-_MISHAP_SECONDS = 30.0
+_ERROR_RETRY_SECONDS = 30.0
 _BUSY = 64
 """With so many writes under way, what is not urgent waits."""
 
@@ -72,200 +72,202 @@ class StatusWriter:
     """Keeps the statuses of all jobs in step with what is known."""
 
     def __init__(self, state: ClusterState, backlog: Callable[[], int]) -> None:
-        self._world, self._backlog = state, backlog
+        self._state, self._backlog = state, backlog
         self._heap: list[tuple[float, int]] = []
         self._foreign: set[Resource] = {PYTORCH_JOBS}
         """Kinds whose definitions are not ours, so that the server drops what they do not know."""
 
     # When.
 
-    def consider(self, entry: JobEntry, now: float) -> None:
+    def schedule(self, entry: JobEntry, now: float) -> None:
         """Something of a job may have changed: set the moment at which it is told."""
-        telling = entry.telling
+        state = entry.status
         if entry.stage is Stage.INVALID:
-            has_stopped = telling.phase != INVALID and not any(entry.live_pods)
-            if telling.sentence != entry.outcome[1] or has_stopped:
-                self._due(entry, now, Urgency.VERDICT)
+            has_stopped = state.phase != INVALID and not any(entry.live_pods)
+            if state.sentence != entry.outcome[1] or has_stopped:
+                self._schedule_at(entry, now, Urgency.VERDICT)
             return
         if entry.stage is Stage.ENDED and not has_ended(entry):
             return  # it had ended before we came, and whoever was there before us told
         phase = phase_of(entry.job, entry.replicas, now, entry.verdict.fate)
         if phase.is_over:
-            if telling.phase != phase.value:
-                self._due(entry, now, Urgency.VERDICT)
+            if state.phase != phase.value:
+                self._schedule_at(entry, now, Urgency.VERDICT)
             return
         if phase is Phase.WAITING and entry.reason is None and not self._sentence(entry):
             return  # no round has looked at it yet, so that there is nothing to say
         code = entry.reason.code if entry.reason is not None and phase is Phase.WAITING else None
-        if code in HOPELESS and telling.code != code:
-            self._due(entry, now, Urgency.VERDICT)
-        elif phase.value != telling.phase:
-            if phase.value != telling.next_phase:
-                telling.next_phase, telling.next_since = phase.value, now
-                telling.due_at, telling.urgency = NEVER, Urgency.EVENT  # what was to be told before is not so any more
+        if code in UNSCHEDULABLE_CODES and state.code != code:
+            self._schedule_at(entry, now, Urgency.VERDICT)
+        elif phase.value != state.phase:
+            if phase.value != state.next_phase:
+                state.next_phase, state.next_since = phase.value, now
+                state.due_at, state.urgency = NEVER, Urgency.EVENT  # what was to be told before is not so any more
             urgency = Urgency.VERDICT if phase is Phase.WAITING else Urgency.STATUS
             delay = _DELAYS.get(phase, 0.0)
-            if phase is Phase.STARTING and (entry.trouble or trouble_of(entry.job)):
+            if phase is Phase.STARTING and (entry.retry.message or pod_start_error(entry.job)):
                 delay = _TROUBLE_SECONDS
-            self._due(entry, telling.next_since + delay, urgency)
-        elif marks_of(entry.job.memory) != telling.marks:
-            self._due(entry, max(now, telling.said_at) + _MARKS_SECONDS, Urgency.STATUS)
-        elif self._sentence(entry) != telling.sentence:
-            self._due(entry, max(now + _WAITING_SECONDS, telling.said_at + _AGAIN_SECONDS), Urgency.STATUS)
+            self._schedule_at(entry, state.next_since + delay, urgency)
+        elif durable_fields(entry.job.memory) != state.durable_fields:
+            self._schedule_at(entry, max(now, state.written_at) + _DURABLE_FIELDS_SECONDS, Urgency.STATUS)
+        elif self._sentence(entry) != state.sentence:
+            self._schedule_at(entry, max(now + _WAITING_SECONDS, state.written_at + _AGAIN_SECONDS), Urgency.STATUS)
 
-    def recall(self, entry: JobEntry) -> None:
+    def restore(self, entry: JobEntry) -> None:
         """What a predecessor told, so that it is not told again."""
-        telling, status = entry.telling, entry.job.status
+        state, status = entry.status, entry.job.status
         said = {each.get("type") for each in conditions_in(status) if each.get("status") == "True"}
         known = next((word for word in ("Restarting", "Running") if word in said), "")
-        phase = status.get("phase") or entry.annotations.get(PHASE) or known
-        telling.phase = telling.next_phase = str(phase)
-        telling.marks = marks_of(entry.job.memory)
+        phase = status.get("phase") or entry.source.annotations.get(PHASE) or known
+        state.phase = state.next_phase = str(phase)
+        state.durable_fields = durable_fields(entry.job.memory)
 
-    def progressed(self, entry: JobEntry, now: float) -> None:
+    def on_progress(self, entry: JobEntry, now: float) -> None:
         """It told how far it is."""
-        self._due(entry, max(now, entry.telling.said_at + _PROGRESS_SECONDS), Urgency.STATUS)
+        self._schedule_at(entry, max(now, entry.status.written_at + _PROGRESS_SECONDS), Urgency.STATUS)
 
-    def _due(self, entry: JobEntry, at: float, urgency: Urgency) -> None:
-        telling = entry.telling
-        if entry.parsed_job.ownership is PodOwnership.MPI and (
-            entry.reason is None or entry.reason.code not in HOPELESS
+    def _schedule_at(self, entry: JobEntry, at: float, urgency: Urgency) -> None:
+        state = entry.status
+        if entry.parsed_job.ownership.is_delegated and (
+            entry.reason is None or entry.reason.code not in UNSCHEDULABLE_CODES
         ):
             at += _BESIDE_ANOTHER_SECONDS
-        telling.urgency = min(telling.urgency, urgency)
-        if at < telling.due_at:
-            telling.due_at = at
+        state.urgency = min(state.urgency, urgency)
+        if at < state.due_at:
+            state.due_at = at
             heapq.heappush(self._heap, (at, entry.key))
 
     @property
     def next_at(self) -> float:
         while self._heap:
             at, key = self._heap[0]
-            entry = self._world.entries.get(key)
-            if entry is not None and entry.telling.due_at == at:
+            entry = self._state.entries.get(key)
+            if entry is not None and entry.status.due_at == at:
                 return at
             heapq.heappop(self._heap)
         return NEVER
 
     # What.
 
-    def writes(self, now: float, on_mishap: Callable[[Exception], None]) -> list[Write]:
+    def due_writes(self, now: float, on_error: Callable[[Exception], None]) -> list[Write]:
         """All that is due. Of a job that cannot be told of, nothing is for a while, and nobody else waits for it."""
         found: list[Write] = []
         while self.next_at <= now:
-            entry = self._world.entries[heapq.heappop(self._heap)[1]]
-            entry.telling.due_at = NEVER
+            entry = self._state.entries[heapq.heappop(self._heap)[1]]
+            entry.status.due_at = NEVER
             try:
-                found += self._told(entry, now)
-            except Exception as mishap:
-                self._due(entry, now + _MISHAP_SECONDS, Urgency.STATUS)
-                on_mishap(mishap)
+                found += self._write(entry, now)
+            except Exception as error:
+                self._schedule_at(entry, now + _ERROR_RETRY_SECONDS, Urgency.STATUS)
+                on_error(error)
         return found
 
-    def _told(self, entry: JobEntry, now: float) -> list[Write]:
-        telling, job = entry.telling, entry.job
-        if entry.is_resting:
+    def _write(self, entry: JobEntry, now: float) -> list[Write]:
+        state, job = entry.status, entry.job
+        if entry.is_compacted:
             return []
-        if telling.under_way:
-            telling.is_outdated = True
+        if state.writes_in_flight:
+            state.is_outdated = True
             return []
         if entry.stage is Stage.INVALID:
-            return self._told_invalid(entry, now)
+            return self._write_invalid(entry, now)
         phase = phase_of(job, entry.replicas, now, entry.verdict.fate)
-        if phase in _PATIENT and telling.urgency > Urgency.VERDICT and self._backlog() > _BUSY:
-            self._due(entry, now + _PATIENCE_SECONDS, telling.urgency)
+        if phase in _PATIENT and state.urgency > Urgency.VERDICT and self._backlog() > _BUSY:
+            self._schedule_at(entry, now + _PATIENCE_SECONDS, state.urgency)
             return []
-        urgency, telling.urgency = telling.urgency, Urgency.EVENT
-        status = status_of(job, self._standing(entry, phase), now)
-        telling.phase = telling.next_phase = phase.value
-        telling.sentence, telling.said_at, telling.marks = self._sentence(entry), now, marks_of(job.memory)
-        telling.code = entry.reason.code if entry.reason is not None else None
-        keeping = self._keeping(entry)
+        urgency, state.urgency = state.urgency, Urgency.EVENT
+        status = status_of(job, self._status_input(entry, phase), now)
+        state.phase = state.next_phase = phase.value
+        state.sentence, state.written_at, state.durable_fields = self._sentence(entry), now, durable_fields(job.memory)
+        state.code = entry.reason.code if entry.reason is not None else None
+        storage = self._storage(entry)
         ref = entry.parsed_job.ref
         writes = [
-            status_write(ref, job.status, status, keeping, urgency),
-            annotations_write(job, status, entry.annotations, keeping, urgency),
+            status_write(ref, job.status, status, storage, urgency),
+            annotations_write(job, status, entry.source.annotations, storage, urgency),
         ]
-        if keeping is not Keeping.ANNOTATIONS:  # else it is its own operator's, and says how the job does
+        if storage is not StatusStorage.ANNOTATIONS:  # else it is its own operator's, and says how the job does
             job.status = status
         if phase.is_over and writes[0] is not None and writes[1] is not None:
             # That it ended must be in its status before its memory says so: a successor trusts the memory.
-            telling.is_outdated = True
+            state.is_outdated = True
             writes.pop()
         elif phase.is_over and writes[0] is None:
-            self._note_end_told(entry)
-        return self._sent(entry, [write for write in writes if write is not None])
+            self._note_end_write(entry)
+        return self._track(entry, [write for write in writes if write is not None])
 
-    def _note_end_told(self, entry: JobEntry) -> None:
-        entry.telling.is_end_told = True
-        self._world.work_queue.dirty.add(entry.key)
+    def _note_end_write(self, entry: JobEntry) -> None:
+        entry.status.is_end_written = True
+        self._state.work_queue.enqueue(entry)
 
-    def _told_invalid(self, entry: JobEntry, now: float) -> list[Write]:
-        ref, telling, sentence = entry.parsed_job.ref, entry.telling, entry.outcome[1]
+    def _write_invalid(self, entry: JobEntry, now: float) -> list[Write]:
+        ref, state, sentence = entry.parsed_job.ref, entry.status, entry.outcome[1]
         old, generation = entry.job.status, entry.parsed_job.generation
-        telling.sentence, telling.said_at, telling.urgency = sentence, now, Urgency.EVENT
+        state.sentence, state.written_at, state.urgency = sentence, now, Urgency.EVENT
         if any(entry.live_pods):  # what runs goes on as it was submitted, and has not failed
             status = {**old, "reason": sentence, "observedGeneration": generation}
         else:
             status = invalid_status(ref.resource.kind, ref.name, old, sentence, generation, now)
-            telling.phase = INVALID
-        keeping = self._keeping(entry)
-        if keeping is Keeping.ANNOTATIONS:
+            state.phase = INVALID
+        storage = self._storage(entry)
+        if storage is StatusStorage.ANNOTATIONS:
             status["phase"] = INVALID  # whether it has failed is its own operator's to say
-            write = annotations_write(entry.job, status, entry.annotations, keeping, Urgency.VERDICT)
+            write = annotations_write(entry.job, status, entry.source.annotations, storage, Urgency.VERDICT)
         else:
-            write = status_write(ref, old, status, keeping, Urgency.VERDICT)
+            write = status_write(ref, old, status, storage, Urgency.VERDICT)
             entry.job.status = status
-        return self._sent(entry, [write] if write is not None else [])
+        return self._track(entry, [write] if write is not None else [])
 
-    def _sent(self, entry: JobEntry, writes: list[Write]) -> list[Write]:
-        entry.telling.under_way = len(writes)
+    def _track(self, entry: JobEntry, writes: list[Write]) -> list[Write]:
+        entry.status.writes_in_flight = len(writes)
         return [write._replace(tag=Told(entry.key)) for write in writes]
 
-    def _standing(self, entry: JobEntry, phase: Phase) -> Standing:
-        view = self._world.progress.view(entry.key, phase is Phase.RUNNING)
-        is_worded = bool(entry.trouble) or (entry.reason is not None and entry.words != entry.reason.sentence)
-        return Standing(entry.replicas, entry.reason, self._sentence(entry) if is_worded else "", entry.verdict, view)
+    def _status_input(self, entry: JobEntry, phase: Phase) -> StatusInput:
+        view = self._state.progress.view(entry.key, phase is Phase.RUNNING)
+        is_worded = bool(entry.retry.message) or (entry.reason is not None and entry.sentence != entry.reason.sentence)
+        return StatusInput(
+            entry.replicas, entry.reason, self._sentence(entry) if is_worded else "", entry.verdict, view
+        )
 
     def _sentence(self, entry: JobEntry) -> str:
         """What there is to say beside the verdict on its pods."""
-        return entry.trouble or entry.words
+        return entry.retry.message or entry.sentence
 
-    def _keeping(self, entry: JobEntry) -> Keeping:
-        return keeping_of(entry.parsed_job.ownership, entry.parsed_job.ref.resource not in self._foreign)
+    def _storage(self, entry: JobEntry) -> StatusStorage:
+        return status_storage(entry.parsed_job.ownership, entry.parsed_job.ref.resource not in self._foreign)
 
     # Answers.
 
-    def answered(self, entry: JobEntry, answer: WriteResult, now: float) -> None:
+    def on_write_result(self, entry: JobEntry, answer: WriteResult, now: float) -> None:
         """A status was taken, or has to be told again."""
-        telling = entry.telling
-        telling.under_way = max(0, telling.under_way - 1)
+        state = entry.status
+        state.writes_in_flight = max(0, state.writes_in_flight - 1)
         resource = entry.parsed_job.ref.resource
         if answer.is_done:
-            telling.refusals = 0
-            if entry.parsed_job.ownership is PodOwnership.POD:
-                self._world.work_queue.dirty.add(entry.key)  # some things wait for what is written down
+            state.rejections = 0
+            if entry.parsed_job.ownership.is_pod:
+                self._state.work_queue.enqueue(entry)  # some things wait for what is written down
             if answer.write.subresource and (kept := _kept(answer)) is not None:
-                entry.job.status = entry.seen_status = kept
+                entry.job.status = entry.status.seen = kept
                 if resource not in self._foreign and "conditions" in kept and "phase" not in kept:
                     self._foreign.add(resource)  # the server dropped what Kubeflow's definition does not know
-                    telling.is_outdated = True
+                    state.is_outdated = True
                 if has_ended(entry) and ending(conditions_in(kept)) is not None:
-                    self._note_end_told(entry)
+                    self._note_end_write(entry)
         else:
             if answer.write.subresource:
-                entry.job.status = entry.seen_status
+                entry.job.status = entry.status.seen
             if answer.status not in (404, 422):
-                wait = min(_RETRY_SECONDS * 2.0 ** min(telling.refusals, 10), _MOST_RETRY_SECONDS)
-                telling.refusals += 1
-                self._due(entry, now + wait, Urgency.VERDICT)
+                wait = min(_RETRY_SECONDS * 2.0 ** min(state.rejections, 10), _MOST_RETRY_SECONDS)
+                state.rejections += 1
+                self._schedule_at(entry, now + wait, Urgency.VERDICT)
             elif has_ended(entry):
-                self._note_end_told(entry)  # nobody will ever read it
-        if telling.is_outdated and not telling.under_way:
-            telling.is_outdated = False
-            self._due(entry, now, Urgency.STATUS)
-        elif telling.is_end_told and telling.due_at == NEVER and not telling.under_way:
-            self._world.rest(entry)
+                self._note_end_write(entry)  # nobody will ever read it
+        if state.is_outdated and not state.writes_in_flight:
+            state.is_outdated = False
+            self._schedule_at(entry, now, Urgency.STATUS)
+        elif state.is_end_written and state.due_at == NEVER and not state.writes_in_flight:
+            self._state.compact(entry)
 
 
 class _Kept(msgspec.Struct):

@@ -1,6 +1,6 @@
-"""What we show to a server: a TLS context made of an `Access`, and the header that says who we are.
+"""Client credentials of an `Access`: the TLS context and the `Authorization` header.
 
-For `client.py` alone. Keys that came as bytes touch the disk only for the moment that OpenSSL needs to read them.
+Certificates and keys that the kubeconfig holds as data are on disk only while OpenSSL loads them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from sterna.backends.kubernetes.transport.kubeconfig import Access
 from sterna.errors import Retry, UserError
 
 RENEW_SECONDS = 60.0
-"""How old a header may be that comes of a file or a program."""
+"""Period of rereading a token file or rerunning a login program."""
 
 
-def tls_of(access: Access) -> ssl.SSLContext | None:
-    """None for a server without TLS."""
+def tls_context(access: Access) -> ssl.SSLContext | None:
+    """Make the TLS context for `access`; None for a server without TLS."""
     if not access.server.startswith("https://"):
         return None
     try:
@@ -27,17 +27,17 @@ def tls_of(access: Access) -> ssl.SSLContext | None:
         raise UserError(
             f"The certificate authority of the context '{access.context}' is no certificate in PEM ({error}); mend it."
         ) from None
-    # Many clusters have an authority that lacks an extension which newer versions of Python insist on; Go does not.
+    # Python 3.13 and later reject certificate authorities without a key usage extension; Go and many clusters do not.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not access.is_checked:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if access.certificate:
-        _load(context, access)
+        _load_client_certificate(context, access)
     return context
 
 
-def _load(context: ssl.SSLContext, access: Access) -> None:
-    handle, path = tempfile.mkstemp(prefix="sterna-")  # readable for nobody else
+def _load_client_certificate(context: ssl.SSLContext, access: Access) -> None:
+    handle, path = tempfile.mkstemp(prefix="sterna-")  # with mode 0600
     try:
         with os.fdopen(handle, "wb") as pair:
             pair.write(access.certificate + b"\n" + access.key)
@@ -50,8 +50,8 @@ def _load(context: ssl.SSLContext, access: Access) -> None:
         os.unlink(path)
 
 
-def header_of(access: Access) -> str:
-    """The value of `Authorization`; empty: the certificate says it all. `Retry` where it cannot be had just now."""
+def authorization_header(access: Access) -> str:
+    """Return the value of `Authorization`; empty if the client certificate suffices. Raise `Retry` if it fails."""
     if access.login is not None:
         return access.login()
     if access.token_file:
@@ -62,6 +62,6 @@ def header_of(access: Access) -> str:
     return f"Bearer {access.token}" if access.token else ""
 
 
-def is_renewed(access: Access) -> bool:
-    """Whether the header may change while we run."""
+def is_renewable(access: Access) -> bool:
+    """True if the header may change while the client runs."""
     return access.login is not None or bool(access.token_file)

@@ -1,10 +1,10 @@
-"""How to reach a cluster: from a kubeconfig, or from inside one of its pods.
+"""Access to a cluster, from a kubeconfig or from the service account of the pod this process runs in.
 
-Reads the file as `kubectl` does: `--kubeconfig`, then `$KUBECONFIG` (several files, the first to name a thing wins),
-then `~/.kube/config`, else the service account of the pod we are in. For operator, monitor and commands.
+Kubeconfigs are found as `kubectl` does: `--kubeconfig`, then `$KUBECONFIG` (several files, the first definition of a
+name wins), then `~/.kube/config`, else the service account of the pod. Used by operator, monitor and commands.
 
-Logins by a program (exec) or a provider (OIDC) that end in a token are left to the official `kubernetes` package, which
-is imported only then. It deliberately writes nothing, and reads certificates once.
+Logins by a program (exec) or a provider (OIDC) are left to the official `kubernetes` package, which is imported only
+then. Nothing is written, and certificates are read once.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _LOGIN_EXTRA = "sterna[kubernetes-login]"
 
 @dataclass(frozen=True)
 class Access:
-    """A server, and what it wants to see of us."""
+    """A server and the credentials for it."""
 
     server: str
     authority: bytes = b""
-    """PEM; empty: the authorities that this machine trusts."""
+    """Certificates in PEM; empty: the authorities that this machine trusts."""
     certificate: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
     token: str = field(default="", repr=False)
     token_file: str = ""
-    """Read again from time to time: the kubelet renews it."""
+    """Path; read again every minute, because the kubelet renews the token."""
     login: Callable[[], str] | None = field(default=None, repr=False)
-    """The value of the `Authorization` header, renewed where needed. May take seconds, and raise `Retry`."""
+    """Returns the value of the `Authorization` header. May take seconds, and raise `Retry`."""
     server_name: str = ""
-    """What the server's certificate is made out to, where that is not its address."""
+    """Name in the server's certificate if it differs from the address (`tls-server-name`)."""
     is_checked: bool = True
-    """Whether the server's certificate is."""
+    """False: the server's certificate is not verified (`insecure-skip-tls-verify`)."""
     proxy: str = ""
     namespace: str = "default"
     context: str = ""
@@ -55,8 +55,8 @@ def access_of(
     environment: Mapping[str, str] = os.environ,
     account: Path = _ACCOUNT,
 ) -> Access:
-    """The cluster that a person or a pod means; `UserError` where that cannot be told."""
-    files = _files(kubeconfig, environment)
+    """Return access to the chosen cluster; raise `UserError` if none is defined."""
+    files = _find_files(kubeconfig, environment)
     if files:
         return _from_files(files, context)
     if "KUBERNETES_SERVICE_HOST" in environment and (account / "token").exists():
@@ -67,7 +67,7 @@ def access_of(
     )
 
 
-def _files(kubeconfig: str, environment: Mapping[str, str]) -> list[Path]:
+def _find_files(kubeconfig: str, environment: Mapping[str, str]) -> list[Path]:
     if kubeconfig:
         path = Path(kubeconfig).expanduser()
         if not path.is_file():
@@ -97,29 +97,29 @@ def _from_pod(environment: Mapping[str, str], account: Path) -> Access:
     )
 
 
-# Of files.
+# Kubeconfig files.
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One named part of a kubeconfig, and the folder its relative paths start from."""
+    """One cluster, user or context of a kubeconfig; relative paths in it start at `folder`."""
 
     values: Mapping[str, Any]
     folder: Path
 
 
 class _Merged:
-    """Several kubeconfigs as one: the first to name a thing wins."""
+    """Several kubeconfigs merged; the first definition of a name wins."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = files
         self.current = ""
         self._parts: dict[str, dict[str, _Entry]] = {"clusters": {}, "users": {}, "contexts": {}}
         for file in files:
-            document = _document(file)
+            document = _load_document(file)
             self.current = self.current or str(document.get("current-context") or "")
             for part, entries in self._parts.items():
-                for entry in _named(document.get(part), file, part):
+                for entry in _list_entries(document.get(part), file, part):
                     values = entry.get(part[:-1])
                     entries.setdefault(str(entry["name"]), _Entry(values if values is not None else {}, file.parent))
 
@@ -148,7 +148,7 @@ class _Merged:
         return name, self.part("contexts", name, "")
 
 
-def _document(file: Path) -> Mapping[str, Any]:
+def _load_document(file: Path) -> Mapping[str, Any]:
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -163,7 +163,7 @@ def _document(file: Path) -> Mapping[str, Any]:
     return document
 
 
-def _named(entries: object, file: Path, part: str) -> list[Mapping[str, Any]]:
+def _list_entries(entries: object, file: Path, part: str) -> list[Mapping[str, Any]]:
     if entries is None:
         return []
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and "name" in entry for entry in entries):
@@ -176,14 +176,14 @@ def _from_files(files: Sequence[Path], context: str) -> Access:
     name, chosen = merged.context(context)
     by = f"The context '{name}'"
     cluster = merged.part("clusters", str(chosen.values.get("cluster") or ""), by)
-    access = _of_cluster(cluster, str(chosen.values.get("namespace") or "default"), name, merged.where)
+    access = _from_cluster(cluster, str(chosen.values.get("namespace") or "default"), name, merged.where)
     if not chosen.values.get("user"):
         return access
     return _with_user(access, merged.part("users", str(chosen.values["user"]), by), merged)
 
 
 def _is_address(written: str) -> bool:
-    """Whether host and port can be told, if anything is written at all."""
+    """True if `written` is empty or has a host and a valid port."""
     try:
         address = urlsplit(written)
         return not written or (bool(address.hostname) and address.port != 0)
@@ -191,7 +191,7 @@ def _is_address(written: str) -> bool:
         return False
 
 
-def _of_cluster(cluster: _Entry, namespace: str, context: str, where: str) -> Access:
+def _from_cluster(cluster: _Entry, namespace: str, context: str, where: str) -> Access:
     values = cluster.values
     server = str(values.get("server") or "").rstrip("/")
     if not server.startswith(("https://", "http://")):
@@ -206,7 +206,7 @@ def _of_cluster(cluster: _Entry, namespace: str, context: str, where: str) -> Ac
             )
     return Access(
         server=server,
-        authority=_bytes(cluster, "certificate-authority", where),
+        authority=_read_bytes(cluster, "certificate-authority", where),
         server_name=str(values.get("tls-server-name") or ""),
         is_checked=not values.get("insecure-skip-tls-verify", False),
         proxy=str(values.get("proxy-url") or ""),
@@ -224,9 +224,9 @@ def _with_user(access: Access, user: _Entry, merged: _Merged) -> Access:
             "or a login program."
         )
     if values.get("exec") or values.get("auth-provider"):
-        return replace(access, login=_login(access.context, merged))
-    certificate = _bytes(user, "client-certificate", merged.where)
-    key = _bytes(user, "client-key", merged.where)
+        return replace(access, login=_make_login(access.context, merged))
+    certificate = _read_bytes(user, "client-certificate", merged.where)
+    key = _read_bytes(user, "client-key", merged.where)
     if bool(certificate) != bool(key):
         lacking = "client-key" if certificate else "client-certificate"
         raise UserError(f"The user of the context '{access.context}' in {merged.where} has no {lacking}; add it.")
@@ -240,8 +240,8 @@ def _with_user(access: Access, user: _Entry, merged: _Merged) -> Access:
     )
 
 
-def _bytes(entry: _Entry, name: str, where: str) -> bytes:
-    """Given in the file itself (`-data`, base64), or as the path of another."""
+def _read_bytes(entry: _Entry, name: str, where: str) -> bytes:
+    """Return a field given inline (`-data`, base64) or as a path."""
     data, path = entry.values.get(f"{name}-data"), entry.values.get(name)
     try:
         if data:
@@ -253,11 +253,11 @@ def _bytes(entry: _Entry, name: str, where: str) -> bytes:
         raise UserError(f"'{name}' in {where} cannot be read ({error}); correct the path.") from None
 
 
-# Logins that need a program.
+# Logins by a program or provider.
 
 
-def _login(context: str, merged: _Merged) -> Callable[[], str]:
-    """Asks the official package, which runs the program and knows when its answer is old."""
+def _make_login(context: str, merged: _Merged) -> Callable[[], str]:
+    """Log in through the official package, which runs the program and caches its token."""
     try:
         from kubernetes.config import new_client_from_config
     except ImportError:
@@ -267,7 +267,7 @@ def _login(context: str, merged: _Merged) -> Callable[[], str]:
         ) from None
 
     def login() -> str:
-        try:  # made anew each time: the package remembers on disk what it may remember
+        try:  # a new client each time: the package caches tokens on disk
             client = new_client_from_config(config_file=merged.where, context=context)
             header = str(client.configuration.auth_settings().get("BearerToken", {}).get("value") or "")
         except Exception as error:  # whatever a foreign program does

@@ -1,18 +1,18 @@
-"""One resource, listed in pages and then watched, as a state machine: answers of the server in, news out. No I/O.
+"""Reflector: a state machine that turns list and watch replies of one resource into deltas. No I/O.
 
-For `client.py` and for the server in memory that tests use. What it holds to:
+Used by `client.py` and by the in-memory API server of the tests. Guarantees:
 
-- What is told never goes back in time. Resource versions decide: an event older than what was told, be it a page, an
-  event seen twice, or the late echo of our own write, is dropped.
-- What we wrote is told at once (`note_written`), not when the watch gets to it, and survives a relist: an object newer
-  than the list is not missing from it. An answer that the watch has overtaken is dropped, so nothing that was deleted
-  comes back.
-- Any end of a watch means watching again from where it ended; 410, as an answer or as an event, and any other error
-  event mean listing again and telling the difference.
-- An object never changes its uid: if the name is taken by another one, the old one is told to be gone first.
+- Deltas of an object never go back in time. Resource versions decide: a page, a repeated event or the watch's late echo
+  of our own write is dropped if it is older than what was delivered.
+- The object in the reply to our own write is delivered at once (`note_written`) and survives a relist: an object newer
+  than the list is not missing from it. A reply that the watch has overtaken is dropped, so that a deleted object does
+  not reappear.
+- A watch that ends is reopened at its last version. 410, as a status or as an event, and any other error event lead to
+  a relist, whose difference to the known objects is delivered.
+- If another object takes over a name, `GONE` of the old uid precedes `SEEN` of the new one.
 
-Objects are told and forgotten: of each only version and uid are kept, so `GONE` after a relist, or of a predecessor,
-carries no more than name, uid and the last version. It deliberately does not judge which objects matter.
+Only version and uid of each object are kept, so `GONE` after a relist, or of a replaced object, carries no more than
+name, uid and last version. The reflector does not judge which objects matter.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from urllib.parse import quote
 import msgspec
 
 from sterna.backends.kubernetes.api.envelopes import LINES, RAW_PAGES, ListMeta, refusal_of
-from sterna.backends.kubernetes.api.objects import Meta, Plain
+from sterna.backends.kubernetes.api.objects import Plain
 from sterna.backends.kubernetes.api.resources import Change, Delta, Followed
 from sterna.backends.kubernetes.api.selectors import Selector
+from sterna.kinds.objects import Meta
 
 PAGE_SIZE = 1000
 WATCH_SECONDS = 290
-"""After so long the server ends a watch; a new one costs next to nothing."""
+"""Longest watch that is requested from the server; reopening one is cheap."""
 
-_ABSENT = frozenset({401, 403, 404, 405})
-_LISTED_AGAIN = frozenset({400, 404, 410, 504})
-"""400, 504: the server does not know the version to watch from, for it is of another history."""
+_ABSENT_STATUSES = frozenset({401, 403, 404, 405})
+_RELIST_STATUSES = frozenset({400, 404, 410, 504})
+"""Includes 400 and 504: the server does not know the version to watch from, because etcd was restored."""
 _PLAIN = msgspec.json.Decoder(Plain)
 
 
-class Request(NamedTuple):
-    """What to ask the server for next."""
+class ReadRequest(NamedTuple):
+    """The next list page or watch to request."""
 
     path: str
     query: str
@@ -52,7 +53,7 @@ class _Known(NamedTuple):
 
 
 class Reflector:
-    """What has been told about one resource, and what to ask next."""
+    """List and watch state of one resource."""
 
     def __init__(self, followed: Followed, page_size: int = PAGE_SIZE) -> None:
         self.followed = followed
@@ -64,7 +65,7 @@ class Reflector:
         self._labels = Selector(followed.labels)
         self._known: dict[str, _Known] = {}
         self._position = 0
-        """Everything up to this version has been told."""
+        """Resource version up to which all events were delivered."""
         self._is_listing = True
         self._token = ""
         self._listed_version = 0
@@ -72,10 +73,10 @@ class Reflector:
         self._rest = b""
         self._absent_why = ""
 
-    # What to ask.
+    # Requests.
 
-    def request(self, watch_seconds: int = WATCH_SECONDS) -> Request:
-        """The next page, or the watch from where the last one ended."""
+    def request(self, watch_seconds: int = WATCH_SECONDS) -> ReadRequest:
+        """Return the next page, or the watch from the last version."""
         followed = self.followed
         terms = [
             f"{name}={quote(selector, safe='')}"
@@ -93,17 +94,17 @@ class Reflector:
                 "allowWatchBookmarks=true",
                 f"timeoutSeconds={watch_seconds}",
             ]
-        return Request(followed.resource.path(followed.namespace), "&".join(terms), not self._is_listing)
+        return ReadRequest(followed.resource.path(followed.namespace), "&".join(terms), not self._is_listing)
 
     def list_again(self) -> None:
-        """From the first page; what is known stays known, and the difference will be told."""
+        """Restart from the first page; known objects stay known, and the difference is delivered."""
         self._is_listing, self._token, self._listed, self._rest = True, "", None, b""
 
-    # What came.
+    # Replies.
 
-    def page(self, body: bytes) -> list[Delta]:
-        """A page of the list."""
-        meta, objects = self._decoded_page(body)
+    def take_page(self, body: bytes) -> list[Delta]:
+        """Process a page of the list."""
+        meta, objects = self._decode_page(body)
         if not self._token:
             self._begin_list(_number(meta.resource_version))
         deltas: list[Delta] = []
@@ -116,13 +117,13 @@ class Reflector:
             self._finish_list(deltas)
         return deltas
 
-    def opened(self) -> list[Delta]:
-        """The server agreed to the watch."""
+    def note_watch_open(self) -> list[Delta]:
+        """Process the start of a watch."""
         self._rest = b""
-        return self._back()
+        return self._mark_present()
 
-    def events(self, chunk: bytes) -> list[Delta]:
-        """Bytes of a watch, cut anywhere. `wants_list` afterwards: nothing more of this watch is of use."""
+    def take_events(self, chunk: bytes) -> list[Delta]:
+        """Process bytes of a watch, cut anywhere. If `wants_list` is set afterwards, the watch is of no more use."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         deltas: list[Delta] = []
         for line in lines:
@@ -134,24 +135,24 @@ class Reflector:
     def wants_list(self) -> bool:
         return self._is_listing
 
-    def refused(self, status: int, body: bytes) -> list[Delta]:
-        """The server did not give what was asked for."""
-        if status in _LISTED_AGAIN:
+    def note_rejected(self, status: int, body: bytes) -> list[Delta]:
+        """Process a rejected request."""
+        if status in _RELIST_STATUSES:
             self.list_again()
-        if status not in _ABSENT:
+        if status not in _ABSENT_STATUSES:
             return []
-        why = self._sentence(status, refusal_of(body).message)
+        why = self._describe_absence(status, refusal_of(body).message)
         if why == self._absent_why:
             return []
         self._absent_why = why
         return [Delta(Change.ABSENT, self.followed.resource, why=why)]
 
     def note_written(self, body: bytes) -> list[Delta]:
-        """The answer to a write of ours: the object as it is since then; anything else is passed over."""
+        """Process the reply to our own write: the object as stored; any other body is ignored."""
         if self.followed.fields:
             return []
         try:
-            written = self._decoded(body)
+            written = self._decode(body)
         except msgspec.DecodeError:
             return []  # a Status
         meta: Meta = written.metadata
@@ -163,23 +164,23 @@ class Reflector:
         self._see(written, deltas)
         return deltas
 
-    # How it is judged.
+    # Deltas.
 
     def _take(self, line: bytes, deltas: list[Delta]) -> None:
         try:
             event = self._events.decode(line)
         except msgspec.DecodeError:
-            self._take_odd(line)
+            self._skip_undecodable(line)
             return
         if event.type == "ERROR":
             self.list_again()
         elif event.type == "BOOKMARK":
             self._advance(event.object.metadata.version)
         else:
-            self._take_object(event.type == "DELETED", self._detached(event.object), deltas)
+            self._take_object(event.type == "DELETED", self._detach(event.object), deltas)
 
-    def _take_odd(self, line: bytes) -> None:
-        """An event of what is no such object: no such object exists as far as we are concerned; the others do."""
+    def _skip_undecodable(self, line: bytes) -> None:
+        """Skip the event of an object that does not decode; relist if its version cannot be read either."""
         try:
             event = LINES.decode(line)
             if event.type != "ERROR":
@@ -206,12 +207,12 @@ class Reflector:
             if version <= known.version:
                 return
             if known.uid != meta.uid:
-                deltas.append(self._gone(key, known))
+                deltas.append(self._gone_delta(key, known))
         self._known[key] = _Known(version, meta.uid)
         deltas.append(Delta(Change.SEEN, self.followed.resource, seen))
 
     def _begin_list(self, version: int) -> None:
-        """A list older than what was told comes of a store that was put back from a backup: versions start anew."""
+        """Start a list. One older than the last event means that etcd was restored: known versions are void."""
         if version < self._position:
             self._known = {key: _Known(0, known.uid) for key, known in self._known.items()}
             self._position = 0
@@ -219,7 +220,7 @@ class Reflector:
         self._listed = set() if self._known else None
 
     def _finish_list(self, deltas: list[Delta]) -> None:
-        """What is missing from the list is gone, unless it is newer than the list."""
+        """Deliver `GONE` for known objects that the list lacks, unless they are newer than the list."""
         if self._listed is not None:
             missing = [
                 (key, known)
@@ -228,20 +229,20 @@ class Reflector:
             ]
             for key, known in missing:
                 del self._known[key]
-                deltas.append(self._gone(key, known))
+                deltas.append(self._gone_delta(key, known))
         self._is_listing, self._listed = False, None
         self._position = self._listed_version
         self._absent_why = ""
         deltas.append(Delta(Change.SYNCED, self.followed.resource))
 
-    def _back(self) -> list[Delta]:
-        """Seen again after it was not."""
+    def _mark_present(self) -> list[Delta]:
+        """Deliver `SYNCED` if the resource was absent before."""
         if not self._absent_why:
             return []
         self._absent_why = ""
         return [Delta(Change.SYNCED, self.followed.resource)]
 
-    def _gone(self, key: str, known: _Known) -> Delta:
+    def _gone_delta(self, key: str, known: _Known) -> Delta:
         namespace, _, name = key.partition("/")
         meta = Meta(name=name, namespace=namespace, uid=known.uid, resource_version=str(known.version))
         return Delta(Change.GONE, self.followed.resource, self.followed.type(metadata=meta))
@@ -249,33 +250,33 @@ class Reflector:
     def _advance(self, version: int) -> None:
         self._position = max(self._position, version)
 
-    # How it is read.
+    # Decoding.
 
-    def _decoded(self, body: bytes | msgspec.Raw) -> Any:
-        return self._detached(self._objects.decode(body))
+    def _decode(self, body: bytes | msgspec.Raw) -> Any:
+        return self._detach(self._objects.decode(body))
 
-    def _decoded_page(self, body: bytes) -> tuple[ListMeta, list[Any]]:
-        """One object that cannot be read does not hide the others."""
+    def _decode_page(self, body: bytes) -> tuple[ListMeta, list[Any]]:
+        """Decode a page; objects that do not decode are left out."""
         try:
             page = self._pages.decode(body)
-            return page.metadata, [self._detached(each) for each in page.items]
+            return page.metadata, [self._detach(each) for each in page.items]
         except msgspec.ValidationError:
             raw = RAW_PAGES.decode(body)
         objects = []
         for each in raw.items or ():
             try:
-                objects.append(self._decoded(each))
+                objects.append(self._decode(each))
             except msgspec.ValidationError:
                 continue
         return raw.metadata, objects
 
-    def _detached(self, decoded: Any) -> Any:
-        """Parts that are left undecoded are views of the bytes they came in: cut loose, or one job holds a page."""
+    def _detach(self, decoded: Any) -> Any:
+        """Copy undecoded fields out of the reply, so that one object does not keep its whole page in memory."""
         for name in self._raw_fields:
             setattr(decoded, name, getattr(decoded, name).copy())
         return decoded
 
-    def _sentence(self, status: int, message: str) -> str:
+    def _describe_absence(self, status: int, message: str) -> str:
         resource = self.followed.resource
         name = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
         if status == 401:

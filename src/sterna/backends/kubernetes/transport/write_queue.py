@@ -1,10 +1,11 @@
-"""Which write goes out next, and what becomes of one that was not answered well. No I/O: time and luck come in.
+"""Outgoing writes: order, limit in flight, retry and replacement. No I/O; time and random numbers are arguments.
 
-The server is the bottleneck, so what is in flight is bounded, the urgent go first, and a few places are kept for what
-somebody waits to read. Writes of one slot go one at a time; of those that wait only the latest is sent.
+The API server is the bottleneck, so writes in flight are bounded, urgent ones go first, and part of the limit is
+reserved for results that users wait for. Writes with the same `slot` go out one at a time; of those that wait only the
+latest is sent.
 
-A write is repeated only where it surely was not done. Where nobody knows, the answer says so: whoever asked for it
-looks at the world first. Repeating it here could delete a successor or create what was just deleted.
+A write is retried only if it certainly had no effect. If the effect is unknown, the `WriteResult` has status 0 and
+the caller reads the object first: repeating it here could delete a successor or recreate what was just deleted.
 """
 
 from __future__ import annotations
@@ -16,82 +17,81 @@ from enum import Enum
 
 from sterna.backends.kubernetes.api.resources import Urgency, Write
 
-IN_FLIGHT = 32
-KEPT = 4
-"""Places of those for urgencies after `RUN`, while such writes wait."""
-PATIENCE_SECONDS = 30.0
-"""For so long a write that was turned away is tried again; then whoever asked may think anew."""
+MAX_IN_FLIGHT = 32
+RESERVED_IN_FLIGHT = 4
+"""Part of `MAX_IN_FLIGHT` reserved for urgencies after `RUN` while such writes wait."""
+RETRY_SECONDS = 30.0
+"""A rejected write is retried for this long; then the rejection is its result."""
 
-_FIRST_PAUSE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 5.0
+_FIRST_BACKOFF_SECONDS = 0.1
+_MAX_BACKOFF_SECONDS = 5.0
 
-_LATER = tuple(urgency for urgency in Urgency if urgency is not Urgency.RUN)
-_TURNED_AWAY = frozenset({429, 503})
-_UNKNOWN = frozenset({500, 502, 504})
+_AFTER_RUN = tuple(urgency for urgency in Urgency if urgency is not Urgency.RUN)
+_OVERLOADED = frozenset({429, 503})
+_FAILED = frozenset({500, 502, 504})
 
 
-class Fate(Enum):
-    """What a status says about whether the write was done."""
+class WriteEffect(Enum):
+    """Effect of a write, by the HTTP status of its reply."""
 
-    KNOWN = "known"
-    TURNED_AWAY = "turned away"
-    """The server was too busy, or about to stop: not done, and worth another try."""
+    FINAL = "final"
+    NONE = "none"
+    """The server was overloaded or shutting down: not executed, worth a retry."""
     UNKNOWN = "unknown"
 
 
-def fate_of(status: int) -> Fate:
-    """500 too is unknown: the store behind the server may have taken the write and failed to say so in time."""
-    if status in _TURNED_AWAY:
-        return Fate.TURNED_AWAY
-    return Fate.UNKNOWN if status in _UNKNOWN else Fate.KNOWN
+def write_effect(status: int) -> WriteEffect:
+    """Classify a status. 500 is unknown too: etcd may have stored the write and timed out on the reply."""
+    if status in _OVERLOADED:
+        return WriteEffect.NONE
+    return WriteEffect.UNKNOWN if status in _FAILED else WriteEffect.FINAL
 
 
-def pause_seconds(
+def backoff_seconds(
     tries: int,
     draw: float,
     at_least: float = 0.0,
-    first: float = _FIRST_PAUSE_SECONDS,
-    longest: float = _LONGEST_PAUSE_SECONDS,
+    first: float = _FIRST_BACKOFF_SECONDS,
+    longest: float = _MAX_BACKOFF_SECONDS,
 ) -> float:
-    """Before the next try: doubled each time, jittered by `draw` (0..1) so that many do not come back as one."""
+    """Exponential back-off before the next attempt, jittered by `draw` (0..1) against synchronized retries."""
     doubled = min(longest, first * 2.0 ** min(tries, 20))
     return max(at_least, doubled * (0.5 + 0.5 * draw))
 
 
-class _Place(Enum):
+class _State(Enum):
     QUEUED = 0
-    HELD = 1
+    BLOCKED = 1
     """Another write of its slot is in flight."""
-    LATER = 2
-    """It was turned away and waits for its time."""
+    BACKING_OFF = 2
     IN_FLIGHT = 3
-    VOID = 4
-    """Its write went on to a more urgent queue."""
+    REPLACED = 4
+    """Its write moved to a more urgent queue."""
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
-    """A write under way."""
+class PendingWrite:
+    """A write without a result yet."""
 
     write: Write
     urgency: Urgency
-    asked_at: float
+    enqueued_at: float
     tries: int = 0
-    place: _Place = _Place.QUEUED
+    state: _State = _State.QUEUED
 
 
-class Outbox:
-    """All writes that were asked for and are not answered yet."""
+class WriteQueue:
+    """All writes without a result yet."""
 
-    def __init__(self, in_flight: int = IN_FLIGHT, kept: int = KEPT) -> None:
-        self._limit, self._kept = in_flight, kept
-        self._queues: dict[Urgency, deque[Ticket]] = {urgency: deque() for urgency in Urgency}
+    def __init__(self, in_flight: int = MAX_IN_FLIGHT, reserved: int = RESERVED_IN_FLIGHT) -> None:
+        self._limit, self._reserved = in_flight, reserved
+        self._queues: dict[Urgency, deque[PendingWrite]] = {urgency: deque() for urgency in Urgency}
         self._queued = dict.fromkeys(Urgency, 0)
         self._in_flight = self._running = self._verdicts = 0
-        """All that is under way, and what of it is `RUN` or `VERDICT`."""
-        self._later: list[tuple[float, int, Ticket]] = []
+        """Number of writes in flight, and how many of them are `RUN` and `VERDICT`."""
+        self._backing_off: list[tuple[float, int, PendingWrite]] = []
         self._count = 0
-        self._waiting_in_slot: dict[str, Ticket] = {}
+        self._waiting_in_slot: dict[str, PendingWrite] = {}
         self._busy_slots: set[str] = set()
 
     @property
@@ -100,110 +100,113 @@ class Outbox:
 
     @property
     def size(self) -> int:
-        """In flight or waiting."""
-        held = sum(ticket.place is _Place.HELD for ticket in self._waiting_in_slot.values())
-        return self.in_flight + sum(self._queued.values()) + len(self._later) + held
+        """Number of writes in flight or waiting."""
+        blocked = sum(pending.state is _State.BLOCKED for pending in self._waiting_in_slot.values())
+        return self.in_flight + sum(self._queued.values()) + len(self._backing_off) + blocked
 
     @property
     def next_due(self) -> float | None:
-        """When the first of those that were turned away may try again."""
-        return self._later[0][0] if self._later else None
+        """Time at which the first back-off ends; None if no write is backing off."""
+        return self._backing_off[0][0] if self._backing_off else None
 
     def put(self, write: Write, now: float) -> Write | None:
-        """Take it in; the write whose place it takes, if one of its slot waited."""
+        """Add a write; return the waiting write of the same slot that it replaces, if any."""
         waiting = self._waiting_in_slot.get(write.slot) if write.slot else None
         if waiting is None:
-            self._enter(Ticket(write, write.urgency, now))
+            self._add(PendingWrite(write, write.urgency, now))
             return None
         replaced = waiting.write
-        if waiting.place is _Place.QUEUED and write.urgency < waiting.urgency:
-            waiting.place = _Place.VOID
+        if waiting.state is _State.QUEUED and write.urgency < waiting.urgency:
+            waiting.state = _State.REPLACED
             self._queued[waiting.urgency] -= 1
-            self._enter(Ticket(write, write.urgency, now))
+            self._add(PendingWrite(write, write.urgency, now))
         else:
-            waiting.write, waiting.asked_at = write, now
+            waiting.write, waiting.enqueued_at = write, now
             waiting.urgency = min(waiting.urgency, write.urgency)
         return replaced
 
-    def next(self, now: float) -> Ticket | None:
-        """What may go out now; `done` or `again` must follow."""
-        while self._later and self._later[0][0] <= now:
-            self._queue(heapq.heappop(self._later)[2])
+    def pop(self, now: float) -> PendingWrite | None:
+        """Take the next write to send; the caller must `finish` or `retry` it."""
+        while self._backing_off and self._backing_off[0][0] <= now:
+            self._enqueue(heapq.heappop(self._backing_off)[2])
         urgency = self._next_urgency()
         if urgency is None:
             return None
-        ticket = self._pop(urgency)
-        ticket.place = _Place.IN_FLIGHT
-        ticket.tries += 1
+        pending = self._pop_first(urgency)
+        pending.state = _State.IN_FLIGHT
+        pending.tries += 1
         self._in_flight += 1
         self._running += urgency is Urgency.RUN
         self._verdicts += urgency is Urgency.VERDICT
-        if ticket.write.slot:
-            del self._waiting_in_slot[ticket.write.slot]
-            self._busy_slots.add(ticket.write.slot)
-        return ticket
+        if pending.write.slot:
+            del self._waiting_in_slot[pending.write.slot]
+            self._busy_slots.add(pending.write.slot)
+        return pending
 
-    def done(self, ticket: Ticket) -> None:
-        """It was answered."""
-        self._leave(ticket)
-        slot = ticket.write.slot
+    def finish(self, pending: PendingWrite) -> None:
+        """Remove a write that has its result."""
+        self._leave_flight(pending)
+        slot = pending.write.slot
         if slot:
             self._busy_slots.discard(slot)
-            if held := self._waiting_in_slot.get(slot):
-                self._queue(held)
+            if blocked := self._waiting_in_slot.get(slot):
+                self._enqueue(blocked)
 
-    def again(self, ticket: Ticket, not_before: float) -> Write | None:
-        """It was turned away. The write itself comes back if a later one of its slot goes in its stead."""
-        slot = ticket.write.slot
+    def retry(self, pending: PendingWrite, not_before: float) -> Write | None:
+        """Queue a rejected write again; return it instead if a later write of its slot replaces it."""
+        slot = pending.write.slot
         if slot in self._waiting_in_slot:
-            self.done(ticket)
-            return ticket.write
-        self._leave(ticket)
-        ticket.place = _Place.LATER
+            self.finish(pending)
+            return pending.write
+        self._leave_flight(pending)
+        pending.state = _State.BACKING_OFF
         if slot:
             self._busy_slots.discard(slot)
-            self._waiting_in_slot[slot] = ticket
+            self._waiting_in_slot[slot] = pending
         self._count += 1
-        heapq.heappush(self._later, (not_before, self._count, ticket))
+        heapq.heappush(self._backing_off, (not_before, self._count, pending))
         return None
 
-    def _leave(self, ticket: Ticket) -> None:
+    def _leave_flight(self, pending: PendingWrite) -> None:
         self._in_flight -= 1
-        self._running -= ticket.urgency is Urgency.RUN
-        self._verdicts -= ticket.urgency is Urgency.VERDICT
+        self._running -= pending.urgency is Urgency.RUN
+        self._verdicts -= pending.urgency is Urgency.VERDICT
 
-    def _enter(self, ticket: Ticket) -> None:
-        slot = ticket.write.slot
+    def _add(self, pending: PendingWrite) -> None:
+        slot = pending.write.slot
         if slot:
-            self._waiting_in_slot[slot] = ticket
+            self._waiting_in_slot[slot] = pending
         if slot in self._busy_slots:
-            ticket.place = _Place.HELD
+            pending.state = _State.BLOCKED
         else:
-            self._queue(ticket)
+            self._enqueue(pending)
 
-    def _queue(self, ticket: Ticket) -> None:
-        ticket.place = _Place.QUEUED
-        self._queues[ticket.urgency].append(ticket)
-        self._queued[ticket.urgency] += 1
+    def _enqueue(self, pending: PendingWrite) -> None:
+        pending.state = _State.QUEUED
+        self._queues[pending.urgency].append(pending)
+        self._queued[pending.urgency] += 1
 
     def _next_urgency(self) -> Urgency | None:
-        """A few verdicts before all else, for each goes to somebody who waits. Then `RUN`, but for the places that are
-        kept while others wait and do not fill them already."""
+        """Choose the urgency to send next.
+
+        A few verdicts go before all else, because a user waits for each. Then `RUN`, except for the reserved part
+        of the limit while other writes wait and do not fill them already.
+        """
         in_flight, queued = self._in_flight, self._queued
         if in_flight >= self._limit:
             return None
-        if queued[Urgency.VERDICT] and self._verdicts < self._kept:
+        if queued[Urgency.VERDICT] and self._verdicts < self._reserved:
             return Urgency.VERDICT
-        later = next((urgency for urgency in _LATER if queued[urgency]), None)
+        after_run = next((urgency for urgency in _AFTER_RUN if queued[urgency]), None)
         if queued[Urgency.RUN]:
-            kept = max(0, self._kept - in_flight + self._running) if later is not None else 0
-            if in_flight < self._limit - kept:
+            reserved = max(0, self._reserved - in_flight + self._running) if after_run is not None else 0
+            if in_flight < self._limit - reserved:
                 return Urgency.RUN
-        return later
+        return after_run
 
-    def _pop(self, urgency: Urgency) -> Ticket:
+    def _pop_first(self, urgency: Urgency) -> PendingWrite:
         queue = self._queues[urgency]
-        while (ticket := queue.popleft()).place is _Place.VOID:
+        while (pending := queue.popleft()).state is _State.REPLACED:
             pass
         self._queued[urgency] -= 1
-        return ticket
+        return pending

@@ -1,4 +1,4 @@
-"""Placing the processes of a replica in control groups: version 1, version 2, or CPU affinity where neither is writable.
+"""Control groups of replicas: version 1, version 2, or CPU affinity where neither is writable.
 
 Choosing cores for a node belongs to `store`.
 """

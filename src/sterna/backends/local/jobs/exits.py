@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from sterna.backends.local.jobs.completion import AttemptResult, ProcessExit, after_failure, is_complete, is_done
 from sterna.backends.local.jobs.launching import Means
 from sterna.backends.local.jobs.reconciler import Attempts, book_time
-from sterna.backends.local.jobs.restart_policy import Ending, Verdict, after_failure, is_complete, is_done, patience
 from sterna.backends.local.kernel.crash_points import crash_point
 from sterna.backends.local.store.job_store import Book, LocalJob
 from sterna.backends.local.store.records import COMPLETED, ENDED, FAILED, AttemptRecord, ReplicaRecord
+from sterna.control.restart_policy import backoff_seconds
 from sterna.model.cluster import NOWHERE
 
 
@@ -73,7 +74,7 @@ class Endings:
         self._on_finished = on_finished
         self._sweeper = Sweeper()
 
-    def hear(self, job: LocalJob, replica: ReplicaRecord, ending: Ending) -> None:
+    def hear(self, job: LocalJob, replica: ReplicaRecord, ending: ProcessExit) -> None:
         """One process of a job is gone."""
         crash_point("daemon.hearing")
         record, attempt, book = job.record, job.record.attempt, self._book
@@ -102,11 +103,11 @@ class Endings:
             self._fail(job, attempt, replica, ending)
         self._go_on(job, attempt, replica)
 
-    def _is_expected(self, replica: ReplicaRecord, attempt: AttemptRecord, ending: Ending) -> bool:
+    def _is_expected(self, replica: ReplicaRecord, attempt: AttemptRecord, ending: ProcessExit) -> bool:
         """It was asked to end, or everybody else was."""
         return ending.asked or replica.leaving or bool(attempt.stopping)
 
-    def _fail(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, ending: Ending) -> None:
+    def _fail(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, ending: ProcessExit) -> None:
         how = "was lost: nobody saw how it ended" if ending.lost else f"ended with code {ending.code}"
         if ending.why:
             how = f"could not be started: {ending.why.removesuffix('.')}"
@@ -141,27 +142,27 @@ class Endings:
         attempt.counted_from = 0.0
         self._book.index(job)
         verdict = self._verdict(job, attempt)
-        if verdict is not Verdict.COMPLETED and not record.deleting:
+        if verdict is not AttemptResult.COMPLETED and not record.deleting:
             self._count_lost(job, attempt)
         if record.deleting:
             self.forget(job)
-        elif verdict is Verdict.COMPLETED:
+        elif verdict is AttemptResult.COMPLETED:
             self._finish(job, COMPLETED, 0, "completed.")
         elif record.doomed:
             self._finish(job, FAILED, attempt.exit_code, f"failed: {record.doomed}.")
-        elif verdict is Verdict.FAILED:
+        elif verdict is AttemptResult.FAILED:
             self._finish(job, FAILED, attempt.exit_code, self._why_failed(job, attempt))
-        elif verdict is Verdict.AGAIN:
+        elif verdict is AttemptResult.RESTART:
             self._again(job, attempt)
         else:
             self._wait(job, attempt)
 
-    def _verdict(self, job: LocalJob, attempt: AttemptRecord) -> Verdict:
+    def _verdict(self, job: LocalJob, attempt: AttemptRecord) -> AttemptResult:
         if is_complete(job.record.spec, attempt, set(attempt.done)):
-            return Verdict.COMPLETED
+            return AttemptResult.COMPLETED
         if attempt.failed:
             return after_failure(job.record, attempt)
-        return Verdict.STOPPED
+        return AttemptResult.STOPPED
 
     def _count_lost(self, job: LocalJob, attempt: AttemptRecord) -> None:
         """Work since the last checkpoint, unless somebody saved when asked."""
@@ -185,7 +186,7 @@ class Endings:
         record, now = job.record, self._book.clock()
         with self._book.lock:
             record.restarts += 1
-            wait = patience(record.restarts, self._patience.first_seconds, self._patience.most_seconds)
+            wait = backoff_seconds(record.restarts, self._patience.first_seconds, self._patience.most_seconds)
             record.not_before, record.waiting_since = now + wait, now
             why = "its exit was not recorded" if attempt.lost else f"exit code {attempt.exit_code}"
             record.reason = f"waits {wait:g} s before it is tried again ({why})."

@@ -10,10 +10,10 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from sterna.backends.local.jobs.completion import LOST_CODE, ProcessExit
 from sterna.backends.local.jobs.exits import Endings
 from sterna.backends.local.jobs.launching import Means
 from sterna.backends.local.jobs.layout import spec_of
-from sterna.backends.local.jobs.restart_policy import LOST_CODE, Ending
 from sterna.backends.local.kernel.record_files import SAVED, read_record
 from sterna.backends.local.kernel.wakeups import Pulse
 from sterna.backends.local.store.job_store import Book, LocalJob
@@ -129,20 +129,22 @@ class Watching:
             folder, job.record.spec.progress, Path(cwd) if cwd else None, self._book.positions(job, name)
         )
 
-    def _ending(self, replica: ReplicaRecord, folder: Path, state: ReplicaState) -> Ending | None:
+    def _ending(self, replica: ReplicaRecord, folder: Path, state: ReplicaState) -> ProcessExit | None:
         """How it ended; None while parts of it may still run."""
         if state.exit is not None:
             seen = state.exit
             at = seen.at or self._book.clock()
-            return Ending(seen.code, at, seen.was_asked, seen.has_saved, cpu_seconds=seen.cpu_seconds, why=seen.error)
+            return ProcessExit(
+                seen.code, at, seen.was_asked, seen.has_saved, cpu_seconds=seen.cpu_seconds, why=seen.error
+            )
         if state.phase is not Phase.LOST:
-            return Ending(LOST_CODE, self._book.clock(), bool(replica.asked_at), saved=False, began=False)
+            return ProcessExit(LOST_CODE, self._book.clock(), bool(replica.asked_at), saved=False, began=False)
         at = _last_sign(folder, self._book.clock())
         if not self._means.processes.kill(folder):
             return None
         was_asked = bool(replica.asked_at)
         has_saved = was_asked and saved_at(folder) >= replica.asked_at
-        return Ending(LOST_CODE, at, was_asked, has_saved, lost=not was_asked)
+        return ProcessExit(LOST_CODE, at, was_asked, has_saved, lost=not was_asked)
 
     # Reports.
 

@@ -120,7 +120,7 @@ class Attempts:
     def _tell_start(self, job: LocalJob, attempt: AttemptRecord) -> None:
         record, now = job.record, self._book.clock()
         with self._book.lock:
-            record.waited_seconds += max(0.0, now - record.waiting_since)
+            record.waited_seconds += max(0.0, now - record.queued_since)
             if record.first_started_at is None:
                 record.first_started_at = now
             self._book.save_later(job)

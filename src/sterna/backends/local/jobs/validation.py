@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from sterna.backends.local.store.job_store import shape_of
 from sterna.backends.local.store.node_slices import Slices
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.engine.placement.place import seat_ps
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI, Shape
@@ -125,7 +125,7 @@ def _trouble_with(pattern: str) -> str:
 
 def _too_much(shape: Shape, minimum: int, slices: Slices) -> str:
     """Why such a job could not even run on empty nodes; empty: it could."""
-    room = Room(slices.table())
+    room = FreeCapacity(slices.table())
     each = int(room.slots(shape).max(initial=0))
     if not each:
         need = f"{shape.devices / MILLI:g} devices, " if shape.devices else ""

@@ -1,7 +1,6 @@
 """The journal of a cluster that runs: rounds as rows of the store, in the form of any other journal.
 
-Rounds that changed nothing and found nothing new are left out, so that a quiet cluster writes nothing; the oldest are
-dropped when there are too many. `written` makes a file of what is kept, for whoever tells stories.
+The oldest rounds are dropped when there are too many. `written` makes a journal file of those that are kept.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from sterna.control.cluster_service import PolicyView
 from sterna.control.journal import VERSION, JournalWriter, Opening, RoundLine, World
 from sterna.control.shadow_rules import ShadowRound
 from sterna.model.plan import Decision
-from sterna.model.snapshot import NEVER, Snapshot
+from sterna.model.snapshot import Snapshot
 
-_QUIET_SECONDS = 1.0
-"""Rounds that change nothing are kept at most so often."""
 _MOST_BYTES = 64 << 20
 _MOST_EVENTS = 100_000
 _PRUNE_EVERY = 256
@@ -35,18 +32,17 @@ class StoredJournal(JournalWriter):
         store.flush()
         last = store.read("SELECT line FROM journal WHERE kind = 'round' ORDER BY id DESC LIMIT 1")
         self._rounds = msgspec.json.decode(last[0][0], type=RoundLine).round + 1 if last else 0
-        self._said: object = None
-        self._recorded_at = -NEVER
-        self.is_behind = False
-        """The last round was left out though it found something new: decide again soon."""
-        self._put(opening_of(rules))
+        self._opening: Opening | None = None
+        self.change_rules(rules)
+
+    def change_rules(self, rules: PolicyView) -> None:
+        """Note that later rounds are decided by these rules."""
+        opening = opening_of(rules)
+        if opening != self._opening:
+            self._opening = opening
+            self._put(opening)
 
     def record(self, snapshot: Snapshot, decision: Decision, shadow: ShadowRound | None = None) -> None:
-        if not decision.plan.actions:
-            self.is_behind = decision.reasons != self._said
-            if not self.is_behind or snapshot.now - self._recorded_at < _QUIET_SECONDS:
-                return
-        self._said, self._recorded_at, self.is_behind = decision.reasons, snapshot.now, False
         super().record(snapshot, decision, shadow)
         if self._rounds % _PRUNE_EVERY == 0:
             prune(self._store)

@@ -64,6 +64,10 @@ class Slices:
     def row_of(self) -> dict[str, int]:
         return {node.name: row for row, node in enumerate(self.nodes)}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.nodes)
+
     def table(self) -> Nodes:
         """The same as columns, empty and open."""
         capacity = np.zeros((len(ResourceKind), len(self.nodes)), dtype=np.int64)

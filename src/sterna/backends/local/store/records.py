@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from sterna.control.job_state import JobState
 from sterna.model.job import JobSpec
 
 ACTIVE, COMPLETED, FAILED = "active", "completed", "failed"
@@ -94,7 +95,7 @@ class AttemptRecord(msgspec.Struct):
         return min(self.replicas, key=lambda replica: replica.index)
 
 
-class JobRecord(msgspec.Struct):
+class JobRecord(JobState, omit_defaults=True, rename="camel", kw_only=True):
     """A job as the state folder keeps it."""
 
     key: int
@@ -104,52 +105,32 @@ class JobRecord(msgspec.Struct):
     maximum: int
     phase: str = ACTIVE
     deleting: bool = False
-    workers: Seats = []
+    workers: Seats = msgspec.field(default_factory=list)
     """Where its workers shall sit; empty: it shall wait."""
-    servers: Seats = []
-    slots: list[int] = []
+    servers: Seats = msgspec.field(default_factory=list)
+    slots: list[int] = msgspec.field(default_factory=list)
     attempts: int = 0
     attempt: AttemptRecord | None = None
     """The latest one, which may have ended."""
-    restarts: int = 0
-    """Attempts that failed or were lost."""
-    not_before: float = 0.0
-    """It waits until then after a failure."""
     by_checkpoint: bool = False
     """Its next move is made by checkpoint though it could be made in place."""
-    first_started_at: float | None = None
-    waiting_since: float = 0.0
     waited_seconds: float = 0.0
-    executed: float = 0.0
-    attained: float = 0.0
-    executed_before: float = 0.0
-    promotions: int = 0
     service: float = 0.0
     """Units x seconds in all its life; `attained` starts anew when it is promoted."""
-    cpu_share: float = 1.0
-    moves: int = 0
-    moved_at: float | None = None
-    moved_from: str = ""
-    evictor: int = -1
     cpu_seconds: float = 0.0
     """Of replicas that are gone."""
-    lost_seconds: float = 0.0
-    saved_at: float = 0.0
-    saved_step: int = -1
-    ended_at: float | None = None
     exit_code: int | None = None
     reason: str = ""
-    step: int | None = None
-    """What it had reported last when it ended."""
-    total: int | None = None
-    metric: str = ""
-    value: float | None = None
     doomed: str = ""
     """Why it has failed though it still runs; empty: it has not."""
 
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def queued_since(self) -> float:
+        return self.submitted_at if self.waiting_since is None else self.waiting_since
 
     @property
     def is_live(self) -> bool:

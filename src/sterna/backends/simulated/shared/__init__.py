@@ -1,4 +1,4 @@
-"""The simulator of CPU-shared nodes, where containers without requests divide a node's cores.
+"""Simulator of CPU-shared nodes, whose containers divide a node's cores.
 
-The simulator of whole devices is the package above.
+The simulator of whole devices is the parent package.
 """

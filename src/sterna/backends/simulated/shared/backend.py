@@ -1,9 +1,9 @@
-"""A simulated world of shared nodes: containers without requests divide a node's cores, as in SpeCon.
+"""Simulated cluster of CPU-shared nodes: containers without requests divide a node's cores, as in SpeCon.
 
-Exact between events, like its neighbour: rates change only when a job comes, goes, restarts or gets another share, and
-then a node's cores are divided by weighted max-min with a cap for each job. Work done drives what a job reports, and
-with it its growth category; reports are made up only when somebody reads what follows from them. Nodes do not fail
-here, and memory is not counted.
+Discrete events, as in the parent package: rates change only when a job arrives, ends, restarts or gets another CPU
+share; then the cores of the node are divided by weighted max-min with a limit per job. The work done determines what a
+job reports and with it its growth category; reports are computed only when a rule reads them. Nodes do not fail, and
+memory is not counted.
 """
 
 from __future__ import annotations
@@ -16,32 +16,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.shared.equal_share_baseline import Shadow
-from sterna.backends.simulated.shared.progress import Progress
+from sterna.backends.simulated.config import SharedConfig
+from sterna.backends.simulated.shared.equal_share_baseline import LazyBaseline
+from sterna.backends.simulated.shared.progress import SimulatedProgress
 from sterna.backends.simulated.shared.workload import SharedWorkload
 from sterna.engine.cpu_sharing.forecast import max_min
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.errors import UserError
 from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Bools, Ints, Nodes, ResourceKind, Shape, Shapes
-from sterna.model.growth import GrowthRule
-from sterna.model.plan import Action, ActionKind, Mark, Outcome
+from sterna.model.plan import Action, ActionKind, Decision, Mark, Outcome
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Curves, Floats
 
 COUNTED_CPUS = 100
-"""Thousandths of a CPU that Kubernetes counts for a container that asks for nothing, so that it can spread them."""
+"""Milli-CPUs that kube-scheduler assumes for a container without requests when it spreads pods."""
 
 _SOON = 1e-6
-_DUST = 1e-9
-"""Part of its work below which nothing is left of a job."""
+_NO_WORK = 1e-9
+"""Fraction of its work below which a job has ended."""
 _LEAST_LEFT = 0.01
-"""A job that outlives what was believed of it is taken to have so much of that left."""
+"""Fraction of the estimate that a job which outlives it is assumed to have left."""
 
 
 @dataclass
-class SharedTally:
-    """What happened, in numbers."""
+class SharedCounters:
+    """Totals of a run, and its timeline."""
 
     migrations: int = 0
     shares: int = 0
@@ -50,11 +49,11 @@ class SharedTally:
     times: list[float] = field(default_factory=list)
     cores_used: list[float] = field(default_factory=list)
     moves: list[tuple[float, int, int, int]] = field(default_factory=list)
-    """When, which job, from which node, to which."""
+    """Time, job, node it left, node it moved to."""
 
 
 def shared_nodes(count: int, cores: float) -> Nodes:
-    """Equal nodes without devices."""
+    """Make `count` equal nodes without devices."""
     total = np.zeros((len(ResourceKind), count), dtype=np.int64)
     total[ResourceKind.CPUS] = round(cores * MILLI)
     names = tuple(f"node{number:0{len(str(count - 1))}d}" for number in range(count))
@@ -62,26 +61,16 @@ def shared_nodes(count: int, cores: float) -> Nodes:
 
 
 class SharedBackend:
-    """Shared nodes and their jobs, ahead of time. `Costs.lost_work_seconds` is the time between checkpoints."""
+    """Backend that runs a workload on simulated CPU-shared nodes."""
 
-    def __init__(
-        self,
-        workload: SharedWorkload,
-        nodes: Nodes,
-        costs: Costs | None = None,
-        *,
-        growth: GrowthRule | None = None,
-        report_seconds: float = 5.0,
-        start: Sequence[int] = (),
-    ) -> None:
-        """`start` is where the default scheduler would put each job, if not where fewest are."""
-        self.jobs, self.costs, self.tally = workload, costs or Costs(), SharedTally()
+    def __init__(self, workload: SharedWorkload, nodes: Nodes, config: SharedConfig | None = None) -> None:
+        config = config or SharedConfig()
+        self.jobs, self.costs, self.counters = workload, config.costs, SharedCounters()
         count = len(workload)
         self._cores: list[float] = (nodes.capacity[ResourceKind.CPUS] / MILLI).tolist()
-        self._caps: list[float] = (workload.cores * workload.workers).tolist()
         self._shape = Shape(devices=0, cpus=COUNTED_CPUS)
         self._shapes = Shapes((self._shape,))
-        self._room = Room(nodes)
+        self._room = FreeCapacity(nodes)
         columns = {name: getattr(nodes, name).view() for name in ("capacity", "is_open", "rack")}
         columns["free"] = self._room.free.view()
         for column in columns.values():
@@ -90,22 +79,23 @@ class SharedBackend:
         self._units = int(nodes.capacity[ResourceKind.CPUS].sum())
         self._assignments: dict[JobKey, Assignment] = {}
         self._on: list[set[int]] = [set() for _ in range(len(nodes))]
-        self._keep_books(count)
-        self._books, self._made = self._kept_columns(), self._made_columns()
-        self._shadow = Shadow(self._cores, self._caps, workload.known, start)
-        self._progress = Progress(workload, growth, report_seconds)
+        self._make_columns(count)
+        self._stored, self._computed = self._stored_columns(), self._computed_columns()
+        core_limits: list[float] = (workload.cores * workload.workers).tolist()
+        self._baseline = LazyBaseline(self._cores, core_limits, workload.known, config.first_nodes)
+        self._progress = SimulatedProgress(workload, config.growth, config.report_seconds)
         self._last_action = self._last_event = -NEVER
         self._arrived = 0
         self.now = float(workload.submit[0]) if count else 0.0
         self._active = np.zeros(0, dtype=np.int64)
-        self._arrive()
+        self._admit_arrivals()
 
-    def _keep_books(self, count: int) -> None:
+    def _make_columns(self, count: int) -> None:
         self.done, self.rate = np.zeros(count), np.zeros(count)
         self._saved, self._saved_at = np.zeros(count), np.zeros(count)
-        """Work at the last checkpoint, and when that was."""
+        """Work at the last checkpoint, and its time."""
         self._ready = np.zeros(count)
-        """Until when it restarts."""
+        """Time at which the current restart is over."""
         self._share = np.ones(count)
         self._workers = np.zeros(count, dtype=np.int64)
         self._moves, self._promotions = np.zeros((2, count), dtype=np.int64)
@@ -115,13 +105,13 @@ class SharedBackend:
         self._executed, self._attained = np.zeros(count), np.zeros(count)
         self.first_start, self.finish = np.full((2, count), NEVER)
 
-    # What the controller sees.
+    # Backend protocol.
 
     def observe(self) -> Snapshot:
         held = COUNTED_CPUS * int(self._workers.sum())
         return Snapshot(
             self.now,
-            Jobs(_Active(self, self._active)),
+            Jobs(_ActiveSharedJobs(self, self._active)),
             self._nodes,
             self._shapes,
             Curves(),
@@ -138,15 +128,15 @@ class SharedBackend:
         )
 
     def column(self, name: str, keys: Ints) -> npt.NDArray[Any]:
-        """A column for some jobs; `KeyError` if this world does not know it."""
-        book = self._books.get(name)
-        values = self._made[name]() if book is None else book
+        """Return a column for some jobs; `KeyError` if this backend does not have it."""
+        stored = self._stored.get(name)
+        values = self._computed[name]() if stored is None else stored
         taken: npt.NDArray[Any] = values[keys]
         taken.flags.writeable = False
         return taken
 
-    def _kept_columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Columns that are the books themselves."""
+    def _stored_columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns that are state of this backend."""
         jobs = self.jobs
         return {
             "submit": jobs.submit,
@@ -167,8 +157,8 @@ class SharedBackend:
             "evictor": self._evictor,
         }
 
-    def _made_columns(self) -> dict[str, Callable[[], npt.NDArray[Any]]]:
-        """Columns that are worked out when somebody reads them."""
+    def _computed_columns(self) -> dict[str, Callable[[], npt.NDArray[Any]]]:
+        """Return functions for the columns that are computed when a rule reads them."""
         count = len(self.jobs)
         return {
             "key": lambda: np.arange(count),
@@ -177,36 +167,37 @@ class SharedBackend:
             "curve": lambda: np.zeros(count, dtype=np.int64),
             "remaining": self._remaining,
             "unsaved": lambda: np.where(self.rate > 0, self.now - self._saved_at, 0.0),
-            "default_finish": lambda: self._shadow.ends_by(self.now),
+            "default_finish": lambda: self._baseline.completions(self.now),
             "growth": lambda: self._progress.growth(),
             "growth_rate": lambda: self._progress.rate(self.now),
             "growth_since": lambda: self._progress.since(),
         }
 
     def _remaining(self) -> Floats:
-        """By what is believed, in seconds of one worker that has all the cores it can use."""
+        """Return the estimated remaining work, in seconds of one worker that has all the cores it can use."""
         known = self.jobs.known
         return np.maximum(known - self.done, _LEAST_LEFT * known) / self.jobs.cores
 
-    # What is done to jobs.
+    # Actions.
 
-    def apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+    def apply(self, decision: Decision) -> Sequence[Outcome]:
         outcomes, dirty = [], set[int]()
-        for action in actions:
+        for action in decision.plan.actions:
             assignment = self._assignments.get(action.key, NOWHERE)
             if assignment != action.before or self.finish[action.key] < NEVER:
                 outcomes.append(Outcome.STALE)
                 continue
             dirty.update(node for node, _ in (*action.before.workers, *action.after.workers))
-            self._carry_out(action)
+            self._execute(action)
             outcomes.append(Outcome.APPLIED)
-        self._divide(dirty)
+        if outcomes:
+            self._divide(dirty)
         return outcomes
 
-    def _carry_out(self, action: Action) -> None:
+    def _execute(self, action: Action) -> None:
         key = action.key
         if action.cpu_share is not None:
-            self.tally.shares += 1
+            self.counters.shares += 1
             self._share[key] = action.cpu_share
         if action.kind is ActionKind.SET_CPU_SHARE:
             return
@@ -214,35 +205,35 @@ class SharedBackend:
             self._last_action = self.now
         if action.before.workers:
             self._lose_unsaved(key)
-            self._leave(key)
+            self._unassign(key)
         if not action.after.workers:
-            self.tally.preemptions += 1
+            self.counters.preemptions += 1
             self._waiting_since[key] = self.now
             return
         if action.kind is ActionKind.MIGRATE:
-            self._mark_move(action)
+            self._record_move(action)
         elif action.mark is Mark.PROMOTED:
             self._promotions[key] += 1
             self._attained[key] = self._executed[key] = 0.0
-        self._sit(key, action.after)
+        self._assign(key, action.after)
 
-    def _mark_move(self, action: Action) -> None:
+    def _record_move(self, action: Action) -> None:
         key = action.key
         old = {node for node, _ in action.before.workers}
         left = old - {node for node, _ in action.after.workers} or old
         source, target = min(left), action.after.workers[0][0]
         self._moves[key] += 1
         self._moved_at[key], self._moved_from[key], self._evictor[key] = self.now, source, action.evictor
-        self.tally.migrations += 1
-        self.tally.moves.append((self.now, key, source, target))
+        self.counters.migrations += 1
+        self.counters.moves.append((self.now, key, source, target))
         self._progress.restart(key)
 
     def _lose_unsaved(self, key: int) -> None:
         lost = float(self.done[key] - self._saved[key])
-        self.tally.lost_core_seconds += lost
+        self.counters.lost_core_seconds += lost
         self.done[key] = self._saved[key]
 
-    def _leave(self, key: JobKey) -> None:
+    def _unassign(self, key: JobKey) -> None:
         assignment = self._assignments.pop(key)
         self._room.give(self._shape, assignment)
         for node, _ in assignment.workers:
@@ -250,7 +241,7 @@ class SharedBackend:
         self._workers[key] = 0
         self.rate[key] = 0.0
 
-    def _sit(self, key: JobKey, assignment: Assignment) -> None:
+    def _assign(self, key: JobKey, assignment: Assignment) -> None:
         if assignment.workers[0][0] == ANYWHERE:
             raise UserError("Jobs that share nodes must sit on one: choose another placement than 'none'.")
         self._assignments[key] = assignment
@@ -264,7 +255,7 @@ class SharedBackend:
         self.first_start[key] = min(self.first_start[key], self.now)
 
     def _divide(self, dirty: set[int]) -> None:
-        """Cores anew for whoever is on these nodes. A job goes as fast as its slowest worker lets it."""
+        """Divide the cores of these nodes among their jobs. A job is as fast as its slowest worker."""
         wide: dict[int, list[float]] = {}
         for node in dirty:
             keys = sorted(key for key in self._on[node] if self._ready[key] <= self.now)
@@ -278,13 +269,13 @@ class SharedBackend:
                     self.rate[key] = cores
                 else:
                     wide.setdefault(key, []).append(cores / count)
-        for key, paces in wide.items():
-            self.rate[key] = self._workers[key] * min(paces)
+        for key, speeds in wide.items():
+            self.rate[key] = self._workers[key] * min(speeds)
 
     def _count(self, key: int, node: int) -> int:
-        return sum(count for seat, count in self._assignments[JobKey(key)].workers if seat == node)
+        return sum(count for each, count in self._assignments[JobKey(key)].workers if each == node)
 
-    # What happens by itself.
+    # Events.
 
     def wait(self, until: float) -> bool:
         then = max(until, self.now + _SOON)
@@ -300,18 +291,18 @@ class SharedBackend:
         if then == NEVER:
             return False
         self._advance(max(then, self.now), runs)
-        self._happen()
+        self._process_events()
         return True
 
     def _advance(self, then: float, runs: Bools) -> None:
         span = then - self.now
-        self._progress.note(self.now, then, self.done, self.rate, runs)
-        self.tally.times.append(self.now)
-        self.tally.cores_used.append(float(self.rate.sum()))
+        self._progress.advance(self.now, then, self.done, self.rate, runs)
+        self.counters.times.append(self.now)
+        self.counters.cores_used.append(float(self.rate.sum()))
         self.done += self.rate * span
-        sits = self._workers > 0
-        self._executed[sits] += span
-        self._attained[sits] += span * self._workers[sits] * (COUNTED_CPUS / MILLI)
+        running = self._workers > 0
+        self._executed[running] += span
+        self._attained[running] += span * self._workers[running] * (COUNTED_CPUS / MILLI)
         every = self.costs.lost_work_seconds
         if every:
             due = runs & (then - self._saved_at >= every)
@@ -322,55 +313,52 @@ class SharedBackend:
             self._saved[runs], self._saved_at[runs] = self.done[runs], then
         self.now = then
 
-    def _happen(self) -> None:
+    def _process_events(self) -> None:
         dirty: set[int] = set()
-        ended = (self._workers > 0) & (self.jobs.work - self.done <= _DUST * self.jobs.work)
+        ended = (self._workers > 0) & (self.jobs.work - self.done <= _NO_WORK * self.jobs.work)
         for key in np.flatnonzero(ended).tolist():
             dirty.update(node for node, _ in self._assignments[JobKey(key)].workers)
             self._end(key)
         for key in np.flatnonzero((self._workers > 0) & (self.rate == 0) & (self._ready <= self.now)).tolist():
             dirty.update(node for node, _ in self._assignments[JobKey(key)].workers)
-        self._arrive()
+        self._admit_arrivals()
         self._divide(dirty)
 
     def _end(self, key: int) -> None:
-        self._leave(JobKey(key))
+        self._unassign(JobKey(key))
         self.done[key], self.finish[key] = self.jobs.work[key], self.now
-        self._shadow.end(key, self.now, float(self.jobs.work[key]))
+        self._baseline.add_completion(key, self.now, float(self.jobs.work[key]))
         self._active = self._active[self._active != key]
         self._last_event = self.now
 
-    def _arrive(self) -> None:
+    def _admit_arrivals(self) -> None:
         first = self._arrived
         while self._arrived < len(self.jobs) and self.jobs.submit[self._arrived] <= self.now:
-            self._shadow.arrive(self._arrived, float(self.jobs.submit[self._arrived]))
+            self._baseline.add_arrival(self._arrived, float(self.jobs.submit[self._arrived]))
             self._arrived += 1
         if self._arrived > first:
             self._active = np.append(self._active, np.arange(first, self._arrived))
             self._last_event = self.now
 
-    # What is told afterwards.
+    # Results.
 
     @property
     def quality_at(self) -> Floats:
-        """When each job had made 95 % of its improvement, for good."""
+        """Time at which each job had permanently made 95 % of its improvement."""
         return self._progress.quality_at
 
 
-class _Active:
-    """The jobs that want to run, as a source of columns."""
+class _ActiveSharedJobs:
+    """Column source of the jobs that have arrived and not ended."""
 
-    def __init__(self, world: SharedBackend, keys: Ints) -> None:
-        self._world, self._keys = world, keys
+    def __init__(self, backend: SharedBackend, keys: Ints) -> None:
+        self._backend, self._keys = backend, keys
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        return self._world.column(name, self._keys)
+        return self._backend.column(name, self._keys)
 
     def name_of(self, row: int) -> str:
-        return self._world.jobs.name[int(self._keys[row])]
-
-    def is_zero(self, name: str) -> bool:
-        return name == "priority"
+        return self._backend.jobs.name[int(self._keys[row])]

@@ -1,4 +1,4 @@
-"""Jobs for a world of shared nodes: how much each has to do, how many cores it can use, what it reports meanwhile."""
+"""Jobs for simulated CPU-shared nodes: their work, core limits and reported metrics."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from sterna.model.cluster import Ints
 from sterna.model.speedup import Floats
 
 QUALITY = 0.95
-"""A model is as good as done when it has made so much of its whole improvement."""
+"""Fraction of its whole improvement at which a model counts as good."""
 
 
 @dataclass(frozen=True)
 class GrowthCurves:
-    """What models of several families measure, by the part of their work that is done."""
+    """Metric values of several model families by the fraction of work done."""
 
     values: Floats
-    """Family by grid point, from nothing done to all done, evenly spaced."""
+    """Family by grid point, evenly spaced from 0 to 1 of the work."""
 
     def at(self, family: Ints, done: Floats) -> Floats:
-        """The metric of each job, between grid points on a straight line."""
+        """Return the metric of each job, interpolated linearly."""
         last = self.values.shape[1] - 1
         place = np.clip(done, 0.0, 1.0) * last
         low = np.minimum(place.astype(np.int64), last - 1)
@@ -30,7 +30,7 @@ class GrowthCurves:
         return value
 
     def quality_point(self, quality: float = QUALITY) -> Floats:
-        """The part of its work after which each family has made so much of its improvement; metrics fall."""
+        """Return the fraction of work after which each family has made `quality` of its improvement; metrics fall."""
         best = np.minimum.accumulate(self.values, axis=1)
         gained = (best[:, :1] - best) / (best[:, :1] - best[:, -1:])
         after = (gained >= quality).argmax(axis=1)
@@ -42,7 +42,7 @@ class GrowthCurves:
 
 
 FLAT = GrowthCurves(np.linspace(1.0, 0.0, 11)[None, :])
-"""A single family that improves evenly to its end."""
+"""One family whose metric falls linearly."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class SharedWorkload:
     workers: Ints
     family: Ints
     curves: GrowthCurves = FLAT
-    believed: Floats = field(default_factory=lambda: np.zeros(0))
-    """What is known of the work of each job beforehand; no number: nothing. Empty: the truth."""
+    estimate: Floats = field(default_factory=lambda: np.zeros(0))
+    """Estimated work of each job, NaN where unknown. Empty: the true work."""
 
     def __len__(self) -> int:
         return len(self.name)
 
     @property
     def known(self) -> Floats:
-        return self.believed if len(self.believed) else self.work
+        return self.estimate if len(self.estimate) else self.work

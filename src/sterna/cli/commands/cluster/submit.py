@@ -16,6 +16,7 @@ import typer
 from sterna.cli.connect.client import ServerUrl, State, client
 from sterna.cli.connect.target import Where, chosen
 from sterna.errors import UserError
+from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY
 
 SETTINGS = {"allow_interspersed_args": False}
 """Options end where the command begins, with or without `--`."""
@@ -35,7 +36,9 @@ Image = Annotated[str, typer.Option("--image", help="What holds the command, in 
 Env = Annotated[
     list[str] | None, typer.Option("--env", "-e", metavar="NAME[=VALUE]", help="A variable; without a value, yours.")
 ]
-Priority = Annotated[int, typer.Option("--priority", min=0, help="0 goes first.")]
+Priority = Annotated[
+    int, typer.Option("--priority", min=LEAST_PRIORITY, max=MOST_PRIORITY, help="Higher goes first; may be negative.")
+]
 Category = Annotated[str, typer.Option("--category", help="Jobs assumed alike.  [default: from the name]")]
 Pattern = Annotated[
     list[str] | None, typer.Option("--progress", metavar="REGEX", help="What lines of progress look like.")

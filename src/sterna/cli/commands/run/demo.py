@@ -1,7 +1,7 @@
 """`sterna demo`: the same dozen real training jobs without a scheduler, by FIFO, and by Sterna, on this machine.
 
 Opens a cluster of its own for each phase, in a temporary folder and in this process, and leaves nothing behind, however
-it ends. What is run, compared and shown is in `experiments/demo*`.
+it ends. What is run, compared and shown is in `experiments/demo/`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sterna.errors import Retry, UserError
 
 if TYPE_CHECKING:
     from sterna.apps.daemon import Daemon
-    from sterna.experiments.demo.run import Cluster, Phase, PhaseResult, Watcher
+    from sterna.experiments.demo.run import DemoCluster, Phase, PhaseResult, Watcher
 
 Seconds = Annotated[float, typer.Option("--seconds", metavar="N", help="About how long each phase takes.")]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=0, help="How many disturbed phases are repeated.")]
@@ -83,12 +83,12 @@ def command(
         return
     screen.compare(results, time.monotonic() - began)
     if report is not None:
-        screen.say(f"The pictures: file://{os.path.abspath(report)}")
+        screen.print_line(f"The pictures: file://{os.path.abspath(report)}")
 
 
 def _run(seconds: float, repeats: int, listen: str, watcher: Watcher) -> list[PhaseResult]:
     from sterna.experiments.demo.load import LoadMeter
-    from sterna.experiments.demo.mix import assignments, measured
+    from sterna.experiments.demo.mix import make_tasks, measure_step_seconds
     from sterna.experiments.demo.run import Demo, phases
 
     allowed = sorted(os.sched_getaffinity(0))
@@ -96,7 +96,7 @@ def _run(seconds: float, repeats: int, listen: str, watcher: Watcher) -> list[Ph
     with _interruptible(), _folder() as folder:
         watcher.prepare(len(cores), seconds)
         environment = os.environ | {"PYTHONPATH": _import_path()}
-        work = assignments(measured(environment, len(cores)), seconds * len(cores))
+        work = make_tasks(measure_step_seconds(environment, len(cores)), seconds * len(cores))
         try:
             demo = Demo(work, _Clusters(folder, listen).opened, LoadMeter(cores, len(allowed)), watcher, repeats)
             return demo.run(phases(len(cores)))
@@ -155,9 +155,9 @@ class _Clusters:
         self._count = 0
 
     @contextmanager
-    def opened(self, phase: Phase) -> Iterator[Cluster]:
+    def opened(self, phase: Phase) -> Iterator[DemoCluster]:
         from sterna.apps.daemon import Daemon, Options
-        from sterna.experiments.demo.run import Cluster
+        from sterna.experiments.demo.run import DemoCluster
 
         self._count += 1
         state = self._folder / f"{self._count}-{phase.key}"
@@ -165,7 +165,7 @@ class _Clusters:
         try:
             daemon.start()
             self._listen = daemon.url.rpartition("/")[2]
-            yield Cluster(daemon.cluster, daemon.url, str(self._folder))
+            yield DemoCluster(daemon.cluster, daemon.url, str(self._folder))
         finally:
             with _patient():
                 _clear(daemon)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from sterna.cli.parsing.flags import flag
-from sterna.cli.parsing.packages import kubernetes_packages
 from sterna.errors import UserError, did_you_mean
 from sterna.settings import MonitorSettings
 
@@ -81,11 +80,10 @@ def _run(
 ) -> None:
     import signal
 
-    with kubernetes_packages():
-        from sterna.backends.kubernetes.monitor.host_paths import Roots
-        from sterna.backends.kubernetes.monitor.main import Surroundings, connected
-        from sterna.backends.kubernetes.monitor.monitor import ApiReader as Which
-        from sterna.backends.kubernetes.monitor.monitor import Options
+    from sterna.backends.kubernetes.monitor.host_paths import Roots
+    from sterna.backends.kubernetes.monitor.main import Surroundings, connected
+    from sterna.backends.kubernetes.monitor.monitor import ApiReader as Which
+    from sterna.backends.kubernetes.monitor.monitor import Options
     from sterna.model.growth import GrowthRule, Strict
 
     strict = Strict.NO if rule["growth"] == "sterna" else Strict(rule["growth"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from sterna.cli.parsing.flags import flag
-from sterna.cli.parsing.packages import kubernetes_packages
 from sterna.settings import OperatorSettings, tree_of
 
 _USUAL = OperatorSettings()
@@ -101,8 +100,7 @@ def command(
         "lease.retry_seconds": lease_retry,
         "journal": journal,
     }
-    with kubernetes_packages():
-        from sterna.apps.operator import run
+    from sterna.apps.operator import run
 
     run(tree_of(OperatorSettings, chosen))
     return 0

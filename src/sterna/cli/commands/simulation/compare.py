@@ -38,11 +38,11 @@ def command(
     from sterna.cli.render.output import progress_bar, show_json, show_notices
     from sterna.cli.render.tables import show_comparison
     from sterna.errors import UserError
-    from sterna.experiments.comparison import compare, policies_of
+    from sterna.experiments.comparison import parse_policies, run_comparison
     from sterna.experiments.faults import late_faults
     from sterna.experiments.report.figures import plotly_objects
 
-    specs = policies_of(policies)
+    specs = parse_policies(policies)
     refuse_clashes({"--trace": options.trace, "--speedups": options.speedups}, {"--report": report})
     if cores is not None and cores < 1:
         raise UserError(f"--cores {cores}: use at least one.")
@@ -51,11 +51,11 @@ def command(
     scenario = scenario_of(options)
     with output_file(report, "--report") as write_report:
         with progress_bar("policies done") as progress:
-            comparison = compare(scenario, specs, cores=cores, progress=progress, detailed=report is not None)
+            comparison = run_comparison(scenario, specs, cores=cores, progress=progress, detailed=report is not None)
         if report is not None:
             from sterna.experiments.report.page import comparison_page
 
-            write_report(comparison_page(comparison, scenario, typed()))
+            write_report(comparison_page(comparison, typed()))
     ends = [float(result.times.finish.max(initial=0.0)) for result in comparison.results]
     late = late_faults(options.fail or (), scenario.nodes, max(ends))
     show_notices([*comparison.baseline.notices, *late])

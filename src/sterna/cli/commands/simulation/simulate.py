@@ -64,7 +64,7 @@ def command(
     from sterna.control.shadow_rules import Shadow
     from sterna.experiments.faults import late_faults
     from sterna.experiments.report.figures import plotly_objects
-    from sterna.experiments.simulation import simulate
+    from sterna.experiments.simulation import run_simulation
     from sterna.wiring import make_policy, make_rules
 
     make_policy(policy)
@@ -87,15 +87,15 @@ def command(
         beside = None if shadow is None else Shadow(make_rules(shadow, placement), writer)
         detailed = report is not None or jobs_csv is not None
         with progress_bar("jobs finished") as progress:
-            result = simulate(scenario, policy, journal=beside or writer, progress=progress, detailed=detailed)
+            result = run_simulation(scenario, policy, journal=beside or writer, progress=progress, detailed=detailed)
         if report is not None:
             from sterna.experiments.report.page import simulation_page
 
-            write_report(simulation_page(result, scenario, typed()))
+            write_report(simulation_page(result, typed()))
         if jobs_csv is not None:
             from sterna.experiments.report.jobs_table import jobs_table
 
-            write_jobs(jobs_table(result, scenario.trace))
+            write_jobs(jobs_table(result))
         late = late_faults(options.fail or (), scenario.nodes, float(result.times.finish.max(initial=0.0)))
         result = replace(result, notices=(*result.notices, *late))
     show_notices(result.notices)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, Elastic, elastic_of
+from sterna.cli.parsing.options import AsJson, Elastic
 from sterna.errors import ParameterError, UserError, did_you_mean
 from sterna.parse_number import real
 
@@ -142,8 +142,9 @@ def make(
 
 def _mix(mean_duration: float, spread: float, workers: str, models: str, elastic: str | None) -> Mix:
     from sterna.workloads.generate import Mix
+    from sterna.workloads.trace import parse_elastic
 
-    least, most = elastic_of(elastic) if elastic is not None else (1.0, 1.0)
+    least, most = parse_elastic(elastic) if elastic is not None else (1.0, 1.0)
     parts: dict[str, Any] = {}
     if models.strip() != "all":
         parts["models"] = {} if models.strip() == "none" else _weights("--models", models, str, _MODELS_FORM)

@@ -8,9 +8,11 @@ from enum import Enum
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
 from sterna.experiments.report.allocation import AllocationLog, Span
 from sterna.experiments.reproduction.dragon.default_scheduler import (
@@ -20,7 +22,7 @@ from sterna.experiments.reproduction.dragon.default_scheduler import (
     without_gangs,
 )
 from sterna.model.cluster import MILLI, Nodes, ResourceKind, Shape, Shapes
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from sterna.workloads.published.dragon import NODE_CPUS, PS_CPUS, SPEEDUPS, WORKER_CPUS, Mixture, trace_of
 
 RESTART_SECONDS = 20.0
@@ -49,9 +51,13 @@ def run(mixture: Mixture, seed: int, scheduler: Scheduler, cross_node_penalty: f
     workload = _workload(mixture, seed)
     world_jobs, rules = _under(scheduler, workload, seed)
     nodes = _nodes(mixture.nodes)
-    world = SimulatedBackend(world_jobs, nodes, Costs(RESTART_SECONDS, cross_node_penalty=cross_node_penalty))
+    world = SimulatedBackend(
+        world_jobs,
+        nodes,
+        SimulationConfig(costs=Costs(RESTART_SECONDS, cross_node_penalty=cross_node_penalty)),
+    )
     log = AllocationLog(len(workload))
-    Controller(world, rules, log).run()
+    RoundLoop(world, rules, (log,)).run()
     finish = np.array(world.finish)
     ended = finish < FOR_EVER_SECONDS
     makespan = float(finish.max() - workload.submit[0])

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.experiments.report.allocation import Span
 from sterna.experiments.reproduction.eta.coverage import Forecast
 from sterna.experiments.scenario import Scenario
-from sterna.experiments.simulation import simulate
+from sterna.experiments.simulation import run_simulation
 from sterna.model.eta import learned_until
 from sterna.model.speedup import Floats
-from sterna.wiring import simulated_nodes
 from sterna.workloads.generate import Mix, poisson
 
 POLICIES = ("elastic-fifo", "elastic-tiresias", "dragon")
@@ -53,7 +53,7 @@ class Replay(NamedTuple):
 def replay(policy: str, seed: int, jobs: int = JOBS) -> Replay:
     trace = poisson(jobs=jobs, seed=seed, mean_gap_seconds=MEAN_GAP_SECONDS, mix=MIX)
     scenario = Scenario(trace, simulated_nodes(NODES), costs=Costs(restart_seconds=RESTART_SECONDS))
-    result = simulate(scenario, policy, detailed=True)
+    result = run_simulation(scenario, policy, detailed=True)
     workload = workload_of(trace)
     random = np.random.default_rng([seed, 80])
     misjudged = np.exp(random.normal(0.0, MISJUDGED, len(workload)))

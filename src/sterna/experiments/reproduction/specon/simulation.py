@@ -14,10 +14,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from sterna.backends.simulated.config import SharedConfig
 from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.shared.backend import SharedBackend, shared_nodes
 from sterna.backends.simulated.shared.workload import GrowthCurves, SharedWorkload
-from sterna.control.controller import Controller
+from sterna.control.round_loop import RoundLoop
 from sterna.engine.registry import Placed
 from sterna.model.cluster import NOWHERE, Assignment, Ints
 from sterna.model.plan import Action, ActionKind
@@ -113,18 +114,18 @@ def run(
     start = drawn.start(baseline)
     if baseline == "skew" or keeps_map:
         rules = replace(rules, placement=_Mapped(start))
-    workload = drawn.workload if believed is None else replace(drawn.workload, believed=believed)
+    workload = drawn.workload if believed is None else replace(drawn.workload, estimate=believed)
     nodes = shared_nodes(specon.NODES, specon.CORES)
-    world = SharedBackend(workload, nodes, COSTS, growth=growth_rule_of(rules), start=start)
-    Controller(world, rules).run()
-    submit, tally = workload.submit, world.tally
+    world = SharedBackend(workload, nodes, SharedConfig(costs=COSTS, growth=growth_rule_of(rules), first_nodes=start))
+    RoundLoop(world, rules).run()
+    submit, counters = workload.submit, world.counters
     return Run(
         world.finish - submit,
         world.quality_at - submit,
         float(world.finish.max()),
-        tally.moves,
-        tally.times,
-        tally.cores_used,
+        counters.moves,
+        counters.times,
+        counters.cores_used,
     )
 
 

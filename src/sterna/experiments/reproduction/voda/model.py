@@ -15,7 +15,7 @@ from random import Random
 from sterna.experiments.reproduction.voda.algorithms import ALGORITHMS, Candidate
 from sterna.experiments.reproduction.voda.packing import Seats, packed
 from sterna.workloads.profiles import PROFILES
-from sterna.workloads.published.voda import ASKED, EPOCHS, LEAST, MOST, Submitted
+from sterna.workloads.published.voda import ASKED, EPOCHS, LEAST, MOST, SubmittedJob
 
 PAUSE_SECONDS = 30.0
 """Without progress, at every start, resize and move."""
@@ -98,12 +98,12 @@ class _Job:
         return Candidate(LEAST, MOST, ASKED, self.speed, remaining_seconds, self.priority)
 
 
-def _job_of(submitted: Submitted, work_seconds: float) -> _Job:
+def _job_of(submitted: SubmittedJob, work_seconds: float) -> _Job:
     epochs = EPOCHS[submitted.model]
     return _Job(submitted.at_seconds, (0.0, *PROFILES[submitted.model]), epochs, work_seconds / epochs)
 
 
-def run_voda(submitted: Sequence[Submitted], work_seconds: Mapping[str, float], algorithm: str, seed: int) -> Run:
+def run_voda(submitted: Sequence[SubmittedJob], work_seconds: Mapping[str, float], algorithm: str, seed: int) -> Run:
     """What Voda makes of these jobs under one of its `ALGORITHMS`; the seed is spent on its ties."""
     return _Scheduler(submitted, work_seconds, algorithm, seed).run()
 
@@ -113,7 +113,7 @@ class _Scheduler:
 
     def __init__(
         self,
-        submitted: Sequence[Submitted],
+        submitted: Sequence[SubmittedJob],
         work_seconds: Mapping[str, float],
         algorithm: str,
         seed: int,

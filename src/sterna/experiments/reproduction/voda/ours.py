@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
+from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
+from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
-from sterna.control.controller import Controller
 from sterna.control.rate_limit import RateLimited
+from sterna.control.round_loop import RoundLoop
 from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS
 from sterna.model.speedup import Floats
-from sterna.wiring import make_rules, simulated_nodes
+from sterna.wiring import make_rules
 from sterna.workloads.published import voda
 
 POLICIES: Mapping[str, str] = {
@@ -56,19 +58,19 @@ class Terms:
 
 
 def run_ours(
-    submitted: Sequence[voda.Submitted], work_seconds: Mapping[str, float], algorithm: str, terms: Terms
+    submitted: Sequence[voda.SubmittedJob], work_seconds: Mapping[str, float], algorithm: str, terms: Terms
 ) -> OurRun:
     """What Sterna makes of these jobs under its policy of that name."""
     workload = workload_of(voda.trace_of(submitted, work_seconds))
     costs = Costs(PAUSE_SECONDS, PAUSE_SECONDS, terms.lost_seconds, terms.cross_node_penalty)
-    world = SimulatedBackend(workload, simulated_nodes(voda.NODES), costs, timeline=True)
-    Controller(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], terms.placement)).run()
+    world = SimulatedBackend(workload, simulated_nodes(voda.NODES), SimulationConfig(costs=costs, has_timeline=True))
+    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], terms.placement)).run()
     finish = np.array(world.finish)
-    tally = world.tally
+    counters = world.counters
     return OurRun(
         finish - workload.submit,
         float(finish.max() - workload.submit[0]),
-        tally.migrations,
-        tally.preemptions,
-        list(zip(tally.times, tally.devices_used, strict=True)),
+        counters.migrations,
+        counters.preemptions,
+        list(zip(counters.times, counters.devices_used, strict=True)),
     )

@@ -1,0 +1,1 @@
+"""Kubernetes pods, services and SharePods: built from decisions, and read back as rows. No I/O."""

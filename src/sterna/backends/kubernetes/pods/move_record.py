@@ -1,0 +1,136 @@
+"""A plain pod that moves: made anew elsewhere under its own name, from a record that is written before it is deleted.
+
+Nobody else would make it again, so the record, a ConfigMap in its namespace, holds the whole pod and where it shall go
+(DRAGON-89). Whoever finds such a record and no pod finishes the move; whoever finds both, and the pod sits where the
+record says, only removes the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sterna.errors import UserError
+from sterna.kinds.labels import ATTEMPT_LABEL, GROUP, JOB_LABEL, MIGRATE_TO
+from sterna.kinds.parsing.decoding import decoded
+
+MOVE_LABEL = f"{GROUP}/move"
+"""On a record: that it is one."""
+_POD, _NODE, _FROM, _ATTEMPT, _UID = "pod.json", "node", "from", "attempt", "uid"
+_SERVER_SIDE = frozenset(
+    {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"}
+    | {"deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences"}
+)
+_TOKEN = "kube-api-access-"
+_LONGEST_NAME = 253
+
+
+class Move(NamedTuple):
+    """What a record says."""
+
+    namespace: str
+    name: str
+    """Of the pod."""
+    source: str
+    node: str
+    attempt: int
+    pod: dict[str, Any]
+    """To be created."""
+    uid: str = ""
+    """Of the pod that goes, which we delete ourselves; empty: any of that name, as older records have it."""
+
+    def is_about(self, uid: str, attempt: str) -> bool:
+        """Whether this pod, by its uid and its label, is the one that goes or the one that comes."""
+        return self.uid in ("", uid) or attempt == str(self.attempt)
+
+
+def record_name(pod: str) -> str:
+    return f"sterna-move-{pod}"[:_LONGEST_NAME]
+
+
+def move_record(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, Any]:
+    """The record of a move; `pod` is the whole object as the server gave it."""
+    whole = decoded(dict(pod), dict[str, Any], "the pod")
+    moved = moved_pod(whole, node, attempt)
+    metadata, spec, uid = moved["metadata"], whole.get("spec"), _mapping(whole.get("metadata")).get("uid", "")
+    source = spec.get("nodeName", "") if isinstance(spec, dict) else ""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": record_name(str(metadata.get("name", ""))),
+            "namespace": metadata.get("namespace", ""),
+            "labels": {MOVE_LABEL: "true"},
+        },
+        "data": {
+            _POD: msgspec.json.encode(moved).decode(),
+            _NODE: node,
+            _FROM: str(source),
+            _ATTEMPT: str(attempt),
+            _UID: str(uid),
+        },
+    }
+
+
+def redirection(move: Move, node: str, uid: str) -> dict[str, Any]:
+    """What changes in a record whose pod shall go elsewhere, or of which another life goes now, as a merge patch."""
+    pod = moved_pod(move.pod, node, move.attempt)
+    return {"data": {_NODE: node, _POD: msgspec.json.encode(pod).decode(), _UID: uid}}
+
+
+class _Record(msgspec.Struct):
+    data: dict[str, str] = {}
+
+
+def read_record(record: Mapping[str, Any]) -> Move:
+    """`UserError` if somebody has changed it beyond recognition."""
+    data = decoded(dict(record), _Record, "the record of a move").data
+    pod = decoded(data.get(_POD, "").encode(), dict[str, Any], "the pod in the record of a move")
+    metadata = pod.get("metadata")
+    attempt = data.get(_ATTEMPT, "")
+    if not isinstance(metadata, dict) or not data.get(_NODE) or not attempt.isdigit():
+        raise UserError("A record of a move does not say what moves where; delete it, and create the pod again.")
+    namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+    return Move(namespace, name, data.get(_FROM, ""), data[_NODE], int(attempt), pod, data.get(_UID, ""))
+
+
+def moved_pod(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, Any]:
+    """The pod as its user wrote it, on another node: without what the server and its plugins put into it, and without a
+    wish to be moved, which would be granted once more when another one has been since."""
+    metadata, spec = _mapping(pod.get("metadata")), _mapping(pod.get("spec"))
+    kept = {key: value for key, value in metadata.items() if key not in _SERVER_SIDE}
+    if "annotations" in kept:
+        kept["annotations"] = {key: value for key, value in _mapping(kept["annotations"]).items() if key != MIGRATE_TO}
+    labels = {**_mapping(metadata.get("labels")), ATTEMPT_LABEL: str(attempt)}
+    labels.setdefault(JOB_LABEL, str(metadata.get("name", "")))
+    tokens = {name for name in map(_name, _listed(spec.get("volumes"))) if name.startswith(_TOKEN)}
+    moved = {**spec, "nodeName": node}
+    for key in ("containers", "initContainers"):
+        if key in spec:
+            moved[key] = [_without_mounts(each, tokens) for each in _listed(spec[key])]
+    if "volumes" in spec:
+        moved["volumes"] = [each for each in _listed(spec["volumes"]) if _name(each) not in tokens]
+    moved.pop("ephemeralContainers", None)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {**kept, "labels": labels}, "spec": moved}
+
+
+def _without_mounts(container: Any, volumes: set[str]) -> Any:
+    if not isinstance(container, dict) or "volumeMounts" not in container:
+        return container
+    mounts = [each for each in _listed(container["volumeMounts"]) if _name(each) not in volumes]
+    return {**container, "volumeMounts": mounts}
+
+
+def _name(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,243 @@
+"""Pods, services, SharePods and bindings: what decisions turn into, as the API server takes them.
+
+A pod is the user's template and what only we know: its node, its place in the gang, its owner, and a folder in which
+the agent leaves its reports. Whatever else stands in the template is carried along untouched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.gang import Gang, gang_of
+from sterna.backends.kubernetes.pods.variables import framework, identity, with_mount, with_variables
+from sterna.kinds import tf_job
+from sterna.kinds.context import ClusterDomain
+from sterna.kinds.environment import torch
+from sterna.kinds.environment.hosts import service_name
+from sterna.kinds.labels import ASSIGNMENT, ATTEMPT_LABEL, INDEX_LABEL, JOB_LABEL, KIND_LABEL, PROGRESS, TYPE_LABEL
+from sterna.kinds.parsed_job import JobRef, ParsedJob
+from sterna.kinds.parsing.annotations import NO_PROGRESS
+from sterna.kinds.parsing.gpu_fraction import GPU_ID, annotations_of
+from sterna.kinds.resource import SHARE_PODS
+
+AGENT_VOLUME = "sterna-agent"
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_KUBEFLOW = "training.kubeflow.org"
+_CONTAINERS = {"TFJob": tf_job.CONTAINER, "PyTorchJob": "pytorch"}
+_PORT_NAME = "training"
+_ALONE = ClusterDomain()
+
+
+def pod_name(parsed_job: ParsedJob, type_: str, index: int) -> str:
+    """Of the pod and of the service of one seat (DRAGON-4)."""
+    return service_name(parsed_job.ref.name, *parsed_job.known_as(type_, index))
+
+
+def pod_of(
+    parsed_job: ParsedJob,
+    replica: ReplicaAssignment,
+    gang: Sequence[ReplicaAssignment],
+    attempt: int,
+    around: ClusterDomain = _ALONE,
+    generation: int = 0,
+) -> dict[str, Any]:
+    """The pod to create for a seat; `gang` is everybody's, so that one survivor tells of all."""
+    metadata, spec = _parts(parsed_job, replica, gang_of(gang), attempt, around, generation)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def share_pod_of(
+    parsed_job: ParsedJob,
+    replica: ReplicaAssignment,
+    gang: Sequence[ReplicaAssignment],
+    attempt: int,
+    around: ClusterDomain = _ALONE,
+    generation: int = 0,
+    gpu_memory_bytes: int = 0,
+) -> dict[str, Any]:
+    """The SharePod for a seat, from which KubeShare makes the pod; bound, so that its scheduler leaves it alone
+    (DRAGON-35). `gpu_memory_bytes`: of the GPU, for a share that does not say how much of it is needed."""
+    metadata, spec = _parts(parsed_job, replica, gang_of(gang), attempt, around, generation)
+    if replica.gpu_id:
+        gpu_fraction = annotations_of(parsed_job.gpu_fraction, gpu_memory_bytes) if parsed_job.gpu_fraction else {}
+        metadata["annotations"] = {**gpu_fraction, **metadata["annotations"], GPU_ID: replica.gpu_id}
+    return {"apiVersion": SHARE_PODS.api_version, "kind": SHARE_PODS.kind, "metadata": metadata, "spec": spec}
+
+
+def service_of(parsed_job: ParsedJob, type_: str, index: int) -> dict[str, Any]:
+    """The headless service under whose name a replica is found wherever it sits (DRAGON-6)."""
+    who = parsed_job.known_as(type_, index)
+    labels = _selecting(parsed_job, type_, index, who)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": service_name(parsed_job.ref.name, *who),
+            "namespace": parsed_job.ref.namespace,
+            "labels": {**_own_labels(parsed_job, type_, index), **labels},
+            "ownerReferences": [owner_of(parsed_job.ref)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "selector": labels,
+            "ports": _ports(parsed_job, who[0]),
+            "publishNotReadyAddresses": True,  # peers look for each other before anybody can be ready
+        },
+    }
+
+
+def binding_of(namespace: str, name: str, uid: str, node: str) -> dict[str, Any]:
+    """The body that binds a pod to a node; the uid makes sure that it is the pod that was meant."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "namespace": namespace, "uid": uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+def owner_of(ref: JobRef) -> dict[str, Any]:
+    """The reference by which a pod goes when its job goes, and by which it is known to be ours."""
+    return {
+        "apiVersion": ref.resource.api_version,
+        "kind": ref.resource.kind,
+        "name": ref.name,
+        "uid": ref.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _parts(
+    parsed_job: ParsedJob, replica: ReplicaAssignment, gang: Gang, attempt: int, around: ClusterDomain, generation: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    who = parsed_job.known_as(replica.type, replica.index)
+    template = parsed_job.templates[who[0]]
+    given = template.get("metadata")
+    given = given if isinstance(given, dict) else {}
+    labels = _labels(parsed_job, replica, who, attempt)
+    annotations = {**(given.get("annotations") or {}), ASSIGNMENT: gang.assignment}
+    if parsed_job.spec.progress != NO_PROGRESS:
+        annotations[PROGRESS] = msgspec.json.encode(parsed_job.spec.progress).decode()
+    metadata = {
+        "name": service_name(parsed_job.ref.name, *who),
+        "namespace": parsed_job.ref.namespace,
+        "labels": {**(given.get("labels") or {}), **labels},
+        "annotations": annotations,
+        "ownerReferences": [owner_of(parsed_job.ref)],
+    }
+    framework_ = framework(parsed_job, replica, who, gang, attempt, around.cluster_domain)
+    ours = {**framework_, **identity(parsed_job, replica, gang, attempt, generation)}
+    return metadata, _pod_spec(parsed_job, template, replica.node, ours, framework_)
+
+
+def _pod_spec(
+    parsed_job: ParsedJob,
+    template: Mapping[str, Any],
+    node: str,
+    ours: Mapping[str, str],
+    framework_: Mapping[str, str],
+) -> dict[str, Any]:
+    """Every container knows its peers (DRAGON-7); the one that trains also knows the agent's folder."""
+    spec = template["spec"]
+    written = spec.get("volumes")
+    volumes = [each for each in written if isinstance(each, dict)] if isinstance(written, list) else []
+    if all(each.get("name") != AGENT_VOLUME for each in volumes):
+        volumes.append({"name": AGENT_VOLUME, "emptyDir": {}})
+    containers = spec["containers"]
+    main = _main(parsed_job, containers)
+    built = [
+        with_mount(_with_port(parsed_job, with_variables(each, ours, has_agent=True)), AGENT_VOLUME)
+        if each is main
+        else with_variables(each, framework_, has_agent=False)
+        for each in containers
+    ]
+    return {**spec, "nodeName": node, "containers": built, "volumes": volumes}
+
+
+def _main(parsed_job: ParsedJob, containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    name = _CONTAINERS.get(parsed_job.spec.kind, "")
+    return next((each for each in containers if each.get("name") == name), containers[0])
+
+
+def _with_port(parsed_job: ParsedJob, container: dict[str, Any]) -> dict[str, Any]:
+    """DRAGON-3: the port is there even if nobody wrote it."""
+    if parsed_job.spec.kind != "TFJob":
+        return container
+    written = container.get("ports")
+    ports = [each for each in written if isinstance(each, dict)] if isinstance(written, list) else []
+    if any(each.get("name") == tf_job.PORT_NAME for each in ports):
+        return container
+    return {**container, "ports": [*ports, {"name": tf_job.PORT_NAME, "containerPort": tf_job.PORT}]}
+
+
+def _ports(parsed_job: ParsedJob, type_: str) -> list[dict[str, Any]]:
+    if parsed_job.spec.kind != "TFJob":
+        name = torch.PORT_NAME if parsed_job.spec.kind == "PyTorchJob" else _PORT_NAME
+        return [{"name": name, "port": torch.port(parsed_job)}]
+    port = tf_job.port(parsed_job, type_)
+    ports = [{"name": tf_job.PORT_NAME, "port": port}]
+    if type_ == "ps" and parsed_job.chiefs:
+        ports.append({"name": tf_job.CHIEF_PORT_NAME, "port": port + 1})
+    return ports
+
+
+def _own_labels(parsed_job: ParsedJob, type_: str, index: int) -> dict[str, str]:
+    return {
+        JOB_LABEL: parsed_job.ref.name,
+        KIND_LABEL: parsed_job.ref.resource.kind,
+        TYPE_LABEL: type_,
+        INDEX_LABEL: str(index),
+    }
+
+
+def _selecting(parsed_job: ParsedJob, type_: str, index: int, who: tuple[str, int]) -> dict[str, str]:
+    """Labels that tell one replica from all others; a TFJob's are DRAGON's (DRAGON-5)."""
+    if parsed_job.spec.kind != "TFJob":
+        return _own_labels(parsed_job, type_, index)
+    return {
+        "group-name": "kubeflow.org",
+        "tf-job-name": parsed_job.ref.name,
+        "tf-replica-type": who[0],
+        "tf-replica-index": str(who[1]),
+    }
+
+
+def _labels(parsed_job: ParsedJob, replica: ReplicaAssignment, who: tuple[str, int], attempt: int) -> dict[str, str]:
+    labels = {**_own_labels(parsed_job, replica.type, replica.index), ATTEMPT_LABEL: str(attempt)}
+    kind = parsed_job.spec.kind
+    if kind not in _CONTAINERS:
+        return labels
+    type_, index = who
+    labels |= {
+        f"{_KUBEFLOW}/job-name": parsed_job.ref.name,
+        f"{_KUBEFLOW}/replica-type": type_,
+        f"{_KUBEFLOW}/replica-index": str(index),
+    }
+    is_first = _is_first(parsed_job, type_, index)
+    if is_first:
+        labels[f"{_KUBEFLOW}/job-role"] = "master"
+    if kind == "TFJob":
+        labels |= _selecting(parsed_job, replica.type, replica.index, who)
+        labels["tf-job-workerid"] = _slot_id(parsed_job, replica, attempt)
+        if is_first:
+            labels["tf-job-role"] = "master"
+    return labels
+
+
+def _is_first(parsed_job: ParsedJob, type_: str, index: int) -> bool:
+    """The chief or master, and where there is none worker 0."""
+    firsts = [each for each in ("chief", "master") if each in parsed_job.templates]
+    return type_ in firsts if firsts else (type_, index) == ("worker", 0)
+
+
+def _slot_id(parsed_job: ParsedJob, replica: ReplicaAssignment, attempt: int) -> str:
+    """Five letters that tell this start of a replica from every other; the same whenever they are asked for."""
+    told = f"{parsed_job.ref.uid}/{replica.type}/{replica.index}/{replica.node}/{attempt}"
+    digest = hashlib.sha256(told.encode()).digest()
+    return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:5])

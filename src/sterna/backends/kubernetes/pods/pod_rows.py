@@ -1,0 +1,225 @@
+"""Any pod as a row: where it sits, what it uses, how far it is, and whose it is.
+
+Made for a hundred thousand of them: texts that repeat are held once, and nothing of the pod itself is kept. An amount
+that cannot be read counts as nothing; one odd pod must not stop the others.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from sys import intern
+
+import msgspec
+
+from sterna.backends.kubernetes.api.job import PendingServingPod, PodRow, PodState
+from sterna.kinds.labels import ASSIGNMENT, ATTEMPT_LABEL, GROUP, INDEX_LABEL, JOB_LABEL, TYPE_LABEL
+from sterna.kinds.objects import Condition, Container, ContainerStatus, Meta, Needs, Owner, Pod, PodSpec, Terminated
+from sterna.kinds.parsing.gpu_fraction import GPU_ID
+from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.pod_template import node_needs
+from sterna.kinds.parsing.quantities import milli_of
+from sterna.kinds.parsing.resource_requests import NOTHING, Demand, demand_of, limits_of
+from sterna.kinds.pod import is_serving
+from sterna.model.cluster import Shape
+
+_Amount = tuple[str, str | int | float]
+KUBEFLOW = "kubeflow.org"
+_OURS = {("TrainingJob", GROUP), ("TFJob", KUBEFLOW), ("PyTorchJob", KUBEFLOW)}
+_MPI_JOB, _MPI_ROLE, _MPI_INDEX, _MPI_OPERATOR = (
+    f"training.{KUBEFLOW}/{name}" for name in ("job-name", "job-role", "replica-index", "operator-name")
+)
+_SHARE_POD = ("SharePod", "kubeshare.nthu")
+_DUMMY = "kubeshare-vgpu"
+_TRAINERS = ("tensorflow", "pytorch")
+_DISRUPTION = "DisruptionTarget"
+"""The condition by which the cluster says that it is not the user who ends a pod."""
+_CLOCKS_SECONDS = 2.0
+_RESIZE_PENDING = "PodResizePending"
+_STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
+_PHASES = {
+    "Pending": PodState.PENDING,
+    "Running": PodState.RUNNING,
+    "Succeeded": PodState.SUCCEEDED,
+    "Failed": PodState.FAILED,
+    "Unknown": PodState.RUNNING,
+}
+
+
+def pod_row(pod: Pod) -> PodRow:
+    meta = pod.metadata
+    demand, limit_cpus, limit_memory_bytes = _uses(pod.spec)
+    state = _PHASES.get(pod.status.phase, PodState.PENDING)
+    owner = next((each for each in meta.owner_references if each.controller), None)
+    row = PodRow(
+        key=meta.key,
+        uid=meta.uid,
+        version=meta.version,
+        node=intern(pod.spec.node_name),
+        state=state,
+        is_terminated=_is_terminated(pod, state),
+        is_deleting=meta.deletion_timestamp is not None,
+        devices=demand.devices,
+        cpus=demand.cpus,
+        memory_bytes=demand.memory_bytes,
+        is_serving=is_serving(pod),
+        is_kubeshare=_DUMMY in meta.name or _names(owner, _SHARE_POD),
+        limit_cpus=limit_cpus,
+        limit_memory_bytes=limit_memory_bytes,
+    )
+    if row.is_deleting:
+        row.deletes_at = seconds_of(meta.deletion_timestamp)
+    if _belongs(row, meta, owner):
+        _tell(row, pod)
+    return row
+
+
+def pending_serving_pod(pod: Pod) -> PendingServingPod:
+    """What a pending one asks for."""
+    shape = Shape(*_uses(pod.spec)[0])
+    return PendingServingPod(pod.metadata.key, shape, node_needs(pod.spec), seconds_of(pod.metadata.creation_timestamp))
+
+
+def _uses(spec: PodSpec) -> tuple[Demand, int, int]:
+    """What it asks for, and what it may use at most: CPUs and memory."""
+    if len(spec.containers) == 1 and not (spec.init_containers or spec.resources or spec.overhead):
+        needs = spec.containers[0].resources
+        return _alone_uses(tuple(needs.requests.items()), tuple(needs.limits.items()))
+    return _counted(spec)
+
+
+@lru_cache(maxsize=4096)
+def _alone_uses(requests: tuple[_Amount, ...], limits: tuple[_Amount, ...]) -> tuple[Demand, int, int]:
+    """Of a single container: of a hundred thousand pods most ask for what thousands of others ask for."""
+    return _counted(PodSpec([Container(resources=Needs(dict(requests), dict(limits)))]))
+
+
+def _counted(spec: PodSpec) -> tuple[Demand, int, int]:
+    try:
+        demand = demand_of(spec)
+    except ValueError:
+        demand = NOTHING
+    try:
+        return demand, *limits_of(spec)
+    except ValueError:
+        return demand, 0, 0
+
+
+def _is_terminated(pod: Pod, state: PodState) -> bool:
+    """Room is free when containers have ended, not when the object is gone."""
+    if state in (PodState.SUCCEEDED, PodState.FAILED):
+        return True
+    statuses = pod.status.container_statuses
+    if pod.metadata.deletion_timestamp is None or len(statuses) < max(1, len(pod.spec.containers)):
+        return False
+    return all(each.state.terminated is not None for each in statuses)
+
+
+def _names(owner: Owner | None, kind: tuple[str, str]) -> bool:
+    return owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == kind
+
+
+def _belongs(row: PodRow, meta: Meta, owner: Owner | None) -> bool:
+    """Whose it is, written into the row; false: none of ours."""
+    labels = meta.labels
+    if owner is not None and (owner.kind, owner.api_version.partition("/")[0]) in _OURS:
+        row.job, row.owner_uid = f"{meta.namespace}/{owner.name}", owner.uid
+        _place(row, labels.get(TYPE_LABEL, ""), labels.get(INDEX_LABEL, ""))
+    elif labels.get(_MPI_OPERATOR) == "mpi-operator" and labels.get(_MPI_JOB):
+        row.job = f"{meta.namespace}/{labels[_MPI_JOB]}"
+        row.owner_uid = owner.uid if _names(owner, ("MPIJob", KUBEFLOW)) and owner else ""
+        role = labels.get(_MPI_ROLE, "")
+        _place(row, role, "0" if role == "launcher" else labels.get(_MPI_INDEX, ""))
+    elif _names(owner, _SHARE_POD) and JOB_LABEL in labels:
+        row.job = f"{meta.namespace}/{labels[JOB_LABEL]}"  # its SharePod knows the uid
+        _place(row, labels.get(TYPE_LABEL, ""), labels.get(INDEX_LABEL, ""))
+    elif JOB_LABEL in labels and not meta.owner_references and not row.is_serving:
+        row.job, row.owner_uid = row.key, row.uid
+        _place(row, "worker", "0")
+    else:
+        return False
+    attempt = labels.get(ATTEMPT_LABEL, "")
+    row.attempt = int(attempt) if _is_number(attempt) else 0
+    return True
+
+
+def _place(row: PodRow, type_: str, index: str) -> None:
+    row.type = intern(type_)
+    row.index = int(index) if _is_number(index) else -1
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+def _tell(row: PodRow, pod: Pod) -> None:
+    """What is known only of pods that are ours: how they do."""
+    status, annotations = pod.status, pod.metadata.annotations
+    row.assignment = annotations.get(ASSIGNMENT, "")
+    row.gpu_id = annotations.get(GPU_ID, "")
+    main = _main(pod)
+    ended = main.state.terminated if main else None
+    row.exit_code = ended.exit_code if ended else None
+    row.disruption = intern(disruption_of(pod)) if status.conditions else ""
+    row.withheld = _withheld(pod) if status.conditions else None
+    row.restarts = sum(each.restart_count for each in status.container_statuses)
+    row.reason = intern(status.reason or _reason(pod, ended))
+    row.message = _message(main, ended) or status.message
+    running = main.state.running if main else None
+    started = running.get("startedAt") if running else None
+    row.started_at = seconds_of(started if isinstance(started, str) else status.start_time) or None
+
+
+def disruption_of(pod: Pod) -> str:
+    """Why the cluster takes a pod from its node; empty: it does not, or its user had deleted it before. Whoever does so
+    says it before the deletion, by another clock than the server's."""
+    found = _condition(pod, _DISRUPTION)
+    if found is None:
+        return ""
+    meta = pod.metadata
+    if meta.deletion_timestamp is not None:
+        deleted_at = seconds_of(meta.deletion_timestamp) - (meta.deletion_grace_period_seconds or 0)
+        if seconds_of(found.last_transition_time) > deleted_at + _CLOCKS_SECONDS:
+            return ""
+    return found.reason or _DISRUPTION
+
+
+def _withheld(pod: Pod) -> tuple[float, int] | None:
+    """A resize that waits for room, or that can never be."""
+    found = _condition(pod, _RESIZE_PENDING)
+    if found is None:
+        return None
+    try:
+        needs = [msgspec.json.decode(each.resources, type=Needs) for each in pod.status.container_statuses]
+        granted = sum(milli_of(each.requests.get("cpu", 0)) for each in needs)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return (seconds_of(found.last_transition_time), granted) if granted > 0 else None
+
+
+def _condition(pod: Pod, type_: str) -> Condition | None:
+    return next((each for each in pod.status.conditions if each.type == type_ and each.status == "True"), None)
+
+
+def _main(pod: Pod) -> ContainerStatus | None:
+    """The container that trains; the kubelet sorts statuses by name, so it is looked for by the pod's own order."""
+    names = [each.name for each in pod.spec.containers]
+    name = next((each for each in names if each in _TRAINERS), names[0] if names else "")
+    return next((each for each in pod.status.container_statuses if each.name == name), None)
+
+
+def _reason(pod: Pod, ended: Terminated | None) -> str:
+    if ended and ended.reason:
+        return ended.reason
+    for each in pod.status.container_statuses:
+        waits_for = (each.state.waiting or {}).get("reason", "")
+        if isinstance(waits_for, str) and waits_for not in _STARTING:
+            return waits_for
+    return ""
+
+
+def _message(main: ContainerStatus | None, ended: Terminated | None) -> str:
+    """What the last run of it left, also while it waits to be run again."""
+    if ended:
+        return ended.message
+    before = main.last_state.terminated if main else None
+    return before.message if before else ""

@@ -1,0 +1,116 @@
+"""SharePods of anybody, as the accounts need them: which part of which GPU each holds (DRAGON-36 to 41).
+
+One whose annotations cannot be read is charged for what can be, and disturbs nobody else's accounts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sterna.errors import UserError
+from sterna.kinds.labels import GROUP
+from sterna.kinds.objects import JobObject, PodSpec
+from sterna.kinds.parsed_job import GpuFraction, NodeNeeds
+from sterna.kinds.parsing.decoding import decoded
+from sterna.kinds.parsing.gpu_fraction import GPU_ID, PRIORITY, gpu_fraction_of
+from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.pod_template import node_needs
+from sterna.kinds.parsing.resource_requests import NOTHING, demand_of
+
+_ENDED = ("Succeeded", "Failed")
+
+
+class _PodStatus(msgspec.Struct):
+    phase: str = ""
+
+
+class _Status(msgspec.Struct, rename="pascal"):
+    """KubeShare's own spelling."""
+
+    pod_status: _PodStatus | None = None
+
+
+@dataclass(frozen=True)
+class ShareRow:
+    """One SharePod."""
+
+    key: str
+    uid: str
+    version: int
+    node: str
+    """Empty: nobody has placed it."""
+    gpu_id: str
+    gpu_fraction: GpuFraction | None
+    """None: it asks for no GPU, or it cannot be read what it asks for."""
+    devices: int
+    """Whole ones, which it asks for beside its share."""
+    cpus: int
+    memory_bytes: int
+    is_terminated: bool
+    is_deleting: bool
+    is_urgent: bool
+    """It goes before all jobs (DRAGON-40)."""
+    submitted_at: float
+    needs: NodeNeeds
+    owner_uid: str = ""
+    """Of the job of ours that it is a replica of."""
+
+
+def share_row(pod: JobObject) -> ShareRow:
+    meta = pod.metadata
+    annotations = meta.annotations
+    spec = _spec(pod)
+    try:
+        demand = demand_of(spec)
+    except ValueError:
+        demand = NOTHING
+    owner = next((each for each in meta.owner_references if each.controller), None)
+    is_ours = owner is not None and owner.api_version.partition("/")[0] in (GROUP, "kubeflow.org")
+    return ShareRow(
+        key=meta.key,
+        uid=meta.uid,
+        version=meta.version,
+        node=spec.node_name,
+        gpu_id=annotations.get(GPU_ID, ""),
+        gpu_fraction=_gpu_fraction(annotations),
+        devices=demand.devices,
+        cpus=demand.cpus,
+        memory_bytes=demand.memory_bytes,
+        is_terminated=_phase(pod) in _ENDED,
+        is_deleting=meta.deletion_timestamp is not None,
+        is_urgent=annotations.get(PRIORITY, "").lower() == "high",
+        submitted_at=seconds_of(meta.creation_timestamp),
+        needs=node_needs(spec),
+        owner_uid=owner.uid if owner and is_ours else "",
+    )
+
+
+def placing_patch(node: str, gpu_id: str, version: str) -> dict[str, Any]:
+    """A merge patch that places somebody's SharePod, unless it has changed meanwhile."""
+    annotations = {GPU_ID: gpu_id} if gpu_id else {}
+    return {"metadata": {"resourceVersion": version, "annotations": annotations}, "spec": {"nodeName": node}}
+
+
+def _spec(pod: JobObject) -> PodSpec:
+    try:
+        return decoded(pod.spec, PodSpec, "spec")
+    except UserError:
+        return PodSpec()
+
+
+def _phase(pod: JobObject) -> str:
+    try:
+        status = decoded(pod.status, _Status, "status").pod_status
+    except UserError:
+        return ""
+    return status.phase if status else ""
+
+
+def _gpu_fraction(annotations: dict[str, str]) -> GpuFraction | None:
+    try:
+        return gpu_fraction_of(annotations)
+    except UserError:
+        return None

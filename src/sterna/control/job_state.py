@@ -1,0 +1,80 @@
+"""The state of a job that must survive a restart of the daemon or the operator, and the effect of actions on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sterna.model.cluster import Assignment
+from sterna.model.plan import Action, ActionKind, Mark
+
+
+class JobState(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """Persistent fields common to all backends that run jobs. Times are seconds since 1970."""
+
+    first_started_at: float | None = None
+    waiting_since: float | None = None
+    """Time from which the job has been queued; None: from its submission."""
+    ended_at: float | None = None
+    not_before: float = 0.0
+    """Earliest time of the next attempt, set by the back-off after a failure."""
+    restarts: int = 0
+    """Attempts that count against the back-off limit."""
+    attained: float = 0.0
+    """Devices x seconds, since the last promotion."""
+    executed: float = 0.0
+    """Seconds that it ran."""
+    executed_before: float = 0.0
+    """`executed` at the last promotion."""
+    promotions: int = 0
+    cpu_share: float = 1.0
+    """Weight on the CPUs of a shared node."""
+    moves: int = 0
+    moved_at: float | None = None
+    moved_from: str = ""
+    """Name of the node that the last move left."""
+    evictor: str = ""
+    """Name of the job for which the last move made room; empty: none."""
+    saved_at: float = 0.0
+    saved_step: int = -1
+    """Step of the last checkpoint; -1: unknown."""
+    lost_seconds: float = 0.0
+    """Run time that was in no checkpoint when an attempt ended."""
+    step: int | None = None
+    """Last reported progress, with `total`, `metric` and `value`."""
+    total: int | None = None
+    metric: str = ""
+    value: float | None = None
+
+    def apply(self, action: Action, now: float, nodes: Sequence[str], evictor: str = "") -> None:
+        """Update everything that an action changes besides the assignment. `nodes`: names by row of the snapshot;
+        `evictor`: name of the job that `action.evictor` stands for."""
+        if action.cpu_share is not None:
+            self.cpu_share = action.cpu_share
+        if action.kind is ActionKind.MIGRATE:
+            self.note_move(action.before, action.after, now, nodes, evictor)
+        elif action.kind is ActionKind.STOP:
+            self.waiting_since = now
+        elif action.kind is ActionKind.START and action.mark is Mark.PROMOTED:
+            self.attained, self.executed_before = 0.0, self.executed
+            self.promotions += 1
+
+    def note_move(
+        self, before: Assignment, after: Assignment, now: float, nodes: Sequence[str], evictor: str = ""
+    ) -> None:
+        """Record a move, with the first of the nodes that it leaves."""
+        old, new = ({node for node, _ in assignment.workers} for assignment in (before, after))
+        self.moves += 1
+        self.moved_at, self.moved_from, self.evictor = now, nodes[min(old - new or old)], evictor
+
+
+def is_stale(
+    action: Action, state: JobState, assignment: Assignment, now: float, nodes: int, is_open: Callable[[int], bool]
+) -> bool:
+    """True if a job that wants to run is no longer as the action assumes: it has another assignment, is in back-off, or
+    one of its new nodes is gone or closed. `is_open` takes the row of one of the `nodes` nodes."""
+    if assignment != action.before or (action.kind is ActionKind.START and state.not_before > now):
+        return True
+    new = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers}
+    return not all(0 <= node < nodes and is_open(node) for node in new)

@@ -1,0 +1,1 @@
+"""From YAML documents and API objects to typed values: decoding, error sentences, parts that several kinds share."""

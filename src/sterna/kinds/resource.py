@@ -1,0 +1,36 @@
+"""Kubernetes API resources of jobs: group, version, plural and the URL paths made of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Resource(NamedTuple):
+    """A kind of object as the server knows it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    is_namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Of the collection in a namespace (everywhere if empty), of one object, or of a part of one."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if self.is_namespaced and namespace:
+            parts.append(f"namespaces/{namespace}")
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/".join(parts)
+
+
+PODS = Resource("", "v1", "pods", "Pod")
+TRAINING_JOBS = Resource("sterna.dev", "v1alpha1", "trainingjobs", "TrainingJob")
+TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
+PYTORCH_JOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+MPI_JOBS = Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
+SHARE_PODS = Resource("kubeshare.nthu", "v1", "sharepods", "SharePod")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 BASELINE_POLICY = "fifo:preempt=false"
-"""What people run today: first come, first served, gaps filled, nobody stopped. Comparisons are relative to it."""
+"""What people run today: first come, first served, gaps filled, no job stopped. Comparisons are relative to it."""
 
 DEFAULT_PLACEMENT = "stay"
 """Placement of a policy that prefers no other one; see `sterna.wiring.preferred_placement`."""
@@ -91,6 +91,13 @@ class OperatorSettings:
     identity: str = _set("", "Name in the Lease.  [default: the host's name]", "NAME", chart=False)
     leader_election: bool = _set(True, "Act only while holding the Lease.")
     lease: LeaseSettings = field(default_factory=LeaseSettings)
+    log_level: str = _set("info", "Least severe messages to log: debug, info, warning, error.", "LEVEL")
+    log_format: str = _set("text", "Format of the log on stderr: text, or json with one object per line.", "FORMAT")
+    stall_seconds: float = _set(
+        120.0,
+        "Without a finished round for this long the loop counts as hung: /healthz fails, the Lease is not renewed.",
+        "SECONDS",
+    )
     journal: str = _set("", "Keep every round in this file, for sterna replay and explain.", "FILE", chart=False)
     replicas: int = _only_chart(2, "One acts, the others wait to take over.")
     priority_class: str = _only_chart("", "For example system-cluster-critical, where the cluster allows it.")
@@ -140,6 +147,8 @@ class MonitorSettings:
     ask_for: str = _set(
         "posted", "Pods whose moves are asked for: posted (those that POST /monitor), all, none.", "WHICH"
     )
+    log_level: str = _set("info", "Least severe messages to log: debug, info, warning, error.", "LEVEL")
+    log_format: str = _set("text", "Format of the log on stderr: text, or json with one object per line.", "FORMAT")
     kubelet_root: str = _set("/var/lib/kubelet", "The kubelet's folder on the node.", "FOLDER")
     logs_root: str = _set("/var/log/pods", "Where the node keeps the output of its pods.", "FOLDER")
     host_root: str = _set("", "Where the node's own files are seen, for hostPath volumes.", "FOLDER", chart=False)

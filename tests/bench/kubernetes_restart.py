@@ -1,7 +1,7 @@
-"""An operator that comes back to a large cluster: how long until it decides, and how much memory it takes.
+"""Restart of an operator on a large cluster: time to the first decision, and memory.
 
-The cluster is copied from one job, one of its pods and one pod of somebody else's, each made through the API and run by
-a fake kubelet; see `kubernetes_crowd.py`. The first decision is seen from outside: the pod of a job that waits.
+The cluster is copied from one job, one of its pods and one foreign pod, each created through the API and run by a fake
+kubelet; see `kubernetes_bulk_objects.py`. The first decision is seen from outside: the pod of a job that waits.
 """
 
 from __future__ import annotations
@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.bench.kubernetes_bulk_objects import copy, id_of, stored, write_all
 from tests.bench.kubernetes_cluster import Cluster, a_cluster, an_operator
-from tests.bench.kubernetes_crowd import copy, id_of, stored, write_all
 from tests.bench.kubernetes_load import JOBS, PODS, Sightings, burst, job_body, job_name, load_on
-from tests.bench.measurement import Measurement
+from tests.bench.measurement import Measurement, Say
 from tests.kubernetes.api import until
 from tests.kubernetes.operator_process import OperatorProcess
-
-Say = Callable[[str], None]
 
 FIRST_NODE, NEWCOMER = "node-0000", "newcomer"
 NODE, JOB, OWN_POD, OTHER_POD = range(4)
@@ -28,7 +26,7 @@ PATIENCE_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
-class RestartCase:
+class OperatorRestartCase:
     nodes: int
     pods: int
     """All of them, those of jobs included."""
@@ -36,7 +34,7 @@ class RestartCase:
     """Of one device each, all running."""
 
 
-def measure_restart(case: RestartCase, say: Say) -> Iterator[Measurement]:
+def measure_restart(case: OperatorRestartCase, say: Say) -> Iterator[Measurement]:
     with a_cluster(1, GPUS) as cluster:
         with an_operator(cluster) as (operator, _):
             burst(cluster.kubeconfig, [job_body(job_name(0))], [], 1, PATIENCE_SECONDS)
@@ -75,7 +73,7 @@ def _first_decision_seconds(cluster: Cluster) -> tuple[float, float, float]:
 
 
 def _run_another_pod(cluster: Cluster) -> None:
-    """Somebody else's, which uses a little of its node."""
+    """Return a foreign pod, which uses a little of its node."""
     container = {"name": "main", "image": "web:1", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
     spec = {"containers": [container], "nodeName": FIRST_NODE}
     metadata = {"name": _other_name(0), "labels": {"app": "web", "pod-template-hash": "6d4b75cb6d"}}
@@ -84,7 +82,7 @@ def _run_another_pod(cluster: Cluster) -> None:
         until(lambda: api.get(f"{PODS}/{_other_name(0)}")["status"].get("phase") == "Running")
 
 
-def _copies(cluster: Cluster, case: RestartCase) -> Iterator[tuple[str, bytes]]:
+def _copies(cluster: Cluster, case: OperatorRestartCase) -> Iterator[tuple[str, bytes]]:
     with cluster.plane.api() as api:
         job_uid = api.get(f"{JOBS}/{job_name(0)}")["metadata"]["uid"]
         own_uid = api.get(f"{PODS}/{job_name(0)}-worker-0")["metadata"]["uid"]

@@ -1,9 +1,9 @@
-"""One measured number with its budget, and how a list of them is compared, shown and kept."""
+"""A measured number with its budget; comparison, table and JSON of a list of them."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -15,8 +15,11 @@ from rich.table import Table
 
 from sterna.engine.kernels import bin_packing
 
+Say = Callable[[str], None]
+"""Prints a line about what is measured."""
+
 FASTEST_WORTH_COMPARING = {"ms": 0.05, "s": 0.02}
-"""Below it a ratio to the baseline says more about the clock than about the code."""
+"""Below it a ratio to the baseline is dominated by the resolution of the clock."""
 
 
 class Measurement(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,7 +47,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def machine() -> dict[str, str]:
-    """What a reader needs to know before comparing two reports."""
+    """Describe the machine, for comparing two reports."""
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -56,7 +59,7 @@ def machine() -> dict[str, str]:
 
 
 def pace_ns() -> float:
-    """How fast the machine is just now, apart from anything of ours: the median of many short runs."""
+    """Measure the current speed of the machine without our code: the median of many short runs."""
     taken = []
     for _ in range(100):
         begin, total = perf_counter(), 0
@@ -97,11 +100,11 @@ def show(measurements: Sequence[Measurement], baseline: Mapping[str, float]) -> 
         budget = "" if each.budget is None else f"{each.budget:g} {each.unit}"
         note = f"{each.note} (made-up trace)" if each.is_made_up else each.note
         peer = "" if each.peer_ratio is None else f"{each.peer_ratio:.1f}x"
-        table.add_row(each.case, _shown(each), budget, each.verdict, _to_baseline(each, baseline), peer, note)
+        table.add_row(each.case, _format_value(each), budget, each.verdict, _to_baseline(each, baseline), peer, note)
     Console(width=150).print(table)
 
 
-def _shown(each: Measurement) -> str:
+def _format_value(each: Measurement) -> str:
     return f"{each.value:,.2f} {each.unit}" if each.value < 1000 else f"{each.value:,.0f} {each.unit}"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.rbac import FENCE, USES, WRITES
+from sterna.backends.kubernetes.api.rbac import FENCE, WRITES, all_uses
 from sterna.settings import MONITOR_PORT, OPERATOR_PORT
 from tests.deploy import chart
 from tests.deploy.chart import Name, Object
@@ -74,6 +74,10 @@ def test_every_container_is_probed_and_has_requests_and_a_limit_of_memory(pod: O
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
     assert "memory" in container["resources"]["limits"]
+
+
+def test_operator_is_ready_when_its_cache_is_synced() -> None:
+    assert OPERATOR["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
 def test_selectors_find_the_pods_that_they_are_meant_for() -> None:
@@ -210,4 +214,4 @@ def test_secrets_of_a_registry_reach_both_accounts(secrets: list[dict[str, str]]
 
 
 def test_the_table_of_uses_says_why_for_each() -> None:
-    assert [use for use in USES if len(use.why) < 10] == []
+    assert [use for use in all_uses() if len(use.why) < 10] == []

@@ -1,4 +1,4 @@
-"""The example that CONTRIBUTING gives for a policy of one's own is a policy, and keeps what a policy must keep."""
+"""The example policy of CONTRIBUTING runs, and mistakes in a user's policy name its file."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from sterna.workloads.generate import Mix, poisson
 for spec in ("./smallest.py", "./smallest.py:by=request"):
     rules = Rules(make_policy(spec), make_placement("stay"))
     trace = poisson(jobs=60, seed=3, mix=Mix(least=0.5, most=2.0))
-    world = SimulatedBackend(workload_of(trace), simulated_nodes("2x8"))
-    controller = RoundLoop(world, rules)
-    controller.round()
-    assert not controller.round().plan.actions, "deciding again on its own result changes something"
-    controller.run()
-    assert max(world.finish) < NEVER
+    backend = SimulatedBackend(workload_of(trace), simulated_nodes("2x8"))
+    loop = RoundLoop(backend, rules)
+    loop.round()
+    assert not loop.round().plan.actions, "deciding again on its own result changes something"
+    loop.run()
+    assert max(backend.finish) < NEVER
     print(type(rules.policy.policy).__name__)
 """
 
@@ -53,7 +53,7 @@ def test_the_example_of_contributing_runs_by_its_file_name(tmp_path: Path) -> No
         pytest.param("return Target(target + 99)", "100 workers; it must be 0 or from", id="it gives too much"),
     ],
 )
-def test_a_mistake_in_a_user_s_own_policy_is_said_to_be_theirs(tmp_path: Path, last_line: str, sentence: str) -> None:
+def test_mistake_in_a_user_policy_names_its_file(tmp_path: Path, last_line: str, sentence: str) -> None:
     lay_out(ROOT / "CONTRIBUTING.md", tmp_path)
     file = tmp_path / "smallest.py"
     file.write_text(file.read_text().replace("        return Target(target)", f"        {last_line}"))

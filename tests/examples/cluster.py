@@ -1,4 +1,4 @@
-"""A cluster in the background, started and asked as a user would, for as long as a test lasts."""
+"""A cluster in the background for the time of a test, used through the command line."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.e2e.replicas import Replicas
@@ -20,20 +21,21 @@ from tests.examples.frameworks import ROOT
 with warnings.catch_warnings():
     # typer reads names that newer versions of click are about to drop.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from sterna.cli.connect.client import Client, client
+    from sterna.cli.connect.cluster import ClusterOptions
+    from sterna.service.cluster_service import ClusterService
 
 PATIENCE_SECONDS = 400.0
-"""Frameworks take seconds to import, and on a busy machine minutes."""
+"""Timeout: frameworks take seconds to import, and minutes on a busy machine."""
 
 
 class Cluster:
-    """Two nodes of one core. Jobs run in the root of the repository, as the examples' own texts say."""
+    """Two nodes of one core. Jobs run in the root of the repository, as the examples describe."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self._env = os.environ | {"STERNA_STATE": str(state), "PYTHONPATH": str(ROOT / "src")}
         self.sterna("up", "--detach", "--nodes", "2x1cpu", "--listen", "127.0.0.1:0")
-        self._client: Client = client(str(state))
+        self._service: ClusterService = ClusterOptions(str(state)).connect()
 
     def sterna(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "sterna.cli", *arguments]
@@ -42,21 +44,21 @@ class Cluster:
         return done.stdout
 
     def job(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._client.get("jobs", name)
+        found: dict[str, Any] = msgspec.to_builtins(self._service.job(name))
         return found
 
     def steps(self, name: str) -> list[int]:
-        """Every step that was reported, in the order of the reports."""
-        return [report["step"] for report in self._client.get("jobs", name, "history") if report["step"] is not None]
+        """Return every reported step, in order."""
+        return [report.step for report in self._service.history(name) if report.step is not None]
 
     def kinds(self, name: str) -> list[str]:
-        return [event["kind"] for event in self._client.get("events", job=name)]
+        return [event.kind for event in self._service.events(name)]
 
     def output(self, name: str, replica: str = "") -> str:
-        return self._client.log(name, replica, 0)[0].decode()
+        return self._service.log(name, replica).text.decode()
 
     def until(self, name: str, fact: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Wait until a fact holds for a job; one that has failed says what it printed."""
+        """Wait until a condition holds for a job; raise with its log if it has failed."""
 
         def holds() -> bool:
             job = self.job(name)
@@ -66,7 +68,7 @@ class Cluster:
         ends_at = time.monotonic() + PATIENCE_SECONDS
         while not holds():
             assert time.monotonic() < ends_at, f"{self.job(name)}\n{self.output(name)[-2000:]}"
-            time.sleep(0.1)  # a look asks the cluster, which needs the CPU for training
+            time.sleep(0.1)  # every poll takes CPU from the training
         return self.job(name)
 
     def until_completed(self, name: str) -> dict[str, Any]:
@@ -76,12 +78,12 @@ class Cluster:
         return self.until(name, lambda job: (job["step"] or 0) > 0)
 
     def close(self) -> None:
-        """Jobs first: a cluster that ends leaves those that run alone, and with them their control groups."""
-        names = [job["name"] for job in self._client.get("jobs")]
+        """Delete the jobs first: a cluster that ends leaves running jobs and their control groups behind."""
+        names = [job.name for job in self._service.jobs()]
         if names:
-            self._client.delete("jobs", name=names)
+            self._service.delete(names)
         ends_at = time.monotonic() + PATIENCE_SECONDS
-        while self._client.get("jobs") and time.monotonic() < ends_at:
+        while self._service.jobs() and time.monotonic() < ends_at:
             time.sleep(0.1)
         subprocess.run([sys.executable, "-m", "sterna.cli", "down"], capture_output=True, env=self._env, timeout=120)
         replicas = Replicas(self._state)
@@ -99,7 +101,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def manifest(path: Path, changes: dict[str, str], into: Path) -> str:
-    """An example's manifest with these words for others; where it was written."""
+    """Write the manifest of an example with replaced texts, and return its path."""
     text = path.read_text(encoding="utf-8")
     for old, new in changes.items():
         assert old in text, f"{path.name} does not say {old}"
@@ -109,10 +111,10 @@ def manifest(path: Path, changes: dict[str, str], into: Path) -> str:
 
 
 def named(variables: dict[str, str]) -> list[str]:
-    """As options of `sterna submit`."""
+    """Return the environment as options of `sterna submit`."""
     return [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
 
 
 def as_yaml(variables: dict[str, str]) -> str:
-    """As a container's variables."""
+    """Return the environment as variables of a container."""
     return json.dumps([{"name": name, "value": value} for name, value in variables.items()])

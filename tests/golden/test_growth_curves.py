@@ -1,4 +1,4 @@
-"""Eight real trainings, replayed: when each counts as watched and converged, and whether the bands hold.
+"""Eight recorded trainings: when each is watched and converged, and whether the bands hold.
 
 Times are seconds of CPU. A recent rate is taken over three windows of four reports and has to be low three times, so a
 verdict follows the phase change that a one-second view shows by a few seconds; the ranges below allow for that.
@@ -11,9 +11,9 @@ import pytest
 
 from sterna.experiments.reproduction.eta.coverage import coverage_of
 from sterna.experiments.reproduction.eta.curves import SEEN, finish_forecasts, value_forecasts
-from sterna.model.eta import SHARED_CORE, learned
+from sterna.model.eta import SHARED_CORE, fit_factors
 from sterna.model.growth import Growth, GrowthRule, GrowthTable, History, Report, Strict
-from sterna.workloads.published.curves import MODELS, Clock, recording
+from sterna.workloads.published.curves import MODELS, RecordingClock, recording
 
 PHASE_CHANGE = {"logreg": 1, "mlp": 1, "vae": 2, "cnn": 3, "gan": 6, "lstm": 8, "gru": 8, "birnn": 11}
 """Where |change| of one-second windows falls below a tenth of its peak for three windows."""
@@ -21,7 +21,7 @@ PHASE_CHANGE = {"logreg": 1, "mlp": 1, "vae": 2, "cnn": 3, "gan": 6, "lstm": 8, 
 Changes = list[tuple[Growth, float]]
 
 
-def recorded(model: str, clock: Clock = Clock.CPU) -> tuple[Report, ...]:
+def recorded(model: str, clock: RecordingClock = RecordingClock.CPU) -> tuple[Report, ...]:
     return tuple(Report(*sample) for sample in recording(model, clock))
 
 
@@ -81,15 +81,15 @@ def test_taken_in_at_once_or_one_by_one_is_the_same(model: str) -> None:
     reports = recorded(model)[:900]
     one_by_one = History.of()
     for report in reports:
-        one_by_one = one_by_one.extended([report])
+        one_by_one = one_by_one.extend([report])
     at_once = History.of(reports)
     assert at_once.growth == one_by_one.growth
     assert at_once.values.tolist() == one_by_one.values.tolist()
 
 
 @pytest.mark.parametrize("seen", SEEN)
-@pytest.mark.parametrize("clock", Clock)
-def test_eight_in_ten_finishes_lie_in_the_band_that_other_models_taught(clock: Clock, seen: float) -> None:
+@pytest.mark.parametrize("clock", RecordingClock)
+def test_eight_in_ten_finishes_lie_in_the_band_that_other_models_taught(clock: RecordingClock, seen: float) -> None:
     coverage = coverage_of(finish_forecasts(clock, seen))
     assert coverage.is_honest
     assert coverage.width < 60
@@ -101,5 +101,5 @@ def test_eight_in_ten_best_values_lie_in_the_band_of_the_curve(seen: float) -> N
 
 
 def test_the_assumed_factors_are_those_of_the_recordings_by_the_wall_clock() -> None:
-    found = learned([History.of(recorded(model, Clock.WALL)) for model in MODELS])
+    found = fit_factors([History.of(recorded(model, RecordingClock.WALL)) for model in MODELS])
     assert found == pytest.approx(SHARED_CORE, abs=0.03)

@@ -1,13 +1,13 @@
-"""The SpeCon study in small: the published column comes back, and what the rules promise holds on seeds of its own."""
+"""The SpeCon study on a few seeds: the published column is reproduced, and the targets of the rules hold."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from sterna.experiments.reproduction.specon.bounds import pooled
-from sterna.experiments.reproduction.specon.cases import ABLATIONS, BOTH, CASES, Change, change_of, run_case
-from sterna.experiments.reproduction.specon.simulation import run, seeded
+from sterna.experiments.reproduction.specon.bounds import pool_finish_times
+from sterna.experiments.reproduction.specon.cases import ABLATIONS, BOTH, CASES, CaseChange, change_of, run_case
+from sterna.experiments.reproduction.specon.simulation import draw_experiment, run
 from sterna.experiments.reproduction.specon.study import reproduce
 from sterna.model.growth import Direction, History, Report
 from sterna.workloads.published import specon
@@ -16,15 +16,18 @@ SEEDS = range(1000, 1004)
 MISLED = next(case for case in CASES if case.is_misled)
 
 
-def changes(label: str, baseline: str) -> list[Change]:
+def changes(label: str, baseline: str) -> list[CaseChange]:
     case = next(case for case in CASES if case.label == label)
-    return [change_of(run_case(case, seeded(seed), baseline, seed), run(seeded(seed), baseline)) for seed in SEEDS]
+    return [
+        change_of(run_case(case, draw_experiment(seed), baseline, seed), run(draw_experiment(seed), baseline))
+        for seed in SEEDS
+    ]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_default_scheduler_gives_back_the_published_column(seed: int) -> None:
     """DRAGON-90: without moves and shares a run is the baseline."""
-    assert run(seeded(seed), "count").completion == pytest.approx(specon.default_seconds(), rel=1e-9)
+    assert run(draw_experiment(seed), "count").completion == pytest.approx(specon.default_seconds(), rel=1e-9)
 
 
 def test_the_published_figure_is_what_the_authors_say_of_it() -> None:
@@ -37,8 +40,10 @@ def test_the_published_figure_is_what_the_authors_say_of_it() -> None:
 
 def test_no_scheduler_reaches_the_abstract_s_makespan_on_count() -> None:
     for seed in SEEDS:
-        default = run(seeded(seed), "count")
-        assert max(pooled(seeded(seed).workload, longest_first=True)) > (1 - 0.247) * default.makespan
+        default = run(draw_experiment(seed), "count")
+        assert (
+            max(pool_finish_times(draw_experiment(seed).workload, longest_first=True)) > (1 - 0.247) * default.makespan
+        )
 
 
 @pytest.mark.parametrize("baseline", ["count", "skew"])
@@ -47,8 +52,8 @@ def test_both_together_reach_three_quarters_of_what_an_oracle_gains(baseline: st
     both = changes(BOTH.label, baseline)
     bounds = []
     for seed in SEEDS:
-        shortest = np.array(pooled(seeded(seed).workload)) - seeded(seed).workload.submit
-        bounds.append(100 * (shortest.mean() / run(seeded(seed), baseline).completion.mean() - 1))
+        shortest = np.array(pool_finish_times(draw_experiment(seed).workload)) - draw_experiment(seed).workload.submit
+        bounds.append(100 * (shortest.mean() / run(draw_experiment(seed), baseline).completion.mean() - 1))
     assert np.mean([change.mean for change in both]) <= 0.75 * np.mean(bounds)
     assert np.mean([change.best for change in both]) <= -41.5
     assert np.mean([change.worst for change in both]) <= 15
@@ -91,7 +96,7 @@ def test_a_growing_bidirectional_rnn_is_not_called_converged_before_a_finished_v
     def converged_after(model: str) -> float:
         history = History.of((), direction=Direction.FALLING)
         for step, value in enumerate(specon.losses()[model].tolist()):
-            history = history.extended([Report(step, float(step), value)])
+            history = history.extend([Report(step, float(step), value)])
             if history.growth.name == "CONVERGED":
                 return step
         return float("inf")

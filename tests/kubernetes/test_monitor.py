@@ -16,6 +16,7 @@ from sterna.backends.kubernetes.server.routes import MigrationService, Sources
 from sterna.backends.kubernetes.server.token_review import NOBODY, Tokens
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import access_of
+from tests.fakes.replica import FakeReplica
 from tests.kubernetes.api import PATIENCE_SECONDS, Api
 from tests.kubernetes.control_plane import ControlPlane
 
@@ -68,7 +69,7 @@ def test_what_a_pod_of_the_node_writes_reaches_the_operator(
     plane: ControlPlane, accounts: None, api: Api, server: Client, tmp_path: Path
 ) -> None:
     woken = threading.Event()
-    sources = Sources(lambda: "now", dict, bytes, str, lambda: True)
+    sources = Sources(lambda: "now", dict, bytes, str, FakeReplica())
     service = MigrationService(sources, Tokens(server, [ACCOUNT]), woken.set, "127.0.0.1:0")
     service.start()
     api.create(a_lease(f"127.0.0.1:{service.port}"))

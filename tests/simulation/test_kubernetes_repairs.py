@@ -13,7 +13,10 @@ from sterna.backends.kubernetes.api.write_purpose import DeletedService, Told
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, JobEvent, Stage
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import EventBuilder
-from sterna.kinds.resource import MPI_JOBS, PODS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.snapshot import JobKey
@@ -242,7 +245,7 @@ def test_one_job_that_cannot_be_told_of_does_not_keep_the_others_from_being_told
     mishaps = list[Exception]()
     cluster.operator.on_error = mishaps.append
     cluster.run(0.2)
-    entry_of(cluster, "odd").job.memory.enqueued_at = cast(float, "no time at all")
+    entry_of(cluster, "odd").job.persisted.enqueued_at = cast(float, "no time at all")
     cluster.run(10)
     assert cluster.phases()["good"] == "Running"
     assert mishaps

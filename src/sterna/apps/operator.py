@@ -1,19 +1,18 @@
-"""The operator of a cluster, `sterna operator`: one process that decides and acts, and may be killed at any moment.
+"""`sterna operator`: schedules the training jobs of a Kubernetes cluster.
 
-It follows the cluster, waits until it holds the Lease, and then runs the controller's loop; what it serves
-(`/progress`, `/migrate`, `/metrics`) runs beside it. Everything it knows is in objects of the cluster: a successor
-finds it there. What goes wrong in a round, or with the server, is told in one sentence and tried again.
+The operator watches the cluster, waits until it holds the Lease, and then runs the round loop; its HTTP server runs
+beside it. Its only state is the cluster's objects, so it may be killed at any time. Errors of a round, or of the API
+server, are logged and retried.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import socket
-import sys
 import threading
-import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -24,46 +23,46 @@ from sterna.backends.kubernetes.api.resources import LEASES, Inbox, WriteResult
 from sterna.backends.kubernetes.backend import BackendConfig, BackendHooks, KubernetesBackend
 from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.backends.kubernetes.cache.progress import Progress
-from sterna.backends.kubernetes.leader import Leadership, Terms
+from sterna.backends.kubernetes.leader import Leadership, LeaseTimes
 from sterna.backends.kubernetes.learned_store import PAUSE_SECONDS, LearnedStore
 from sterna.backends.kubernetes.moves.manual import ManualMoves
+from sterna.backends.kubernetes.pods.gang import ClusterDomain
 from sterna.backends.kubernetes.server.server import Service
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
 from sterna.control.clock import steady_clock
+from sterna.control.health import HealthStatus, LoopWatchdog
 from sterna.control.journal import JournalWriter
 from sterna.control.rate_limit import RateLimited
 from sterna.control.round_loop import ChangedRounds, RoundLoop
 from sterna.engine.decide import Rules
 from sterna.errors import SternaError, UserError, did_you_mean
-from sterna.kinds.context import ClusterDomain, KubeShare, ParseContext
+from sterna.kinds.context import KubeShare, ParseContext
 from sterna.kinds.labels import RULES
 from sterna.kinds.parsing.resource_requests import GPUS
 from sterna.kinds.resource import Resource
+from sterna.logs import configure_logging
 from sterna.settings import LeaseSettings, OperatorSettings, is_count_only
 from sterna.wiring import growth_rule_of, make_rules, preferred_placement, rules_by_type, unknown_types
+
+_log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 10.0
 _GATHER_SECONDS = 0.01
 _STAND_BY_SECONDS = 0.2
-"""How often one that stands by looks whether it leads."""
+"""Period at which a replica that stands by checks whether it leads."""
 _SETTLE_SECONDS = 0.5
-"""What a predecessor wrote last is seen a moment later."""
+"""Delay before a new leader decides, in which the watch delivers the last writes of its predecessor."""
 TAKING_OVER_SECONDS = _STAND_BY_SECONDS + _SETTLE_SECONDS
-"""From holding the Lease to deciding, as far as it is not a matter of how much there is to know."""
+"""Time from holding the Lease to the first round, without the time to read the cluster."""
 _DRAIN_SECONDS = 3.0
 
-_MOST_MISHAPS = 100
-"""So many different ones are told."""
-
 _MONITOR = "sterna-monitor"
-"""The service account of the monitors."""
-
-Say = Callable[[str], None]
+"""Service account of the monitors."""
 
 
 def rules_of(settings: OperatorSettings) -> Rules:
-    """Rules for real nodes: everything must be placed somewhere."""
+    """Make the rules; placements without nodes are rejected, because pods need one."""
     placement = settings.placement or preferred_placement(settings.policy)
     if is_count_only(placement):
         raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
@@ -72,7 +71,7 @@ def rules_of(settings: OperatorSettings) -> Rules:
 
 
 def context_of(settings: OperatorSettings) -> ParseContext:
-    """What users' objects leave open, as it was chosen for this cluster."""
+    """Return the defaults for what users' objects leave open."""
     modes = {each.value: each for each in KubeShare}
     for flag, chosen, known in (
         ("--kubeshare", settings.kubeshare, tuple(modes)),
@@ -83,28 +82,30 @@ def context_of(settings: OperatorSettings) -> ParseContext:
     return ParseContext(settings.default_image, settings.gpu_resource, modes[settings.kubeshare])
 
 
-def terms_of(lease: LeaseSettings) -> Terms:
-    """How the Lease is held: who holds it must have stopped before another one may take it."""
-    terms = Terms(int(lease.duration_seconds), lease.renew_seconds, lease.retry_seconds)  # a Lease has whole seconds
-    if not terms.retry < terms.renew_deadline < terms.lease:
+def lease_times(lease: LeaseSettings) -> LeaseTimes:
+    """Return the durations of the election; the holder must stop writing before another replica may take the Lease."""
+    # The API takes whole seconds for the duration.
+    times = LeaseTimes(int(lease.duration_seconds), lease.renew_seconds, lease.retry_seconds)
+    if not times.retry < times.renew_deadline < times.lease:
         raise UserError(
-            f"A Lease of {terms.lease} s that is given up after {terms.renew_deadline:g} s and tried every "
-            f"{terms.retry:g} s lets two replicas act at once, or none; choose --lease-retry < --lease-renew < "
+            f"A Lease of {times.lease} s that is given up after {times.renew_deadline:g} s and tried every "
+            f"{times.retry:g} s lets two replicas act at once, or none; choose --lease-retry < --lease-renew < "
             "--lease-duration, such as 2, 10 and 15."
         )
-    return terms
+    return times
 
 
 class Operator:
-    """An operator that runs in this process. Use it as a context manager, or by `run`."""
+    """An operator that runs in this process. Use it as a context manager, or through `run`."""
 
-    def __init__(self, settings: OperatorSettings, access: Access, say: Say) -> None:
-        self.settings, self._say = settings, say
+    def __init__(self, settings: OperatorSettings, access: Access) -> None:
+        self.settings = settings
         self._clock = steady_clock()
-        # What is wrong is said before anything is begun.
-        self._rules, self._terms = rules_of(settings), terms_of(settings.lease)
-        context, self._journal = context_of(settings), journal_at(settings, say)
+        # Invalid settings are rejected before anything starts.
+        self._rules, self._lease_times = rules_of(settings), lease_times(settings.lease)
+        context, self._journal = context_of(settings), open_journal(settings)
         self.identity = settings.identity or socket.gethostname()
+        self.watchdog = LoopWatchdog(settings.stall_seconds + settings.rate_limit_seconds)
         self._over = threading.Event()
         self._leadership: Leadership | None = None
         self.server = Client(access, self._may_write)
@@ -121,40 +122,38 @@ class Operator:
                 ClusterDomain(settings.cluster_domain),
             ),
             Progress(growth_rule_of(self._rules)),
-            BackendHooks(self._before_reconcile, self._count_write, self._count_event, self._note_mishap),
+            BackendHooks(self._before_reconcile, self._count_write, self._count_event, self._report_job_error),
         )
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
-        leads = self._leads, self._other
-        self.service = Service(self.backend, self.server, settings.listen, *leads, monitors, say)
-        self._manual_moves = ManualMoves(self.backend, say)
+        self.service = Service(self.backend, self.server, settings.listen, self, monitors)
+        self._manual_moves = ManualMoves(self.backend)
         state = self.backend.state
-        self._lessons = LearnedStore(self.server, self._namespace(access), state.progress, self._leads, say)
+        self._learned = LearnedStore(self.server, self._namespace(access), state.progress, self.is_leading)
         if settings.leader_election:
-            self._leadership = self._candidate(access)
-        self.loop = self._round_loop()
+            self._leadership = self._make_candidate(access)
+        self.loop = self._make_loop()
         self._thread = threading.Thread(target=self._work, name="controller", daemon=True)
         self.failure: BaseException | None = None
-        self._told: dict[Resource, str] = {}
-        self._mishaps: set[str] = set()
+        self._reported: dict[Resource, str] = {}
 
     def _namespace(self, access: Access) -> str:
-        """Where the Lease and the monitors are."""
+        """Namespace of the Lease and the monitors."""
         return self.settings.lease.namespace or access.namespace or "default"
 
-    def _candidate(self, access: Access) -> Leadership:
-        lease = self.settings.lease
+    def _make_candidate(self, access: Access) -> Leadership:
         leadership = Leadership(
             self.server,
             self._namespace(access),
-            lease.name,
+            self.settings.lease.name,
             self.identity,
-            terms=self._terms,
+            times=self._lease_times,
             on_lost=self._step_down,
+            is_alive=lambda: self.watchdog.is_alive,
         )
         leadership.notes = {RULES: msgspec.json.encode(operator_rules(self.settings)).decode()}
         return leadership
 
-    # Life.
+    # Start and stop.
 
     def __enter__(self) -> Operator:
         self.start()
@@ -166,7 +165,7 @@ class Operator:
         self.stop()
 
     def start(self) -> None:
-        """Follow, serve, lead, decide; returns at once."""
+        """Start watching, serving, the election and the loop; returns at once."""
         try:
             self.service.start()
             self.backend.start()
@@ -179,13 +178,14 @@ class Operator:
             raise
 
     def stop(self) -> None:
-        """End deciding and give the Lease back; what trains goes on."""
+        """Stop the loop and release the Lease; training goes on."""
         self._over.set()
         self.backend.close()
         if self._thread.is_alive():
             self._thread.join(_STOP_SECONDS)
-        self._lessons.keep()
-        self.backend.drain(_DRAIN_SECONDS)  # what is under way must not arrive when another one leads
+        if not self.is_stalled:  # else the loop may hold the lock that these need
+            self._learned.save()
+            self.backend.drain(_DRAIN_SECONDS)  # writes in flight must not arrive when another replica leads
         if self._leadership is not None:
             self._leadership.stop()
         self.service.stop()
@@ -194,27 +194,46 @@ class Operator:
             self._journal.__exit__(None, None, None)
 
     def wait(self) -> None:
-        """Until it is over."""
+        """Wait until `finish` was called."""
         self._over.wait()
 
     def finish(self) -> None:
-        """End it soon. Any thread may call, a signal too."""
+        """Ask the operator to end. Any thread and signal handlers may call it."""
         self._over.set()
         self.backend.close()
+
+    @property
+    def is_stalled(self) -> bool:
+        """True if the loop did not end in time after it was asked to."""
+        return self._over.is_set() and self._thread.is_alive()
+
+    # State, for the HTTP server.
+
+    def is_leading(self) -> bool:
+        return self.backend.is_ready and self._may_write()
+
+    def leader_address(self) -> str:
+        """`http://HOST:PORT` of another replica that leads; empty if there is none."""
+        return self._leadership.leader_address if self._leadership is not None else ""
+
+    def check_live(self) -> HealthStatus:
+        return self.watchdog.check_live()
+
+    def check_ready(self) -> HealthStatus:
+        """Ready once the cluster has been read; a replica that stands by is ready to take over."""
+        if not self.backend.is_synced:
+            return HealthStatus(False, f"The cluster has not been read yet. {self.server.trouble}".strip())
+        if self.is_leading():
+            return HealthStatus(True, f"ok: {self.identity} leads")
+        holder = self._leadership.holder if self._leadership is not None else ""
+        return HealthStatus(True, f"ok: {self.identity} stands by; {holder or 'no replica'} holds the Lease")
 
     def _may_write(self) -> bool:
         return self._leadership is None or self._leadership.may_write()
 
-    def _leads(self) -> bool:
-        return self.backend.is_ready and self._may_write()
-
-    def _other(self) -> str:
-        """Where another replica answers, if that one leads."""
-        return self._leadership.others_address if self._leadership is not None else ""
-
     def _step_down(self) -> None:
-        """Another one leads, or will: what we believe is worth nothing any more. Whoever restarts us begins anew."""
-        self._say("The Lease is lost; this replica ends and waits for its turn when it is started again.")
+        """Exit, because the cache is stale from now on; the restarted process rebuilds it."""
+        _log.error("The Lease is lost; this replica exits, and stands by when it is started again.")
         self.finish()
 
     # The loop.
@@ -229,28 +248,29 @@ class Operator:
             raise
 
     def _prepare(self) -> None:
-        """Everything must be known, and the Lease held, before anything is decided."""
+        """Wait until the cluster has been read and the Lease is held."""
         while not self._over.is_set() and not self.backend.prepare(1.0):
-            self._tell_troubles()
-        self._tell_troubles()
+            self._beat()
+        self._beat()
         while self._leadership is not None and not self._over.is_set() and not self._leadership.may_write():
             self.backend.watch_only(_STAND_BY_SECONDS)
-            self._tell_troubles()
+            self._beat()
         if self._leadership is not None and not self._over.is_set():
             self.backend.watch_only(_SETTLE_SECONDS)
         if not self._over.is_set():
-            self._lessons.recall()
+            self._learned.load()
             self.backend.become_leader()
-            self._say(f"Sterna leads as {self.identity} with {len(self.backend.state.capacity.names)} nodes.")
+            self._beat()
+            _log.info("Sterna leads as %s with %d nodes.", self.identity, len(self.backend.state.capacity.names))
             for sentence in unknown_types(self._rules, self.backend.observe().nodes) if self._rules.by_type else ():
-                self._say(sentence)
+                _log.warning("%s", sentence)
 
     # Hooks of the backend.
 
     def _before_reconcile(self, now: float) -> None:
         self.service.process_requests(now)
         self._manual_moves.process(now)
-        self._keep_lessons(now)
+        self._save_learned(now)
 
     def _count_write(self, result: WriteResult) -> None:
         self.service.telemetry.count_answer(result)
@@ -258,60 +278,66 @@ class Operator:
     def _count_event(self, event: JobEvent, uid: str) -> None:
         self.service.telemetry.count(event, uid)
 
-    def _keep_lessons(self, now: float) -> None:
-        if self._lessons.look(now):
+    def _save_learned(self, now: float) -> None:
+        if self._learned.save_if_due(now):
             self.backend.timers.set(now + PAUSE_SECONDS)
 
-    def _tell_troubles(self) -> None:
-        """What the server does not show us, once each."""
-        told = self._told
-        troubles = dict(self.backend.absent)
-        troubles[_SERVER] = self.server.trouble
-        troubles[LEASES] = self._leadership.trouble if self._leadership is not None else ""
-        for resource, why in troubles.items():
-            if why and told.get(resource) != why:
-                self._say(why)
-        self._told = {resource: why for resource, why in troubles.items() if why}
+    def _beat(self) -> None:
+        self.watchdog.beat()
+        self._report_outages()
 
-    def _round_loop(self) -> RoundLoop:
+    def _report_outages(self) -> None:
+        """Log each resource that the API server does not show, and the server itself, when the reason changes."""
+        outages = dict(self.backend.absent)
+        outages[_SERVER] = self.server.trouble
+        outages[LEASES] = self._leadership.trouble if self._leadership is not None else ""
+        for resource, why in outages.items():
+            if why and self._reported.get(resource) != why:
+                _log.warning("%s", why)
+        self._reported = {resource: why for resource, why in outages.items() if why}
+
+    def _make_loop(self) -> RoundLoop:
         settings, journal = self.settings, self._journal
         return RoundLoop(
             RateLimited(self.backend, settings.rate_limit_seconds or 0.0),
             self._rules,
             (self.service.specon_csv, *([] if journal is None else [ChangedRounds(journal)])),
-            on_bug=self._note_mishap,
+            on_bug=self._report_job_error,
             on_error=self._report_error,
             on_round=self._note_round,
+            revisit_at=lambda: self._clock() + self.watchdog.period_seconds,
             stop=self._over,
         )
 
     def _note_round(self, seconds: float) -> None:
         self.service.telemetry.count_round(seconds)
-        self._tell_troubles()
+        self._beat()
 
     def _report_error(self, error: Exception, retry_seconds: float) -> None:
         is_defect = not isinstance(error, SternaError)
-        if is_defect:
-            traceback.print_exception(error)
         why = (f"{type(error).__name__}: {error}" if is_defect else str(error)).removesuffix(".")
-        self._say(f"Round failed; will retry in {retry_seconds:g} s: {why}.")
-        self._tell_troubles()
+        _log.error(
+            "Round failed; will retry in %g s: %s.",
+            retry_seconds,
+            why,
+            exc_info=error if is_defect else None,
+            extra={"round": self.loop.rounds},
+        )
+        self._report_outages()
 
-    def _note_mishap(self, mishap: Exception) -> None:
-        """One piece of news, or one job, could not be seen to; the others were. Told once."""
-        what = f"{type(mishap).__name__}: {mishap}".removesuffix(".")
-        if what not in self._mishaps and len(self._mishaps) < _MOST_MISHAPS:
-            self._mishaps.add(what)
-            traceback.print_exception(mishap)
-            self._say(f"One job could not be seen to, and is looked at again later: {what}.")
+    def _report_job_error(self, error: Exception) -> None:
+        """Log an error that concerns a single job or watch event; all others were processed."""
+        why = f"{type(error).__name__}: {error}".removesuffix(".")
+        extra = {"round": self.loop.rounds}
+        _log.error("Reconcile failed for one job; will retry: %s.", why, exc_info=error, extra=extra)
 
 
 _SERVER = Resource("", "", "", "")
 """Stands for the server as a whole."""
 
 
-def journal_at(settings: OperatorSettings, say: Say) -> JournalWriter | None:
-    """A new journal; an operator that was restarted begins another beside the old one."""
+def open_journal(settings: OperatorSettings) -> JournalWriter | None:
+    """Open a new journal; after a restart the next one is numbered, beside the old one."""
     if not settings.journal:
         return None
     path, number = Path(settings.journal), 1
@@ -319,7 +345,7 @@ def journal_at(settings: OperatorSettings, say: Say) -> JournalWriter | None:
         number += 1
         path = Path(f"{settings.journal}.{number}")
     if number > 1:
-        say(f"'{settings.journal}' is another operator's journal; this one's is '{path}'.")
+        _log.info("'%s' is another operator's journal; this one's is '%s'.", settings.journal, path)
     return JournalWriter(
         path,
         policy=settings.policy,
@@ -331,20 +357,18 @@ def journal_at(settings: OperatorSettings, say: Say) -> JournalWriter | None:
     )
 
 
-def say(sentence: str) -> None:
-    with suppress(OSError):
-        print(f"sterna: {sentence}", file=sys.stderr, flush=True)
-
-
 def run(settings: OperatorSettings, ready: Callable[[Operator], None] | None = None) -> None:
     """Be the operator of a cluster until SIGTERM or SIGINT."""
-    access = access_of(settings.kubeconfig, settings.context)
-    operator = Operator(settings, access, say)
+    configure_logging(settings.log_level, settings.log_format)
+    operator = Operator(settings, access_of(settings.kubeconfig, settings.context))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: operator.finish())
     with operator:
         if ready is not None:
             ready(operator)
         operator.wait()
+    if operator.is_stalled:
+        _log.critical("The scheduling loop hangs; the process is ended.")
+        os._exit(1)  # threads that wait for the loop's lock would keep the process
     if operator.failure is not None:
         raise operator.failure

@@ -1,1 +1,4 @@
-"""Traces replayed under policies: one run, several side by side, and pages that show them."""
+"""Experiments on the simulated backend: simulations, comparisons, reports, the demo, reproductions.
+
+`public` is the Python interface. Rules and backends must not import this package.
+"""

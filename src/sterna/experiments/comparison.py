@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from sterna.engine.registry import RuleKind
 from sterna.errors import UserError
 from sterna.experiments.frames import make_frame
+from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.result import COLUMNS, Result, Summary, describe_jobs
 from sterna.experiments.scenario import Scenario
-from sterna.experiments.simulation import Progress, run_simulation
+from sterna.experiments.simulation import run_simulation
 from sterna.settings import BASELINE_POLICY
 from sterna.wiring import is_registered_by_hand, make_placement, make_policy, rules_of
 
@@ -67,7 +68,7 @@ class Comparison:
     def about_ratios(self) -> str:
         return (
             f"ratio: mean completion time over that of {self.baseline.policy}, what people run today (first come, "
-            "first served, gaps filled, nobody stopped); below 1 is better."
+            "first served, gaps filled, no job stopped); below 1 is better."
         )
 
     @cached_property
@@ -131,7 +132,7 @@ def run_comparison(
     policies: Sequence[str],
     *,
     cores: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     detailed: bool = False,
 ) -> Comparison:
     """Run the baseline and every policy on at most `cores` processes; `progress` counts the runs that are done."""
@@ -148,7 +149,9 @@ def run_comparison(
     return Comparison(tuple(_run_in_parallel(scenario, specs, processes, progress, detailed)))
 
 
-def _run_in_turn(scenario: Scenario, specs: Sequence[str], progress: Progress | None, detailed: bool) -> list[Result]:
+def _run_in_turn(
+    scenario: Scenario, specs: Sequence[str], progress: ProgressCallback | None, detailed: bool
+) -> list[Result]:
     results = []
     for spec in specs:
         results.append(run_simulation(scenario, spec, detailed=detailed))
@@ -158,7 +161,7 @@ def _run_in_turn(scenario: Scenario, specs: Sequence[str], progress: Progress | 
 
 
 def _run_in_parallel(
-    scenario: Scenario, specs: Sequence[str], processes: int, progress: Progress | None, detailed: bool
+    scenario: Scenario, specs: Sequence[str], processes: int, progress: ProgressCallback | None, detailed: bool
 ) -> list[Result]:
     pool = ProcessPoolExecutor(processes, initializer=_prepare, initargs=(scenario, detailed))
     try:

@@ -1,6 +1,6 @@
-"""Faults of a scenario: those that a user names, those that a seed draws, and both on one time line.
+"""Faults of a scenario: parsed from options, drawn from a seed, and merged.
 
-What a fault does to jobs is the simulated world's business.
+The simulated backend applies them to jobs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sterna.workloads.trace import Trace
 
 _MOST_FAULTS = 1_000_000
 _HORIZON_FACTOR = 4.0
-"""Random faults reach so many times as far as the trace would take on a full cluster."""
+"""Random faults are drawn for this multiple of the time that the trace takes on a full cluster."""
 
 
-def named_fault(text: str, nodes: Nodes) -> Fault:
-    """The fault that `NODE@SECONDS+SECONDS` describes; without the second number the node never comes back."""
+def parse_fault(text: str, nodes: Nodes) -> Fault:
+    """Parse `NODE@SECONDS+SECONDS`; without the second number the node never comes back."""
     match = re.fullmatch(r"\s*(.+?)\s*@([^@+]+?)(?:\+([^@]+))?\s*", text)
     if not match:
         raise UserError(f"--fail {text}: write NODE@SECONDS+SECONDS, for example {nodes.name[0]}@3600+600.")
@@ -37,16 +37,16 @@ def named_fault(text: str, nodes: Nodes) -> Fault:
 
 
 def late_faults(texts: Sequence[str], nodes: Nodes, end_seconds: float) -> list[str]:
-    """A notice for each named fault that comes when every job has ended and so changes nothing."""
+    """Return a notice for each fault of `--fail` that starts after every job has ended."""
     return [
         f"--fail {text}: every job had ended by then, at {end_seconds:,.0f} s, so nothing was lost."
         for text in texts
-        if named_fault(text, nodes).at_seconds >= end_seconds
+        if parse_fault(text, nodes).at_seconds >= end_seconds
     ]
 
 
-def drawn_faults(trace: Trace, nodes: Nodes, mtbf_seconds: float, repair_seconds: float, seed: int) -> list[Fault]:
-    """Faults of every node for as long as the trace can be expected to last, the same for the same seed."""
+def draw_faults(trace: Trace, nodes: Nodes, mtbf_seconds: float, repair_seconds: float, seed: int) -> list[Fault]:
+    """Draw faults of every node for the expected length of the trace."""
     horizon = _horizon(trace, nodes, mtbf_seconds, repair_seconds)
     expected = len(nodes) * horizon / (mtbf_seconds + repair_seconds)
     if expected > _MOST_FAULTS:
@@ -59,16 +59,16 @@ def drawn_faults(trace: Trace, nodes: Nodes, mtbf_seconds: float, repair_seconds
     return [Fault(fault.node, fault.at_seconds + first, fault.for_seconds) for fault in faults]
 
 
-def settled(faults: Sequence[Fault], first_seconds: float) -> tuple[Fault, ...]:
-    """The same faults from `first_seconds` on, those of one node that overlap made one."""
+def merge_faults(faults: Sequence[Fault], first_seconds: float) -> tuple[Fault, ...]:
+    """Cut faults at `first_seconds` and merge overlapping ones of a node."""
     by_node = sorted(faults, key=lambda fault: (fault.node, fault.at_seconds))
     merged = []
     for node, group in groupby(by_node, key=lambda fault: fault.node):
-        merged += [Fault(node, start, end - start) for start, end in _joined(list(group), first_seconds)]
+        merged += [Fault(node, start, end - start) for start, end in _merge_spans(list(group), first_seconds)]
     return tuple(sorted(merged, key=lambda fault: (fault.at_seconds, fault.node)))
 
 
-def _joined(faults: Sequence[Fault], first_seconds: float) -> list[tuple[float, float]]:
+def _merge_spans(faults: Sequence[Fault], first_seconds: float) -> list[tuple[float, float]]:
     spans: list[tuple[float, float]] = []
     for fault in faults:
         start, end = max(fault.at_seconds, first_seconds), fault.at_seconds + fault.for_seconds

@@ -13,10 +13,10 @@ LIBRARIES = ("pandas", "polars")
 COLUMNS = "columns"
 """Name of the choice that needs no library."""
 
-Columns = Mapping[str, Sequence[object]]
+FrameColumns = Mapping[str, Sequence[object]]
 
 
-def make_frame(columns: Columns, library: str | None = None) -> Any:
+def make_frame(columns: FrameColumns, library: str | None = None) -> Any:
     """Return a `DataFrame` of the library; None takes the first of `LIBRARIES` that is installed, else the columns."""
     if library is None:
         library = next((name for name in LIBRARIES if find_spec(name)), COLUMNS)

@@ -13,7 +13,7 @@ from typing import TypedDict
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.knowledge import parse_knowledge
 from sterna.errors import UserError, did_you_mean
-from sterna.experiments.faults import drawn_faults, named_fault, settled
+from sterna.experiments.faults import draw_faults, merge_faults, parse_fault
 from sterna.experiments.scenario import Scenario
 from sterna.model.cluster import Nodes
 from sterna.settings import is_count_only
@@ -123,14 +123,14 @@ def _check_costs(restart: float, rescale: float | None, lost_work: float, penalt
 def _make_faults(
     trace: Trace, nodes: Nodes, fail: Sequence[str], mtbf: float | None, mttr: float | None, seed: int
 ) -> tuple[Fault, ...]:
-    faults = [named_fault(text, nodes) for text in fail]
+    faults = [parse_fault(text, nodes) for text in fail]
     if mtbf is not None:
         between = _check_seconds("--mtbf", mtbf, above=True)
         repair = _DEFAULT_REPAIR_SECONDS if mttr is None else _check_seconds("--mttr", mttr, above=True)
-        faults += drawn_faults(trace, nodes, between, repair, seed)
+        faults += draw_faults(trace, nodes, between, repair, seed)
     elif mttr is not None:
         raise UserError("--mttr says how long random faults last, but there are none: add --mtbf SECONDS.")
-    return settled(faults, float(trace.submit_seconds[0]))
+    return merge_faults(faults, float(trace.submit_seconds[0]))
 
 
 def _check_seconds(option: str, value: float, *, above: bool = False) -> float:

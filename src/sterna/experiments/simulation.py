@@ -13,6 +13,7 @@ from sterna.backends.simulated.knowledge import make_backend
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.control.round_loop import RoundLoop, RoundObserver
 from sterna.experiments.job_times import JobTimes
+from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.report.allocation import AllocationLog
 from sterna.experiments.report.timeline import timeline_of
 from sterna.experiments.result import Counts, Result
@@ -20,9 +21,6 @@ from sterna.experiments.scenario import Scenario
 from sterna.model.cluster import Ints, Nodes
 from sterna.model.snapshot import NEVER
 from sterna.wiring import make_rules
-
-Progress = Callable[[int, int], None]
-"""Called with the amount that is done and the total."""
 
 _ROUNDS_BETWEEN_REPORTS = 500
 
@@ -32,7 +30,7 @@ def run_simulation(
     policy: str,
     *,
     journal: RoundObserver | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     detailed: bool = False,
 ) -> Result:
     """Replay the trace; a `detailed` result also has the timeline, the spans and the stops of every job."""
@@ -47,7 +45,7 @@ def run_simulation(
         if not fits:
             return _empty_result(scenario, policy, unschedulable)
         workload = workload_of(trace.take(rows), scenario.speedups)
-    world = make_backend(
+    backend = make_backend(
         scenario.knowledge,
         workload,
         nodes,
@@ -57,28 +55,28 @@ def run_simulation(
     log = AllocationLog(len(workload), journal) if detailed else None
     observer = log or journal
     loop = RoundLoop(
-        world,
+        backend,
         rules,
         () if observer is None else (observer,),
-        on_round=_reporting(world, progress) if progress else None,
+        on_round=_reporting(backend, progress) if progress else None,
     )
     began = time.perf_counter()
     loop.run()
     wall_seconds = time.perf_counter() - began
-    times = _times(world, rows, log)
+    times = _times(backend, rows, log)
     return Result(
         scenario=scenario,
         policy=policy,
         times=times,
-        counts=_counts(world, loop.rounds),
+        counts=_counts(backend, loop.rounds),
         wall_seconds=wall_seconds,
         unschedulable=unschedulable,
         unfinished=tuple(workload.name[job] for job in np.flatnonzero(~times.is_finished)),
         notices=tuple(dict.fromkeys((*scenario.notices, *workload.notices))),
-        timeline=timeline_of(world.counters.times, world.counters.devices_used, world.counters.jobs_waiting)
+        timeline=timeline_of(backend.counters.times, backend.counters.devices_used, backend.counters.jobs_waiting)
         if log
         else None,
-        spans=log.closed(world.finish, world.observe()) if log else (),
+        spans=log.close_spans(backend.finish, backend.observe()) if log else (),
     )
 
 
@@ -102,19 +100,19 @@ def _empty_result(scenario: Scenario, policy: str, unschedulable: tuple[str, ...
     )
 
 
-def _times(world: SimulatedBackend, rows: Ints, log: AllocationLog | None) -> JobTimes:
+def _times(backend: SimulatedBackend, rows: Ints, log: AllocationLog | None) -> JobTimes:
     return JobTimes(
         row=rows,
-        submit=np.array(world.jobs.submit),
-        start=np.array(world.first_start),
-        finish=np.array(world.finish),
-        wait=np.array(world.waited),
+        submit=np.array(backend.jobs.submit),
+        start=np.array(backend.first_start),
+        finish=np.array(backend.finish),
+        wait=np.array(backend.waited),
         stops=np.array(log.stops) if log else None,
     )
 
 
-def _counts(world: SimulatedBackend, rounds: int) -> Counts:
-    counters = world.counters
+def _counts(backend: SimulatedBackend, rounds: int) -> Counts:
+    counters = backend.counters
     return Counts(
         preemptions=counters.preemptions,
         migrations=counters.migrations,
@@ -126,7 +124,7 @@ def _counts(world: SimulatedBackend, rounds: int) -> Counts:
     )
 
 
-def _reporting(world: SimulatedBackend, progress: Progress) -> Callable[[float], None]:
+def _reporting(backend: SimulatedBackend, progress: ProgressCallback) -> Callable[[float], None]:
     """Return a hook that counts finished jobs every few hundred rounds: counting costs more than a round."""
     rounds = 0
 
@@ -134,6 +132,6 @@ def _reporting(world: SimulatedBackend, progress: Progress) -> Callable[[float],
         nonlocal rounds
         rounds += 1
         if rounds % _ROUNDS_BETWEEN_REPORTS == 0:
-            progress(sum(at < NEVER for at in world.finish), len(world.finish))
+            progress(sum(at < NEVER for at in backend.finish), len(backend.finish))
 
     return report

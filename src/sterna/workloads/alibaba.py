@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sterna.errors import UserError
-from sterna.workloads.layout import Layout
+from sterna.workloads.layout import CsvLayout
 
-TASKS = Layout(
+TASKS = CsvLayout(
     kind="alibaba-tasks",
     job="job_name",
     submit="start_time",
@@ -24,7 +24,7 @@ TASKS = Layout(
     category="task_name",
 )
 
-JOBS = Layout(
+JOBS = CsvLayout(
     kind="alibaba-jobs",
     job="job_id",
     submit="submit_time",

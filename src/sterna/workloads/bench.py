@@ -3,6 +3,6 @@ order of the file."""
 
 from __future__ import annotations
 
-from sterna.workloads.layout import Layout
+from sterna.workloads.layout import CsvLayout
 
-JOBS = Layout(kind="bench", submit="submission_time", workers="num_gpu", duration="duration")
+JOBS = CsvLayout(kind="bench", submit="submission_time", workers="num_gpu", duration="duration")

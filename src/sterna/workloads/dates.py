@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sterna.workloads.domain import Floats
+from sterna.workloads.domain import FloatColumn
 
 BLANKS = frozenset({"", "none", "nan", "null", "na", "nat", "\\n"})
 """Spellings of a missing value in published files, in lower case."""
@@ -21,7 +21,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.
 
 
 class Moments(NamedTuple):
-    seconds: Floats
+    seconds: FloatColumn
     """Seconds since 1970; NaN where the date is blank."""
     unreadable: int | None
     """First row that is neither a date nor blank; `seconds` is invalid then."""

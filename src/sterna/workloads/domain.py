@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+FloatColumn = npt.NDArray[np.float64]
+IntColumn = npt.NDArray[np.int64]
+BoolColumn = npt.NDArray[np.bool_]
 
 EXACT_LIMIT = 2.0**53
 """Above it floats cannot represent every whole number."""
@@ -24,13 +24,13 @@ EXACT_LIMIT = 2.0**53
 class Domain:
     words: str
     """Completes the sentence "found x, expected ..."."""
-    holds: Callable[[Floats], Bools]
+    holds: Callable[[FloatColumn], BoolColumn]
     is_whole: bool = False
     """True if the numbers are stored as integers."""
     most: float = np.inf
     """Upper bound: larger numbers are mistakes, and their sums would overflow."""
 
-    def first_outside(self, values: Floats) -> int | None:
+    def first_outside(self, values: FloatColumn) -> int | None:
         """Return the first row that is not a finite number of this domain."""
         outside = ~(np.isfinite(values) & (values <= self.most) & self.holds(values))
         return int(np.argmax(outside)) if outside.any() else None
@@ -43,8 +43,8 @@ class Domain:
         return f"{'a whole number' if self.is_whole else 'a number'} of at most {most}"
 
 
-def _is_whole(values: Floats) -> Bools:
-    whole: Bools = values == np.floor(values)
+def _is_whole(values: FloatColumn) -> BoolColumn:
+    whole: BoolColumn = values == np.floor(values)
     return whole & (np.abs(values) < EXACT_LIMIT)
 
 

@@ -13,27 +13,27 @@ import numpy as np
 
 from sterna.errors import UserError
 from sterna.workloads.dates import date_text
-from sterna.workloads.domain import Bools, Floats, plain
+from sterna.workloads.domain import BoolColumn, FloatColumn, plain
 from sterna.workloads.trace import Trace, make_trace
 
-Value = TypeVar("Value", str, int)
+Cell = TypeVar("Cell", str, int)
 
 
 def foreign_trace(
     *,
     source: str,
     kind: str,
-    submit_seconds: Floats,
-    workers: Floats,
-    duration_seconds: Floats,
+    submit_seconds: FloatColumn,
+    workers: FloatColumn,
+    duration_seconds: FloatColumn,
     name: Sequence[str],
-    devices_per_worker: Floats | None = None,
+    devices_per_worker: FloatColumn | None = None,
     model: Sequence[str] | None = None,
     category: Sequence[str] | None = None,
     user: Sequence[str] | None = None,
     pool: Sequence[str] | None = None,
     lines: Sequence[int] | None = None,
-    without: Mapping[str, Bools] | None = None,
+    without: Mapping[str, BoolColumn] | None = None,
     is_dated: bool = False,
 ) -> Trace:
     """Make a trace that starts at 0. NaN marks values that the file lacks; `without` adds reasons to drop rows."""
@@ -65,7 +65,7 @@ def foreign_trace(
     )
 
 
-def _complete_rows(lacking: Mapping[str, Bools], count: int, source: str) -> tuple[list[int], list[str]]:
+def _complete_rows(lacking: Mapping[str, BoolColumn], count: int, source: str) -> tuple[list[int], list[str]]:
     """Return the complete rows and a notice per missing value; a row counts once, for the first value it lacks."""
     keep = np.ones(count, dtype=bool)
     notices = []
@@ -79,11 +79,11 @@ def _complete_rows(lacking: Mapping[str, Bools], count: int, source: str) -> tup
     return np.flatnonzero(keep).tolist(), notices
 
 
-def _pick(values: Sequence[Value], rows: list[int]) -> Sequence[Value]:
+def _pick(values: Sequence[Cell], rows: list[int]) -> Sequence[Cell]:
     return values if len(rows) == len(values) else [values[row] for row in rows]
 
 
-def _from_zero(submit_seconds: Floats, is_dated: bool) -> tuple[Floats, list[str]]:
+def _from_zero(submit_seconds: FloatColumn, is_dated: bool) -> tuple[FloatColumn, list[str]]:
     first = float(submit_seconds.min())
     if first == 0:
         return submit_seconds, []
@@ -112,7 +112,7 @@ def _unique(names: Sequence[str]) -> tuple[list[str], list[str]]:
     return unique, [f"renamed {_jobs(len(renamed))} whose id had occurred before, e.g. {renamed[0]}."]
 
 
-def _whole_above_one(devices: Floats) -> tuple[Floats, list[str]]:
+def _whole_above_one(devices: FloatColumn) -> tuple[FloatColumn, list[str]]:
     """Round 1.5 devices up to 2; fractions below 1 are fractions of one device."""
     broken = (devices > 1) & (devices != np.floor(devices))
     if not broken.any():

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from sterna.errors import ParameterError, did_you_mean
-from sterna.workloads.domain import COUNT, NOT_NEGATIVE, POSITIVE, WHOLE, Domain, Floats, plain
+from sterna.workloads.domain import COUNT, NOT_NEGATIVE, POSITIVE, WHOLE, Domain, FloatColumn, plain
 from sterna.workloads.profiles import PROFILES, curve_of
 from sterna.workloads.trace import Trace, make_trace, numbered_names
 
@@ -120,18 +120,18 @@ def _streams(jobs: int, seed: int) -> list[np.random.Generator]:
     return [np.random.default_rng(sequence) for sequence in np.random.SeedSequence(int(seed)).spawn(4)]
 
 
-def _submit_times(gaps: Floats) -> Floats:
-    times: Floats = np.cumsum(gaps) - gaps[0]
+def _submit_times(gaps: FloatColumn) -> FloatColumn:
+    times: FloatColumn = np.cumsum(gaps) - gaps[0]
     return times
 
 
-def _trace(kind: str, submit_seconds: Floats, streams: list[np.random.Generator], mix: Mix | None) -> Trace:
+def _trace(kind: str, submit_seconds: FloatColumn, streams: list[np.random.Generator], mix: Mix | None) -> Trace:
     mix = mix or Mix()
     jobs = len(submit_seconds)
     _, for_durations, for_workers, for_models = streams
     spread = mix.duration_spread
     log_mean = math.log(mix.mean_duration_seconds) - spread * spread / 2
-    durations: Floats = np.maximum(1.0, for_durations.lognormal(log_mean, spread, jobs))
+    durations: FloatColumn = np.maximum(1.0, for_durations.lognormal(log_mean, spread, jobs))
     trace = make_trace(
         name=numbered_names(jobs),
         submit_seconds=np.round(submit_seconds, _MILLISECONDS),

@@ -7,9 +7,9 @@ does not matter to a replay.
 
 from __future__ import annotations
 
-from sterna.workloads.layout import Layout
+from sterna.workloads.layout import CsvLayout
 
-LOG = Layout(
+LOG = CsvLayout(
     kind="helios",
     job="job_id",
     submit="submit_time",
@@ -21,7 +21,7 @@ LOG = Layout(
     pool="vc",
 )
 
-SLICE = Layout(
+SLICE = CsvLayout(
     kind="helios-slice",
     job="job_id",
     submit="submit_time",

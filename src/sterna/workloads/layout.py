@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.workloads.domain import NOT_NEGATIVE, WHOLE, Floats
+from sterna.workloads.domain import NOT_NEGATIVE, WHOLE, FloatColumn
 from sterna.workloads.foreign import foreign_trace
 from sterna.workloads.table import Format, Table
 from sterna.workloads.trace import Trace, numbered_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class CsvLayout:
     """Column names; an empty one means that the format has no such column."""
 
     kind: str
@@ -66,7 +66,7 @@ class Layout:
             is_dated=self.is_dated,
         )
 
-    def _submit_seconds(self, table: Table) -> Floats:
+    def _submit_seconds(self, table: Table) -> FloatColumn:
         if self.is_dated:
             return table.seconds(self.submit)
         return table.numbers(self.submit, NOT_NEGATIVE, blank=np.nan) / self.submit_units_per_second

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from sterna.errors import did_you_mean
-from sterna.workloads.domain import Floats, plain
+from sterna.workloads.domain import FloatColumn, plain
 from sterna.workloads.table import Format, Table
 from sterna.workloads.text import unreadable
 from sterna.workloads.trace import NUMBER_COLUMNS, TEXT_COLUMNS, Trace, make_trace
@@ -39,7 +39,7 @@ def read(table: Table) -> Trace:
             columns[field] = table.numbers(column, domain, blank=_BLANK.get(field))
     for field in ("minimum", "maximum"):
         if field in columns:
-            bound: Floats = columns[field]
+            bound: FloatColumn = columns[field]
             columns[field] = np.where(np.isnan(bound), columns["workers"], bound)
     return make_trace(**columns, source=table.source, kind=KIND, notices=_unread(table), lines=table.lines)
 

@@ -15,14 +15,14 @@ import numpy as np
 
 from sterna.errors import UserError
 from sterna.workloads.dates import read_dates
-from sterna.workloads.domain import Floats
+from sterna.workloads.domain import FloatColumn
 from sterna.workloads.foreign import foreign_trace
-from sterna.workloads.layout import Layout
+from sterna.workloads.layout import CsvLayout
 from sterna.workloads.trace import Trace
 
 JSON_KIND = "philly-json"
 
-FLAT = Layout(
+FLAT = CsvLayout(
     kind="philly-csv",
     submit="timestamp",
     is_dated=True,
@@ -74,7 +74,7 @@ def _jobs(source: str, text: str) -> list[dict[str, Any]]:
     return jobs
 
 
-def _durations(source: str, attempts: Sequence[list[dict[str, Any]]]) -> Floats:
+def _durations(source: str, attempts: Sequence[list[dict[str, Any]]]) -> FloatColumn:
     """Sum the attempts of each job; NaN if the last one has no end. Attempts that lack a time count as 0."""
     owner = [number for number, tries in enumerate(attempts, 1) for _ in tries]
     tries = [attempt for job in attempts for attempt in job]
@@ -107,7 +107,7 @@ def _list(source: str, number: int, key: str, holder: dict[str, Any]) -> list[di
     return found
 
 
-def _dates(source: str, key: str, numbers: Sequence[int], holders: Sequence[dict[str, Any]]) -> Floats:
+def _dates(source: str, key: str, numbers: Sequence[int], holders: Sequence[dict[str, Any]]) -> FloatColumn:
     texts = [_text(holder, key) for holder in holders]
     moments = read_dates(texts)
     if moments.unreadable is not None:

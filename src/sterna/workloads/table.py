@@ -16,7 +16,7 @@ import numpy as np
 from sterna.errors import UserError
 from sterna.parse_number import is_plain, real
 from sterna.workloads.dates import BLANKS, read_dates
-from sterna.workloads.domain import Domain, Floats
+from sterna.workloads.domain import Domain, FloatColumn
 from sterna.workloads.trace import Trace
 
 _LONGEST_QUOTE = 40
@@ -100,7 +100,7 @@ class Table:
         """Return a column without surrounding blanks; empty texts if there is no such column."""
         return tuple(map(str.strip, self.columns[column])) if column in self.columns else ("",) * len(self)
 
-    def numbers(self, column: str, domain: Domain, blank: float | None = None) -> Floats:
+    def numbers(self, column: str, domain: Domain, blank: float | None = None) -> FloatColumn:
         """Parse a column. A missing value becomes `blank`; without `blank` it is an error."""
         cells = self.columns[column]
         try:
@@ -121,7 +121,7 @@ class Table:
             raise self.rejection(row, column, domain.expected(float(values[row])))
         return values
 
-    def seconds(self, column: str) -> Floats:
+    def seconds(self, column: str) -> FloatColumn:
         """Parse a column of dates as seconds since 1970; NaN for missing ones."""
         moments = read_dates(self.columns[column])
         if moments.unreadable is not None:

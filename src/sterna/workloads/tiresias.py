@@ -3,9 +3,9 @@ not used: the duration is already that with the requested GPUs."""
 
 from __future__ import annotations
 
-from sterna.workloads.layout import Layout
+from sterna.workloads.layout import CsvLayout
 
-JOBS = Layout(
+JOBS = CsvLayout(
     kind="tiresias",
     job="job_id",
     submit="submit_time",

@@ -22,18 +22,18 @@ from sterna.workloads.domain import (
     MOST_COUNTED,
     NOT_NEGATIVE,
     POSITIVE,
-    Bools,
+    BoolColumn,
     Domain,
-    Floats,
-    Ints,
+    FloatColumn,
+    IntColumn,
     plain,
 )
 
 if TYPE_CHECKING:
     from sterna.workloads.generate import Mix
 
-Numbers = Sequence[float] | Floats | Ints
-Array = TypeVar("Array", Floats, Ints)
+Numbers = Sequence[float] | FloatColumn | IntColumn
+ColumnArray = TypeVar("ColumnArray", FloatColumn, IntColumn)
 
 NUMBER_COLUMNS: dict[str, tuple[str, Domain]] = {
     "submit_seconds": ("submit_s", NOT_NEGATIVE),
@@ -60,17 +60,17 @@ class Trace:
     """Jobs in (submit, name) order, one row each. `make_trace` sorts and checks."""
 
     name: tuple[str, ...]
-    submit_seconds: Floats
+    submit_seconds: FloatColumn
     """Seconds after the first submission of the original trace."""
-    workers: Ints
+    workers: IntColumn
     """Workers that the user requested."""
-    minimum: Ints
-    maximum: Ints
-    duration_seconds: Floats
+    minimum: IntColumn
+    maximum: IntColumn
+    duration_seconds: FloatColumn
     """Run time with `workers` workers and without interruptions."""
-    devices_per_worker: Floats
+    devices_per_worker: FloatColumn
     """A whole number of devices, or a fraction of one."""
-    priority: Ints
+    priority: IntColumn
     """Higher goes first."""
     model: tuple[str, ...]
     """Model, which selects the speed-up curve; empty if unknown."""
@@ -157,7 +157,7 @@ class Trace:
 
         return generate.random(jobs=jobs, seed=seed, window_seconds=window_seconds, mix=mix)
 
-    def take(self, rows: Sequence[int] | Ints | Bools) -> Trace:
+    def take(self, rows: Sequence[int] | IntColumn | BoolColumn) -> Trace:
         """Select rows; submit times do not change."""
         index = np.arange(len(self))[rows]
         pick = index.tolist()
@@ -264,7 +264,7 @@ class _Where:
         return self(row) if self.lines is None else f"{self(row)}, column '{TEXT_COLUMNS['name']}'"
 
 
-def _check_numbers(field: str, values: Numbers, where: _Where) -> Floats:
+def _check_numbers(field: str, values: Numbers, where: _Where) -> FloatColumn:
     column, domain = NUMBER_COLUMNS[field]
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.shape != (len(where.name),):
@@ -278,7 +278,7 @@ def _check_numbers(field: str, values: Numbers, where: _Where) -> Floats:
     return numbers
 
 
-def _check_bounds(checked: dict[str, Floats], where: _Where) -> None:
+def _check_bounds(checked: dict[str, FloatColumn], where: _Where) -> None:
     workers, low, high = checked["workers"], checked["minimum"], checked["maximum"]
     if (low > high).any():
         row = int(np.argmax(low > high))
@@ -331,7 +331,7 @@ def _reject_duplicate(names: tuple[str, ...], where: _Where) -> None:
             raise UserError(f"{where.of_name(row)}: the name '{name}' is taken by {place}; give each job its own name.")
 
 
-def _submit_order(submit_seconds: Floats, names: tuple[str, ...]) -> Ints:
+def _submit_order(submit_seconds: FloatColumn, names: tuple[str, ...]) -> IntColumn:
     by_name = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
     return by_name[np.argsort(submit_seconds[by_name], kind="stable")]
 
@@ -340,17 +340,17 @@ def _either(text: str, otherwise: str) -> str:
     return text or otherwise
 
 
-def _times(counts: Ints, multiple: float) -> Ints:
+def _times(counts: IntColumn, multiple: float) -> IntColumn:
     """Multiply and round down, tolerating float errors: 100 times 0.29 is 28.999999999999996."""
-    product: Floats = np.floor(counts * multiple + 1e-9)
+    product: FloatColumn = np.floor(counts * multiple + 1e-9)
     return product.astype(np.int64)
 
 
-def _as_stored(field: str, values: Floats) -> Floats | Ints:
+def _as_stored(field: str, values: FloatColumn) -> FloatColumn | IntColumn:
     is_whole = NUMBER_COLUMNS[field][1].is_whole
     return _freeze(values.astype(np.int64)) if is_whole else _freeze(values + 0.0)
 
 
-def _freeze(values: Array) -> Array:
+def _freeze(values: ColumnArray) -> ColumnArray:
     values.setflags(write=False)
     return values

@@ -13,7 +13,8 @@ import pytest
 from sterna.backends.kubernetes.api.resources import EVENTS
 from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.kinds.labels import MIGRATE_TO, RULES
-from sterna.kinds.resource import PODS, TRAINING_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube_http import HttpKube
 from tests.simulation.kubernetes_runs import Incarnation
 from tests.unit.cli.cluster_builders import Lab, kubeconfig
@@ -35,12 +36,11 @@ class Scene:
         for name in ("node-1", "node-2"):
             self.kube.nodes.add(name, gpus=2)
         self._folder, self._monkeypatch = folder, monkeypatch
-        self.said: list[str] = []
         self.operator = self.begin()
 
     def begin(self) -> Incarnation:
         operator = Incarnation(self.kube)
-        operator.before_reconcile.append(ManualMoves(operator.backend, self.said.append).process)
+        operator.before_reconcile.append(ManualMoves(operator.backend).process)
         return operator
 
     def pass_time(self, seconds: float = 10.0) -> None:
@@ -187,14 +187,14 @@ def test_a_waiting_job_cannot_be_moved(sterna: Sterna, scene: Scene) -> None:
     assert (run.code, "does not run, so that it cannot be moved" in run.err) == (2, True)
 
 
-def test_a_request_by_annotation_that_cannot_be_moves_nobody(scene: Scene) -> None:
+def test_a_request_by_annotation_that_cannot_be_moves_nobody(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     scene.kube.training_job("a", workers=2, resources=GPU)
     scene.pass_time()
     scene.kube.patch(TRAINING_JOBS, "a", {"metadata": {"annotations": {MIGRATE_TO: "nowhere"}}})
     scene.pass_time(30.0)
     assert scene.nodes_of("a") == ["node-1", "node-1"]
-    assert len(scene.said) == 1
-    assert scene.said[0].startswith("A request to move default/a came to nothing: There is no node 'nowhere'")
+    [message] = caplog.messages
+    assert message.startswith("Request to move the job rejected: There is no node 'nowhere'")
 
 
 def test_a_drained_node_s_jobs_go_on_elsewhere(sterna: Sterna, scene: Scene) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.apps.operator import context_of, terms_of
-from sterna.backends.kubernetes.leader import Terms
+from sterna.apps.operator import context_of, lease_times
+from sterna.backends.kubernetes.leader import LeaseTimes
 from sterna.cli.main import main
 from sterna.kinds.context import KubeShare, ParseContext
 from sterna.settings import LeaseSettings, OperatorSettings
@@ -49,7 +49,9 @@ def test_wrong_settings_are_answered_with_a_sentence(
 
 def test_the_lease_is_held_as_it_was_set() -> None:
     """DRAGON-51."""
-    assert terms_of(LeaseSettings(duration_seconds=15.0, renew_seconds=5.0, retry_seconds=3.0)) == Terms(15, 5.0, 3.0)
+    assert lease_times(LeaseSettings(duration_seconds=15.0, renew_seconds=5.0, retry_seconds=3.0)) == LeaseTimes(
+        15, 5.0, 3.0
+    )
 
 
 def test_what_objects_leave_open_is_set_for_the_cluster() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from sterna.experiments.reproduction.outcome import Figure, Progress, Reproduction, Row
+from sterna.experiments.progress_callback import ProgressCallback
+from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row
 
 
-def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
+def reproduce(seeds: int, progress: ProgressCallback | None = None) -> Reproduction:
     rows = [
         Row("warm", "mean completion, s", 120.0, 100.0, 90.0, True, "steady"),
         Row("warm", "moves", None, None, 0.25, None),

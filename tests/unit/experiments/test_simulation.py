@@ -1,4 +1,4 @@
-"""A simulation's result: who finished when, what was held over time, and what befell nodes."""
+"""Results of a simulation: finish times, spans and timeline, faults of nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from sterna.backends.simulated.costs import Fault
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.errors import UserError
-from sterna.experiments.faults import drawn_faults, named_fault, settled
+from sterna.experiments.faults import draw_faults, merge_faults, parse_fault
 from sterna.experiments.report.allocation import Span
 from sterna.experiments.report.figures import largest_spans
 from sterna.experiments.report.jobs_table import jobs_table
@@ -69,7 +69,7 @@ def test_held_device_time_is_the_area_under_the_timeline_and_the_spans() -> None
     assert under_spans == pytest.approx(result.counts.device_seconds)
 
 
-def test_progress_is_told_in_jobs() -> None:
+def test_progress_counts_jobs() -> None:
     told: list[tuple[int, int]] = []
     scenario = Scenario(poisson(jobs=400, seed=2), simulated_nodes("4x8"))
     run_simulation(scenario, "fifo", progress=lambda done, total: told.append((done, total)))
@@ -106,23 +106,23 @@ def test_only_the_largest_jobs_are_drawn() -> None:
 
 def test_a_fault_is_named_by_node_or_number() -> None:
     nodes = simulated_nodes("12x8")
-    assert named_fault("node03@10+5", nodes) == named_fault(" 3@10+5 ", nodes) == Fault(3, 10, 5)
-    assert named_fault("node03@1e3", nodes) == Fault(3, 1000)
+    assert parse_fault("node03@10+5", nodes) == parse_fault(" 3@10+5 ", nodes) == Fault(3, 10, 5)
+    assert parse_fault("node03@1e3", nodes) == Fault(3, 1000)
     for text in ("node03", "node03@", "node03@x", "node03@1+", "node03@1+x", "12@1", "@1", "node3@nan"):
         with pytest.raises(UserError):
-            named_fault(text, nodes)
+            parse_fault(text, nodes)
 
 
 def test_faults_of_one_node_that_overlap_are_one() -> None:
     faults = [Fault(1, 50, 10), Fault(0, 40, 5), Fault(1, 0, 100), Fault(1, 100, 20), Fault(2, 0, 10)]
-    assert settled(faults, 20.0) == (Fault(1, 20, 100), Fault(0, 40, 5))
-    assert settled([Fault(0, 5), Fault(0, 9, 1)], 0.0) == (Fault(0, 5),)
+    assert merge_faults(faults, 20.0) == (Fault(1, 20, 100), Fault(0, 40, 5))
+    assert merge_faults([Fault(0, 5), Fault(0, 9, 1)], 0.0) == (Fault(0, 5),)
 
 
 def test_drawn_faults_outlast_the_simulation() -> None:
     trace = poisson(jobs=50, seed=3)
     nodes = simulated_nodes("2x8")
-    faults = drawn_faults(trace, nodes, 2000.0, 100.0, seed=1)
-    result = run_simulation(Scenario(trace, nodes, faults=settled(faults, 0.0), seed=1), "fifo")
+    faults = draw_faults(trace, nodes, 2000.0, 100.0, seed=1)
+    result = run_simulation(Scenario(trace, nodes, faults=merge_faults(faults, 0.0), seed=1), "fifo")
     assert result.counts.failures > 0
     assert faults[-1].at_seconds > result.times.makespan_seconds

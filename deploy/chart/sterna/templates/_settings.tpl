@@ -36,6 +36,12 @@
   value: {{ .Values.operator.lease.renewSeconds | quote }}
 - name: STERNA_OPERATOR_LEASE_RETRY_SECONDS
   value: {{ .Values.operator.lease.retrySeconds | quote }}
+- name: STERNA_OPERATOR_LOG_LEVEL
+  value: {{ .Values.operator.logLevel | quote }}
+- name: STERNA_OPERATOR_LOG_FORMAT
+  value: {{ .Values.operator.logFormat | quote }}
+- name: STERNA_OPERATOR_STALL_SECONDS
+  value: {{ .Values.operator.stallSeconds | quote }}
 {{- end }}
 {{- define "sterna.environment.monitor" -}}
 - name: STERNA_MONITOR_GROWTH
@@ -48,6 +54,10 @@
   value: {{ .Values.monitor.overloadThreshold | quote }}
 - name: STERNA_MONITOR_ASK_FOR
   value: {{ .Values.monitor.askFor | quote }}
+- name: STERNA_MONITOR_LOG_LEVEL
+  value: {{ .Values.monitor.logLevel | quote }}
+- name: STERNA_MONITOR_LOG_FORMAT
+  value: {{ .Values.monitor.logFormat | quote }}
 - name: STERNA_MONITOR_KUBELET_ROOT
   value: {{ .Values.monitor.kubeletRoot | quote }}
 - name: STERNA_MONITOR_LOGS_ROOT

@@ -33,13 +33,14 @@ from sterna.backends.kubernetes.controllers.pods import PodController, deletion_
 from sterna.backends.kubernetes.controllers.recovery import recover
 from sterna.backends.kubernetes.controllers.urgent_share_pods import placements
 from sterna.backends.kubernetes.controllers.write_results import WriteResults
-from sterna.backends.kubernetes.lifecycle.replicas import replicas
+from sterna.backends.kubernetes.lifecycle.replicas import place_replicas
+from sterna.backends.kubernetes.pods.gang import ClusterDomain
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import EventBuilder
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
 from sterna.control.cluster_history import ClusterHistory
 from sterna.control.job_state import is_stale
-from sterna.kinds.context import ClusterDomain, ParseContext
+from sterna.kinds.context import ParseContext
 from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import Ints
@@ -173,7 +174,7 @@ class KubernetesBackend:
                 entry.reason = reason  # only its row changed
             else:
                 self.explain(entry, reason, now)
-            if entry.job.memory.not_before <= now:
+            if entry.job.persisted.not_before <= now:
                 clear_verdict(entry)
             self.status_writer.schedule(entry, now)
 
@@ -206,7 +207,7 @@ class KubernetesBackend:
         names, capacity = self.state.capacity.names, self.state.capacity
         return not entry.wants_to_run or is_stale(
             action,
-            entry.job.memory,
+            entry.job.persisted,
             entry.assignment,
             self.clock(),
             len(names),
@@ -216,7 +217,7 @@ class KubernetesBackend:
     def _apply_action(self, entry: JobEntry, action: Action) -> None:
         now, names = self.clock(), self.state.capacity.names
         evictor = self.state.entries.get(action.evictor)
-        entry.job.memory.apply(action, now, names, evictor.name if evictor is not None else "")
+        entry.job.persisted.apply(action, now, names, evictor.name if evictor is not None else "")
         self.history.note_action(action.kind, now)
         if action.cpu_share is not None:
             self.state.work_queue.mark_changed(entry)
@@ -226,10 +227,15 @@ class KubernetesBackend:
             entry.assigned_at = now
         held_gpus = {key: pod.gpu_id for key, pod in entry.job.pods.items() if pod.gpu_id}
         gpu_ids = self.state.capacity.parts.names() if action.after.slots else None
-        found = replicas(entry.parsed_job, action.after, names, current_nodes(entry.job), held_gpus, gpu_ids)
+        found = place_replicas(entry.parsed_job, action.after, names, current_nodes(entry.job), held_gpus, gpu_ids)
         self.state.assign(entry, found, action.after)
 
     # Watch events, timers, reconciling.
+
+    @property
+    def is_synced(self) -> bool:
+        """True once every watched resource has been listed."""
+        return not self._unsynced
 
     def prepare(self, seconds: float | None = None) -> bool:
         """Wait until the caches are synced, at most for `seconds`; return True if they are."""
@@ -240,7 +246,7 @@ class KubernetesBackend:
             if not self._unsynced or now >= until:
                 break
             self.inbox.wait(None if until == NEVER else until - now)
-        return not self._unsynced
+        return self.is_synced
 
     def watch_only(self, seconds: float) -> None:
         """Process events for `seconds` without acting, while another replica leads."""
@@ -352,7 +358,7 @@ class KubernetesBackend:
             if entry is not None:
                 entry.next_reconcile_at = NEVER
                 self.state.work_queue.enqueue(entry)
-                if entry.job.memory.not_before <= now and entry.wants_to_run and not entry.replicas:
+                if entry.job.persisted.not_before <= now and entry.wants_to_run and not entry.replicas:
                     self.state.work_queue.request_round()
         self.write_results.expire_unknown(now)
         if self.state.capacity.is_distrusting:
@@ -401,7 +407,7 @@ class KubernetesBackend:
         self._hooks.on_job_event(what, entry.parsed_job.ref.uid)
         if what in (JobEvent.COMPLETED, JobEvent.FAILED):
             is_complete = what is JobEvent.COMPLETED
-            self.history.note_end(self.clock(), entry.job.memory.attained if is_complete else None)
+            self.history.note_end(self.clock(), entry.job.persisted.attained if is_complete else None)
             self.state.progress.forget(entry.key, is_complete)
 
     def _on_arrival(self, entry: JobEntry) -> None:

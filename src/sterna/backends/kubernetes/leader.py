@@ -1,12 +1,14 @@
 """Leader election by a Lease: one replica of `apps/operator.py` writes, the others stand by.
 
-Time is measured on a steady clock of our own, never read off the Lease: whether a holder has died is seen by its Lease
-not changing for as long as it said it would be valid, so clocks that differ or jump do no harm. We lead from the moment
-before a renewal was sent, and stop, unasked, when the renew deadline is over: five seconds before another may begin.
+Time is measured on a monotonic clock of this process, never read off the Lease: a holder counts as dead once its Lease
+has not changed for its duration, so clock skew and clock steps do no harm. A renewal counts from the moment before it
+was sent; the holder stops writing at the renew deadline, five seconds before another replica may begin.
+
+The Lease is renewed only while `is_alive` returns True, so a replica whose scheduling loop hangs loses it.
 
 A Lease alone fences nothing: a write that left in time may arrive late. The admission policy that takes this Lease as
-its parameter refuses it then. Whoever has lost does not stand again: its picture of the world is old, so its process
-ends and a new one begins.
+its parameter rejects it then. A replica that lost the Lease does not stand again: its cache is stale, so its process
+exits and a new one starts.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ from sterna.errors import Retry
 from sterna.kinds.labels import GROUP
 
 ADDRESS = f"{GROUP}/address"
-"""Annotation of the Lease: where the holder's service answers."""
+"""Annotation of the Lease: address of the holder's HTTP server."""
 
 
 @dataclass(frozen=True)
-class Terms:
-    """How long things take, in seconds."""
+class LeaseTimes:
+    """Durations of the election, in seconds."""
 
     lease: int = 15
-    """Unchanged for so long, a Lease is anybody's."""
+    """Duration of the Lease: unchanged for this long, any replica may take it."""
     renew_deadline: float = 10.0
-    """So long after the last renewal we stop."""
+    """The holder stops writing this long after its last renewal."""
     retry: float = 2.0
 
 
-_USUAL = Terms()
+_DEFAULT_TIMES = LeaseTimes()
 
 
 class LeaseMeta(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -77,7 +79,7 @@ def wall_seconds() -> float:
 
 
 class Leadership:
-    """One candidate. `step` makes one try and says when the next is due; `start` does so on a thread of its own."""
+    """One candidate. `step` makes one attempt; `start` repeats it on a thread of its own."""
 
     def __init__(
         self,
@@ -88,67 +90,69 @@ class Leadership:
         address: str = "",
         *,
         on_lost: Callable[[], None] = lambda: None,
-        terms: Terms = _USUAL,
+        is_alive: Callable[[], bool] = lambda: True,
+        times: LeaseTimes = _DEFAULT_TIMES,
         steady: Callable[[], float] = steady_seconds,
         wall: Callable[[], float] = wall_seconds,
         draw: Callable[[], float] = random.random,
     ) -> None:
+        """`address` is published in the Lease for the other replicas. `on_lost` is called once, from the thread."""
         self.identity, self.address = identity, address
         self.notes: Mapping[str, str] = {}
-        """Further annotations that the Lease carries while we hold it."""
+        """Further annotations of the Lease while this replica holds it."""
         self.trouble = ""
-        """Why the last try failed, as a sentence; empty if it did not."""
+        """Why the last attempt failed, as a sentence; empty if it did not."""
         self.holder = ""
-        """Who held the Lease when we last looked."""
-        self._server, self._terms, self._on_lost = server, terms, on_lost
+        """Holder of the Lease when it was last read."""
+        self._server, self._times, self._on_lost, self._is_alive = server, times, on_lost, is_alive
         self._steady, self._wall, self._draw = steady, wall, draw
         self._namespace, self._name = namespace, name
         self._path = LEASES.path(namespace, name)
         self._lease: Lease | None = None
         self._changed_at = 0.0
-        """When we first saw the Lease as it is."""
+        """Time at which the Lease was first seen in its current version."""
         self._leads_until = 0.0
         self._has_led = self._is_lost = False
         self._over = threading.Event()
         self._leading = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leader", daemon=True)
 
-    # What others ask.
+    # State, for any thread.
 
     def may_write(self) -> bool:
-        """Whether we lead at this moment; any thread may ask, and it asks nobody else."""
+        """True if this replica leads now. Does no I/O."""
         return not self._is_lost and self._steady() < self._leads_until
 
     @property
     def is_lost(self) -> bool:
-        """Whether we led and do no more; that is for good."""
+        """True for good once this replica has lost the Lease."""
         return self._is_lost
 
     @property
-    def others_address(self) -> str:
-        """Where another one answers that leads, `http://HOST:PORT`, as the Lease said when we last looked; empty:
-        nobody else leads, or has not said where. Any thread may ask, and it asks nobody else."""
+    def leader_address(self) -> str:
+        """`http://HOST:PORT` of another replica that leads, from the Lease as last read; empty if there is none or it
+        published no address. Does no I/O."""
         lease = self._lease
-        if lease is None or self._is_ours_to_take(self._steady()):
+        if lease is None or self._may_take(self._steady()):
             return ""
         address = lease.metadata.annotations.get(ADDRESS, "")
         return address if "://" in address or not address else f"http://{address}"
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Until we lead, or have resigned; whether we lead."""
+        """Wait until this replica leads or has lost the Lease; return whether it leads."""
         self._leading.wait(seconds)
         return self.may_write()
 
-    # Life on a thread.
+    # The thread.
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stand no more; if we lead, give the Lease up so that another need not wait for its end."""
+        """End the candidacy; a held Lease is released, so that another replica need not wait until it expires."""
         self._over.set()
         if self._thread.is_alive():
-            self._thread.join(self._terms.renew_deadline)
+            self._thread.join(self._times.renew_deadline)
         self.resign()
 
     def _run(self) -> None:
@@ -156,16 +160,18 @@ class Leadership:
         while not self._is_lost and not self._over.wait(pause):
             pause = self.step()
 
-    # One try.
+    # One attempt.
 
     def step(self) -> float:
-        """Take or renew the Lease if we may; the seconds until the next try."""
+        """Take or renew the Lease if possible; return the seconds until the next attempt."""
         began = self._steady()
         if self._has_led and began >= self._leads_until:
             self._lose()
-            return self._terms.retry
+            return self._times.retry
         try:
-            self._try(began)
+            if not self._is_alive():
+                raise Retry("The scheduling loop makes no progress, so this replica does not take or renew the Lease.")
+            self._attempt(began)
             self.trouble = ""
         except Retry as error:
             self.trouble = str(error)
@@ -174,70 +180,70 @@ class Leadership:
         return self._pause()
 
     def resign(self) -> None:
-        """Lead no more; the next in line may begin at once. Nothing is written if we do not lead."""
+        """Release the Lease, so that another replica may take it at once. No-op if this replica does not lead."""
         if not self.may_write() or self._lease is None:
             return
         lease = self._lease
         self._is_lost = True
         released = msgspec.structs.replace(lease.spec, holder_identity=None, lease_duration_seconds=1)
-        body = msgspec.json.encode(Lease(_meta_of(lease, dict.fromkeys((ADDRESS, *self.notes), "")), released))
+        body = msgspec.json.encode(Lease(_annotated_meta(lease, dict.fromkeys((ADDRESS, *self.notes), "")), released))
         try:
-            self._server.ask("PUT", self._path, body, timeout_seconds=self._terms.retry)
+            self._server.ask("PUT", self._path, body, timeout_seconds=self._times.retry)
         except Retry:
-            return  # then they wait for its end
+            return  # the Lease expires instead
 
     def _pause(self) -> float:
-        """Those who stand by do not look all at once, but are there when the Lease becomes anybody's."""
+        """Jittered for replicas that stand by, but not longer than until the Lease expires."""
         if not self._has_led:
-            usual, left = self._terms.retry * (1.0 + 0.2 * self._draw()), self._free_at - self._steady()
+            usual, left = self._times.retry * (1.0 + 0.2 * self._draw()), self._expires_at - self._steady()
             return min(usual, left) if left > 0.0 else usual
         left = self._leads_until - self._steady()
-        return max(0.0, min(self._terms.retry, left))
+        return max(0.0, min(self._times.retry, left))
 
-    def _try(self, began: float) -> None:
+    def _attempt(self, began: float) -> None:
         if not self._has_led or self._lease is None:
-            self._look()
-            if not self._is_ours_to_take(began):
+            self._read()
+            if not self._may_take(began):
                 return
         if self._write(began):
             return
-        self._look()  # somebody else was faster, wrote into it, or we did and never heard of it
+        self._read()  # conflict: another replica took it, a client changed it, or our own write had no reply
         if self._has_led and self.holder not in ("", self.identity):
             self._lose()
         elif self._has_led:
             self._write(began)
 
-    def _look(self) -> None:
-        """Read the Lease; what counts is when we saw it change, at the latest."""
+    def _read(self) -> None:
+        """Read the Lease and note when its version changed."""
         answer = self._ask("GET", self._path)
         if answer.status == 404:
             self._lease, self.holder = None, ""
             return
-        lease = _decoded(answer)
+        lease = _decode(answer)
         if self._lease is None or lease.metadata.resource_version != self._lease.metadata.resource_version:
             self._changed_at = self._steady()
         self._lease, self.holder = lease, lease.spec.holder_identity or ""
 
-    def _is_ours_to_take(self, now: float) -> bool:
-        """It is free, it is ours (from before this container restarted), or its holder has been still for too long."""
+    def _may_take(self, now: float) -> bool:
+        """True if the Lease is free, ours (from before this container restarted), or expired."""
         lease = self._lease
         if lease is None:
             return True
         spec = lease.spec
         if not spec.holder_identity or spec.holder_identity == self.identity:
             return True
-        return not self._has_led and now >= self._free_at
+        return not self._has_led and now >= self._expires_at
 
     @property
-    def _free_at(self) -> float:
-        """When a Lease that is not renewed becomes anybody's."""
-        lease = self._lease  # which the leader's own thread may replace meanwhile
+    def _expires_at(self) -> float:
+        """Time at which the Lease expires unless it is renewed."""
+        lease = self._lease  # read once: the election thread may replace it
         seconds = lease.spec.lease_duration_seconds if lease is not None else None
-        return self._changed_at + (seconds or self._terms.lease)
+        return self._changed_at + (seconds or self._times.lease)
 
     def _write(self, began: float) -> bool:
-        """Only a write that succeeds makes us leader, counted from before it was sent; whether it did."""
-        body = msgspec.json.encode(self._wanted())
+        """Write the Lease; success makes this replica leader, counted from `began`. Return whether it succeeded."""
+        body = msgspec.json.encode(self._build_lease())
         if self._lease is None:
             answer = self._ask("POST", LEASES.path(self._namespace), body)
             if answer.status == 404:
@@ -246,33 +252,33 @@ class Leadership:
         else:
             answer = self._ask("PUT", self._path, body)
         if answer.is_done:
-            self._lease, self.holder = _decoded(answer), self.identity
+            self._lease, self.holder = _decode(answer), self.identity
             self._has_led = True
-            self._leads_until = began + self._terms.renew_deadline
+            self._leads_until = began + self._times.renew_deadline
             self._leading.set()
         return answer.is_done
 
-    def _wanted(self) -> Lease:
+    def _build_lease(self) -> Lease:
         now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         old = self._lease.spec if self._lease is not None else LeaseSpec()
         is_taken = old.holder_identity != self.identity
         transitions = (old.lease_transitions or 0) + (1 if is_taken and self._lease is not None else 0)
         spec = LeaseSpec(
             holder_identity=self.identity,
-            lease_duration_seconds=self._terms.lease,
+            lease_duration_seconds=self._times.lease,
             acquire_time=now if is_taken else old.acquire_time,
             renew_time=now,
             lease_transitions=transitions,
         )
         meta = LeaseMeta(self._name, self._namespace) if self._lease is None else self._lease.metadata
-        return Lease(_meta_of(Lease(meta), {ADDRESS: self.address, **self.notes}), spec)
+        return Lease(_annotated_meta(Lease(meta), {ADDRESS: self.address, **self.notes}), spec)
 
     def _ask(self, verb: str, path: str, body: bytes = b"") -> WriteResult:
-        """In less time than the deadline leaves for a second try."""
-        answer = self._server.ask(verb, path, body, timeout_seconds=self._terms.renew_deadline / 2.0)
+        """Send a request with a timeout that leaves time for a second attempt before the renew deadline."""
+        answer = self._server.ask(verb, path, body, timeout_seconds=self._times.renew_deadline / 2.0)
         if answer.is_done or answer.status in (404, 409):
             return answer
-        raise Retry(_refused(answer, self._namespace))
+        raise Retry(_describe_rejection(answer, self._namespace))
 
     def _lose(self) -> None:
         if not self._is_lost:
@@ -281,21 +287,21 @@ class Leadership:
             self._on_lost()
 
 
-def _meta_of(lease: Lease, notes: Mapping[str, str]) -> LeaseMeta:
-    """What others wrote beside ours stays; a note that is empty is taken away."""
+def _annotated_meta(lease: Lease, notes: Mapping[str, str]) -> LeaseMeta:
+    """Metadata with `notes` as annotations; foreign annotations stay, empty notes are removed."""
     annotations = {key: value for key, value in lease.metadata.annotations.items() if key not in notes}
     annotations |= {key: value for key, value in notes.items() if value}
     return msgspec.structs.replace(lease.metadata, annotations=annotations)
 
 
-def _decoded(answer: WriteResult) -> Lease:
+def _decode(answer: WriteResult) -> Lease:
     try:
         return _LEASES.decode(answer.body)
     except msgspec.DecodeError as error:
         raise Retry(f"The Lease cannot be read ({error}).") from None
 
 
-def _refused(answer: WriteResult, namespace: str) -> str:
+def _describe_rejection(answer: WriteResult, namespace: str) -> str:
     if answer.status in (401, 403):
         what = f"Sterna may not hold its Lease in the namespace '{namespace}' ({answer.message})"
         return f"{what}; grant get, create and update on leases there, or choose another with --lease-namespace."

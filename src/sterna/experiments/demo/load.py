@@ -19,7 +19,7 @@ _BUSY = (0, 1, 2, 5, 6, 7)
 
 
 @dataclass(frozen=True)
-class Reading:
+class LoadReading:
     """CPU counters at one instant."""
 
     at: float
@@ -38,10 +38,10 @@ class LoadMeter:
         self._part = len(self._cores) / max(allowed, 1)
         """Expected fraction of our own CPU time on these cores."""
 
-    def read(self) -> Reading:
+    def read(self) -> LoadReading:
         used = os.times()
         own = used.user + used.system + used.children_user + used.children_system
-        return Reading(time.monotonic(), self._busy_seconds(), own)
+        return LoadReading(time.monotonic(), self._busy_seconds(), own)
 
     def _busy_seconds(self) -> float:
         try:
@@ -56,7 +56,7 @@ class LoadMeter:
                 ticks += sum(int(counts[at]) for at in _BUSY if at < len(counts))
         return ticks / _TICKS_PER_SECOND if seen == self._cores else float("nan")
 
-    def others(self, since: Reading, until: Reading, job_seconds: float) -> float:
+    def others(self, since: LoadReading, until: LoadReading, job_seconds: float) -> float:
         """Return the fraction of the watched cores that neither the jobs nor this process used; NaN if unknown."""
         span = (until.at - since.at) * len(self._cores)
         if span <= 0:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Protocol
 
-from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import UserError
-from sterna.experiments.demo.load import LoadMeter, Reading
+from sterna.experiments.demo.load import LoadMeter, LoadReading
 from sterna.experiments.demo.mix import TrainingTask
+from sterna.model.job import JobSpec
+from sterna.service.views import JobView, LogPart, NodeView
 
 DISTURBED = 0.1
 """A phase is repeated if other processes used more than this fraction of the CPUs."""
@@ -28,7 +30,7 @@ _OVER = ("completed", "failed")
 
 
 @dataclass(frozen=True)
-class Phase:
+class DemoPhase:
     """One way to divide the machine: nodes and rules."""
 
     key: str
@@ -45,7 +47,7 @@ class Phase:
 PHASES = 3
 
 
-def phases(cores: int) -> tuple[Phase, ...]:
+def phases(cores: int) -> tuple[DemoPhase, ...]:
     """Return the phases; rules have their defaults, except for shorter intervals, because jobs take seconds."""
     apart = f"{cores}x1cpu"
     kernel = (("policy", "fifo"), ("placement", "spread"), ("migration", "none"), ("cpu_share", "equal"))
@@ -53,10 +55,10 @@ def phases(cores: int) -> tuple[Phase, ...]:
     sterna = (("policy", "fifo"), ("placement", "spread"), ("migration", "balance:interval=1"),
               ("cpu_share", "finish:interval=2"))  # fmt: skip
     return (
-        Phase("equal", "Equal sharing", "all at once: what happens without a scheduler", f"1x{cores}cpu", True,
+        DemoPhase("equal", "Equal sharing", "all at once: what happens without a scheduler", f"1x{cores}cpu", True,
               kernel, 0),
-        Phase("fifo", "FIFO", "first come, first served, a core each", apart, False, queue, 1000),
-        Phase("sterna", "Sterna", "least left first, moves when it pays", apart, True, sterna, 0),
+        DemoPhase("fifo", "FIFO", "first come, first served, a core each", apart, False, queue, 1000),
+        DemoPhase("sterna", "Sterna", "least left first, moves when it pays", apart, True, sterna, 0),
     )  # fmt: skip
 
 
@@ -87,7 +89,7 @@ def progress_of(job: JobView) -> float:
 class PhaseResult:
     """Polled states of the jobs of a phase, and what disturbed it."""
 
-    phase: Phase
+    phase: DemoPhase
     samples: list[JobsSample]
     others: float
     """Fraction of the CPUs that other processes used while there was a job for every core; NaN if unknown."""
@@ -130,11 +132,23 @@ class PhaseResult:
         return self.others > DISTURBED
 
 
+class JobRunner(Protocol):
+    """The verbs of a local cluster that the demo uses."""
+
+    def create(self, specs: Sequence[JobSpec]) -> list[JobView]: ...
+
+    def jobs(self) -> list[JobView]: ...
+
+    def nodes(self) -> list[NodeView]: ...
+
+    def log(self, name: str, replica: str = "", offset: int = 0) -> LogPart: ...
+
+
 @dataclass(frozen=True)
 class DemoCluster:
     """A cluster that was opened for one phase."""
 
-    verbs: ClusterService
+    service: JobRunner
     url: str
     working_dir: str
 
@@ -145,10 +159,10 @@ class Watcher:
     def prepare(self, cores: int, seconds: float) -> None:
         """Called before the machine is measured, with the length of a phase."""
 
-    def begin(self, phase: Phase, url: str, is_again: bool) -> None:
+    def begin(self, phase: DemoPhase, url: str, is_again: bool) -> None:
         """Called when a phase begins."""
 
-    def show(self, phase: Phase, sample: JobsSample) -> None:
+    def show(self, phase: DemoPhase, sample: JobsSample) -> None:
         """Called a few times a second."""
 
     def end(self, result: PhaseResult, will_repeat: bool) -> None:
@@ -158,22 +172,22 @@ class Watcher:
         """Called last, also after an interruption."""
 
 
-Opening = Callable[[Phase], AbstractContextManager[DemoCluster]]
+OpenCluster = Callable[[DemoPhase], AbstractContextManager[DemoCluster]]
 
 
 class Demo:
     """Runs phases on clusters that `opening` provides."""
 
     def __init__(
-        self, work: Sequence[TrainingTask], opening: Opening, meter: LoadMeter, watcher: Watcher, repeats: int = 1
+        self, work: Sequence[TrainingTask], opening: OpenCluster, meter: LoadMeter, watcher: Watcher, repeats: int = 1
     ) -> None:
         self._work, self._opening, self._meter, self._watcher = list(work), opening, meter, watcher
         self._repeats = repeats
 
-    def run(self, all_phases: Sequence[Phase]) -> list[PhaseResult]:
+    def run(self, all_phases: Sequence[DemoPhase]) -> list[PhaseResult]:
         return [self._run_until_quiet(phase) for phase in all_phases]
 
-    def _run_until_quiet(self, phase: Phase) -> PhaseResult:
+    def _run_until_quiet(self, phase: DemoPhase) -> PhaseResult:
         """Return the least disturbed run. If the repetition is disturbed too, the machine is busy and later phases are
         not repeated."""
         tries: list[PhaseResult] = []
@@ -191,29 +205,29 @@ class Demo:
         best.discarded = [each.others for each in tries if each is not best]
         return best
 
-    def _run(self, phase: Phase, is_again: bool) -> PhaseResult:
+    def _run(self, phase: DemoPhase, is_again: bool) -> PhaseResult:
         with self._opening(phase) as cluster:
             self._watcher.begin(phase, cluster.url, is_again)
             specs = [each.spec(phase.cpus, cluster.working_dir) for each in self._work]
             since = self._meter.read()
-            cluster.verbs.create(specs)
-            samples, others = self._watch(phase, cluster.verbs, since)
-            control = cluster.verbs.nodes()[0].control
+            cluster.service.create(specs)
+            samples, others = self._watch(phase, cluster.service, since)
+            control = cluster.service.nodes()[0].control
         return PhaseResult(phase, samples, others, control)
 
-    def _watch(self, phase: Phase, verbs: ClusterService, since: Reading) -> tuple[list[JobsSample], float]:
+    def _watch(self, phase: DemoPhase, service: JobRunner, since: LoadReading) -> tuple[list[JobsSample], float]:
         """Poll until all jobs are done. The load of other processes counts only while every core has a job: others
         may use an idle core without disturbing a job."""
         samples: list[JobsSample] = []
         others = math.nan
         limit_seconds = _PATIENCE * sum(each.cpu_seconds for each in self._work)
         while True:
-            sample = JobsSample(time.monotonic() - since.at, tuple(verbs.jobs()))
+            sample = JobsSample(time.monotonic() - since.at, tuple(service.jobs()))
             samples.append(sample)
             self._watcher.show(phase, sample)
             for job in sample.jobs:
                 if job.state == "failed":
-                    raise UserError(_failure(job, verbs))
+                    raise UserError(_failure(job, service))
             active = sum(job.state not in _OVER for job in sample.jobs)
             if active >= self._meter.count or len(samples) == 1:
                 others = self._meter.others(
@@ -229,8 +243,8 @@ class Demo:
             time.sleep(_LOOK_SECONDS)
 
 
-def _failure(job: JobView, verbs: ClusterService) -> str:
-    lines = verbs.log(job.name, offset=-2000)[0].decode(errors="replace").strip().splitlines()
+def _failure(job: JobView, service: JobRunner) -> str:
+    lines = service.log(job.name, offset=-2000)[0].decode(errors="replace").strip().splitlines()
     last = lines[-1] if lines else "it said nothing"
     return (
         f"The demo's job '{job.name}' ended with code {job.exit_code} ({last}); was it ended from outside, or is "

@@ -15,11 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sterna.experiments.demo.run import JobsSample, Phase, PhaseResult, Watcher, progress_of
+from sterna.experiments.demo.run import DemoPhase, JobsSample, PhaseResult, Watcher, progress_of
 from sterna.experiments.demo.summary import compare_phases, headline, is_disturbed, sentences
 
 if TYPE_CHECKING:
-    from sterna.control.cluster_service import JobView
+    from sterna.service.views import JobView
 
 _NEXT = "sterna up --detach --shared, then sterna submit --cpus 0 -- python train.py"
 _LINE_SECONDS = 5.0
@@ -46,7 +46,7 @@ class Screen(Watcher):
         )
         self.print_line(f"    first this machine's speed is measured, so that each time takes about {seconds:.0f} s")
 
-    def begin(self, phase: Phase, url: str, is_again: bool) -> None:
+    def begin(self, phase: DemoPhase, url: str, is_again: bool) -> None:
         self._number += not is_again
         self._printed_at = 0.0
         again = " once more" if is_again else ""
@@ -56,7 +56,7 @@ class Screen(Watcher):
             self._url = url
             self.print_line(f"    watch it in a browser: {url}")
 
-    def show(self, phase: Phase, sample: JobsSample) -> None:
+    def show(self, phase: DemoPhase, sample: JobsSample) -> None:
         if sample.at - self._printed_at >= _LINE_SECONDS:
             self._printed_at = sample.at
             done = f"{sample.done:2d} of {len(sample.jobs)} jobs done"
@@ -93,13 +93,13 @@ class LiveScreen(Screen):
         self._live: Live | None = None
         self._last: JobsSample | None = None
 
-    def begin(self, phase: Phase, url: str, is_again: bool) -> None:
+    def begin(self, phase: DemoPhase, url: str, is_again: bool) -> None:
         super().begin(phase, url, is_again)
         self._last = None
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 
-    def show(self, phase: Phase, sample: JobsSample) -> None:
+    def show(self, phase: DemoPhase, sample: JobsSample) -> None:
         is_due = self._last is None or sample.at - self._last.at >= _REFRESH_SECONDS
         if self._live is not None and is_due:
             self._live.update(_board(sample, self._last), refresh=True)

@@ -19,16 +19,16 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from sterna import agent
 
-Array = np.ndarray[Any, np.dtype[np.float32]]
-Weights = dict[str, Array]
-Gradient = Callable[[Weights, Array, Any], tuple[float, Weights]]
+Float32s = np.ndarray[Any, np.dtype[np.float32]]
+Weights = dict[str, Float32s]
+Gradient = Callable[[Weights, Float32s, Any], tuple[float, Weights]]
 
 SIDE, CLASSES, PICTURES = 12, 10, 1500
 MOMENTUM, SMOOTH = 0.9, 0.95
 MEASURE_SECONDS = 0.2
 
 
-def pictures(seed: int) -> tuple[Array, Any]:
+def pictures(seed: int) -> tuple[Float32s, Any]:
     """Draw pictures of ten blurred shapes, shifted and noisy, and their labels."""
     draw = np.random.default_rng(seed)
     shapes = sliding_window_view(draw.normal(size=(CLASSES, SIDE + 2, SIDE + 2)), (3, 3), axis=(1, 2)).mean(axis=(3, 4))
@@ -39,7 +39,7 @@ def pictures(seed: int) -> tuple[Array, Any]:
     return noisy.reshape(PICTURES, -1).astype(np.float32), labels
 
 
-def cross_entropy(scores: Array, labels: Any) -> tuple[float, Array]:
+def cross_entropy(scores: Float32s, labels: Any) -> tuple[float, Float32s]:
     """Return the cross-entropy and its gradient with respect to the scores."""
     odds = np.exp(scores - scores.max(axis=1, keepdims=True))
     odds /= odds.sum(axis=1, keepdims=True)
@@ -49,19 +49,19 @@ def cross_entropy(scores: Array, labels: Any) -> tuple[float, Array]:
     return loss, odds / np.float32(len(labels))
 
 
-def softmax(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
+def softmax(weights: Weights, x: Float32s, y: Any) -> tuple[float, Weights]:
     loss, back = cross_entropy(x @ weights["out"], y)
     return loss, {"out": x.T @ back}
 
 
-def perceptron(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
+def perceptron(weights: Weights, x: Float32s, y: Any) -> tuple[float, Weights]:
     hidden = np.maximum(x @ weights["in"], 0)
     loss, back = cross_entropy(hidden @ weights["out"], y)
     inner = (back @ weights["out"].T) * (hidden > 0)
     return loss, {"out": hidden.T @ back, "in": x.T @ inner}
 
 
-def autoencoder(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
+def autoencoder(weights: Weights, x: Float32s, y: Any) -> tuple[float, Weights]:
     """Reconstruct a picture from a short code."""
     hidden = np.tanh(x @ weights["in"])
     error = hidden @ weights["out"] - x
@@ -70,7 +70,7 @@ def autoencoder(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
     return float((error**2).mean()), {"out": hidden.T @ back, "in": x.T @ inner}
 
 
-def convolution(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
+def convolution(weights: Weights, x: Float32s, y: Any) -> tuple[float, Weights]:
     """Apply three by three filters, then one dense layer."""
     windows = sliding_window_view(x.reshape(-1, SIDE, SIDE), (3, 3), axis=(1, 2)).reshape(len(x), -1, 9)
     found = np.maximum(windows @ weights["filters"], 0)
@@ -81,7 +81,7 @@ def convolution(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
     return loss, {"out": flat.T @ back, "filters": filters}
 
 
-def recurrent(weights: Weights, x: Array, y: Any) -> tuple[float, Weights]:
+def recurrent(weights: Weights, x: Float32s, y: Any) -> tuple[float, Weights]:
     """Read a picture row by row and classify it after the last."""
     rows = x.reshape(len(x), SIDE, SIDE)
     states = [np.zeros((len(x), len(weights["state"])), dtype=np.float32)]
@@ -108,7 +108,7 @@ MODELS: dict[str, tuple[Gradient, dict[str, tuple[int, int]]]] = {
 """Gradient function and sizes of the weights, by model."""
 
 
-class Training:
+class ModelTraining:
     """A model in training; the batch of a step depends on its number alone, so that training can resume."""
 
     def __init__(self, model: str, rate: float, batch: int, seed: int) -> None:
@@ -151,7 +151,7 @@ class Training:
 
 
 def train(model: str, steps: int, rate: float, batch: int, seed: int) -> None:
-    training = Training(model, rate, batch, seed)
+    training = ModelTraining(model, rate, batch, seed)
     path = agent.checkpoint_dir() / "demo.npz"
     training.load(path)
     agent.on_stop(lambda: training.save(path))
@@ -165,7 +165,7 @@ def step_seconds(batch: int) -> dict[str, float]:
     """Measure the CPU time of one step by model."""
     found = {}
     for model in MODELS:
-        training = Training(model, 0.01, batch, seed=0)
+        training = ModelTraining(model, 0.01, batch, seed=0)
         training.advance()
         began, used = time.monotonic(), time.process_time()
         while time.monotonic() - began < MEASURE_SECONDS:

@@ -1,7 +1,7 @@
-"""Who had how many workers from when to when: a recorder that listens to the controller's decisions.
+"""Workers of every job over time, recorded from the decisions of the round loop.
 
-It reads decisions before they are carried out and changes nothing; losses of nodes it learns of afterwards, from the
-time since which a job that starts again has been waiting.
+The log sees decisions before they are applied. It learns of lost nodes later, from the `waiting_since` of a job that
+starts again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sterna.model.snapshot import JobKey, Snapshot
 
 
 class Span(NamedTuple):
-    """A stretch of time in which a job held the same number of workers."""
+    """Span of time in which a job held a constant number of workers."""
 
     job: int
     start_seconds: float
@@ -28,7 +28,7 @@ class AllocationLog:
 
     def __init__(self, jobs: int, then: RoundObserver | None = None) -> None:
         self.stops = [0] * jobs
-        """How often the policy stopped each job."""
+        """Number of stops by the policy, by job."""
         self._spans: list[Span] = []
         self._open: dict[JobKey, tuple[float, int]] = {}
         self._then = then
@@ -45,8 +45,8 @@ class AllocationLog:
         if self._then is not None:
             self._then.record(snapshot, decision)
 
-    def closed(self, finish: Sequence[float], end: Snapshot) -> list[Span]:
-        """All spans in order of their start, after the run; `end` tells when jobs that never finished lost theirs."""
+    def close_spans(self, finish: Sequence[float], end: Snapshot) -> list[Span]:
+        """Return all spans by start, after the run; `end` has the time at which unfinished jobs lost their workers."""
         waiting = dict(zip(end.jobs.key.tolist(), end.jobs.waiting_since.tolist(), strict=True))
         for key in list(self._open):
             self._close(key, waiting.get(key, finish[key]))

@@ -1,4 +1,4 @@
-"""The pictures of a report, as plotly figures. Made from results alone; where they go on a page is not decided here."""
+"""Plotly figures of results; `page` arranges them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_SPANS = 4_000
 _MOST_ROWS = 20
 _PANELS_ABREAST = 2
 _CELLS = 400
-"""Columns of a panel: bars for every span would be too many for a browser where ten policies resize all the time."""
+"""Columns of a panel: a bar per span is too much for a browser if ten policies resize all the time."""
 _FEW_TO_MANY = [[0, "#b8d4e8"], [1, COLOURS[0]]]
 
 
@@ -41,13 +41,13 @@ def plotly_objects(wanted_by: str = "--report") -> Any:
 
 
 def completion_figure(results: Sequence[Result]) -> go.Figure:
-    """The share of jobs that were done within a time, by policy."""
+    """Draw the fraction of jobs that completed within a time, by policy."""
     objects = plotly_objects()
     figure = objects.Figure()
     for colour, result in zip(_colours(results), results, strict=True):
         times = np.sort(result.times.completion)
         picks = np.unique(np.linspace(0, len(times) - 1, min(len(times), _MOST_QUANTILES)).astype(int))
-        first = picks[:1]  # the line rises from nothing there, so that a single job is seen too
+        first = picks[:1]  # the line starts at 0, so that a single job is visible
         figure.add_scatter(
             x=times[np.append(first, picks)].astype(np.float32),
             y=(np.append(first, picks + 1) / max(1, len(times))).astype(np.float32),
@@ -58,11 +58,11 @@ def completion_figure(results: Sequence[Result]) -> go.Figure:
         )
     figure.update_xaxes(type="log", title="completion time in seconds (logarithmic)")
     figure.update_yaxes(title="share of jobs", tickformat=".0%", rangemode="tozero")
-    return _styled(figure)
+    return _apply_style(figure)
 
 
 def mean_figure(comparison: Comparison) -> go.Figure:
-    """Mean and 95th percentile of completion times, with their ratio to the baseline."""
+    """Draw mean and 95th percentile of completion times, with their ratio to the baseline."""
     objects = plotly_objects()
     figure = objects.Figure()
     policies = [result.policy for result in comparison.results]
@@ -79,25 +79,25 @@ def mean_figure(comparison: Comparison) -> go.Figure:
             hovertemplate="%{y:,.0f} s (%{text} of " + comparison.baseline.policy + ")<extra>%{fullData.name}</extra>",
         )
     figure.update_yaxes(title="completion time in seconds")
-    return _styled(figure)
+    return _apply_style(figure)
 
 
 def utilization_figure(results: Sequence[Result]) -> go.Figure:
-    """Devices held by jobs over time, as a share of all."""
+    """Draw the fraction of devices in use over time."""
     figure = _over_time(results, lambda result, line: line.devices_used / result.devices, "%{y:.1%} of devices held")
     figure.update_yaxes(title="devices in use", tickformat=".0%", range=[0, 1.03])
     return figure
 
 
 def queue_figure(results: Sequence[Result]) -> go.Figure:
-    """Jobs without devices over time."""
+    """Draw the number of waiting jobs over time."""
     figure = _over_time(results, lambda _, line: line.jobs_waiting, "%{y:,.0f} jobs waiting")
     figure.update_yaxes(title="jobs waiting", rangemode="tozero")
     return figure
 
 
 def allocation_figure(result: Result) -> go.Figure:
-    """The jobs that held most device time, from when to when each of them held how many workers."""
+    """Draw the workers over time of the jobs with most device time."""
     objects = plotly_objects()
     names = result.job_names
     spans = largest_spans(result.spans)
@@ -123,11 +123,11 @@ def allocation_figure(result: Result) -> go.Figure:
     figure.update_xaxes(title=f"time since the first submission in {unit}")
     order = {"categoryorder": "array", "categoryarray": [names[job] for job in jobs]}
     figure.update_yaxes(type="category", tickfont={"size": 10}, **order)
-    return _styled(figure, height=max(320, 120 + 15 * len(jobs)))
+    return _apply_style(figure, height=max(320, 120 + 15 * len(jobs)))
 
 
 def largest_spans(spans: Sequence[Span]) -> list[Span]:
-    """Spans of the jobs with most worker-seconds, no more than a picture can show."""
+    """Return the spans of the jobs with most worker-seconds, as many as a figure can show."""
     count = Counter(span.job for span in spans)
     shown: set[int] = set()
     total = 0
@@ -139,7 +139,7 @@ def largest_spans(spans: Sequence[Span]) -> list[Span]:
 
 
 def _largest_first(spans: Iterable[Span]) -> list[int]:
-    """Jobs by the worker-seconds they held, the most first."""
+    """Sort jobs by worker-seconds, largest first."""
     service: dict[int, float] = {}
     for span in spans:
         service[span.job] = service.get(span.job, 0.0) + span.workers * (span.end_seconds - span.start_seconds)
@@ -147,7 +147,7 @@ def _largest_first(spans: Iterable[Span]) -> list[int]:
 
 
 def allocations_figure(results: Sequence[Result]) -> go.Figure:
-    """The same jobs under every policy, in a panel each: how many workers each of them held, and when."""
+    """Draw the workers over time of the largest jobs, one panel per policy."""
     plotly_objects()
     from plotly.subplots import make_subplots
 
@@ -185,7 +185,7 @@ def allocations_figure(results: Sequence[Result]) -> go.Figure:
         if number >= len(results) - across:
             figure.update_xaxes(title=f"time since the first submission in {unit}", **panel)
     bar = _bar_of("workers") | {"len": 200, "lenmode": "pixels", "y": 1, "yanchor": "top"}
-    _styled(figure, height)
+    _apply_style(figure, height)
     figure.update_layout(coloraxis={"colorscale": _FEW_TO_MANY, "colorbar": bar}, margin={"t": 44})
     figure.update_annotations(font={"size": 13})
     figure.update_xaxes(showticklabels=True)
@@ -194,7 +194,7 @@ def allocations_figure(results: Sequence[Result]) -> go.Figure:
 
 
 def _workers_held(result: Result, jobs: Sequence[int], edges: Floats) -> Floats:
-    """Mean workers of each job between the edges; no number where it held none."""
+    """Return the mean workers of each job between the edges; NaN where it held none."""
     spans: dict[int, list[Span]] = {job: [] for job in jobs}
     for span in result.spans:
         if span.job in spans:
@@ -230,7 +230,7 @@ def _over_time(results: Sequence[Result], value: Callable[[Result, Timeline], Fl
             hovertemplate=hover + "<extra>%{fullData.name}</extra>",
         )
     figure.update_xaxes(title=f"time since the first submission in {unit}")
-    return _styled(figure)
+    return _apply_style(figure)
 
 
 def _unit(results: Sequence[Result]) -> tuple[float, str]:
@@ -245,7 +245,7 @@ def _colours(results: Sequence[Result]) -> list[str]:
     return [COLOURS[number % len(COLOURS)] for number in range(len(results))]
 
 
-def _styled(figure: go.Figure, height: int = 380) -> go.Figure:
+def _apply_style(figure: go.Figure, height: int = 380) -> go.Figure:
     figure.update_layout(
         template="plotly_white",
         height=height,

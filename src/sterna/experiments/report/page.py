@@ -1,4 +1,4 @@
-"""Reports: one HTML file that needs nothing else, neither a network nor a server, to be read or passed on."""
+"""Reports of `sterna simulate` and `sterna compare`: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def comparison_page(comparison: Comparison, command: str) -> str:
 def _facts(command: str, result: Result, left_out: Sequence[str]) -> list[str]:
     scenario, trace = result.scenario, result.scenario.trace
     facts = [f"{counted(len(trace), 'job')} of {trace.source} ({trace.kind}) on {scenario.cluster}.", *left_out]
-    made = [f"Made by <code>{_escaped(command)}</code>"] if command else []
-    return [*map(_escaped, facts), *made, *map(_escaped, result.notices)]
+    made = [f"Made by <code>{_escape(command)}</code>"] if command else []
+    return [*map(_escape, facts), *made, *map(_escape, result.notices)]
 
 
 def _page(
@@ -90,13 +90,13 @@ def _page(
 ) -> str:
     from plotly.offline import get_plotlyjs
 
-    body = [f"<h1>{_escaped(title)}</h1>", *(f"<p>{fact}</p>" for fact in facts), _table(results, comparison)]
+    body = [f"<h1>{_escape(title)}</h1>", *(f"<p>{fact}</p>" for fact in facts), _table(results, comparison)]
     has_finished = any(len(result.times.completion) for result in results)
     for number, (heading, caption, figure) in enumerate(sections if has_finished else ()):
         drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=_CONFIG)
-        body.append(f"<h2>{_escaped(heading)}</h2><p>{_escaped(caption)}</p>{drawn}")
+        body.append(f"<h2>{_escape(heading)}</h2><p>{_escape(caption)}</p>{drawn}")
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Sterna: {_escaped(title)}</title>\n'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Sterna: {_escape(title)}</title>\n'
         f"<style>{_STYLE}</style>\n<script>{get_plotlyjs()}</script></head>\n<body>\n"
         + "\n".join(body)
         + "\n</body></html>\n"
@@ -112,7 +112,7 @@ def _table(results: Sequence[Result], comparison: Comparison | None) -> str:
         heads.insert(3, "ratio")
     rows = []
     for result in results:
-        cells = [f"<td>{_escaped(result.policy)}</td>", f"<td>{_escaped(result.placement)}</td>"]
+        cells = [f"<td>{_escape(result.policy)}</td>", f"<td>{_escape(result.placement)}</td>"]
         for key, _ in COLUMNS:
             mark = ' class="best"' if comparison and comparison.is_best(result, key) else ""
             cells.append(f"<td{mark}>{result.format_number(key)}</td>")
@@ -120,11 +120,11 @@ def _table(results: Sequence[Result], comparison: Comparison | None) -> str:
             ratio = comparison.ratio(result, "avg_jct_s")
             cells.insert(3, f"<td>{'-' if ratio is None else f'{ratio:.3f}'}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    head = "".join(f"<th>{_escaped(name)}</th>" for name in heads)
+    head = "".join(f"<th>{_escape(name)}</th>" for name in heads)
     table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
     units = "mean to p99: completion time; times in seconds; used: share of the device time that jobs held."
-    return table + f"<p>{units}</p>" + (f"<p>{_escaped(comparison.about_ratios)}</p>" if comparison else "")
+    return table + f"<p>{units}</p>" + (f"<p>{_escape(comparison.about_ratios)}</p>" if comparison else "")
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return html.escape(text)

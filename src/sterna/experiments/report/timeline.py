@@ -1,4 +1,4 @@
-"""What a cluster looked like over time, reduced to as many points as a picture can show."""
+"""Devices in use and waiting jobs over time, reduced to as many points as a figure can show."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_POINTS = 2_000
 
 @dataclass(frozen=True)
 class Timeline:
-    """Values that hold from their time to the next one."""
+    """Step functions: a value holds from its time to the next."""
 
     times: Floats
     """Seconds since the first submission."""
@@ -23,7 +23,7 @@ class Timeline:
 
 
 def timeline_of(times: Sequence[float], devices_used: Sequence[float], jobs_waiting: Sequence[int]) -> Timeline:
-    """Every change if there are few; else means over equal spans, weighted by time, so that areas are kept."""
+    """Keep every change if there are few; else take time-weighted means over equal spans, which preserve areas."""
     clock = np.array(times, dtype=np.float64)
     if not len(clock):
         return Timeline(clock, clock, clock)

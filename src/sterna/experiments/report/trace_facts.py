@@ -1,4 +1,4 @@
-"""What is in a trace, in numbers: for a look at it before it is replayed."""
+"""Statistics of a trace, for `sterna trace info`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sterna.model.speedup import Floats
 from sterna.workloads.trace import Trace
 
 _MOST_NAMED = 12
-"""Of models, users and virtual clusters, the most frequent."""
+"""Upper bound on the models, users and virtual clusters that are listed."""
 
 
 def trace_facts(trace: Trace) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def trace_facts(trace: Trace) -> dict[str, Any]:
 
 
 def trace_rows(trace: Trace) -> list[dict[str, Any]]:
-    """Every job with the columns that a native trace needs."""
+    """Return every job with the main columns of the native format."""
     columns = (trace.name, trace.submit_seconds.tolist(), trace.workers.tolist(), trace.duration_seconds.tolist())
     names = ("job", "submit_s", "workers", "duration_s")
     bounds = (trace.minimum.tolist(), trace.maximum.tolist(), trace.model)
@@ -53,7 +53,7 @@ def _spread(values: Floats) -> dict[str, float]:
 
 
 def _frequent(values: Iterable[object]) -> dict[str, int]:
-    """How often each value occurs, most frequent first; the rest together."""
+    """Count values, most frequent first; the rest are summed as `others`."""
     counts = sorted(Counter(values).items(), key=lambda item: (-item[1], str(item[0])))
     shown = {str(value) or "(none)": count for value, count in counts[:_MOST_NAMED]}
     rest = sum(count for _, count in counts[_MOST_NAMED:])

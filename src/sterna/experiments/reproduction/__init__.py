@@ -1,1 +1,4 @@
-"""Published results beside ours: one module a study, each a function from seeds to a `Reproduction`."""
+"""Reproductions of published results: each study is a function from seeds to a `Reproduction`.
+
+Studies build on the simulated backend and the experiments above; nothing outside `sterna reproduce` imports them.
+"""

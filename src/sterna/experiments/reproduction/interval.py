@@ -1,4 +1,4 @@
-"""How sure a mean over seeds is. For studies that compare two runs seed by seed."""
+"""Confidence interval of a mean over seeds, for studies that compare two runs seed by seed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _TAIL = 0.975
 
 
 class Interval(NamedTuple):
-    """A mean and its 95 % confidence interval, by Student's t; as wide as the world where there is one seed only."""
+    """A mean and its 95 % confidence interval, by Student's t; infinite for a single seed."""
 
     mean: float
     low: float
     high: float
     seeds: int
 
-    def worded(self, unit: str = "") -> str:
-        """`95 %: -6.9 to -5.8`, for the note of a row."""
+    def describe(self, unit: str = "") -> str:
+        """Format the interval for the note of a row: `95 %: -6.9 to -5.8`."""
         return "one seed: no interval" if self.seeds < 2 else f"95 %: {self.low:+.1f} to {self.high:+.1f}{unit}"
 
 

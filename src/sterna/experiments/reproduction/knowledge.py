@@ -1,9 +1,9 @@
-"""What not knowing costs: policies that use curves or remaining work, on Voda's jobs, with the truth and without it.
+"""Cost of learned and noisy knowledge: policies that use curves or remaining work, on Voda's jobs.
 
-For `sterna reproduce knowledge` and for docs/learning.md. Each seed is compared with itself under the truth: same
-arrivals, same costs, same rate limit. The workload is an easy one to learn on (jobs of a category are equal, steps take
-exactly as long as each other, and queues form only after every category has been seen), so cases that are harder stand
-beside it; only the first has a target.
+For `sterna reproduce knowledge` and docs/learning.md. Each seed is compared with itself under true knowledge: same
+arrivals, same costs, same rate limit. The workload is easy to learn (jobs of a category are equal, steps take equally
+long, and queues form only after every category has been seen), so there are harder cases too; only the first has a
+target.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
 from sterna.control.rate_limit import RateLimited
 from sterna.control.round_loop import RoundLoop
+from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.reproduction.interval import interval_of
-from sterna.experiments.reproduction.outcome import Progress, Reproduction, Row
+from sterna.experiments.reproduction.outcome import Reproduction, Row
 from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS
 from sterna.experiments.reproduction.voda.ours import POLICIES as SAME_AS_VODA
-from sterna.experiments.reproduction.voda.ours import STICKY
-from sterna.experiments.reproduction.voda.work import calibrated
+from sterna.experiments.reproduction.voda.ours import STAYING
+from sterna.experiments.reproduction.voda.work import calibrate_work
 from sterna.model.cluster import Bools
 from sterna.model.learned import Learned
 from sterna.model.speedup import Floats
@@ -36,36 +37,36 @@ from sterna.wiring import make_rules
 from sterna.workloads.published import voda
 
 POLICIES = (SAME_AS_VODA["ElasticTiresias"], "ffdl", "afs-l", "srjf", "elastic-srjf")
-"""Those that read curves or remaining work."""
+"""Policies that read curves or remaining work."""
 
 TARGET_PERCENT = 10.0
-"""The most that later jobs may lose in mean completion time."""
+"""Upper bound on the loss of later jobs in mean completion time."""
 
 _UNLIKE = 0.3
-"""How much step times differ within a category where they do: sigma of a log-normal factor."""
+"""Sigma of the log-normal factor by which step times differ within a category."""
 _NOISY = Knowledge(Source.NOISY, 0.3)
 _APART_SECONDS = 100_000.0
-"""Between jobs that are to run alone."""
+"""Gap between jobs, so that each runs alone."""
 
 
-class Case(NamedTuple):
-    """One way of not knowing, and the arrivals it is tried on."""
+class KnowledgeCase(NamedTuple):
+    """One kind of incomplete knowledge, and its arrivals."""
 
     words: str
     losses: Callable[[str, int], float]
-    """Mean completion over that under the truth, less one, in percent; by policy and seed."""
+    """Increase of the mean completion over that under the truth, in percent; by policy and seed."""
     target: float | None = None
 
 
 @dataclass(frozen=True)
-class _Ran:
+class _KnowledgeRun:
     completion_seconds: Floats
     is_later: Bools
-    """Not the first job of its category."""
+    """False for the first job of its category."""
 
 
-def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
-    """What each policy loses, by case; the note has the interval and the worst seed."""
+def reproduce(seeds: int, progress: ProgressCallback | None = None) -> Reproduction:
+    """Measure the loss of each policy by case; the note has the interval and the worst seed."""
     rows: list[Row] = []
     for done, policy in enumerate(POLICIES, 1):
         rows += _rows(policy, seeds)
@@ -73,10 +74,10 @@ def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
             progress(done, len(POLICIES))
     return Reproduction(
         "knowledge",
-        "What does a policy lose that has to learn how jobs speed up, or is told wrong?",
+        "What does a policy lose that has to learn how jobs speed up, or has wrong estimates?",
         rows,
         (
-            "Voda's 24 jobs on 3 x 4 devices, arrivals drawn anew for each seed; each seed is compared with itself "
+            "Voda's 24 jobs on 3 x 4 devices, arrivals drawn for each seed; each seed is compared with itself "
             "under the truth.",
             "Only later jobs, those after the first of their category, have a target. The others are harder on "
             "purpose: everything at once, and jobs of a category that are not alike.",
@@ -89,7 +90,7 @@ def _rows(policy: str, seeds: int) -> Iterator[Row]:
     for words, losses, target in CASES:
         values = [losses(policy, seed) for seed in range(seeds)]
         interval = interval_of(values)
-        note = f"{interval.worded()}; worst {max(values):+.1f}"
+        note = f"{interval.describe()}; worst {max(values):+.1f}"
         holds = None if target is None else interval.mean <= target
         yield Row(f"{name}, {words}", "mean completion, loss in %", None, target, interval.mean, holds, note)
 
@@ -101,48 +102,48 @@ def _later_jobs(policy: str, seed: int) -> float:
 
 
 def _all_jobs(policy: str, seed: int) -> float:
-    return _compared(policy, _workload(voda.unseen_arrivals(seed)), LEARNED)
+    return _compare_with_truth(policy, _workload(voda.unseen_arrivals(seed)), LEARNED)
 
 
-def _taught(policy: str, seed: int) -> float:
-    return _compared(policy, _workload(voda.unseen_arrivals(seed)), LEARNED, known=_one_of_each(policy))
+def _after_one_of_each(policy: str, seed: int) -> float:
+    return _compare_with_truth(policy, _workload(voda.unseen_arrivals(seed)), LEARNED, known=_one_of_each(policy))
 
 
 def _at_once(policy: str, seed: int) -> float:
-    """Everything is contested before anything was seen."""
+    """Submit all jobs at once, so that devices are contested before anything is learned."""
     submitted = [job._replace(at_seconds=0.0) for job in voda.unseen_arrivals(seed)]
-    return _compared(policy, _workload(submitted), LEARNED)
+    return _compare_with_truth(policy, _workload(submitted), LEARNED)
 
 
 def _unlike(policy: str, seed: int) -> float:
-    """Steps of a category's jobs take from job to job longer or shorter: users say how many, and that misleads."""
+    """Vary the step time from job to job of a category, so that the number of steps misleads."""
     jobs = _workload(voda.unseen_arrivals(seed))
     factor = np.exp(_UNLIKE * np.random.default_rng([seed, 30]).standard_normal(len(jobs)))
     assert jobs.steps is not None
-    return _compared(policy, replace(jobs, steps=jobs.steps * factor), LEARNED)
+    return _compare_with_truth(policy, replace(jobs, steps=jobs.steps * factor), LEARNED)
 
 
 def _noisy(policy: str, seed: int) -> float:
-    return _compared(policy, _workload(voda.unseen_arrivals(seed)), _NOISY, seed=seed)
+    return _compare_with_truth(policy, _workload(voda.unseen_arrivals(seed)), _NOISY, seed=seed)
 
 
-CASES: Sequence[Case] = (
-    Case("learned, later jobs", _later_jobs, TARGET_PERCENT),
-    Case("learned, all jobs", _all_jobs),
-    Case("learned, after one job of each alone", _taught),
-    Case("learned, all submitted at once", _at_once),
-    Case("learned, jobs of a category unlike by 30 %", _unlike),
-    Case("noisy:0.3", _noisy),
+CASES: Sequence[KnowledgeCase] = (
+    KnowledgeCase("learned, later jobs", _later_jobs, TARGET_PERCENT),
+    KnowledgeCase("learned, all jobs", _all_jobs),
+    KnowledgeCase("learned, after one job of each alone", _after_one_of_each),
+    KnowledgeCase("learned, all submitted at once", _at_once),
+    KnowledgeCase("learned, jobs of a category unlike by 30 %", _unlike),
+    KnowledgeCase("noisy:0.3", _noisy),
 )
 
 
 def _workload(submitted: Sequence[voda.SubmittedJob]) -> Workload:
-    """With a step for each epoch, as Voda's users say how many."""
-    jobs = workload_of(voda.trace_of(submitted, calibrated().work_seconds))
+    """Make a workload with one step per epoch, as Voda's users declare them."""
+    jobs = workload_of(voda.trace_of(submitted, calibrate_work().work_seconds))
     return replace(jobs, steps=np.array([float(voda.EPOCHS[model]) for model in jobs.category]))
 
 
-def _compared(
+def _compare_with_truth(
     policy: str, jobs: Workload, knowledge: Knowledge, *, seed: int = 0, known: Learned | None = None
 ) -> float:
     truth = _run(policy, jobs, TRUE)
@@ -154,25 +155,27 @@ def _loss(without: Floats, with_truth: Floats) -> float:
 
 
 def _costs() -> Costs:
-    return Costs(PAUSE_SECONDS, PAUSE_SECONDS, calibrated().longest_epoch_seconds / 2)
+    return Costs(PAUSE_SECONDS, PAUSE_SECONDS, calibrate_work().longest_epoch_seconds / 2)
 
 
-def _run(policy: str, jobs: Workload, knowledge: Knowledge, seed: int = 0, known: Learned | None = None) -> _Ran:
-    world = make_backend(
+def _run(
+    policy: str, jobs: Workload, knowledge: Knowledge, seed: int = 0, known: Learned | None = None
+) -> _KnowledgeRun:
+    backend = make_backend(
         knowledge, jobs, simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()), seed=seed, known=known
     )
-    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
+    RoundLoop(RateLimited(backend, RATE_LIMIT_SECONDS), make_rules(policy, STAYING)).run()
     first = {jobs.category.index(category) for category in jobs.category}
     is_later = np.array([row not in first for row in range(len(jobs))])
-    return _Ran(np.array(world.finish) - jobs.submit, is_later)
+    return _KnowledgeRun(np.array(backend.finish) - jobs.submit, is_later)
 
 
 @cache
 def _one_of_each(policy: str) -> Learned:
-    """What is known after one job of each category has run with the cluster to itself."""
+    """Return the knowledge after one job of each category has run alone."""
     alone = [
         voda.SubmittedJob(f"first-{model}", model, _APART_SECONDS * number) for number, model in enumerate(voda.EPOCHS)
     ]
-    world = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()))
-    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STICKY)).run()
-    return world.estimates.learned
+    backend = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()))
+    RoundLoop(RateLimited(backend, RATE_LIMIT_SECONDS), make_rules(policy, STAYING)).run()
+    return backend.estimates.learned

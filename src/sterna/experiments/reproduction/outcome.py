@@ -1,6 +1,6 @@
-"""What a reproduction yields: rows that set ours beside the published figure and say whether the target holds.
+"""Result of a reproduction: rows with the published figure, the target, our figure, and whether the target holds.
 
-Studies fill it, the command line and the report show it; nothing here knows a study.
+Studies create it, the command line and the report show it.
 """
 
 from __future__ import annotations
@@ -9,28 +9,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-Progress = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
-
 
 class Row(NamedTuple):
-    """One figure. Where nothing was published or promised, that is None and nothing holds or fails."""
+    """One measured figure; `published`, `target` and `holds` are None where there is none."""
 
     case: str
-    """What was run, in a few words: `count, shares only`."""
+    """Name of the case: `count, shares only`."""
     metric: str
-    """What was measured, with its unit: `mean completion, change in %`."""
+    """Measured quantity with its unit: `mean completion, change in %`."""
     published: float | None
     target: float | None
     ours: float
     holds: bool | None
     note: str = ""
-    """How to read it, if that is not plain: the interval over seeds, `from another run`."""
+    """Explanation, such as the interval over seeds or `from another run`."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture of the report: a title, a sentence on what to see, and a plotly figure as plain data."""
+    """A figure of the report: title, caption, and a plotly figure as plain data."""
 
     title: str
     caption: str
@@ -39,24 +36,24 @@ class Figure:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One study, done again."""
+    """Result of one study."""
 
     name: str
     question: str
-    """What the study asked, in one sentence."""
+    """Question of the study, in one sentence."""
     rows: Sequence[Row]
     remarks: Sequence[str] = ()
-    """What a reader must know to believe the table."""
+    """Assumptions and limits that a reader of the table must know."""
     figures: Callable[[], Sequence[Figure]] = field(default=tuple)
 
     @property
     def holds(self) -> bool:
-        """Whether every target that was set is met."""
+        """Return True if every target is met."""
         return all(row.holds is not False for row in self.rows)
 
     @property
     def verdict(self) -> str:
-        """One sentence on how many of the targets are met."""
+        """Return one sentence with the number of targets that are met."""
         targets = [row for row in self.rows if row.holds is not None]
         if not targets:
             return "No targets were set: these rows inform."
@@ -70,8 +67,8 @@ class Reproduction:
         return {"name": self.name, "question": self.question, "rows": rows, "remarks": list(self.remarks)}
 
 
-def shown(value: float | None) -> str:
-    """A figure of a row, for people: whole where it is large, with a decimal or two where it is not."""
+def format_value(value: float | None) -> str:
+    """Format a figure of a row: large numbers as integers, others with one or two decimals."""
     if value is None:
         return ""
     if abs(value) >= 1000 or float(value).is_integer():

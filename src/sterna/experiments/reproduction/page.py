@@ -1,4 +1,4 @@
-"""Reproductions as one HTML file that needs neither a network nor a server: the table, the remarks, the figures."""
+"""Report of reproductions: one self-contained HTML file with tables, remarks and figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from sterna.experiments.report.figures import plotly_objects
-from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row, shown
+from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row, format_value
 
 _STYLE = """
   body { margin: 0 auto; max-width: 1180px; padding: 32px 20px 64px; background: #fff; color: #1f2933;
@@ -55,7 +55,7 @@ def _section(reproduction: Reproduction, numbers: Iterator[int]) -> Iterator[str
     yield f"<p>{html.escape(reproduction.verdict)}</p>"
     for figure in reproduction.figures():
         yield f"<h3>{html.escape(figure.title)}</h3><p>{html.escape(figure.caption)}</p>"
-        yield _drawn(figure, f"figure-{next(numbers)}")
+        yield _draw(figure, f"figure-{next(numbers)}")
     heads = "".join(f"<th>{head}</th>" for head in _HEADS)
     rows = "".join(_row(row) for row in reproduction.rows)
     yield f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
@@ -63,7 +63,7 @@ def _section(reproduction: Reproduction, numbers: Iterator[int]) -> Iterator[str
     yield f"<ul>{remarks}</ul>"
 
 
-def _drawn(figure: Figure, identity: str) -> str:
+def _draw(figure: Figure, identity: str) -> str:
     layout = {**_LAYOUT, **figure.plot.get("layout", {})}
     drawing = plotly_objects().Figure({"data": figure.plot["data"], "layout": layout})
     text: str = drawing.to_html(full_html=False, include_plotlyjs=False, div_id=identity, config=_CONFIG)
@@ -71,7 +71,7 @@ def _drawn(figure: Figure, identity: str) -> str:
 
 
 def _row(row: Row) -> str:
-    numbers = "".join(f"<td>{html.escape(shown(value))}</td>" for value in (row.published, row.target, row.ours))
+    numbers = "".join(f"<td>{html.escape(format_value(value))}</td>" for value in (row.published, row.target, row.ours))
     mark = {True: "yes", False: "no", None: ""}[row.holds]
     return (
         f"<tr><td>{html.escape(row.case)}</td><td>{html.escape(row.metric)}</td>{numbers}"

@@ -1,7 +1,7 @@
-"""Serving pods on a full cluster: how long they wait for room, and what training pays for it.
+"""Serving pods on a full cluster: time to capacity, and the cost to training.
 
-Nobody published figures for this, so nothing is compared with any: a day of training that always has jobs waiting, and
-serving pods that come all day, under each way of treating them. Times are seconds from pending to bound.
+There are no published figures. A day of training with a backlog and serving pods all day, under each reservation rule.
+Times are seconds from pending to bound.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.serving_pods import ServingBackend, ServingLoad
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.round_loop import RoundLoop
+from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.reproduction.interval import interval_of
-from sterna.experiments.reproduction.outcome import Figure, Progress, Reproduction, Row
+from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.speedup import Floats
 from sterna.wiring import make_rules
@@ -30,15 +31,14 @@ NODES = "16x8"
 PODS_A_DAY = 240
 POD_SECONDS = 1200.0
 RELEASE_SECONDS = 30.0
-"""A worker that is asked to leave saves first."""
+"""Time that a worker takes to save before it frees its devices."""
 COSTS = Costs(restart_seconds=30.0, rescale_seconds=5.0)
 
 POLICIES = ("elastic-fifo", "dragon")
 LOADS = (("full", 260.0), ("queued", 86.4))
-"""Mean seconds between jobs: so that those that run fill the cluster and hardly anybody waits; so that somebody always
-does."""
+"""Mean seconds between jobs: `full` fills the cluster with hardly a job waiting, `queued` keeps a backlog."""
 MOST_SEEDS = 5
-"""Each has a day of pods, so more would only take longer."""
+"""Upper bound on seeds; each has a day of pods, so more only take longer."""
 RESERVATIONS = (
     ("pods left alone", "none"),
     ("training shrinks", "serving:preempt=false"),
@@ -47,17 +47,17 @@ RESERVATIONS = (
 
 
 class Day(NamedTuple):
-    """One simulated day."""
+    """Measurements of one simulated day."""
 
     waits: Floats
-    """Seconds to room, of every pod; of one that never found any, until the end of the day."""
+    """Seconds until each pod was bound, or until the end of the day."""
     work: float
-    """What training got done, in seconds at one worker."""
+    """Completed training, in seconds at one worker."""
     served: float
     """Device-seconds that serving pods used."""
 
 
-def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
+def reproduce(seeds: int, progress: ProgressCallback | None = None) -> Reproduction:
     rows: list[Row] = []
     waits: dict[str, list[Floats]] = {}
     seeds = min(seeds, MOST_SEEDS)
@@ -101,9 +101,9 @@ def a_day(policy: str, reservation: str, seed: int, gap_seconds: float, pods: in
     )
     training = SimulatedBackend(workload_of(trace), simulated_nodes(NODES), SimulationConfig(costs=COSTS))
     loads = serving_pods(pods, seed)
-    world = ServingBackend(training, loads, RELEASE_SECONDS, DAY_SECONDS)
-    RoundLoop(world, make_rules(policy, "stay", reservation=reservation)).run()
-    ends = np.array([world.bound_at.get(load.name, DAY_SECONDS) for load in loads])
+    backend = ServingBackend(training, loads, RELEASE_SECONDS, DAY_SECONDS)
+    RoundLoop(backend, make_rules(policy, "stay", reservation=reservation)).run()
+    ends = np.array([backend.bound_at.get(load.name, DAY_SECONDS) for load in loads])
     begins = np.array([load.at_seconds for load in loads])
     spans = np.minimum(np.array([load.for_seconds for load in loads]), DAY_SECONDS - ends)
     devices = np.array([load.shape.devices / MILLI for load in loads])
@@ -113,7 +113,7 @@ def a_day(policy: str, reservation: str, seed: int, gap_seconds: float, pods: in
 
 
 def serving_pods(count: int, seed: int) -> list[ServingLoad]:
-    """Evenly likely at any time of the day but its first and last hour."""
+    """Draw pods that arrive uniformly over the day without its first and last hour."""
     random = np.random.default_rng((seed, 7))
     at = np.sort(random.uniform(3600.0, DAY_SECONDS - 3600.0, count))
     spans = random.exponential(POD_SECONDS, count)
@@ -131,7 +131,7 @@ def _rows(case: str, pairs: Sequence[tuple[Day, Day]]) -> list[Row]:
     return [
         Row(case, "time to room, p50, s", None, None, float(np.percentile(every, 50)), None),
         Row(case, "time to room, p99, s", None, None, float(np.percentile(every, 99)), None),
-        Row(case, "training done, change in %", None, None, lost.mean, None, lost.worded(" %")),
+        Row(case, "training done, change in %", None, None, lost.mean, None, lost.describe(" %")),
         Row(case, "devices used by pods, as change in %", None, None, used, None),
     ]
 

@@ -1,6 +1,6 @@
-"""Which studies there are. To add one, write a module with `reproduce(seeds, progress)` and a line here.
+"""Registry of studies. To add one, write a module with `reproduce(seeds, progress)` and a line here.
 
-Names only: a study is imported when it is run, because the command line lists them all at every start.
+A study is imported when it is run, because the command line lists the names at every start.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from sterna.errors import UserError, did_you_mean
-from sterna.experiments.reproduction.outcome import Progress, Reproduction
+from sterna.experiments.progress_callback import ProgressCallback
+from sterna.experiments.reproduction.outcome import Reproduction
 
-Reproduce = Callable[[int, Progress | None], Reproduction]
+Reproduce = Callable[[int, ProgressCallback | None], Reproduction]
 
 ALL = "all"
 
@@ -23,11 +24,11 @@ STUDIES: dict[str, str] = {
     "dragon": "sterna.experiments.reproduction.dragon.study",
     "eta": "sterna.experiments.reproduction.eta.study",
 }
-"""Name: module, in the order in which `all` runs them."""
+"""Module by name, in the order in which `all` runs them."""
 
 
-def names_of(study: str) -> Sequence[str]:
-    """The studies that a user means by a word."""
+def parse_study(study: str) -> Sequence[str]:
+    """Return the names of the studies that the argument of `sterna reproduce` selects."""
     if study == ALL:
         return tuple(STUDIES)
     if study not in STUDIES:
@@ -35,6 +36,6 @@ def names_of(study: str) -> Sequence[str]:
     return (study,)
 
 
-def study_of(name: str) -> Reproduce:
+def load_study(name: str) -> Reproduce:
     made: Reproduce = import_module(STUDIES[name]).reproduce
     return made

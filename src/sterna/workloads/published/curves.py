@@ -15,14 +15,14 @@ from typing import NamedTuple
 MODELS = ("logreg", "mlp", "vae", "cnn", "gan", "lstm", "gru", "birnn")
 
 
-class Clock(Enum):
+class RecordingClock(Enum):
     """Clock of a recording; the value is its column in the file."""
 
     WALL = "wall_s"
     CPU = "cpu_s"
 
 
-class Sample(NamedTuple):
+class RecordedSample(NamedTuple):
     """One evaluation of a model."""
 
     step: float
@@ -31,10 +31,10 @@ class Sample(NamedTuple):
 
 
 @cache
-def recording(model: str, clock: Clock) -> tuple[Sample, ...]:
+def recording(model: str, clock: RecordingClock) -> tuple[RecordedSample, ...]:
     """Return the evaluations of a model in order."""
     return tuple(
-        Sample(float(row["step"]), float(row[clock.value]), float(row["loss"]))
+        RecordedSample(float(row["step"]), float(row[clock.value]), float(row["loss"]))
         for row in _rows()
         if row["model"] == model
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.workloads.domain import Floats
+from sterna.workloads.domain import FloatColumn
 from sterna.workloads.profiles import PROFILES
 from sterna.workloads.trace import Trace, make_trace, numbered_names
 
@@ -55,7 +55,7 @@ MIXTURES = (
 def trace_of(mixture: Mixture, seed: int) -> Trace:
     random = np.random.default_rng([seed, 2019])
     count = mixture.jobs
-    at_seconds: Floats = np.concatenate([[0.0], random.exponential(mixture.mean_gap_seconds, count - 1).cumsum()])
+    at_seconds: FloatColumn = np.concatenate([[0.0], random.exponential(mixture.mean_gap_seconds, count - 1).cumsum()])
     models = [sorted(SPEEDUPS)[pick] for pick in random.integers(len(SPEEDUPS), size=count).tolist()]
     asked = random.choice(mixture.asked, count)
     work = random.lognormal(0.0, _SPREAD, count) * [WORK_SECONDS[model] for model in models]

@@ -13,7 +13,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from sterna.workloads.domain import Floats
+from sterna.workloads.domain import FloatColumn
 
 NODES, CORES = 4, 16.0
 """Nodes of the experiment and cores of each, from the group's own tooling, which counts 1600 % a node."""
@@ -27,29 +27,29 @@ SKEW: Mapping[int, int] = {0: 12, 1: 6, 2: 3, 3: 5}
 
 
 @cache
-def default_seconds() -> Floats:
+def default_seconds() -> FloatColumn:
     """Return completion times under the default scheduler, in the order of submission."""
     return np.array([float(row["default_seconds"]) for row in _rows("specon_jobs.csv")])
 
 
 @cache
-def specon_seconds() -> Floats:
+def specon_seconds() -> FloatColumn:
     """Return completion times of the same jobs under SpeCon."""
     return np.array([float(row["specon_seconds"]) for row in _rows("specon_jobs.csv")])
 
 
 @cache
-def losses() -> Mapping[str, Floats]:
+def losses() -> Mapping[str, FloatColumn]:
     """Return the evaluation loss after 0, 1, .. 100 % of the CPU time of one training, by family of models."""
     rows = _rows("specon_growth.csv")
     return {name: np.array([float(row[name]) for row in rows]) for name in rows[0] if name != "done"}
 
 
-def submit_seconds(seed: int) -> Floats:
+def submit_seconds(seed: int) -> FloatColumn:
     """Draw submit times, uniform over a window of random length; the first at 0."""
     random = np.random.default_rng([seed, 50])
     window = random.uniform(*WINDOW_SECONDS)
-    at: Floats = np.sort(random.uniform(0.0, window, len(default_seconds())))
+    at: FloatColumn = np.sort(random.uniform(0.0, window, len(default_seconds())))
     at -= at[0]
     return at
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sterna.workloads.domain import Floats
+from sterna.workloads.domain import FloatColumn
 from sterna.workloads.profiles import PROFILES
 from sterna.workloads.trace import Trace, make_trace
 
@@ -56,7 +56,7 @@ def unseen_arrivals(seed: int) -> tuple[SubmittedJob, ...]:
     random = np.random.default_rng([seed, 24])
     published = jobs()
     gap_seconds = published[-1].at_seconds / (len(published) - 1)
-    at_seconds: Floats = np.concatenate([[0.0], random.exponential(gap_seconds, len(published) - 1).cumsum()])
+    at_seconds: FloatColumn = np.concatenate([[0.0], random.exponential(gap_seconds, len(published) - 1).cumsum()])
     order = random.permutation(len(published)).tolist()
     return tuple(
         SubmittedJob(f"job{place:02d}-{published[job].model}", published[job].model, round(float(at), 3))

@@ -12,13 +12,16 @@ from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.server.server import Service
 from sterna.engine.check import check
 from sterna.engine.decide import decide
-from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import Assignment, ResourceKind
 from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 from sterna.wiring import make_rules
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_rules import stamp
+from tests.fakes.replica import FakeReplica
 from tests.simulation.kubernetes_runs import Chosen, Cluster, Incarnation
 from tests.unit.backends.kubernetes.test_backend_jobs import a_cluster, status_of
 
@@ -200,7 +203,7 @@ def test_a_serving_pod_that_is_deleted_withdraws_its_claim() -> None:
 
 def a_service(cluster: Cluster) -> Service:
     operator = operator_of(cluster)
-    service = Service(operator.backend, operator.client, "127.0.0.1:0", lambda: True, str)
+    service = Service(operator.backend, operator.client, "127.0.0.1:0", FakeReplica())
     operator.before_reconcile.append(service.process_requests)
     return service
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.api.resources import EVENTS
 from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.backends.kubernetes.server.server import Service
-from sterna.kinds.resource import PODS, TF_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
 from tests.fakes.kube_store import Object
+from tests.fakes.log import log_messages
+from tests.fakes.replica import FakeReplica
 from tests.simulation.kubernetes_kubeshare import FakeKubeShare
 from tests.simulation.kubernetes_runs import Cluster
 from tests.simulation.test_kubernetes_controllers import a_sharing_job
@@ -26,10 +31,9 @@ class Moves:
             self.cluster.nodes.add(f"node-{number}", cpus=cpus, gpus=gpus)
         FakeKubeShare(self.cluster.kube)
         operator = self.cluster.start()
-        self.said: list[str] = []
         backend = operator.backend
-        self._service = Service(backend, operator.client, "127.0.0.1:0", lambda: True, str, say=self.said.append)
-        operator.before_reconcile += [self._service.process_requests, ManualMoves(backend, self.said.append).process]
+        self._service = Service(backend, operator.client, "127.0.0.1:0", FakeReplica())
+        operator.before_reconcile += [self._service.process_requests, ManualMoves(backend).process]
 
     def submit(self, name: str, cpus: int, on: str, workers: int = 1, **more: Any) -> None:
         """A TFJob whose workers ask for so many CPUs, on a node if that has room."""
@@ -75,7 +79,7 @@ def test_a_worker_is_not_moved_into_room_that_was_made_for_a_serving_pod() -> No
     assert moves.node_of("busy-worker-1") == "node-0"
 
 
-def test_nor_is_a_job_that_a_person_asks_to_move() -> None:
+def test_nor_is_a_job_that_a_person_asks_to_move(caplog: pytest.LogCaptureFixture) -> None:
     """DRAGON-59."""
     moves = Moves((8, 0), (8, 0))
     moves.submit("busy", 3, "node-0", workers=2)
@@ -84,7 +88,7 @@ def test_nor_is_a_job_that_a_person_asks_to_move() -> None:
     moves.cluster.kube.patch(TF_JOBS, "busy", wish)
     moves.cluster.run(15.0)
     assert moves.node_of("busy-worker-0") == "node-0"
-    assert "node-1 has no room for the 2 workers of 'busy'" in moves.said[0]
+    assert "node-1 has no room for the 2 workers of 'busy'" in caplog.messages[0]
 
 
 def test_a_worker_is_not_moved_into_room_that_was_given_to_another_a_moment_before() -> None:
@@ -154,7 +158,8 @@ def test_why_a_request_comes_to_nothing_is_told_once() -> None:
     """DRAGON-69: a monitor repeats it every few seconds."""
     moves = Moves((8, 0), (8, 0))
     moves.submit("alone", 3, "node-0")
-    for _ in range(3):
-        moves.ask("alone-worker-0")
-    assert len(moves.said) == 1
-    assert moves.said[0].startswith("A monitor's request to move a pod came to nothing: No node with room for pod")
+    with log_messages() as messages:
+        for _ in range(3):
+            moves.ask("alone-worker-0")
+        assert len(messages) == 1
+        assert messages[0].startswith("A monitor's request to move a pod was rejected: No node with room for pod")

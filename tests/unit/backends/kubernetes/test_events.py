@@ -9,7 +9,7 @@ import pytest
 
 from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import EVENTS, Urgency, Verb, Write
-from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate, Verdict
+from sterna.backends.kubernetes.lifecycle.verdict import CONTINUE, Verdict, VerdictKind
 from sterna.backends.kubernetes.status.events import EventBuilder
 from sterna.model.reason import Code, Reason
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
@@ -81,12 +81,12 @@ def test_a_repeated_event_becomes_one_series() -> None:
 @pytest.mark.parametrize(
     ("verdict", "word", "type_"),
     [
-        (Verdict(Fate.COMPLETED, sentence="completed."), "TFJobSucceeded", "Normal"),
-        (Verdict(Fate.FAILED, sentence="failed."), "TFJobFailed", "Warning"),
-        (Verdict(Fate.REPLACE, sentence="again."), "TFJobRestarting", "Warning"),
-        (Verdict(Fate.RESTART, sentence="again."), "TFJobRestarting", "Warning"),
-        (Verdict(Fate.STOPPED, sentence="saved."), "Stopped", "Normal"),
-        (Verdict(Fate.STOPPED, sentence="lost.", lost_seconds=60.0), "Stopped", "Warning"),
+        (Verdict(VerdictKind.COMPLETED, sentence="completed."), "TFJobSucceeded", "Normal"),
+        (Verdict(VerdictKind.FAILED, sentence="failed."), "TFJobFailed", "Warning"),
+        (Verdict(VerdictKind.REPLACE, sentence="again."), "TFJobRestarting", "Warning"),
+        (Verdict(VerdictKind.RESTART, sentence="again."), "TFJobRestarting", "Warning"),
+        (Verdict(VerdictKind.STOPPED, sentence="saved."), "Stopped", "Normal"),
+        (Verdict(VerdictKind.STOPPED, sentence="lost.", lost_seconds=60.0), "Stopped", "Warning"),
     ],
 )
 def test_what_becomes_of_a_job_is_an_event(verdict: Verdict, word: str, type_: str) -> None:
@@ -96,19 +96,19 @@ def test_what_becomes_of_a_job_is_an_event(verdict: Verdict, word: str, type_: s
 
 
 def test_nothing_happened_is_no_event() -> None:
-    assert REPORTER.verdict(JOB, GOES_ON, 1.0) is None
+    assert REPORTER.verdict(JOB, CONTINUE, 1.0) is None
 
 
 def test_pods_that_were_made_together_are_one_event_with_the_decision() -> None:
     """DRAGON-53."""
-    said = body(REPORTER.created(JOB, W, 1.0, "started with 2 workers."))
+    said = body(REPORTER.pods_created(JOB, W, 1.0, "started with 2 workers."))
     assert said["reason"] == "SuccessfulCreatePod"
     assert said["note"] == "Created 2 pods on a, b: mnist-worker-0, mnist-worker-1. Started with 2 workers."
 
 
 def test_a_large_gang_is_counted_not_listed() -> None:
     gang = workers_at(*["a"] * 512)
-    note = body(REPORTER.created(JOB, gang, 1.0))["note"]
+    note = body(REPORTER.pods_created(JOB, gang, 1.0))["note"]
     assert note == "Created 512 pods on a: mnist-worker-0, mnist-worker-1, mnist-worker-2 and 509 more."
 
 
@@ -122,7 +122,7 @@ def test_a_large_gang_is_counted_not_listed() -> None:
             id="not created",
         ),
         pytest.param(
-            REPORTER.deleted(JOB, [pod(W[0])], 1.0, "it moves to b."),
+            REPORTER.pods_deleted(JOB, [pod(W[0])], 1.0, "it moves to b."),
             "SuccessfulDeletePod",
             "Deleted 1 pod: mnist-worker-0. It moves to b.",
             id="deleted",

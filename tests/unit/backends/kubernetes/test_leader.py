@@ -11,7 +11,7 @@ import pytest
 
 from sterna.apps.operator import TAKING_OVER_SECONDS
 from sterna.backends.kubernetes.api.resources import LEASES, Followed, Verb, Write, WriteResult
-from sterna.backends.kubernetes.leader import ADDRESS, Leadership, Terms
+from sterna.backends.kubernetes.leader import ADDRESS, Leadership, LeaseTimes
 from sterna.errors import Retry
 from sterna.kinds.objects import Pod
 from sterna.kinds.resource import PODS
@@ -27,7 +27,7 @@ class Candidate:
         self.kube, self.name = kube, name
         self.lost = 0
         self.paused_until = 0.0
-        self.is_over = False
+        self.is_over, self.is_alive = False, True
         self.leadership = Leadership(
             kube.client(identity=name),
             "default",
@@ -35,6 +35,7 @@ class Candidate:
             name,
             f"{name}:8769",
             on_lost=self._count,
+            is_alive=lambda: self.is_alive,
             steady=kube.clock,
             wall=wall or kube.clock,
             draw=kube.luck.random,
@@ -105,11 +106,11 @@ def test_the_second_takes_over_within_twenty_seconds_of_a_crash() -> None:
 def test_however_unluckily_a_leader_dies_another_one_decides_within_twenty_seconds(
     late: float, draws: list[float]
 ) -> None:
-    """With the usual terms, from the last renewal on; what a replica that takes over waits for comes on top."""
+    """With the usual times, from the last renewal on; what a replica that takes over waits for comes on top."""
     kube, usual, drawn = FakeKube(), LeaseSettings(), itertools.cycle(draws)
-    terms = Terms(int(usual.duration_seconds), usual.renew_seconds, usual.retry_seconds)
+    times = LeaseTimes(int(usual.duration_seconds), usual.renew_seconds, usual.retry_seconds)
     dead, second = (
-        Leadership(kube.client(), "default", "sterna", name, terms=terms, steady=kube.clock, draw=lambda: next(drawn))
+        Leadership(kube.client(), "default", "sterna", name, times=times, steady=kube.clock, draw=lambda: next(drawn))
         for name in "ab"
     )
     dead.step()
@@ -127,12 +128,12 @@ def test_one_that_stands_by_knows_where_the_leader_answers_as_long_as_there_is_o
     kube.advance(1.0)
     second = Candidate(kube, "b")
     kube.advance(5.0)
-    assert (first.leadership.others_address, second.leadership.others_address) == ("", "http://a:8769")
+    assert (first.leadership.leader_address, second.leadership.leader_address) == ("", "http://a:8769")
     first.is_over = second.is_over = True  # or the second would take the Lease
     kube.advance(8.0)
-    assert second.leadership.others_address == "http://a:8769"
+    assert second.leadership.leader_address == "http://a:8769"
     kube.advance(10.0)
-    assert second.leadership.others_address == ""
+    assert second.leadership.leader_address == ""
 
 
 def test_the_second_takes_over_at_once_from_one_that_resigned() -> None:
@@ -321,3 +322,28 @@ def test_a_closed_client_is_trouble_and_no_crash() -> None:
     leadership = Leadership(client, "default", "sterna", "a", steady=kube.clock)
     leadership.step()
     assert leadership.trouble
+
+
+def test_replica_whose_loop_hangs_loses_the_lease_to_one_whose_loop_runs() -> None:
+    kube = FakeKube()
+    first = Candidate(kube, "a")
+    kube.advance(1.0)
+    second = Candidate(kube, "b")
+    first.is_alive = False
+    kube.advance(7.0)
+    assert first.leads, "until the renew deadline"
+    assert "makes no progress" in first.leadership.trouble
+    seconds_until(kube, lambda: second.leads)
+    assert not first.leads
+    assert first.lost == 1
+
+
+def test_replica_whose_loop_hangs_does_not_take_the_lease() -> None:
+    kube = FakeKube()
+    only = Candidate(kube, "a")
+    only.is_alive = False
+    kube.advance(30.0)
+    assert not only.leads
+    only.is_alive = True
+    kube.advance(5.0)
+    assert only.leads

@@ -14,8 +14,10 @@ from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, M
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.server.routes import MigrationService, Sources
 from sterna.backends.kubernetes.server.token_review import Tokens
+from sterna.control.health import HealthStatus
 from sterna.errors import UserError
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
+from tests.fakes.replica import FakeReplica
 from tests.unit.backends.kubernetes.monitor_builders import Clock, FakeServer, service_account
 
 TOKEN = "monitor-of-node-1"
@@ -32,15 +34,14 @@ class Running:
     def __init__(self, is_open: bool = False) -> None:
         self.server, self.clock = FakeServer(), Clock()
         self.server.tokens[TOKEN] = service_account("sterna-system/sterna-monitor", "node-1")
-        self.is_leading, self.leader, self.woken = True, "", 0
+        self.replica, self.woken = FakeReplica(), 0
         self.memory = "now"
         sources = Sources(
             memory=lambda: self.memory,
             cluster_info=lambda: {"node-1": NodeInfo(cpu_total=4000)},
             metrics=lambda: b"sterna_jobs 3\n",
             distribution=lambda: "time,job,orginal_node,to_node\n",
-            is_leading=lambda: self.is_leading,
-            leader=lambda: self.leader,
+            replica=self.replica,
         )
         tokens = None if is_open else Tokens(self.server, ["sterna-system/sterna-monitor"], self.clock)
         self.service = MigrationService(sources, tokens, self._wake, "127.0.0.1:0")
@@ -92,7 +93,7 @@ def test_a_batch_for_another_memory_is_not_taken(running: Running) -> None:
 
 
 def test_a_replica_that_does_not_lead_takes_nothing(running: Running) -> None:
-    running.is_leading = False
+    running.replica.leads = False
     assert running.ask("POST", "/progress", a_batch()).status == 503
     assert running.ask("POST", "/migrate", {"node": "node-1", "pod": "p"}).status == 503
     said = running.ask("GET", "/cluster-info")
@@ -101,6 +102,14 @@ def test_a_replica_that_does_not_lead_takes_nothing(running: Running) -> None:
     assert running.ask("GET", "/healthz") == (200, "ok")
     assert running.service.heard.take() == []
     assert running.service.wishes.take() == []
+
+
+def test_health_endpoints_answer_503_with_a_sentence(running: Running) -> None:
+    assert running.ask("GET", "/readyz") == (200, "ok")
+    running.replica.live = HealthStatus(False, "The scheduling loop hangs.")
+    running.replica.ready = HealthStatus(False, "The cluster has not been read yet.")
+    assert running.ask("GET", "/healthz") == (503, "The scheduling loop hangs.")
+    assert running.ask("GET", "/readyz") == (503, "The cluster has not been read yet.")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +124,7 @@ def test_a_replica_that_does_not_lead_takes_nothing(running: Running) -> None:
 def test_a_replica_that_does_not_lead_sends_callers_on_to_the_one_that_does(
     running: Running, method: str, path: str, body: object
 ) -> None:
-    running.is_leading, running.leader = False, "http://10.0.0.7:8769"
+    running.replica.leads, running.replica.leader = False, "http://10.0.0.7:8769"
     connection = http.client.HTTPConnection("127.0.0.1", running.service.port, timeout=10)
     content = None if body is None else msgspec.json.encode(body)
     connection.request(method, path, content, {"Authorization": f"Bearer {TOKEN}"})
@@ -219,15 +228,15 @@ def test_a_service_that_is_open_to_all_needs_no_token() -> None:
 
 
 def test_what_goes_wrong_inside_leaves_no_trace_in_the_answer(
-    running: Running, capsys: pytest.CaptureFixture[str]
+    running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     running.memory = None  # type: ignore[assignment]
-    del running.is_leading
+    del running.replica.leads
     said = running.ask("POST", "/progress", a_batch())
     assert said.status == 500
     assert "AttributeError" in said.text
     assert "File" not in said.text
-    assert "Traceback" in capsys.readouterr().err
+    assert "Traceback" in caplog.text
     assert running.ask("GET", "/healthz").status == 200
 
 

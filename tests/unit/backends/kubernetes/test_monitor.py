@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,7 @@ class Node:
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.roots, self.clock, self.operator = roots_in(folder), Clock(), FakeOperator()
-        self.sentences: list[str] = []
-        self.monitor = Monitor(
-            Options("node-1", self.roots, **options), self.operator, self.clock, self.sentences.append
-        )
+        self.monitor = Monitor(Options("node-1", self.roots, **options), self.operator, self.clock)
 
     def write(self, pod: NodePod, *lines: str) -> None:
         with (volume_folder(self.roots, pod, "sterna-agent") / "progress.jsonl").open("a") as file:
@@ -128,18 +126,19 @@ def test_workers_behind_the_first_are_told_of_rarely(node: Node) -> None:
 # The operator comes and goes.
 
 
-def test_what_was_told_while_the_operator_was_away_arrives_later(node: Node) -> None:
+def test_reports_of_an_outage_of_the_operator_arrive_later(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sterna")
     pod = node_pod()
     node.monitor.see(seen(pod))
     node.operator.is_away = True
     for second in range(1, 6):
         node.write(pod, agent_line(second, NOW + second))
         node.look()
-    assert len(node.sentences) == 1, "trouble is said once"
+    assert len(caplog.messages) == 1, "an outage is logged once"
     node.operator.is_away = False
     node.look(30)
     assert node.operator.steps == [1, 2, 3, 4, 5]
-    assert node.sentences[-1] == "The operator answers again."
+    assert caplog.messages[-1] == "The operator answers again."
 
 
 def test_an_operator_that_is_away_is_asked_less_and_less_often(node: Node) -> None:
@@ -254,9 +253,9 @@ def test_samples_beyond_what_can_wait_are_refused(node: Node) -> None:
     assert node.monitor.put(Sample("p", 1.0))
 
 
-def test_a_server_that_does_not_let_us_see_pods_is_told_of(node: Node) -> None:
+def test_missing_permission_to_list_pods_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.monitor.see([Delta(Change.ABSENT, PODS, why="Pods cannot be listed; grant it."), Delta(Change.SYNCED, PODS)])
-    assert node.sentences == ["Pods cannot be listed; grant it."]
+    assert caplog.messages == ["Pods cannot be listed; grant it."]
 
 
 # The service.

@@ -18,6 +18,7 @@ from sterna.backends.kubernetes.monitor.operator_client import OperatorLink, add
 from sterna.backends.kubernetes.server.routes import MigrationService, Sources
 from sterna.backends.kubernetes.server.token_review import Tokens
 from sterna.errors import Retry
+from tests.fakes.replica import FakeReplica
 from tests.unit.backends.kubernetes.monitor_builders import (
     Clock,
     FakeServer,
@@ -43,7 +44,7 @@ class AnOperator:
             cluster_info=lambda: {"node-1": NodeInfo(cpu_total=8)},
             metrics=lambda: b"",
             distribution=lambda: "",
-            is_leading=lambda: True,
+            replica=FakeReplica(),
         )
         tokens = Tokens(server, ["sterna-system/sterna-monitor"])
         self.service = MigrationService(sources, tokens, self.woken.set, "127.0.0.1:0")
@@ -165,7 +166,7 @@ def test_what_a_pod_writes_becomes_what_the_operator_knows(
         job = running_job()
         operator.progress.follow(job)
         operator.progress.take(operator.service.heard.take(), find_in(job), time.time())
-        assert job.memory.step == 3
+        assert job.persisted.step == 3
         assert server.followed[0].fields == "spec.nodeName=node-1"
     finally:
         monitor.stop()
@@ -174,7 +175,7 @@ def test_what_a_pod_writes_becomes_what_the_operator_knows(
 
 
 def test_a_monitor_goes_on_after_a_look_that_failed(
-    server: FakeServer, token: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: FakeServer, token: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     around = Surroundings("127.0.0.1:0", server="127.0.0.1:1", token_file=token)
     monitor = RunningMonitor(Options("node-1", roots_in(tmp_path)), around, server)
@@ -191,4 +192,4 @@ def test_a_monitor_goes_on_after_a_look_that_failed(
     until(lambda: len(looks) >= 2, "no second look")
     monitor.stop()
     thread.join(20)
-    assert "it goes on" in capsys.readouterr().err
+    assert "it goes on" in caplog.text

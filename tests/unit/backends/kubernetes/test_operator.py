@@ -12,18 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from sterna.apps.operator import Operator, journal_at, rules_of
+from sterna.apps.operator import Operator, open_journal, rules_of
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, LEASES
 from sterna.backends.kubernetes.server.server import address_of
 from sterna.backends.kubernetes.transport.kubeconfig import Access
 from sterna.control.clock import steady_clock
 from sterna.control.journal import read_rounds
 from sterna.errors import UserError
-from sterna.kinds.resource import MPI_JOBS, TRAINING_JOBS
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.settings import OperatorSettings
 from tests.fakes.kube import RESOURCES, FakeKube
 from tests.fakes.kube_http import HttpKube
 from tests.fakes.kube_nodes import GPU, FakeNodes
+from tests.fakes.kube_requests import Response
+from tests.fakes.log import log_messages
 
 PATIENCE_SECONDS = 30.0
 
@@ -31,20 +34,19 @@ PATIENCE_SECONDS = 30.0
 class Site:
     """A cluster behind HTTP, with nodes, whose time passes when somebody waits for something."""
 
-    def __init__(self, http: HttpKube, nodes: FakeNodes) -> None:
-        self.http, self.nodes = http, nodes
-        self.said: list[str] = []
+    def __init__(self, http: HttpKube, nodes: FakeNodes, messages: list[str]) -> None:
+        self.http, self.nodes, self.messages = http, nodes, messages
         self._changed = threading.Event()
         http.kube.store.listeners.append(lambda resource, event: self._changed.set())
 
     def operator(self, **settings: object) -> Operator:
         chosen = {"listen": "127.0.0.1:0", "authenticate": False, "identity": "one", **settings}
-        return Operator(OperatorSettings(**chosen), Access(self.http.server), self.said.append)  # type: ignore[arg-type]
+        return Operator(OperatorSettings(**chosen), Access(self.http.server))  # type: ignore[arg-type]
 
     def until(self, fulfilled: Callable[[], object], what: str) -> None:
         end = time.monotonic() + PATIENCE_SECONDS
         while not fulfilled():
-            assert time.monotonic() < end, f"{what} did not come: {self.said}"
+            assert time.monotonic() < end, f"{what} did not come: {self.messages}"
             self.http.do(lambda kube: kube.advance(0.1))
             self._changed.wait(0.05)
             self._changed.clear()
@@ -65,8 +67,8 @@ def a_site(kube: FakeKube | None = None) -> Iterator[Site]:
     kube = kube or FakeKube()
     nodes = FakeNodes(kube)
     nodes.add("node-0", gpus=4)
-    with HttpKube(kube) as http:
-        yield Site(http, nodes)
+    with HttpKube(kube) as http, log_messages() as messages:
+        yield Site(http, nodes, messages)
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def test_an_operator_leads_runs_jobs_and_gives_the_lease_back(site: Site) -> Non
         assert lease["metadata"]["annotations"]["sterna.dev/address"] == operator.service.address
     lease = site.http.do(lambda kube: kube.get(LEASES, "sterna-operator"))
     assert not lease["spec"].get("holderIdentity")
-    assert site.said[0] == "Sterna leads as one with 1 nodes."
+    assert site.messages[0] == "Sterna leads as one with 1 nodes."
 
 
 def test_metrics_count_each_job_once(site: Site) -> None:
@@ -110,14 +112,14 @@ def test_an_operator_that_lost_its_lease_ends_so_that_a_fresh_one_takes_its_plac
         other = {"spec": {"holderIdentity": "two", "leaseDurationSeconds": 15}}
         site.http.do(lambda kube: kube.patch(LEASES, "sterna-operator", other))
         operator.wait()
-    assert "The Lease is lost" in site.said[-1]
+    assert "The Lease is lost" in site.messages[-1]
 
 
 def test_a_replica_that_stands_by_sends_callers_on_to_the_one_that_leads(site: Site) -> None:
     with site.operator(identity="one") as one:
-        site.until(lambda: any("leads as one" in each for each in site.said), "the leader")
+        site.until(lambda: any("leads as one" in each for each in site.messages), "the leader")
         with site.operator(identity="two") as two:
-            site.until(lambda: two._other(), "a look at the Lease")
+            site.until(lambda: two.leader_address(), "a look at the Lease")
             url, opener = f"http://{two.service.address}/cluster-info", urllib.request.build_opener(Unmoved)
             with pytest.raises(urllib.error.HTTPError) as refused:
                 opener.open(url, timeout=PATIENCE_SECONDS)
@@ -142,14 +144,14 @@ def test_others_find_the_service_whatever_kind_of_address_its_pod_has(ip: str, a
 
 def test_an_operator_begins_with_what_jobs_taught_the_one_before(site: Site) -> None:
     with site.operator() as first:
-        site.until(lambda: any("leads as one" in each for each in site.said), "the leader")
+        site.until(lambda: any("leads as one" in each for each in site.messages), "the leader")
         with first.backend.lock:
-            first.backend.state.progress.lessons.hear_of_steps("resnet", 1, 100.0, 250.0)
+            first.backend.state.progress.learned_curves.add_steps("resnet", 1, 100.0, 250.0)
     site.http.do(lambda kube: kube.get(CONFIG_MAPS, "sterna-learned-curves"))
-    site.said.clear()
+    site.messages.clear()
     with site.operator() as second:
-        site.until(lambda: any("leads as one" in each for each in site.said), "the next leader")
-        assert second.backend.state.progress.lessons.step_seconds("resnet") == pytest.approx(2.5, rel=0.1)
+        site.until(lambda: any("leads as one" in each for each in site.messages), "the next leader")
+        assert second.backend.state.progress.learned_curves.step_seconds("resnet") == pytest.approx(2.5, rel=0.1)
 
 
 def test_what_the_server_does_not_know_is_told_once_in_a_sentence() -> None:
@@ -157,9 +159,47 @@ def test_what_the_server_does_not_know_is_told_once_in_a_sentence() -> None:
         with site.operator(leader_election=False):
             site.submit("job")
             site.until(lambda: site.phase("job") == "Succeeded", "the end of the job")
-        told = [sentence for sentence in site.said if "mpijobs" in sentence]
+        told = [sentence for sentence in site.messages if "mpijobs" in sentence]
         assert len(told) == 1
         assert "install its definition" in told[0]
+
+
+def get(operator: Operator, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{operator.service.address}{path}", timeout=PATIENCE_SECONDS) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_readyz_fails_until_the_cluster_is_read_and_then_names_the_leader(site: Site) -> None:
+    site.http.do(lambda kube: setattr(kube.rest, "forbidden", lambda seen: seen.plural == "nodes"))
+    site.http.answer_instead = lambda method, path: Response(503, b"{}") if path.endswith("/nodes") else None
+    with site.operator(identity="one") as one:
+        status, sentence = get(one, "/readyz")
+        assert (status, sentence) == (503, "The cluster has not been read yet.")
+        site.http.do(lambda kube: setattr(kube.rest, "forbidden", lambda seen: False))
+        site.http.answer_instead = lambda method, path: None
+        site.until(lambda: get(one, "/readyz")[1] == "ok: one leads", "the leader")
+        with site.operator(identity="two") as two:
+            site.until(lambda: get(two, "/readyz")[0] == 200, "the other replica")
+            assert get(two, "/readyz")[1] == "ok: two stands by; one holds the Lease"
+
+
+def test_hung_loop_fails_healthz_and_loses_the_lease(site: Site) -> None:
+    seconds = [0.0]
+    with site.operator() as operator:
+        operator.watchdog.__init__(120.0, lambda: seconds[0])  # type: ignore[misc]
+        site.until(operator.is_leading, "the lead")
+        assert get(operator, "/healthz") == (200, "ok")
+        with operator.backend.lock:  # the loop cannot go on
+            seconds[0] = 121.0
+            sentence = "The scheduling loop has not finished a round for 121 s."
+            assert get(operator, "/healthz") == (503, sentence)
+            operator.wait()
+            assert not operator.is_leading()
+    assert any("The Lease is lost" in each for each in site.messages)
 
 
 def test_rounds_are_kept_in_a_journal_and_a_second_operator_begins_another(site: Site, tmp_path: Path) -> None:
@@ -169,11 +209,11 @@ def test_rounds_are_kept_in_a_journal_and_a_second_operator_begins_another(site:
         site.until(lambda: site.phase("job") == "Succeeded", "the end of the job")
     rounds = list(read_rounds(path))
     assert any(action.kind.name == "START" for each in rounds for action in each.actions)
-    said: list[str] = []
-    second = journal_at(OperatorSettings(journal=str(path)), said.append)
+    site.messages.clear()
+    second = open_journal(OperatorSettings(journal=str(path)))
     assert second is not None
     with second:
-        assert said == [f"'{path}' is another operator's journal; this one's is '{path}.2'."]
+        assert site.messages == [f"'{path}' is another operator's journal; this one's is '{path}.2'."]
 
 
 def test_a_placement_that_only_counts_is_refused() -> None:

@@ -21,7 +21,7 @@ class ReplicaAssignment(NamedTuple):
     """Where one replica shall sit."""
 
     type: str
-    index: int  # type: ignore[assignment]  # nobody asks a seat for the method of that name
+    ordinal: int
     node: str
     gpu_id: str = ""
     """Which shared GPU of its node, as KubeShare names them."""
@@ -125,7 +125,7 @@ class KubeJob:
 
     key: int
     parsed_job: ParsedJob
-    memory: PersistedState
+    persisted: PersistedState
     version: int
     """Resource version of the object that was last seen."""
     pods: dict[tuple[str, int], PodRow] = field(default_factory=dict)

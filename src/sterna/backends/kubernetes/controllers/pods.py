@@ -33,26 +33,25 @@ from sterna.backends.kubernetes.lifecycle.replicas import (
     Need,
     Steps,
     is_dead,
-    look_again,
     need_of,
+    next_deadline,
+    next_steps,
     replaces_in_place,
-    steps,
 )
-from sterna.backends.kubernetes.lifecycle.services import ServiceRow, leftover_services, service_steps
+from sterna.backends.kubernetes.lifecycle.services import ServiceRow, service_steps, services_to_delete
 from sterna.backends.kubernetes.lifecycle.verdict import (
-    GOES_ON,
-    Fate,
+    CONTINUE,
     Verdict,
+    VerdictKind,
     deadline_of,
     expires_at,
     judge,
-    leftovers,
+    pods_to_delete,
     record_checkpoint,
 )
-from sterna.backends.kubernetes.pods.gang import gang_of
+from sterna.backends.kubernetes.pods.gang import ClusterDomain, gang_ranks
 from sterna.backends.kubernetes.pods.pod_builder import pod_name, pod_of, service_of
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
-from sterna.kinds.context import ClusterDomain
 from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import NOWHERE
 from sterna.model.snapshot import NEVER
@@ -96,48 +95,48 @@ class PodController(Controller):
         if entry.stage is not Stage.ACTIVE:
             return self._cleanup_finished(entry, now)
         self.release_lost_assignments(entry, now)
-        replaced = verdict.replicas if verdict.fate is Fate.REPLACE else ()
-        if verdict.fate is Fate.RESTART:
+        replaced = verdict.replicas if verdict.kind is VerdictKind.REPLACE else ()
+        if verdict.kind is VerdictKind.RESTART:
             replaced = tuple(entry.job.pods)
         return [*self._steps(entry, replaced, now, verdict.until), *resizes(entry, now, self.timers)]
 
     def _is_idle(self, entry: JobEntry, now: float) -> bool:
         """Return True if an unassigned job has no pods and its deadline is ahead, so that only timers matter."""
-        memory, deadline = entry.job.memory, deadline_of(entry.job)
-        if memory.not_before > now:
-            self.timers.set(memory.not_before, entry)
+        persisted, deadline = entry.job.persisted, deadline_of(entry.job)
+        if persisted.not_before > now:
+            self.timers.set(persisted.not_before, entry)
         elif not entry.job.pods:
             clear_verdict(entry)  # its pods are gone: it is queued like any other job
         if now >= deadline:
             return False
         self.timers.set(deadline, entry)
-        return not entry.job.pods and memory.started_at is None
+        return not entry.job.pods and persisted.started_at is None
 
     # Verdicts.
 
     def _note_pods(self, entry: JobEntry, now: float) -> None:
         """Record checkpoints of terminated pods and accrue run time."""
-        memory = entry.job.memory
+        persisted = entry.job.persisted
         for pod in entry.job.pods.values():
             if pod.is_terminated and pod.message:
-                record_checkpoint(memory, pod, now)
+                record_checkpoint(persisted, pod, now)
         self.runtime.update(entry, now)
         self._state.work_queue.mark_row_stale(entry)
 
     def apply_verdict(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Change the job's state as the verdict demands."""
-        fate = verdict.fate
-        entry.job.memory.lost_seconds += verdict.lost_seconds
-        if fate in (Fate.COMPLETED, Fate.FAILED):
+        kind = verdict.kind
+        entry.job.persisted.lost_seconds += verdict.lost_seconds
+        if kind in (VerdictKind.COMPLETED, VerdictKind.FAILED):
             self.finish(entry, verdict, now)
-        elif fate is Fate.STOPPED:
+        elif kind is VerdictKind.STOPPED:
             self.runtime.stop(entry, now)
             self._recorder.record_verdict(entry, verdict, now)
             self._state.work_queue.request_round()
-        elif fate in (Fate.REPLACE, Fate.RESTART):
+        elif kind in (VerdictKind.REPLACE, VerdictKind.RESTART):
             if not self._is_handled(entry, verdict):
                 self.restart(entry, verdict, now)
-        elif (entry.verdict is not GOES_ON or entry.retry.count) and is_whole(entry):
+        elif (entry.verdict is not CONTINUE or entry.retry.count) and is_whole(entry):
             clear_verdict(entry)
             entry.retry.count, entry.retry.message = 0, ""
 
@@ -145,15 +144,15 @@ class PodController(Controller):
         """Return True if the attempt is being deleted already: a failed parameter server is deleted last and shows its
         failure until then."""
         attempt = max((pod.attempt for pod in entry.job.pods.values()), default=0)
-        is_handled = verdict.fate is Fate.RESTART and entry.ending_attempt == attempt
-        entry.ending_attempt = attempt if verdict.fate is Fate.RESTART else -1
+        is_handled = verdict.kind is VerdictKind.RESTART and entry.ending_attempt == attempt
+        entry.ending_attempt = attempt if verdict.kind is VerdictKind.RESTART else -1
         return is_handled
 
     def restart(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Count and report a restart of some or all replicas."""
-        memory = entry.job.memory
-        memory.restarts += verdict.is_counted
-        memory.not_before = max(memory.not_before, verdict.not_before)
+        persisted = entry.job.persisted
+        persisted.restarts += verdict.is_counted
+        persisted.not_before = max(persisted.not_before, verdict.not_before)
         for node in verdict.refused_by:
             self._state.capacity.distrust(node, now + _DISTRUST_SECONDS)
             self.timers.set(now + _DISTRUST_SECONDS)
@@ -161,9 +160,9 @@ class PodController(Controller):
         self._recorder.record_verdict(entry, verdict, now)
         self._on_job_event(entry, JobEvent.RESTARTED)
         self._state.work_queue.request_round()
-        if verdict.fate is Fate.RESTART:
+        if verdict.kind is VerdictKind.RESTART:
             self.runtime.stop(entry, now)
-            if memory.not_before > now:  # free its capacity during the back-off
+            if persisted.not_before > now:  # free its capacity during the back-off
                 self.unassign(entry, now)
 
     def report_invalid(self, entry: JobEntry, now: float) -> None:
@@ -174,17 +173,17 @@ class PodController(Controller):
     def finish(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Mark the job as ended, which is final."""
         self.runtime.stop(entry, now)
-        entry.job.memory.ended_at = now
+        entry.job.persisted.ended_at = now
         entry.stage = Stage.ENDED
         entry.outcome, entry.verdict = (verdict.reason, verdict.sentence), verdict
         self._recorder.record_verdict(entry, verdict, now)
         self._state.reindex(entry)
-        self._on_job_event(entry, JobEvent.COMPLETED if verdict.fate is Fate.COMPLETED else JobEvent.FAILED)
+        self._on_job_event(entry, JobEvent.COMPLETED if verdict.kind is VerdictKind.COMPLETED else JobEvent.FAILED)
 
     def unassign(self, entry: JobEntry, now: float) -> None:
         """Return the job to the queue."""
         if entry.replicas:
-            entry.job.memory.waiting_since = now
+            entry.job.persisted.waiting_since = now
             self._state.assign(entry, (), NOWHERE)
             self._state.work_queue.request_round()
 
@@ -217,14 +216,14 @@ class PodController(Controller):
         is_known = all(
             self._state.capacity.facts(node) is not None for node in {replica.node for replica in entry.replicas}
         )
-        return is_known and all((replica.type, replica.index) in pods for replica in entry.replicas)
+        return is_known and all((replica.type, replica.ordinal) in pods for replica in entry.replicas)
 
     def _is_lost(self, entry: JobEntry, replica: ReplicaAssignment) -> bool:
         capacity = self._state.capacity
         facts = capacity.facts(replica.node)
         if facts is None:
             return True
-        pod = entry.job.pods.get((replica.type, replica.index))
+        pod = entry.job.pods.get((replica.type, replica.ordinal))
         if pod is None or not pod.node:
             return not capacity.takes(replica.node, entry.shape)
         return pod.is_deleting and pod.node == replica.node and not facts.is_ready
@@ -239,13 +238,13 @@ class PodController(Controller):
             return state.capacity.has_room(node, 0 if is_fraction else need.devices, need.cpus, need.memory_bytes)
 
         def is_taken(replica: ReplicaAssignment) -> bool:
-            name = pod_name(entry.parsed_job, replica.type, replica.index)
+            name = pod_name(entry.parsed_job, replica.type, replica.ordinal)
             if replica.gpu_id and not state.capacity.has_parts(replica.node, _missing_fractions(entry, replica.node)):
                 return True
             return state.pods.is_taken(f"{entry.parsed_job.ref.namespace}/{name}", entry.parsed_job.ref.uid)
 
         lost = self._dead_nodes(entry)
-        todo = steps(job, entry.replicas, has_room, now, replaced, lost, is_taken)
+        todo = next_steps(job, entry.replicas, has_room, now, replaced, lost, is_taken)
         is_stuck = not todo.is_settled and len(job.pods) < len(entry.replicas)
         is_stuck = is_stuck and (not todo.create or entry.parsed_job.ref.resource in state.absent)
         state.work_queue.set_blocked(entry, bool(todo.waits_for) or is_stuck)
@@ -259,7 +258,7 @@ class PodController(Controller):
     def delete_pods(self, entry: JobEntry, going: Sequence[PodRow], now: float) -> list[Write]:
         """Delete pods gracefully, and force-delete pods on dead nodes whose grace period is over."""
         lost, pods = self._dead_nodes(entry), entry.job.pods.values()
-        self.timers.set(look_again(pods, lost, now), entry)
+        self.timers.set(next_deadline(pods, lost, now), entry)
         return self._deletions(entry, going, [pod for pod in pods if is_dead(pod, lost, now)], now)
 
     def _dead_nodes(self, entry: JobEntry) -> set[str]:
@@ -274,16 +273,16 @@ class PodController(Controller):
     def _creations(self, entry: JobEntry, todo: Steps) -> list[Write]:
         if not todo.create:
             return []
-        parsed_job, memory = entry.parsed_job, entry.job.memory
-        if todo.attempt != memory.attempt:
-            memory.attempt = todo.attempt
-            memory.not_before = 0.0
-        assignment = gang_of(entry.replicas).assignment
+        parsed_job, persisted = entry.parsed_job, entry.job.persisted
+        if todo.attempt != persisted.attempt:
+            persisted.attempt = todo.attempt
+            persisted.not_before = 0.0
+        assignment = gang_ranks(entry.replicas).assignment
         writes = []
         resource = self._resource(entry)
         for replica in todo.create:
             body = self._body(entry, replica, todo.attempt)
-            name = pod_name(parsed_job, replica.type, replica.index)
+            name = pod_name(parsed_job, replica.type, replica.ordinal)
             row = expected_pod(entry, replica, name, todo.attempt, assignment)
             self._state.pods.expect(entry, row)
             self._recorder.expect_pod(entry, replica)
@@ -355,9 +354,9 @@ class PodController(Controller):
         job, ref = entry.job, entry.parsed_job.ref
         if has_ended(entry) and not entry.status.is_end_written:
             return []
-        writes = self._deletions(entry, leftovers(job), (), now)
+        writes = self._deletions(entry, pods_to_delete(job), (), now)
         staying = {key for key, pod in job.pods.items() if not pod.is_deleting}
-        spare = leftover_services(entry.parsed_job, entry.services, staying) if entry.retry.at <= now else []
+        spare = services_to_delete(entry.parsed_job, entry.services, staying) if entry.retry.at <= now else []
         writes += [self._delete_service(entry, key) for key in spare]
         at = expires_at(job)
         if at <= now and not job.is_deleting:
@@ -374,7 +373,7 @@ class PodController(Controller):
             return []
         self._note_pods(entry, now)
         lost = self._dead_nodes(entry)
-        todo = steps(entry.job, (), lambda node, need: False, now, lost=lost)
+        todo = next_steps(entry.job, (), lambda node, need: False, now, lost=lost)
         if not entry.job.pods:
             self.runtime.stop(entry, now)
         self.timers.set(todo.until, entry)
@@ -398,7 +397,7 @@ def expected_pod(entry: JobEntry, replica: ReplicaAssignment, name: str, attempt
         job=entry.name,
         owner_uid=ref.uid,
         type=replica.type,
-        index=replica.index,
+        index=replica.ordinal,
         attempt=attempt,
         assignment=assignment,
         gpu_id=replica.gpu_id,
@@ -409,7 +408,7 @@ def _missing_fractions(entry: JobEntry, node: str) -> Counter[str]:
     """Return the GPU fractions by GPU id that the job still needs on a node for replicas without a pod."""
     parts = Counter[str]()
     for replica in entry.replicas:
-        if replica.node == node and replica.gpu_id and (replica.type, replica.index) not in entry.job.pods:
+        if replica.node == node and replica.gpu_id and (replica.type, replica.ordinal) not in entry.job.pods:
             parts[replica.gpu_id] += entry.shape.devices
     return parts
 

@@ -29,7 +29,7 @@ from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.controllers.controller import Controller
 from sterna.backends.kubernetes.controllers.pods import PodController
 from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
-from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
+from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
 from sterna.kinds.parsed_job import PodOwnership
@@ -140,7 +140,7 @@ class WriteResults:
                 entry.retry.at = now + _NAME_TAKEN_SECONDS
         elif result.status in (400, 422):
             sentence = f"failed: the API server does not take its pods ({_server_message(result)})."
-            verdict = Verdict(Fate.FAILED, reason=f"{entry.parsed_job.spec.kind}Failed", sentence=sentence)
+            verdict = Verdict(VerdictKind.FAILED, reason=f"{entry.parsed_job.spec.kind}Failed", sentence=sentence)
             self._pods.finish(entry, verdict, now)
         elif result.status in (403, 404):
             self._count_rejection(entry, now)
@@ -153,7 +153,7 @@ class WriteResults:
 
     def _count_rejection(self, entry: JobEntry, now: float) -> int:
         """Count consecutive rejections; those of one gang count as one."""
-        is_new = now >= max(entry.retry.at, entry.job.memory.not_before)
+        is_new = now >= max(entry.retry.at, entry.job.persisted.not_before)
         entry.retry.count += is_new or not entry.retry.count
         return entry.retry.count
 
@@ -161,8 +161,8 @@ class WriteResults:
         """Retry with exponential back-off; a job that has not started gives up its assignment meanwhile."""
         wait = min(_FIRST_BACKOFF_SECONDS * 2.0 ** (entry.retry.count - 1), _MAX_BACKOFF_SECONDS)
         entry.retry.message = f"waits: {what}; {then}."
-        if entry.job.memory.started_at is None or not replaces_in_place(entry.parsed_job):
-            entry.job.memory.not_before = now + wait
+        if entry.job.persisted.started_at is None or not replaces_in_place(entry.parsed_job):
+            entry.job.persisted.not_before = now + wait
             self._pods.unassign(entry, now)
         else:
             entry.retry.at = now + wait  # its other replicas keep running

@@ -5,9 +5,8 @@ Whatever goes wrong in a pass is said, and the next one is made all the same.
 
 from __future__ import annotations
 
-import sys
+import logging
 import threading
-import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from sterna.backends.kubernetes.monitor.sample_server import Sample, SampleServi
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import access_of
 from sterna.kinds.resource import PODS
+
+_log = logging.getLogger(__name__)
 
 _LEAST_SECONDS = 0.1
 """Between two passes, however much arrives."""
@@ -89,8 +90,7 @@ class RunningMonitor:
                 self._monitor.see(deltas)
             self._monitor.look()
         except Exception:  # one pod's files, one bad answer: nobody else's reports shall suffer
-            print("sterna: A look at this node's pods failed; it goes on:", file=sys.stderr)
-            traceback.print_exc()
+            _log.exception("A look at this node's pods failed; it goes on.", extra={"node": self._node})
 
 
 def _finder(around: Surroundings, server: ApiServer) -> Find:

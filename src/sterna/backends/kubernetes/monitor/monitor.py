@@ -7,7 +7,7 @@ knows nothing costs nobody anything, and training never waits for it. DRAGON-60 
 
 from __future__ import annotations
 
-import sys
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,9 @@ from sterna.errors import Retry
 from sterna.kinds.labels import INDEX_LABEL
 from sterna.model.growth import GrowthRule
 from sterna.progress.names import main_metric
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
+
+_log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 _MOST_SAMPLES = 10_000
@@ -74,10 +76,8 @@ class Monitor:
         options: Options,
         operator: Operator,
         clock: Callable[[], float] = time.time,
-        complain: Callable[[str], None] | None = None,
     ) -> None:
         self._options, self._operator, self._clock = options, operator, clock
-        self._complain = complain or _to_stderr
         self._pods: dict[str, _Followed] = {}
         """By uid."""
         self._addresses: dict[str, str] = {}
@@ -113,7 +113,7 @@ class Monitor:
             elif delta.change is Change.GONE and pod is not None:
                 self._end(pod.metadata.uid)
             elif delta.change is Change.ABSENT:
-                self._complain(delta.why or "The pods of this node cannot be seen.")
+                _log.warning("%s", delta.why or "The pods of this node cannot be seen.")
         self._addresses = {
             each.pod.status.pod_ip: each.pod.metadata.name
             for each in self._pods.values()
@@ -238,12 +238,12 @@ class Monitor:
 
     def _mended(self) -> None:
         if self._trouble:
-            self._complain("The operator answers again.")
+            _log.info("The operator answers again.")
         self._trouble, self._pause_seconds = "", _LEAST_PAUSE_SECONDS
 
     def _fail(self, trouble: str, now: float) -> None:
         if not self._trouble:
-            self._complain(f"{trouble} It is tried again.")
+            _log.warning("%s It is tried again.", trouble)
         self._trouble = trouble
         self._wanted.clear()  # a wish that is old is none
         self._not_before = now + self._pause_seconds
@@ -259,7 +259,3 @@ def _is_first(pod: NodePod) -> bool:
     """Of its gang; a pod that does not say so is alone."""
     labels = pod.metadata.labels
     return (labels.get(INDEX_LABEL) or labels.get(_KUBEFLOW_INDEX) or "0") == "0"
-
-
-def _to_stderr(sentence: str) -> None:
-    print(f"sterna: {sentence}", file=sys.stderr, flush=True)

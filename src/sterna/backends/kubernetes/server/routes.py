@@ -4,7 +4,8 @@
     POST /migrate           {"node", "pod"}: that a pod should leave its node; answered before anything is decided
     GET  /cluster-info      what each node has, has left, and may be asked for
     GET  /distribution.csv  where converged jobs were and where they went, as SpeCon's tools read it
-    GET  /metrics, /healthz
+    GET  /metrics
+    GET  /healthz, /readyz  200, or 503 with a sentence
 
 Nothing is decided here: what arrives waits in `heard` and `wishes` for the loop, which is woken. A replica that does
 not lead takes nothing, so that nothing gets lost with it, and sends callers on to the one that does. DRAGON-68.
@@ -16,7 +17,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -25,6 +26,7 @@ from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, M
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.server.token_review import NOBODY, Caller, Tokens
 from sterna.backends.kubernetes.transport.http_server import Listener, Refusal, Route, body_of
+from sterna.control.health import HealthChecks, HealthStatus
 
 PORT = 8769
 _MOST_WAITING = 4096
@@ -65,6 +67,16 @@ class Heard(Queue[Batch]):
     """Batches of reports, for the loop to give to `Progress.take`."""
 
 
+class ReplicaState(HealthChecks, Protocol):
+    """State of this replica of the operator. Any thread may ask."""
+
+    def is_leading(self) -> bool: ...
+
+    def leader_address(self) -> str:
+        """`http://HOST:PORT` of another replica that leads; empty if there is none."""
+        ...
+
+
 @dataclass(frozen=True)
 class Sources:
     """What the service tells of the operator. Called from its own threads: whatever they give is not changed later."""
@@ -75,9 +87,7 @@ class Sources:
     metrics: Callable[[], bytes]
     """In Prometheus' text format."""
     distribution: Callable[[], str]
-    is_leading: Callable[[], bool]
-    leader: Callable[[], str] = str
-    """Where another one answers that leads, `http://HOST:PORT`; empty: nobody does."""
+    replica: ReplicaState
 
 
 class MigrationService:
@@ -97,6 +107,7 @@ class MigrationService:
             Route("GET", "/distribution.csv", self._distribution),
             Route("GET", "/metrics", self._metrics),
             Route("GET", "/healthz", self._healthz),
+            Route("GET", "/readyz", self._readyz),
         ]
         # Reports are counted, not measured, when a batch is made: some are longer than usual.
         self._listener = Listener(listen, routes, 4 * MOST_BYTES)
@@ -148,7 +159,10 @@ class MigrationService:
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def _healthz(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(text="ok")
+        return _health(self._sources.replica.check_live())
+
+    async def _readyz(self, request: web.Request) -> web.StreamResponse:
+        return _health(self._sources.replica.check_ready())
 
     async def _called(self, source: Callable[[], Item]) -> Item:
         """In a thread, because it may take a while or wait for a lock."""
@@ -172,9 +186,9 @@ class MigrationService:
         return caller
 
     def _check_leading(self, request: web.Request) -> None:
-        if self._sources.is_leading():
+        if self._sources.replica.is_leading():
             return
-        leader = self._sources.leader()
+        leader = self._sources.replica.leader_address()
         if leader:
             raise web.HTTPTemporaryRedirect(f"{leader}{request.path}")
         raise Refusal(503, "No operator leads at the moment; ask again in a few seconds.")
@@ -192,6 +206,10 @@ def _decoded(body: bytes, type: type[Item]) -> Item:
         raise Refusal(422, f"The body is not what is asked for: {error}.") from None
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise Refusal(400, f"The body is no JSON: {error}.") from None
+
+
+def _health(status: HealthStatus) -> web.Response:
+    return web.Response(text=status.sentence, status=200 if status.is_ok else 503)
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

@@ -15,7 +15,7 @@ from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.views import cluster_info, job_views, node_views
 from sterna.backends.kubernetes.moves.requested import MonitorMoves
 from sterna.backends.kubernetes.server.metrics import Telemetry
-from sterna.backends.kubernetes.server.routes import MigrationService, MigrationWishes, Sources
+from sterna.backends.kubernetes.server.routes import MigrationService, MigrationWishes, ReplicaState, Sources
 from sterna.backends.kubernetes.server.token_review import Tokens
 from sterna.control.specon_csv import SpeconCsvBuffer
 
@@ -30,32 +30,27 @@ class Service:
         backend: KubernetesBackend,
         server: ApiServer,
         listen: str,
-        is_leading: Callable[[], bool],
-        leader: Callable[[], str],
+        replica: ReplicaState,
         monitors: Collection[str] = (),
-        say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """`leader`: where another replica answers that leads, for whoever asks this one.
-        `monitors`: service accounts that may report, as `NAMESPACE/NAME`; none: everybody may. `say` is told of
-        requests that come to nothing."""
+        """`monitors`: service accounts that may report, as `NAMESPACE/NAME`; empty: any client may."""
         self._backend, self._world = backend, backend.state
         self.specon_csv = SpeconCsvBuffer()
         """An observer of rounds."""
         self.telemetry = Telemetry(
             lambda: self._locked(lambda: job_views(self._world, backend.clock())),
             lambda: self._locked(lambda: node_views(self._world)),
-            is_leading,
+            replica.is_leading,
         )
         sources = Sources(
             lambda: self._world.progress.memory,
             lambda: self._locked(lambda: cluster_info(self._world)),
             self.telemetry.text,
             self.specon_csv.text,
-            is_leading,
-            leader,
+            replica,
         )
         tokens = Tokens(server, monitors) if monitors else None
-        self._relocations = MonitorMoves(backend, self.specon_csv.note_move, say)
+        self._relocations = MonitorMoves(backend, self.specon_csv.note_move)
         self._service = MigrationService(sources, tokens, backend.wake, listen)
 
     @property
@@ -96,7 +91,7 @@ class Service:
                     self._backend.status_writer.on_progress(entry, now)
         wishes = self._service.wishes.take()
         if wishes:
-            self._relocations.carry_out(wishes, now)
+            self._relocations.apply(wishes, now)
 
 
 def address_of(ip: str, port: int) -> str:

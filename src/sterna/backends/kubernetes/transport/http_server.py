@@ -7,15 +7,16 @@ nothing that goes wrong in here leaves a trace of our code in an answer.
 from __future__ import annotations
 
 import asyncio
-import sys
+import logging
 import threading
-import traceback
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 from aiohttp import web
 
 from sterna.errors import Retry, UserError
+
+_log = logging.getLogger(__name__)
 
 _BODY_SECONDS = 10.0
 _STOP_SECONDS = 5.0
@@ -131,8 +132,7 @@ async def _explained(request: web.Request, handler: Handler) -> web.StreamRespon
     except UserError as error:
         return _said(422, str(error))
     except Exception as error:
-        print(f"sterna: {request.method} {request.path[:200]} failed:", file=sys.stderr)
-        traceback.print_exc()
+        _log.exception("%s %s failed.", request.method, request.path[:200])
         return _said(500, f"This is a bug of Sterna, not your fault ({type(error).__name__}); see its log.")
 
 

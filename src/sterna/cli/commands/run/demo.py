@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, ReportFile
+from sterna.cli.parsing.options import ReportFile
+from sterna.cli.parsing.parameters import AsJson
 from sterna.errors import Retry, UserError
 
 if TYPE_CHECKING:
     from sterna.apps.daemon import Daemon
-    from sterna.experiments.demo.run import DemoCluster, Phase, PhaseResult, Watcher
+    from sterna.experiments.demo.run import DemoCluster, DemoPhase, PhaseResult, Watcher
 
 Seconds = Annotated[float, typer.Option("--seconds", metavar="N", help="About how long each phase takes.")]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=0, help="How many disturbed phases are repeated.")]
@@ -155,7 +156,7 @@ class _Clusters:
         self._count = 0
 
     @contextmanager
-    def opened(self, phase: Phase) -> Iterator[DemoCluster]:
+    def opened(self, phase: DemoPhase) -> Iterator[DemoCluster]:
         from sterna.apps.daemon import Daemon, Options
         from sterna.experiments.demo.run import DemoCluster
 
@@ -186,6 +187,6 @@ def _clear(daemon: Daemon) -> None:
     with suppress(Retry):
         Launcher(daemon.state).retire()
     with suppress(OSError, Retry):
-        daemon.backend.means.groups.close()
+        daemon.backend.deps.groups.close()
     if left:
         print(f"sterna: These jobs did not end within {_CLEARING_SECONDS:g} s: {', '.join(left)}.", file=sys.stderr)

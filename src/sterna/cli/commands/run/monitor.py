@@ -25,6 +25,8 @@ Token = Annotated[Path, flag("monitor.token")]
 Alpha = Annotated[float, flag("monitor.alpha", min=0.0)]
 Interval = Annotated[float, flag("monitor.interval_seconds", min=0.0)]
 Threshold = Annotated[float, flag("monitor.overload_threshold", min=0.0)]
+LogLevel = Annotated[str, flag("monitor.log_level")]
+LogFormat = Annotated[str, flag("monitor.log_format")]
 KubeletRoot = Annotated[Path, flag("monitor.kubelet_root")]
 LogsRoot = Annotated[Path, flag("monitor.logs_root")]
 HostRoot = Annotated[str, flag("monitor.host_root")]
@@ -46,6 +48,8 @@ def command(
     interval: Interval = _USUAL.interval_seconds,
     threshold: Threshold = _USUAL.overload_threshold,
     asking: ApiReader = _USUAL.ask_for,
+    log_level: LogLevel = _USUAL.log_level,
+    log_format: LogFormat = _USUAL.log_format,
     kubelet_root: KubeletRoot = Path(_USUAL.kubelet_root),
     logs_root: LogsRoot = Path(_USUAL.logs_root),
     host_root: HostRoot = _USUAL.host_root,
@@ -65,6 +69,9 @@ def command(
     for name, chosen, known in (("--growth", growth, _RULES), ("--ask-for", asking, _ASKING)):
         if chosen not in known:
             raise UserError(f"{name} {chosen}: there is no such choice: {did_you_mean(chosen, known)}")
+    from sterna.logs import configure_logging
+
+    configure_logging(log_level, log_format)
     _run(
         {"node": node, "threshold": threshold, "asking": asking},
         {"growth": growth, "alpha": alpha, "interval": interval},

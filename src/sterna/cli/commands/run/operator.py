@@ -33,6 +33,9 @@ LeaseNamespace = Annotated[str, flag("operator.lease.namespace")]
 LeaseDuration = Annotated[float, flag("operator.lease.duration_seconds", min=1.0)]
 LeaseRenew = Annotated[float, flag("operator.lease.renew_seconds", min=0.5)]
 LeaseRetry = Annotated[float, flag("operator.lease.retry_seconds", min=0.1)]
+LogLevel = Annotated[str, flag("operator.log_level")]
+LogFormat = Annotated[str, flag("operator.log_format")]
+Stall = Annotated[float, flag("operator.stall_seconds", min=5.0)]
 Journal = Annotated[str, flag("operator.journal")]
 
 
@@ -60,6 +63,9 @@ def command(
     lease_duration: LeaseDuration = _USUAL.lease.duration_seconds,
     lease_renew: LeaseRenew = _USUAL.lease.renew_seconds,
     lease_retry: LeaseRetry = _USUAL.lease.retry_seconds,
+    log_level: LogLevel = _USUAL.log_level,
+    log_format: LogFormat = _USUAL.log_format,
+    stall: Stall = _USUAL.stall_seconds,
     journal: Journal = _USUAL.journal,
 ) -> int:
     """Schedule the training jobs of a Kubernetes cluster until it is interrupted; training goes on without it.
@@ -95,12 +101,11 @@ def command(
         "leader_election": leader_election,
         "lease.name": lease_name,
         "lease.namespace": lease_namespace,
-        "lease.duration_seconds": lease_duration,
-        "lease.renew_seconds": lease_renew,
-        "lease.retry_seconds": lease_retry,
         "journal": journal,
     }
+    health = {"log_level": log_level, "log_format": log_format, "stall_seconds": stall}
+    times = {"duration_seconds": lease_duration, "renew_seconds": lease_renew, "retry_seconds": lease_retry}
     from sterna.apps.operator import run
 
-    run(tree_of(OperatorSettings, chosen))
+    run(tree_of(OperatorSettings, chosen | health | {f"lease.{name}": value for name, value in times.items()}))
     return 0

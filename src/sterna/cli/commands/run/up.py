@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.connect.client import State, state_folder
+from sterna.cli.connect.cluster import StateOption, state_folder
 from sterna.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,6 +33,12 @@ Detach = Annotated[bool, typer.Option("--detach", "-d", help="Run in the backgro
 Certificate = Annotated[str, typer.Option("--tls-cert", metavar="FILE", help="Encrypt, with this certificate.")]
 Key = Annotated[str, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")]
 AsSubmitter = Annotated[bool, typer.Option("--as-submitter", help="Run each job as its submitter; needs root.")]
+LogLevel = Annotated[
+    str, typer.Option("--log-level", metavar="LEVEL", help="Least severe messages to log: debug, info, warning, error.")
+]
+LogFormat = Annotated[
+    str, typer.Option("--log-format", metavar="FORMAT", help="Format of the log on stderr: text, or json.")
+]
 
 _READY = "STERNA_READY_FD"
 """Where a cluster in the background tells whoever started it that it is there."""
@@ -40,7 +46,7 @@ _LOG = "daemon.log"
 
 
 def command(
-    state: State = None,
+    state: StateOption = None,
     nodes: Nodes = "auto",
     shared: Shared = False,
     listen: Listen = "",
@@ -54,6 +60,8 @@ def command(
     certificate: Certificate = "",
     key: Key = "",
     as_submitter: AsSubmitter = False,
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
 ) -> int:
     """Run a cluster on this machine until it is interrupted; training goes on without it, and is found again.
 
@@ -70,6 +78,9 @@ def command(
         raise UserError("--tls-cert and --tls-key belong together; give both.")
     if as_submitter and os.geteuid() != 0:
         raise UserError("--as-submitter changes users, which needs root; start it with sudo, or leave it out.")
+    from sterna.logs import configure_logging
+
+    configure_logging(log_level, log_format)
     folder = state_folder(state)
     if detach:
         return _detached(folder)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, ReportFile
-from sterna.experiments.reproduction.studies import ALL, STUDIES, names_of
+from sterna.cli.parsing.options import ReportFile
+from sterna.cli.parsing.parameters import AsJson
+from sterna.experiments.reproduction.studies import ALL, STUDIES, parse_study
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,7 +40,7 @@ def command(study: Study, seeds: Seeds = 20, report: ReportFile = None, as_json:
     from sterna.cli.render.output import show_json
     from sterna.errors import UserError
 
-    names = names_of(study)
+    names = parse_study(study)
     if seeds < 1:
         raise UserError(f"--seeds {seeds}: use at least one; 20 or more give intervals that mean something.")
     if report is not None:
@@ -61,10 +62,10 @@ def command(study: Study, seeds: Seeds = 20, report: ReportFile = None, as_json:
 
 def _reproduced(name: str, seeds: int) -> Reproduction:
     from sterna.cli.render.output import progress_bar
-    from sterna.experiments.reproduction.studies import study_of
+    from sterna.experiments.reproduction.studies import load_study
 
     with progress_bar(f"{name}: done") as progress:
-        return study_of(name)(seeds, progress)
+        return load_study(name)(seeds, progress)
 
 
 def _show(reproductions: Sequence[Reproduction]) -> None:
@@ -86,7 +87,7 @@ def _table(reproduction: Reproduction) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from sterna.experiments.reproduction.outcome import shown
+    from sterna.experiments.reproduction.outcome import format_value
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     longest = max(len(text) for row in reproduction.rows for text in (row.case, f"  {row.metric}"))
@@ -99,7 +100,7 @@ def _table(reproduction: Reproduction) -> Table:
         if row.case != case:
             case = row.case
             table.add_row(case)
-        numbers = (shown(row.published), shown(row.target), shown(row.ours))
+        numbers = (format_value(row.published), format_value(row.target), format_value(row.ours))
         holds = {True: "yes", False: "no", None: ""}[row.holds]
         table.add_row(f"  {row.metric}", *numbers, holds, row.note)
     return table

@@ -1,8 +1,8 @@
-"""What kube-scheduler makes of parameter-server jobs: it knows pods, not jobs.
+"""Model of kube-scheduler for parameter-server jobs: it schedules pods, not jobs.
 
-Each pod gets a device as soon as one is free, and holds it while the rest of its job waits; a job trains once all its
-pods run. Kept as a policy for the real engine, for the `dragon` study only: nobody should want to schedule so. That a
-pod comes back from its back-off too late for a free device is left out, in the default's favour.
+Each pod gets a free device at once and holds it while the rest of its job waits; a job trains once all its pods run. It
+is a policy for the real engine that only the `dragon` study uses. Idle devices while pods are in back-off are not
+modelled, in favour of the default scheduler.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from sterna.model.snapshot import Snapshot
 from sterna.model.speedup import Curves
 
 STANDSTILL = 1e-12
-"""Speed of a job that lacks a pod: none, but a number that can be divided by."""
+"""Speed of a job that lacks a pod; above 0, because it is divided by."""
 
-FOR_EVER_SECONDS = 1e9
-"""A run that lasts beyond this came to a standstill: all devices are held by jobs that lack a pod."""
+DEADLOCK_SECONDS = 1e9
+"""Makespan above which a run is a deadlock: all devices are held by jobs that lack a pod."""
 
 
 @dataclass(frozen=True)
 class PodByPod:
-    """Every pod on its own: in the order of submission, or by chance, as back-offs end."""
+    """Schedule pods one by one: in the order of submission, or in random order, as back-offs end."""
 
     seed: int | None = None
-    """None: in order."""
+    """Seed of the random order; None: the order of submission."""
 
     def __call__(self, snapshot: Snapshot) -> Target:
         jobs = snapshot.jobs
@@ -43,7 +43,7 @@ class PodByPod:
 
 
 def without_gangs(workload: Workload) -> Workload:
-    """The same jobs, each of which may hold any part of its workers and trains with all of them only."""
+    """Let each job hold any number of its workers, and train only with all of them."""
     kinds, curve = np.unique(np.stack([workload.curve, workload.request]), axis=1, return_inverse=True)
     rows = [(STANDSTILL,) * (asked - 1) + (workload.curves.speed_of(code, asked),) for code, asked in kinds.T.tolist()]
     return replace(

@@ -1,4 +1,4 @@
-"""One run of DRAGON's kind of jobs through the real engine, under `dragon` or what people have by default."""
+"""Run parameter-server jobs through the real engine, under `dragon` or a default scheduler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
 from sterna.experiments.report.allocation import AllocationLog, Span
 from sterna.experiments.reproduction.dragon.default_scheduler import (
-    FOR_EVER_SECONDS,
+    DEADLOCK_SECONDS,
     STANDSTILL,
     PodByPod,
     without_gangs,
@@ -26,7 +26,7 @@ from sterna.wiring import make_rules
 from sterna.workloads.published.dragon import NODE_CPUS, PS_CPUS, SPEEDUPS, WORKER_CPUS, Mixture, trace_of
 
 RESTART_SECONDS = 20.0
-"""Of a start, and of a resize: the authors' code of 2019 restarts all pods of a job that grows."""
+"""Cost of a start and of a resize: the authors' code of 2019 restarts all pods of a job that grows."""
 
 
 class Scheduler(Enum):
@@ -37,37 +37,39 @@ class Scheduler(Enum):
 
 
 @dataclass(frozen=True)
-class Run:
+class DragonRun:
     elapsed_seconds: float
-    """Mean over jobs, from submission to end."""
+    """Mean over jobs of the time from submission to end."""
     makespan_seconds: float
     utilization: float
-    """Device-seconds of jobs that trained, over all there were until the last job ended."""
+    """Device-seconds of training jobs, as a fraction of all until the last job ended."""
     finished: float
-    """Part of the jobs that ever ended."""
+    """Fraction of the jobs that ended."""
 
 
-def run(mixture: Mixture, seed: int, scheduler: Scheduler, cross_node_penalty: float) -> Run:
+def run(mixture: Mixture, seed: int, scheduler: Scheduler, cross_node_penalty: float) -> DragonRun:
     workload = _workload(mixture, seed)
-    world_jobs, rules = _under(scheduler, workload, seed)
+    backend_jobs, rules = _configure(scheduler, workload, seed)
     nodes = _nodes(mixture.nodes)
-    world = SimulatedBackend(
-        world_jobs,
+    backend = SimulatedBackend(
+        backend_jobs,
         nodes,
         SimulationConfig(costs=Costs(RESTART_SECONDS, cross_node_penalty=cross_node_penalty)),
     )
     log = AllocationLog(len(workload))
-    RoundLoop(world, rules, (log,)).run()
-    finish = np.array(world.finish)
-    ended = finish < FOR_EVER_SECONDS
+    RoundLoop(backend, rules, (log,)).run()
+    finish = np.array(backend.finish)
+    ended = finish < DEADLOCK_SECONDS
     makespan = float(finish.max() - workload.submit[0])
     devices = int(nodes.capacity[ResourceKind.DEVICES].sum()) / MILLI
     trained = sum(
         (span.end_seconds - span.start_seconds) * span.workers
-        for span in log.closed(world.finish, world.observe())
-        if _trains(span, world_jobs)
+        for span in log.close_spans(backend.finish, backend.observe())
+        if _trains(span, backend_jobs)
     )
-    return Run(float((finish - workload.submit).mean()), makespan, trained / devices / makespan, float(ended.mean()))
+    return DragonRun(
+        float((finish - workload.submit).mean()), makespan, trained / devices / makespan, float(ended.mean())
+    )
 
 
 def _workload(mixture: Mixture, seed: int) -> Workload:
@@ -75,7 +77,7 @@ def _workload(mixture: Mixture, seed: int) -> Workload:
     return replace(workload_of(trace_of(mixture, seed), SPEEDUPS), shapes=Shapes((worker,)))
 
 
-def _under(scheduler: Scheduler, workload: Workload, seed: int) -> tuple[Workload, Rules]:
+def _configure(scheduler: Scheduler, workload: Workload, seed: int) -> tuple[Workload, Rules]:
     if scheduler is Scheduler.DRAGON:
         return workload, make_rules("dragon", "pack")
     default = make_rules("fifo:preempt=false", "spread")
@@ -93,5 +95,5 @@ def _nodes(spec: str) -> Nodes:
 
 
 def _trains(span: Span, jobs: Workload) -> bool:
-    """Not while it holds devices for pods that are still to come."""
+    """Return False while the job holds devices but lacks pods."""
     return jobs.curves.speed_of(int(jobs.curve[span.job]), span.workers) > STANDSTILL

@@ -1,8 +1,8 @@
-"""`sterna reproduce dragon`: what DRAGON gains over the default scheduler, and on which jobs.
+"""`sterna reproduce dragon`: DRAGON's gain over the default scheduler, by workload.
 
-Published are two figures and no workload: utilisation up by 20 to 30 %, elapsed time down by 65 %. So the question is
-turned round: five workloads by three networks, and where both figures come out. The default is kube-scheduler, pod by
-pod; beside it stands a default that starts jobs whole, to tell what gangs alone bring.
+Two figures are published without their workload: utilisation up by 20 to 30 %, elapsed time down by 65 %. The study
+tries five workloads on three networks and reports where both figures hold. The default is kube-scheduler, pod by pod; a
+default with gang scheduling shows the part of the gain that gangs alone bring.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sterna.experiments.reproduction.dragon.runs import Run, Scheduler, run
+from sterna.experiments.progress_callback import ProgressCallback
+from sterna.experiments.reproduction.dragon.runs import DragonRun, Scheduler, run
 from sterna.experiments.reproduction.interval import Interval, interval_of
-from sterna.experiments.reproduction.outcome import Figure, Progress, Reproduction, Row
+from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row
 from sterna.workloads.published.dragon import MIXTURES, Mixture
 
 PUBLISHED_ELAPSED, PUBLISHED_UTILIZATION = -65.0, 20.0
 
 PENALTIES = (0.0, 0.3, 0.6)
-"""Part of its speed that a job loses while its workers sit on several nodes."""
+"""Fraction of its speed that a job loses while its workers are on several nodes."""
 
 _ELAPSED = "mean elapsed time of a job, change in %"
 _UTILIZATION = "utilisation, change in %"
@@ -37,7 +38,7 @@ _REMARKS = (
     "On a crowded cluster utilisation gains as much or more, elapsed time 18 to 40 % while the network is good. Where "
     "60 % is lost across nodes it nears -60 %, mostly because workers sit together, and then the gain of utilisation "
     "shrinks, because the same training needs fewer device-seconds.",
-    "Where nobody is elastic and the network costs nothing, nothing is gained: a default that starts jobs whole is "
+    "Where no job is elastic and the network costs nothing, nothing is gained: a default that starts jobs whole is "
     "even quicker, because in it a starving head does not hold up its queue.",
     "Utilisation counts devices of jobs that train; a device held by a job that waits for its other pods is idle.",
     "Pods by chance: who gets a free device is drawn among all pending pods, as back-offs end. Once every device is "
@@ -46,14 +47,14 @@ _REMARKS = (
 
 
 class _Gains(NamedTuple):
-    """DRAGON against one default, in percent, seed by seed."""
+    """Change against one default in percent, over seeds."""
 
     elapsed: Interval
     makespan: Interval
     utilization: Interval
 
 
-def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
+def reproduce(seeds: int, progress: ProgressCallback | None = None) -> Reproduction:
     cases = [(mixture, penalty) for mixture in MIXTURES for penalty in PENALTIES]
     rows: list[Row] = []
     for done, (mixture, penalty) in enumerate(cases, 1):
@@ -101,11 +102,11 @@ def _rows(mixture: Mixture, penalty: float, seeds: int) -> list[Row]:
 
 
 def _note(pods: Interval, gangs: Interval) -> str:
-    return f"{pods.worded()}; {gangs.mean:+.0f} against a default with gangs"
+    return f"{pods.describe()}; {gangs.mean:+.0f} against a default with gangs"
 
 
-def _gains(ours: Sequence[Run], theirs: Sequence[Run]) -> _Gains:
-    def change(of: Callable[[Run], float]) -> Interval:
+def _gains(ours: Sequence[DragonRun], theirs: Sequence[DragonRun]) -> _Gains:
+    def change(of: Callable[[DragonRun], float]) -> Interval:
         return interval_of([100 * (of(mine) / of(other) - 1) for mine, other in zip(ours, theirs, strict=True)])
 
     return _Gains(
@@ -117,7 +118,7 @@ def _gains(ours: Sequence[Run], theirs: Sequence[Run]) -> _Gains:
 
 def _standstill(mixture: Mixture, seeds: int) -> Row:
     finished = [run(mixture, seed, Scheduler.PODS_BY_CHANCE, 0.0).finished for seed in range(seeds)]
-    standing = 100 * sum(share < 1 for share in finished) / seeds
+    standing = 100 * sum(part < 1 for part in finished) / seeds
     note = f"{100 * sum(finished) / seeds:.0f} % of the jobs end; under dragon all do"
     return Row(f"{mixture.name}; default, pods by chance", _STANDING, None, None, standing, None, note)
 

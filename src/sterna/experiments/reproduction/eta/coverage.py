@@ -1,7 +1,6 @@
-"""How well bands held: the share of outcomes inside, how wide the bands were, how far off their middles.
+"""Coverage of forecast bands: fraction of outcomes inside, width of the bands, error of their middles.
 
-For the study of remaining time, whatever was foretold. A share without a width says nothing: a band from nothing to
-for ever holds everything.
+Coverage is reported with the width, because a band from 0 to infinity holds every outcome.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import numpy as np
 from sterna.model.eta import Band
 
 LOWEST, HIGHEST = 0.7, 0.9
-"""Shares between which a band for eight in ten counts as honest."""
+"""Range of coverage in which an 80 % band counts as honest."""
 
 _EQUAL = 1e-9
-"""Relative difference below which an outcome counts as on the end of a band."""
+"""Relative tolerance at the ends of a band."""
 
 
-class Forecast(NamedTuple):
-    """What was foretold, and what came."""
+class BandForecast(NamedTuple):
+    """A forecast and its outcome."""
 
     band: Band
     outcome: float
@@ -37,17 +36,17 @@ class Forecast(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """Sums of a case; every part is a percentage."""
+    """Coverage of a case, in percent."""
 
     held: float
     width: float
-    """Mean width of the bands that have an end, of the middle of each."""
+    """Mean width of the bands that have an end, relative to the middle of each."""
     span: float
-    """The same, not divided by the middle, for what is no time."""
+    """Mean width that is not divided by the middle, for values other than times."""
     error: float
-    """Median distance of the outcome from the middle, of the middle."""
+    """Median distance of the outcome from the middle, relative to the middle."""
     endless: float
-    """Bands without an end."""
+    """Fraction of bands without an end."""
     outcomes: int
 
     @property
@@ -55,8 +54,8 @@ class Coverage(NamedTuple):
         return 100 * LOWEST <= self.held <= 100 * HIGHEST
 
 
-def coverage_of(groups: Sequence[Sequence[Forecast]]) -> Coverage:
-    """Each group that has forecasts weighs the same."""
+def coverage_of(groups: Sequence[Sequence[BandForecast]]) -> Coverage:
+    """Compute the coverage; each group with forecasts has the same weight."""
     held = [np.mean([forecast.holds for forecast in group]) for group in groups if group]
     made = [forecast for group in groups for forecast in group]
     ended = [(f.band.high - f.band.low, f.band.middle) for f in made if f.has_end]

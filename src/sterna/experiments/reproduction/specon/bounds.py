@@ -1,6 +1,6 @@
-"""What no scheduler can beat: all nodes as one pool, jobs cut and moved for nothing, everything known beforehand.
+"""Bounds for any scheduler: all nodes as one pool, free preemption and moves, perfect knowledge.
 
-Shortest remaining first is as good as can be for the mean, longest remaining first for the makespan; both are oracles.
+Shortest remaining first bounds the mean, longest remaining first the makespan.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from sterna.model.snapshot import NEVER
 from sterna.workloads.published import specon
 
 _SLICE_SECONDS = 5.0
-"""Longest first lets the longest take turns; so often they change."""
+"""Time slice of longest first, under which the longest jobs take turns."""
 
 
-def pooled(workload: SharedWorkload, *, longest_first: bool = False) -> list[float]:
-    """When each job would end."""
+def pool_finish_times(workload: SharedWorkload, *, longest_first: bool = False) -> list[float]:
+    """Return the finish time of each job on the pool."""
     submit, left = workload.submit.tolist(), workload.work.tolist()
     cap = specon.CORES_A_JOB
     room = int(specon.NODES * specon.CORES // cap)

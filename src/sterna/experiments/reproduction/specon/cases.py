@@ -1,4 +1,4 @@
-"""What is run for the SpeCon study: rules side by side, each idea switched off in turn, and what is measured."""
+"""Cases of the SpeCon study: combinations of rules, ablations, and their measurements."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sterna.experiments.reproduction.specon.bounds import pooled
-from sterna.experiments.reproduction.specon.simulation import Run, Seeded, run
+from sterna.experiments.reproduction.specon.bounds import pool_finish_times
+from sterna.experiments.reproduction.specon.simulation import Draw, SpeconRun, run
 from sterna.model.speedup import Floats
 
 BASELINES = ("count", "skew")
 
 ERROR = 0.3
-"""How far what is believed of a job's work may be off, either way, in the case that tries that."""
+"""Largest relative error of the estimated work, in the case with wrong estimates."""
 
 
-class Case(NamedTuple):
-    """Rules, and how to call them."""
+class RuleCase(NamedTuple):
+    """A combination of rules with a label."""
 
     label: str
     migration: str = "none"
@@ -28,24 +28,24 @@ class Case(NamedTuple):
     is_misled: bool = False
 
 
-RAW = Case("raw SpeCon", "specon:strict=true")
-BOTH = Case("both", "balance", "finish")
+RAW = RuleCase("raw SpeCon", "specon:strict=true")
+BOTH = RuleCase("both", "balance", "finish")
 CASES = (
     RAW,
-    Case("repaired SpeCon", "specon"),
-    Case("moves only", "balance"),
-    Case("shares only", "none", "finish"),
-    Case("shares only, map kept", "none", "finish", keeps_map=True),
+    RuleCase("repaired SpeCon", "specon"),
+    RuleCase("moves only", "balance"),
+    RuleCase("shares only", "none", "finish"),
+    RuleCase("shares only, map kept", "none", "finish", keeps_map=True),
     BOTH,
-    Case("both, work known to 30 %", "balance", "finish", is_misled=True),
-    Case("shares by growth", "none", "growth"),
-    Case("both, objective quality", "balance", "finish:objective=quality"),
+    RuleCase("both, work known to 30 %", "balance", "finish", is_misled=True),
+    RuleCase("shares by growth", "none", "growth"),
+    RuleCase("both, objective quality", "balance", "finish:objective=quality"),
 )
 ABLATIONS = (
-    Case("both, no growth", "balance:growth=false", "finish"),
-    Case("both, no price", "balance:priced=false", "finish"),
-    Case("both, raw rule", "specon:strict=true", "finish"),
-    Case("both, no stickiness", "balance:sticky=false:most=1000", "finish"),
+    RuleCase("both, no growth", "balance:growth=false", "finish"),
+    RuleCase("both, no price", "balance:priced=false", "finish"),
+    RuleCase("both, raw rule", "specon:strict=true", "finish"),
+    RuleCase("both, no stickiness", "balance:sticky=false:most=1000", "finish"),
 )
 
 ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.4)
@@ -53,8 +53,8 @@ INTERVALS = (5.0, 10.0, 20.0, 40.0, 80.0)
 SWEEP_SEEDS = 2
 
 
-class Change(NamedTuple):
-    """One run against the default scheduler on the same draw, in percent; and moves a job."""
+class CaseChange(NamedTuple):
+    """Change of one run against the default scheduler on the same draw in percent, and moves per job."""
 
     mean: float
     best: float
@@ -65,24 +65,24 @@ class Change(NamedTuple):
     moves: float
 
 
-def is_run(case: Case, baseline: str) -> bool:
-    """On `skew` there is only one map, so that keeping it is no case of its own."""
+def is_run(case: RuleCase, baseline: str) -> bool:
+    """Return False for `keeps_map` on `skew`, which has only one map."""
     return baseline == "count" or not case.keeps_map
 
 
-def run_case(case: Case, drawn: Seeded, baseline: str, seed: int) -> Run:
-    believed = _misled(drawn.workload.work, seed) if case.is_misled else None
+def run_case(case: RuleCase, drawn: Draw, baseline: str, seed: int) -> SpeconRun:
+    believed = _distort_work(drawn.workload.work, seed) if case.is_misled else None
     return run(drawn, baseline, case.migration, case.cpu_share, keeps_map=case.keeps_map, believed=believed)
 
 
-def _misled(work: Floats, seed: int) -> Floats:
+def _distort_work(work: Floats, seed: int) -> Floats:
     believed: Floats = work * np.random.default_rng([seed, 53]).uniform(1 - ERROR, 1 + ERROR, len(work))
     return believed
 
 
-def change_of(run: Run, default: Run) -> Change:
+def change_of(run: SpeconRun, default: SpeconRun) -> CaseChange:
     single = run.completion / default.completion
-    return Change(
+    return CaseChange(
         _percent(run.completion.mean(), default.completion.mean()),
         100 * (float(single.min()) - 1),
         100 * (float(single.max()) - 1),
@@ -92,10 +92,10 @@ def change_of(run: Run, default: Run) -> Change:
     )
 
 
-def bounds_of(drawn: Seeded, default: Run) -> tuple[float, float]:
-    """The change of the mean under shortest first, and of the makespan under longest first, with one pool."""
-    shortest = np.array(pooled(drawn.workload)) - drawn.workload.submit
-    longest = max(pooled(drawn.workload, longest_first=True))
+def bounds_of(drawn: Draw, default: SpeconRun) -> tuple[float, float]:
+    """Return the change of the mean under shortest first, and of the makespan under longest first, with one pool."""
+    shortest = np.array(pool_finish_times(drawn.workload)) - drawn.workload.submit
+    longest = max(pool_finish_times(drawn.workload, longest_first=True))
     return _percent(shortest.mean(), default.completion.mean()), _percent(longest, default.makespan)
 
 
@@ -105,16 +105,16 @@ def _percent(value: float, default: float) -> float:
 
 @dataclass
 class Outcomes:
-    """Everything that was measured on one baseline."""
+    """Measurements on one baseline."""
 
-    changes: dict[str, list[Change]] = field(default_factory=dict)
-    """By case: one entry a seed."""
+    changes: dict[str, list[CaseChange]] = field(default_factory=dict)
+    """One entry per seed, by case."""
     shortest: list[float] = field(default_factory=list)
     longest: list[float] = field(default_factory=list)
-    first: dict[str, Run] = field(default_factory=dict)
-    """The runs of the first seed, for pictures."""
+    first: dict[str, SpeconRun] = field(default_factory=dict)
+    """Runs of the first seed, for figures."""
     completion: list[Floats] = field(default_factory=list)
-    """Of the default scheduler, a seed each."""
+    """Completion times under the default scheduler, one entry per seed."""
 
     def of(self, label: str, metric: str) -> list[float]:
         return [getattr(change, metric) for change in self.changes[label]]
@@ -124,10 +124,10 @@ class Outcomes:
 
 
 @dataclass
-class Study:
-    """Both baselines, and SpeCon's two parameters swept."""
+class SpeconStudy:
+    """Measurements on both baselines, and the sweep of SpeCon's two parameters."""
 
     outcomes: dict[str, Outcomes]
     sweep: Sequence[Sequence[float]]
-    """Alpha by interval: change of the mean on `skew`, in percent."""
+    """Change of the mean on `skew` in percent, by alpha and interval."""
     seeds: int

@@ -1,5 +1,5 @@
-"""Pictures of the SpeCon study, like the paper's: completion bars by job, utilisation, moves; and SpeCon's two
-parameters as a heat map."""
+"""Figures of the SpeCon study, like the paper's: completion by job, utilisation, moves; and the sweep of its two
+parameters."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sterna.experiments.reproduction.outcome import Figure
-from sterna.experiments.reproduction.specon.cases import ALPHAS, BOTH, INTERVALS, RAW, Outcomes, Study
+from sterna.experiments.reproduction.specon.cases import ALPHAS, BOTH, INTERVALS, RAW, Outcomes, SpeconStudy
 from sterna.workloads.published import specon
 
 _COLOURS = {"default": "#9aa5b1", RAW.label: "#d98e48", BOTH.label: "#1f6f8b"}
 _UTILISATION_POINTS = 400
 
 
-def figures_of(study: Study) -> Sequence[Figure]:
+def figures_of(study: SpeconStudy) -> Sequence[Figure]:
     drawn = [figure for name, outcome in study.outcomes.items() for figure in _of_baseline(name, outcome)]
     return [*drawn, _effects(study), _sweep(study)]
 
@@ -86,8 +86,8 @@ def _moves(outcome: Outcomes) -> dict[str, Any]:
     return {"data": dots, "layout": _layout("time, s", "job")}
 
 
-def _effects(study: Study) -> Figure:
-    """Every case, mean over seeds."""
+def _effects(study: SpeconStudy) -> Figure:
+    """Draw the mean over seeds of every case."""
     bars = [
         {
             "type": "bar",
@@ -102,7 +102,7 @@ def _effects(study: Study) -> Figure:
     return Figure("What each idea brings", caption, {"data": bars, "layout": layout})
 
 
-def _sweep(study: Study) -> Figure:
+def _sweep(study: SpeconStudy) -> Figure:
     heat = {
         "type": "heatmap",
         "x": [f"{interval:g} s" for interval in INTERVALS],

@@ -1,8 +1,8 @@
-"""SpeCon's experiment as a world: 50 jobs whose work follows from the published column, on four shared nodes.
+"""Simulation of SpeCon's experiment: 50 jobs on four shared nodes, with work inferred from the published column.
 
-The work is found by inverse simulation, and exactly: when each job came and went under the default scheduler says who
-shared a node with whom at any time, and that says what each got done. So a run of the default scheduler gives back the
-column to the last digit, for any time of submission.
+Inverse simulation finds the work exactly: submit and finish times under the default scheduler determine which jobs
+shared a node at any time, and thereby their progress. A run of the default scheduler therefore reproduces the column to
+the last digit, for any submit times.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from sterna.wiring import growth_rule_of, make_rules
 from sterna.workloads.published import specon
 
 COSTS = Costs(restart_seconds=10.0, lost_work_seconds=30.0)
-"""Time without progress at a move, and time between checkpoints. SpeCon's own were not published."""
+"""Time without progress at a move, and time between checkpoints; SpeCon's own were not published."""
 
 
 @dataclass(frozen=True)
-class Seeded:
-    """One draw of the experiment."""
+class Draw:
+    """Workload and first nodes for one seed."""
 
     workload: SharedWorkload
     count: list[int]
-    """Where the default scheduler puts each job: where fewest are."""
+    """Node that the default scheduler chooses for each job: the one with fewest jobs."""
     skew: list[int]
 
     def start(self, baseline: str) -> list[int]:
@@ -45,12 +45,12 @@ class Seeded:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What came of one run; times are seconds after submission, by job."""
+class SpeconRun:
+    """Measurements of one run; times are seconds after submission, by job."""
 
     completion: Floats
     quality: Floats
-    """Until 95 % of the final quality."""
+    """Seconds until 95 % of the final quality."""
     makespan: float
     moves: Sequence[tuple[float, int, int, int]]
     times: Sequence[float]
@@ -58,7 +58,7 @@ class Run:
 
 
 @cache
-def seeded(seed: int) -> Seeded:
+def draw_experiment(seed: int) -> Draw:
     submit, seconds = specon.submit_seconds(seed), specon.default_seconds()
     start = _spread(submit, submit + seconds)
     work = _implied_work(submit, submit + seconds, start)
@@ -73,11 +73,11 @@ def seeded(seed: int) -> Seeded:
         np.array(specon.families(seed)),
         curves,
     )
-    return Seeded(workload, start, specon.skewed_nodes(seed))
+    return Draw(workload, start, specon.skewed_nodes(seed))
 
 
 def _spread(submit: Floats, finish: Floats) -> list[int]:
-    """The node with fewest jobs, the first of equals, as `spread` does."""
+    """Choose the node with fewest jobs, the first of a tie, as `spread` does."""
     start: list[int] = []
     for job, at in enumerate(submit.tolist()):
         counts = [0] * specon.NODES
@@ -88,49 +88,49 @@ def _spread(submit: Floats, finish: Floats) -> list[int]:
 
 
 def _implied_work(submit: Floats, finish: Floats, start: list[int]) -> Floats:
-    """Core-seconds that each job got while it ran."""
+    """Return the core-seconds that each job received while it ran."""
     work = np.zeros(len(submit))
     nodes = np.array(start)
     for since, until in pairwise(np.unique(np.concatenate([submit, finish])).tolist()):
         runs = (submit <= since) & (finish > since)
-        crowd = np.bincount(nodes[runs], minlength=specon.NODES)
-        cpu_share = np.minimum(specon.CORES_A_JOB, specon.CORES / np.maximum(crowd, 1))
+        jobs_on = np.bincount(nodes[runs], minlength=specon.NODES)
+        cpu_share = np.minimum(specon.CORES_A_JOB, specon.CORES / np.maximum(jobs_on, 1))
         work[runs] += cpu_share[nodes[runs]] * (until - since)
     return work
 
 
 def run(
-    drawn: Seeded,
+    drawn: Draw,
     baseline: str,
     migration: str = "none",
     cpu_share: str = "equal",
     *,
     keeps_map: bool = False,
     believed: Floats | None = None,
-) -> Run:
-    """One run. On `count` new jobs go where fewest are, unless the map of the default run is kept; on `skew` they
-    start where the map says."""
+) -> SpeconRun:
+    """Run the experiment. On `count` new jobs go to the node with fewest jobs, or, with `keeps_map`, to their node in
+    the default run; on `skew` they go to the node of the map."""
     rules = make_rules("fifo", "spread", migration, cpu_share)
     start = drawn.start(baseline)
     if baseline == "skew" or keeps_map:
-        rules = replace(rules, placement=_Mapped(start))
+        rules = replace(rules, placement=_FixedNodes(start))
     workload = drawn.workload if believed is None else replace(drawn.workload, estimate=believed)
     nodes = shared_nodes(specon.NODES, specon.CORES)
-    world = SharedBackend(workload, nodes, SharedConfig(costs=COSTS, growth=growth_rule_of(rules), first_nodes=start))
-    RoundLoop(world, rules).run()
-    submit, counters = workload.submit, world.counters
-    return Run(
-        world.finish - submit,
-        world.quality_at - submit,
-        float(world.finish.max()),
+    backend = SharedBackend(workload, nodes, SharedConfig(costs=COSTS, growth=growth_rule_of(rules), first_nodes=start))
+    RoundLoop(backend, rules).run()
+    submit, counters = workload.submit, backend.counters
+    return SpeconRun(
+        backend.finish - submit,
+        backend.quality_at - submit,
+        float(backend.finish.max()),
         counters.moves,
         counters.times,
         counters.cores_used,
     )
 
 
-class _Mapped:
-    """Every job starts on the node that a map says, as the authors wrote it into their manifests. DRAGON-90."""
+class _FixedNodes:
+    """Placement that starts every job on the node of a map, as the authors' manifests did."""
 
     def __init__(self, start: Sequence[int]) -> None:
         self._start = start

@@ -1,9 +1,8 @@
-"""SpeCon's published experiment done again: 50 jobs that share four nodes, under its rule, repaired, and beyond.
+"""`sterna reproduce specon`: 50 jobs that share four nodes, under SpeCon's rule, its repair, and Sterna's rules.
 
-Two baselines, because the published column and the published list of decisions do not fit one another: `count` spreads
-jobs evenly and gives back the column, `skew` crowds nodes as the list does. Every figure is a mean over seeds, a seed
-being when jobs come, what they train and, on `skew`, where they start. Constants were chosen on seeds 1000 to 1019,
-none on the seeds reported here, which are those from 0 on.
+There are two baselines, because the published column and the published list of decisions disagree: `count` spreads jobs
+evenly and reproduces the column, `skew` loads nodes as the list does. Every figure is a mean over seeds; a seed draws
+arrivals, models and, on `skew`, first nodes. Constants were chosen on seeds 1000 to 1019; reported seeds start at 0.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.reproduction.interval import interval_of
-from sterna.experiments.reproduction.outcome import Figure, Progress, Reproduction, Row
+from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row
 from sterna.experiments.reproduction.specon.cases import (
     ABLATIONS,
     ALPHAS,
@@ -23,22 +23,22 @@ from sterna.experiments.reproduction.specon.cases import (
     INTERVALS,
     RAW,
     SWEEP_SEEDS,
-    Case,
     Outcomes,
-    Study,
+    RuleCase,
+    SpeconStudy,
     bounds_of,
     change_of,
     is_run,
     run_case,
 )
-from sterna.experiments.reproduction.specon.simulation import run, seeded
+from sterna.experiments.reproduction.specon.simulation import draw_experiment, run
 from sterna.workloads.published import specon
 
-_SHARE_OF_MEAN, _SHARE_OF_MAKESPAN = 0.75, 0.85
-"""How much of what an oracle gains is to be reached."""
+_PART_OF_MEAN, _PART_OF_MAKESPAN = 0.75, 0.85
+"""Targets, as fractions of the gain of an oracle."""
 _BEST, _WORST, _WORST_OF_ALL, _MAKESPAN, _MOVES = -41.5, 15.0, 20.0, 3.0, 0.5
 _MISLED_POINTS = 3.0
-"""What an error of 30 % in the work of each job may cost."""
+"""Upper bound on the loss in points with an error of 30 % in the work of each job."""
 
 _METRICS = {
     "mean": "mean completion, change in %",
@@ -50,7 +50,7 @@ _METRICS = {
 }
 
 
-def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
+def reproduce(seeds: int, progress: ProgressCallback | None = None) -> Reproduction:
     study = _run(seeds, progress)
     rows = [row for baseline in BASELINES for row in _rows_of(baseline, study.outcomes[baseline])]
 
@@ -68,14 +68,14 @@ def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
     )
 
 
-def _run(seeds: int, progress: Progress | None) -> Study:
+def _run(seeds: int, progress: ProgressCallback | None) -> SpeconStudy:
     cases = [(baseline, case) for baseline in BASELINES for case in (*CASES, *ABLATIONS) if is_run(case, baseline)]
     swept = min(seeds, SWEEP_SEEDS)
     total = seeds * (len(cases) + len(BASELINES)) + swept * len(ALPHAS) * len(INTERVALS)
-    tell = _telling(total, progress)
+    advance = _count_progress(total, progress)
     outcomes = {baseline: Outcomes() for baseline in BASELINES}
     for seed in range(seeds):
-        drawn = seeded(seed)
+        drawn = draw_experiment(seed)
         default = {baseline: run(drawn, baseline) for baseline in BASELINES}
         for baseline, outcome in outcomes.items():
             shortest, longest = bounds_of(drawn, default[baseline])
@@ -83,37 +83,37 @@ def _run(seeds: int, progress: Progress | None) -> Study:
             outcome.longest.append(longest)
             outcome.completion.append(default[baseline].completion)
             outcome.first.setdefault("default", default[baseline])
-            tell()
+            advance()
         for baseline, case in cases:
             ran = run_case(case, drawn, baseline, seed)
             outcome = outcomes[baseline]
             outcome.changes.setdefault(case.label, []).append(change_of(ran, default[baseline]))
             outcome.first.setdefault(case.label, ran)
-            tell()
-    return Study(outcomes, _sweep(swept, tell), seeds)
+            advance()
+    return SpeconStudy(outcomes, _sweep(swept, advance), seeds)
 
 
-def _telling(total: int, progress: Progress | None) -> Callable[[], None]:
+def _count_progress(total: int, progress: ProgressCallback | None) -> Callable[[], None]:
     done = 0
 
-    def tell() -> None:
+    def advance() -> None:
         nonlocal done
         done += 1
         if progress is not None:
             progress(done, total)
 
-    return tell
+    return advance
 
 
-def _sweep(seeds: int, tell: Callable[[], None]) -> list[list[float]]:
-    default = [run(seeded(seed), "skew") for seed in range(seeds)]
+def _sweep(seeds: int, advance: Callable[[], None]) -> list[list[float]]:
+    default = [run(draw_experiment(seed), "skew") for seed in range(seeds)]
 
     def mean_change(alpha: float, interval: float) -> float:
         changes = []
         for seed in range(seeds):
-            ran = run(seeded(seed), "skew", f"specon:strict=true:alpha={alpha}:interval={interval}")
+            ran = run(draw_experiment(seed), "skew", f"specon:strict=true:alpha={alpha}:interval={interval}")
             changes.append(change_of(ran, default[seed]).mean)
-            tell()
+            advance()
         return float(np.mean(changes))
 
     return [[mean_change(alpha, interval) for interval in INTERVALS] for alpha in ALPHAS]
@@ -130,7 +130,7 @@ def _rows_of(baseline: str, outcome: Outcomes) -> Iterator[Row]:
         ("shortest first, one pool", "mean", outcome.shortest),
         ("longest first, one pool", "makespan", outcome.longest),
     ):
-        note = f"bound; {interval_of(values).worded()}"
+        note = f"bound; {interval_of(values).describe()}"
         yield Row(f"{baseline}, {bound}", _METRICS[metric], None, None, float(np.mean(values)), None, note)
     for case in CASES:
         if is_run(case, baseline):
@@ -140,12 +140,12 @@ def _rows_of(baseline: str, outcome: Outcomes) -> Iterator[Row]:
             yield _row(baseline, case.label, metric, outcome, note="ablation; ")
 
 
-def _rows_of_case(baseline: str, case: Case, outcome: Outcomes) -> Iterator[Row]:
+def _rows_of_case(baseline: str, case: RuleCase, outcome: Outcomes) -> Iterator[Row]:
     targets = _targets(baseline, outcome) if case is BOTH else {}
     if case.is_misled:
         targets = {"mean": outcome.mean(BOTH.label, "mean") + _MISLED_POINTS}
     for metric in _METRICS:
-        published = _published().get(metric) if case in (RAW, BOTH) else None
+        published = _published_changes().get(metric) if case in (RAW, BOTH) else None
         yield _row(baseline, case.label, metric, outcome, published, targets.get(metric))
     if case is BOTH and baseline == "count":
         worst = outcome.of(case.label, "worst")
@@ -167,12 +167,12 @@ def _row(
     values = outcome.of(label, metric)
     ours = float(np.mean(values))
     holds = None if target is None else ours <= target
-    note += interval_of(values).worded()
+    note += interval_of(values).describe()
     return Row(f"{baseline}, {label}", _METRICS[metric], published, target, ours, holds, note)
 
 
-def _published() -> dict[str, float]:
-    """From the published figure, job by job."""
+def _published_changes() -> dict[str, float]:
+    """Return the figures of the published run, computed job by job."""
     default, ours = specon.default_seconds(), specon.specon_seconds()
     return {
         "mean": 100 * (float(ours.mean() / default.mean()) - 1),
@@ -183,18 +183,18 @@ def _published() -> dict[str, float]:
 
 
 def _targets(baseline: str, outcome: Outcomes) -> dict[str, float]:
-    """Upper limits: a change in percent, or moves a job."""
+    """Return upper bounds: a change in percent, or moves per job."""
     longest = float(np.mean(outcome.longest))
     return {
-        "mean": _SHARE_OF_MEAN * float(np.mean(outcome.shortest)),
+        "mean": _PART_OF_MEAN * float(np.mean(outcome.shortest)),
         "best": _BEST,
         "worst": _WORST,
-        "makespan": _MAKESPAN if baseline == "count" else _SHARE_OF_MAKESPAN * longest,
+        "makespan": _MAKESPAN if baseline == "count" else _PART_OF_MAKESPAN * longest,
         "moves": _MOVES,
     }
 
 
-def _rows_of_sweep(study: Study) -> Iterator[Row]:
+def _rows_of_sweep(study: SpeconStudy) -> Iterator[Row]:
     values = [value for row in study.sweep for value in row]
     note = f"{len(ALPHAS)} x {len(INTERVALS)} pairs on skew"
     metric = "mean completion, change in %"
@@ -202,7 +202,7 @@ def _rows_of_sweep(study: Study) -> Iterator[Row]:
     yield Row("alpha and interval swept, worst pair", metric, None, None, max(values), None, note)
 
 
-def _remarks(study: Study, rows: Sequence[Row]) -> list[str]:
+def _remarks(study: SpeconStudy, rows: Sequence[Row]) -> list[str]:
     count = study.outcomes["count"]
     longest = float(np.mean(count.longest))
     remarks = [

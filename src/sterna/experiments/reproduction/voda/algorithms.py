@@ -1,8 +1,8 @@
-"""Voda's own allocation algorithms, as its code has them, for the model of Voda that ours is compared with.
+"""Voda's allocation algorithms as in its code, for the model of Voda that the study compares with.
 
-Each is a function from jobs and devices to devices for each job. None sees what a job holds now, and where the original
-takes jobs in the order of a map, ties fall at random here too. Defects that shape its published results are kept: AFS-L
-reads the longer job's length at the shorter one's share. What Sterna offers under the same names is in `policies`.
+Each is a function from jobs and devices to devices per job. None sees the current allocation, and where the original
+iterates over a map, ties are random here too. Defects that shape its published results are kept: AFS-L reads the longer
+job's length at the shorter one's allocation. Sterna's own policies of the same names are in `policies`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from random import Random
 
 _COMPACT_ABOVE = 4
-"""ElasticTiresias: with more pending jobs than this, those of the second queue shrink. As set for the experiment."""
+"""ElasticTiresias shrinks jobs of the second queue if more jobs than this are pending; as set for the experiment."""
 _INFEASIBLE = -10_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A job as the allocator is told of it. Candidates come in the order of submission."""
+    """A job as the allocator sees it. Candidates are in the order of submission."""
 
     minimum: int
     maximum: int
@@ -26,16 +26,16 @@ class Candidate:
     speed: Sequence[float]
     """Speed-up at 0, 1, 2 .. devices."""
     remaining_seconds: float
-    """Work left at one device, by the epochs that are complete."""
+    """Remaining work at one device, by completed epochs."""
     priority: int
-    """Which of Tiresias' queues it is in: 0 or 1."""
+    """Queue of Tiresias: 0 or 1."""
 
 
 Allocate = Callable[[Sequence[Candidate], int, Random], list[int]]
 
 
 def elastic_fifo(jobs: Sequence[Candidate], devices: int, _: Random) -> list[int]:
-    """The minimum in order, then one more each and round."""
+    """Give the minimum in order, then one more device to each in rounds."""
     given = [0] * len(jobs)
     for row, job in enumerate(jobs):
         if job.minimum <= devices:
@@ -52,17 +52,17 @@ def elastic_fifo(jobs: Sequence[Candidate], devices: int, _: Random) -> list[int
 
 
 def ffdl(jobs: Sequence[Candidate], devices: int, _: Random) -> list[int]:
-    """The largest sum of speed-ups over as many of the first jobs as there are devices, one device each at least."""
+    """Maximize the sum of speed-ups over the first jobs, one device each at least."""
     kept = jobs[:devices]
     best = [0.0] * (devices + 1)
     choices: list[list[int]] = []
     for job in kept:
         row, choice = [_INFEASIBLE] * (devices + 1), [0] * (devices + 1)
         for total in range(1, devices + 1):
-            for share in range(1, min(job.maximum, total) + 1):
-                value = job.speed[share] + best[total - share]
+            for count in range(1, min(job.maximum, total) + 1):
+                value = job.speed[count] + best[total - count]
                 if value > row[total]:
-                    row[total], choice[total] = value, share
+                    row[total], choice[total] = value, count
         best = row
         choices.append(choice)
     given, left = [0] * len(jobs), devices
@@ -73,25 +73,25 @@ def ffdl(jobs: Sequence[Candidate], devices: int, _: Random) -> list[int]:
 
 
 def afs_l(jobs: Sequence[Candidate], devices: int, _: Random) -> list[int]:
-    """One device at a time to the winner of a scan in order, each candidate against the next."""
+    """Give one device at a time to the winner of a scan in order, each candidate against the next."""
     given = [0] * len(jobs)
     for _device in range(devices):
         winner: int | None = None
         for row, job in enumerate(jobs):
             if given[row] < job.maximum:
-                winner = row if winner is None else _preferred(jobs, given, winner, row)
+                winner = row if winner is None else _choose_winner(jobs, given, winner, row)
         if winner is None:
             break
         given[winner] += 1
     return given
 
 
-def _preferred(jobs: Sequence[Candidate], given: Sequence[int], first: int, second: int) -> int:
+def _choose_winner(jobs: Sequence[Candidate], given: Sequence[int], first: int, second: int) -> int:
     a, b = jobs[first], jobs[second]
     if not given[first] and not given[second]:
         return second if a.remaining_seconds >= b.remaining_seconds else first
-    share = given[first]
-    if _length(a, share) >= _length(b, share):
+    held = given[first]
+    if _length(a, held) >= _length(b, held):
         first, second = second, first
         a, b = b, a
     now, then = b.speed[given[second]], b.speed[given[second] + 1]
@@ -106,7 +106,7 @@ def _length(job: Candidate, devices: int) -> float:
 
 
 def elastic_tiresias(jobs: Sequence[Candidate], devices: int, random: Random) -> list[int]:
-    """The request for each that fits, queue by queue, then each device where it adds most."""
+    """Give each job that fits its request, queue by queue, then each device where it adds most."""
     given = [0] * len(jobs)
     for row in sorted(range(len(jobs)), key=lambda row: jobs[row].priority):
         if jobs[row].request <= devices:
@@ -145,4 +145,4 @@ ALGORITHMS: dict[str, Allocate] = {
     "FfDLOptimizer": ffdl,
     "AFS-L": afs_l,
 }
-"""By the names that Voda gives them."""
+"""Algorithms by Voda's names."""

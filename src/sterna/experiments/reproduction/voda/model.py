@@ -1,8 +1,8 @@
-"""A model of Voda itself: what its scheduler would have made of other arrivals, and how much work its jobs were.
+"""A model of Voda's scheduler, for runs on other arrivals and for inferring the work of its jobs.
 
-It is here to be compared with and nothing else uses it. It models what shaped the published runs: a rate limit between
-rounds, a full re-pack at every change, a pause at every start, the epoch in progress lost at every restart, and
-Tiresias' counters as its code keeps them. It leaves out lost messages, failing pods and devices that are booked twice.
+Only the study uses it. It models what shaped the published runs: a rate limit between rounds, a full re-pack at every
+change, a pause at every start, the loss of the current epoch at every restart, and Tiresias' counters as its code keeps
+them. It does not model lost messages, failing pods and devices that are allocated twice.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from random import Random
 
 from sterna.experiments.reproduction.voda.algorithms import ALGORITHMS, Candidate
-from sterna.experiments.reproduction.voda.packing import Seats, packed
+from sterna.experiments.reproduction.voda.packing import WorkerNodes, pack_workers
 from sterna.workloads.profiles import PROFILES
 from sterna.workloads.published.voda import ASKED, EPOCHS, LEAST, MOST, SubmittedJob
 
 PAUSE_SECONDS = 30.0
-"""Without progress, at every start, resize and move."""
+"""Time without progress at every start, resize and move."""
 RATE_LIMIT_SECONDS = 120.0
-"""Between rounds, as set for the experiment."""
+"""Least time between rounds, as set for the experiment."""
 
 _NEVER = math.inf
 _CAPACITY = (4, 4, 4)
@@ -32,8 +32,8 @@ _ROUNDING = 1e-9
 
 
 @dataclass
-class Run:
-    """What became of the jobs, in the order of submission, and what was done to them."""
+class VodaRun:
+    """Times of the jobs in the order of submission, and counts of changes."""
 
     completion_seconds: list[float]
     device_seconds: list[float]
@@ -43,9 +43,9 @@ class Run:
     halts: int = 0
     resizes: int = 0
     restarts: int = 0
-    """Whole jobs restarted because all of their workers were moved."""
+    """Restarts of whole jobs because all of their workers moved."""
     used: list[tuple[float, int]] = field(default_factory=list)
-    """Devices held, from an instant on."""
+    """Devices in use by the time from which on."""
 
     @property
     def mean_seconds(self) -> float:
@@ -53,18 +53,18 @@ class Run:
 
 
 @dataclass
-class _Job:
+class _VodaJob:
     submit: float
     speed: Sequence[float]
     epochs: int
     epoch_seconds: float
     done: float = 0.0
-    """Epochs."""
-    seats: Seats = ()
+    """Completed epochs."""
+    worker_nodes: WorkerNodes = ()
     since: float = 0.0
-    """From when on it makes progress."""
+    """Time from which on the job makes progress."""
     rate: float = 0.0
-    """Epochs a second."""
+    """Epochs per second."""
     finish: float = _NEVER
     device_seconds: float = 0.0
     priority: int = 0
@@ -78,7 +78,7 @@ class _Job:
 
     def advance(self, now: float, span: float) -> None:
         """Account for the `span` that ends now."""
-        count = len(self.seats)
+        count = len(self.worker_nodes)
         if count:
             self.device_seconds += count * span
             self.last_ran += span
@@ -90,7 +90,7 @@ class _Job:
             self.since = now
 
     def roll_back(self) -> None:
-        """The epoch in progress is lost."""
+        """Discard the current epoch."""
         self.done = float(math.floor(self.done + _ROUNDING))
 
     def as_candidate(self) -> Candidate:
@@ -98,13 +98,15 @@ class _Job:
         return Candidate(LEAST, MOST, ASKED, self.speed, remaining_seconds, self.priority)
 
 
-def _job_of(submitted: SubmittedJob, work_seconds: float) -> _Job:
+def _job_of(submitted: SubmittedJob, work_seconds: float) -> _VodaJob:
     epochs = EPOCHS[submitted.model]
-    return _Job(submitted.at_seconds, (0.0, *PROFILES[submitted.model]), epochs, work_seconds / epochs)
+    return _VodaJob(submitted.at_seconds, (0.0, *PROFILES[submitted.model]), epochs, work_seconds / epochs)
 
 
-def run_voda(submitted: Sequence[SubmittedJob], work_seconds: Mapping[str, float], algorithm: str, seed: int) -> Run:
-    """What Voda makes of these jobs under one of its `ALGORITHMS`; the seed is spent on its ties."""
+def run_voda(
+    submitted: Sequence[SubmittedJob], work_seconds: Mapping[str, float], algorithm: str, seed: int
+) -> VodaRun:
+    """Run the model of Voda under one of its `ALGORITHMS`; the seed breaks ties."""
     return _Scheduler(submitted, work_seconds, algorithm, seed).run()
 
 
@@ -121,37 +123,37 @@ class _Scheduler:
         self._random = Random(seed)
         self._algorithm = algorithm
         self._jobs = [_job_of(each, work_seconds[each.model]) for each in submitted]
-        self._active: list[_Job] = []
+        self._active: list[_VodaJob] = []
         self._arrived = 0
         self._now = 0.0
         self._last_round = -_NEVER
-        self._is_asked = False
+        self._is_round_due = False
         self._tick = _TICK_SECONDS
-        self._run = Run([], [], 0.0)
+        self._run = VodaRun([], [], 0.0)
 
-    def run(self) -> Run:
+    def run(self) -> VodaRun:
         while self._arrived < len(self._jobs) or self._active:
-            self._move_on()
+            self._advance_clock()
             self._end_jobs()
             self._accept()
             if self._algorithm == _TIRESIAS and self._now >= self._tick:
                 self._tick = self._now + _TICK_SECONDS
                 self._requeue()
-            if self._is_asked and self._now >= self._last_round + RATE_LIMIT_SECONDS:
+            if self._is_round_due and self._now >= self._last_round + RATE_LIMIT_SECONDS:
                 self._reschedule()
-            self._run.used.append((self._now, sum(len(job.seats) for job in self._active)))
+            self._run.used.append((self._now, sum(len(job.worker_nodes) for job in self._active)))
         result, first = self._run, self._jobs[0].submit
         result.completion_seconds = [job.finish - job.submit for job in self._jobs]
         result.device_seconds = [job.device_seconds for job in self._jobs]
         result.makespan_seconds = max(job.finish for job in self._jobs) - first
         return result
 
-    def _move_on(self) -> None:
-        """Let time pass until something happens."""
+    def _advance_clock(self) -> None:
+        """Advance the clock to the next event."""
         then = min((job.end for job in self._active), default=_NEVER)
         if self._arrived < len(self._jobs):
             then = min(then, self._jobs[self._arrived].submit)
-        if self._is_asked:
+        if self._is_round_due:
             then = min(then, max(self._now, self._last_round + RATE_LIMIT_SECONDS))
         if self._algorithm == _TIRESIAS and self._active:
             then = min(then, max(self._now, self._tick))
@@ -161,18 +163,18 @@ class _Scheduler:
 
     def _end_jobs(self) -> None:
         for job in [job for job in self._active if job.done >= job.epochs - _ROUNDING]:
-            job.finish, job.seats, job.rate = self._now, (), 0.0
+            job.finish, job.worker_nodes, job.rate = self._now, (), 0.0
             self._active.remove(job)
-            self._is_asked = True
+            self._is_round_due = True
 
     def _accept(self) -> None:
         while self._arrived < len(self._jobs) and self._jobs[self._arrived].submit <= self._now:
             self._active.append(self._jobs[self._arrived])
             self._arrived += 1
-            self._is_asked = True
+            self._is_round_due = True
 
     def _requeue(self) -> None:
-        """Tiresias' queues as the code has them: counters start anew at each start, and running jobs return too."""
+        """Update Tiresias' queues as the code does: counters reset at each start, and running jobs are promoted too."""
         for job in self._active:
             if job.priority == 0 and job.last_used > _THRESHOLD_SECONDS:
                 job.priority = 1
@@ -180,30 +182,30 @@ class _Scheduler:
                 job.priority = 0
             else:
                 continue
-            self._is_asked = True
+            self._is_round_due = True
 
     def _reschedule(self) -> None:
-        self._is_asked = False
+        self._is_round_due = False
         self._last_round = self._now
         self._run.rounds += 1
         candidates = [job.as_candidate() for job in self._active]
         given = ALGORITHMS[self._algorithm](candidates, sum(_CAPACITY), self._random)
-        if any(count != len(job.seats) for job, count in zip(self._active, given, strict=True)):
+        if any(count != len(job.worker_nodes) for job, count in zip(self._active, given, strict=True)):
             self._apply(given)
 
     def _apply(self, given: Sequence[int]) -> None:
-        before = {row: job.seats for row, job in enumerate(self._active) if job.seats}
+        before = {row: job.worker_nodes for row, job in enumerate(self._active) if job.worker_nodes}
         sizes = {row: count for row, count in enumerate(given) if count}
-        seats = packed(sizes, before, _CAPACITY, self._random)
+        worker_nodes = pack_workers(sizes, before, _CAPACITY, self._random)
         for row, job in enumerate(self._active):
-            self._change(job, seats.get(row, ()))
+            self._change(job, worker_nodes.get(row, ()))
 
-    def _change(self, job: _Job, seats: Seats) -> None:
-        """Halt, start, resize or move a job, and charge it for that."""
-        old, run = job.seats, self._run
-        if old == seats:
+    def _change(self, job: _VodaJob, worker_nodes: WorkerNodes) -> None:
+        """Halt, start, resize or move a job, and charge the cost."""
+        old, run = job.worker_nodes, self._run
+        if old == worker_nodes:
             return
-        if not seats:
+        if not worker_nodes:
             run.halts += 1
             job.roll_back()
             job.last_waited = 0.0
@@ -211,10 +213,10 @@ class _Scheduler:
             run.starts += 1
             job.last_ran = job.last_used = 0.0
         else:
-            run.resizes += len(old) != len(seats)
-            if all(was != now for was, now in zip(old, seats, strict=False)):
+            run.resizes += len(old) != len(worker_nodes)
+            if all(was != now for was, now in zip(old, worker_nodes, strict=False)):
                 run.restarts += 1
                 job.roll_back()
-        job.seats = seats
-        job.rate = job.speed[len(seats)] / job.epoch_seconds
-        job.since = self._now + PAUSE_SECONDS if seats else self._now
+        job.worker_nodes = worker_nodes
+        job.rate = job.speed[len(worker_nodes)] / job.epoch_seconds
+        job.since = self._now + PAUSE_SECONDS if worker_nodes else self._now

@@ -1,4 +1,4 @@
-"""Sterna on Voda's jobs: the engine as it is, in the simulated world, at Voda's costs and with its rate limit."""
+"""Run Voda's jobs with Sterna's engine on the simulated backend, at Voda's costs and rate limit."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ POLICIES: Mapping[str, str] = {
     "FfDLOptimizer": "ffdl",
     "AFS-L": "afs-l",
 }
-"""Voda's name: the policy, with the parameters of the experiment."""
+"""Policy with the parameters of the experiment, by Voda's name."""
 
-STICKY = "stay"
-"""What runs is never moved."""
-RESTLESS = "stay:repack=always"
-"""Everything is packed anew at every change, as Voda does, but without random ties."""
+STAYING = "stay"
+"""Placement that never moves a running job."""
+REPACKING = "stay:repack=always"
+"""Placement that re-packs everything at every change, as Voda does, but without random ties."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class OurRun:
     migrations: int
     halts: int
     used: Sequence[tuple[float, float]]
-    """Devices held, from an instant on."""
+    """Devices in use by the time from which on."""
 
     @property
     def mean_seconds(self) -> float:
@@ -48,25 +48,25 @@ class OurRun:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What Sterna is charged for changes."""
+class ChangeCosts:
+    """Costs of changes for Sterna, and its placement."""
 
     lost_seconds: float
-    """At every stop and move, but never more than was done since the last."""
+    """Work lost at every stop and move, at most the work since the previous one."""
     cross_node_penalty: float = 0.0
-    placement: str = STICKY
+    placement: str = STAYING
 
 
 def run_ours(
-    submitted: Sequence[voda.SubmittedJob], work_seconds: Mapping[str, float], algorithm: str, terms: Terms
+    submitted: Sequence[voda.SubmittedJob], work_seconds: Mapping[str, float], algorithm: str, change_costs: ChangeCosts
 ) -> OurRun:
-    """What Sterna makes of these jobs under its policy of that name."""
+    """Run the jobs under Sterna's policy for one of Voda's algorithms."""
     workload = workload_of(voda.trace_of(submitted, work_seconds))
-    costs = Costs(PAUSE_SECONDS, PAUSE_SECONDS, terms.lost_seconds, terms.cross_node_penalty)
-    world = SimulatedBackend(workload, simulated_nodes(voda.NODES), SimulationConfig(costs=costs, has_timeline=True))
-    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], terms.placement)).run()
-    finish = np.array(world.finish)
-    counters = world.counters
+    costs = Costs(PAUSE_SECONDS, PAUSE_SECONDS, change_costs.lost_seconds, change_costs.cross_node_penalty)
+    backend = SimulatedBackend(workload, simulated_nodes(voda.NODES), SimulationConfig(costs=costs, has_timeline=True))
+    RoundLoop(RateLimited(backend, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], change_costs.placement)).run()
+    finish = np.array(backend.finish)
+    counters = backend.counters
     return OurRun(
         finish - workload.submit,
         float(finish.max() - workload.submit[0]),

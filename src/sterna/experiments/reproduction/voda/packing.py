@@ -1,7 +1,7 @@
-"""Voda's placement: everything is packed anew at every change, then the nodes are named so that most workers stay.
+"""Voda's placement: re-pack everything at every change, then assign nodes to bins so that most workers stay.
 
-Equal jobs are packed in the order of a map, that is at random, which is why its published runs restarted jobs that had
-nothing to gain. Booking a spanning job twice (a defect seen in its logs) is left out: it would only make Voda slower.
+Equal jobs are packed in the order of a map, which is random, so its published runs restarted jobs without a gain.
+Double allocation of spanning jobs (a defect seen in its logs) is not modelled: it would only make Voda slower.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 from random import Random
 
-Seats = tuple[int, ...]
-"""The node of each worker, in worker order."""
+WorkerNodes = tuple[int, ...]
+"""Node of each worker, in worker order."""
 
 
-def packed(
-    sizes: Mapping[int, int], before: Mapping[int, Seats], capacity: Sequence[int], random: Random
-) -> dict[int, Seats]:
-    """Seats for each job. `before` has those of jobs that run already, whether or not they are to change."""
+def pack_workers(
+    sizes: Mapping[int, int], before: Mapping[int, WorkerNodes], capacity: Sequence[int], random: Random
+) -> dict[int, WorkerNodes]:
+    """Return the nodes of each job. `before` has those of all running jobs."""
     bins = _best_fit_decreasing(sizes, capacity, random)
     names = _most_in_place(sizes, bins, before, len(capacity))
     return {job: tuple(names[each] for each in runs) for job, runs in bins.items()}
 
 
 def _best_fit_decreasing(sizes: Mapping[int, int], capacity: Sequence[int], random: Random) -> dict[int, list[int]]:
-    """Bins for each worker: the tightest that holds the whole job, else the emptiest first."""
+    """Choose a bin for each worker: the tightest that holds the whole job, else the emptiest first."""
     free = list(capacity)
     order = list(sizes)
     random.shuffle(order)
@@ -33,7 +33,7 @@ def _best_fit_decreasing(sizes: Mapping[int, int], capacity: Sequence[int], rand
         runs: list[list[int]] = []
         left = sizes[job]
         while left:
-            holding = [at for at, room in enumerate(free) if room >= left]
+            holding = [at for at, slots in enumerate(free) if slots >= left]
             at = min(holding, key=free.__getitem__) if holding else max(range(len(free)), key=free.__getitem__)
             here = min(left, free[at])
             runs.append([at] * here)
@@ -45,9 +45,9 @@ def _best_fit_decreasing(sizes: Mapping[int, int], capacity: Sequence[int], rand
 
 
 def _most_in_place(
-    sizes: Mapping[int, int], bins: Mapping[int, Sequence[int]], before: Mapping[int, Seats], count: int
+    sizes: Mapping[int, int], bins: Mapping[int, Sequence[int]], before: Mapping[int, WorkerNodes], count: int
 ) -> Sequence[int]:
-    """For each bin its node, such that most workers find themselves where they were."""
+    """Assign a node to each bin so that most workers stay."""
     overlap = [[0] * count for _ in range(count)]
     for job, new in bins.items():
         old = before.get(job, ())[: sizes[job]]  # a shrunk job gives up its last workers first

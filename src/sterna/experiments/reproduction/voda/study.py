@@ -1,8 +1,8 @@
-"""Voda's published experiment done again: 24 jobs on 3 x 4 devices under four of its algorithms.
+"""`sterna reproduce voda`: Voda's published experiment, 24 jobs on 3 x 4 devices under four of its algorithms.
 
-Three questions, in the order of the table. Does the model of Voda deserve to be believed? Does Sterna, with the work
-that this model implies and at the same costs, finish what Voda finished no later? And does it hold on arrivals that
-nobody has seen? Voda's bursty pattern is not done: when its jobs were submitted is not at hand.
+Three questions, in the order of the table. How accurate is the model of Voda? Does Sterna finish no later than Voda,
+with the work that this model implies and at the same costs? Does that hold on unseen arrivals? Voda's bursty pattern
+is left out, because its submit times are not available.
 """
 
 from __future__ import annotations
@@ -10,45 +10,46 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from sterna.experiments.progress_callback import ProgressCallback
 from sterna.experiments.reproduction.interval import interval_of
-from sterna.experiments.reproduction.outcome import Figure, Progress, Reproduction, Row
+from sterna.experiments.reproduction.outcome import Figure, Reproduction, Row
 from sterna.experiments.reproduction.voda.model import PAUSE_SECONDS, RATE_LIMIT_SECONDS, run_voda
-from sterna.experiments.reproduction.voda.ours import POLICIES, RESTLESS, OurRun, Terms, run_ours
-from sterna.experiments.reproduction.voda.work import FITTED_TO, PUBLISHED, Calibration, calibrated
+from sterna.experiments.reproduction.voda.ours import POLICIES, REPACKING, ChangeCosts, OurRun, run_ours
+from sterna.experiments.reproduction.voda.work import FITTED_TO, PUBLISHED, Calibration, calibrate_work
 from sterna.workloads.published import voda
 
 _CLOSE_PERCENT = 3.0
-"""How far the model of Voda may be from the run that it was fitted to."""
+"""Largest error of the model of Voda on the run that it was fitted to."""
 _MOST_MIGRATIONS = 6
 _ENOUGH_SEEDS_PERCENT = 90.0
-"""In so many of the unseen arrivals ours is to be better."""
+"""Least fraction of unseen arrivals on which ours has to be better."""
 _PENALTIES = tuple(step / 20 for step in range(1, 11))
 
 
 @dataclass
-class Changes:
-    """Ours over the model of Voda, less one, in percent: one entry for each seed."""
+class SeedChanges:
+    """Change of ours against the model of Voda in percent, one entry per seed."""
 
     mean: list[float] = field(default_factory=list)
     makespan: list[float] = field(default_factory=list)
-    restless_mean: list[float] = field(default_factory=list)
-    """With everything packed anew at every change."""
+    repacking_mean: list[float] = field(default_factory=list)
+    """Change of the mean with a re-pack at every change."""
 
 
 @dataclass(frozen=True)
-class Study:
-    """All that was run; rows and pictures are made from it."""
+class VodaStudy:
+    """All runs of the study, for rows and figures."""
 
     fit: Calibration
     ours: dict[str, OurRun]
-    restless: dict[str, OurRun]
-    unseen: dict[str, Changes]
-    terms: Terms
+    repacking: dict[str, OurRun]
+    unseen: dict[str, SeedChanges]
+    change_costs: ChangeCosts
     bearable_penalty: float
-    """Speed lost across nodes with which ours would still be no worse than published."""
+    """Largest speed loss across nodes at which ours is still no worse than published."""
 
 
-def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
+def reproduce(seeds: int, progress: ProgressCallback | None = None) -> Reproduction:
     study = _run(seeds, progress)
     rows = [*_rows_of_fit(study.fit), *_rows_of_published(study), *_rows_of_unseen(study)]
 
@@ -66,32 +67,32 @@ def reproduce(seeds: int, progress: Progress | None = None) -> Reproduction:
     )
 
 
-def _run(seeds: int, progress: Progress | None) -> Study:
-    fit = calibrated()
-    terms = Terms(fit.longest_epoch_seconds / 2)
-    restless = replace(terms, placement=RESTLESS)
-    ours = {name: run_ours(voda.jobs(), fit.work_seconds, name, terms) for name in POLICIES}
-    stirred = {name: run_ours(voda.jobs(), fit.work_seconds, name, restless) for name in POLICIES}
-    unseen = {name: Changes() for name in POLICIES}
+def _run(seeds: int, progress: ProgressCallback | None) -> VodaStudy:
+    fit = calibrate_work()
+    change_costs = ChangeCosts(fit.longest_epoch_seconds / 2)
+    repacking = replace(change_costs, placement=REPACKING)
+    ours = {name: run_ours(voda.jobs(), fit.work_seconds, name, change_costs) for name in POLICIES}
+    stirred = {name: run_ours(voda.jobs(), fit.work_seconds, name, repacking) for name in POLICIES}
+    unseen = {name: SeedChanges() for name in POLICIES}
     for seed in range(seeds):
         submitted = voda.unseen_arrivals(seed)
         for name, changes in unseen.items():
             theirs = run_voda(submitted, fit.work_seconds, name, seed)
-            mine = run_ours(submitted, fit.work_seconds, name, terms)
+            mine = run_ours(submitted, fit.work_seconds, name, change_costs)
             changes.mean.append(_percent(mine.mean_seconds, theirs.mean_seconds))
             changes.makespan.append(_percent(mine.makespan_seconds, theirs.makespan_seconds))
-            moved = run_ours(submitted, fit.work_seconds, name, restless)
-            changes.restless_mean.append(_percent(moved.mean_seconds, theirs.mean_seconds))
+            moved = run_ours(submitted, fit.work_seconds, name, repacking)
+            changes.repacking_mean.append(_percent(moved.mean_seconds, theirs.mean_seconds))
         if progress:
             progress(seed + 1, seeds)
-    return Study(fit, ours, stirred, unseen, terms, _bearable_penalty(fit, terms))
+    return VodaStudy(fit, ours, stirred, unseen, change_costs, _bearable_penalty(fit, change_costs))
 
 
-def _bearable_penalty(fit: Calibration, terms: Terms) -> float:
-    """Raise what spanning nodes costs ours, and ours alone, until a published figure is missed."""
+def _bearable_penalty(fit: Calibration, change_costs: ChangeCosts) -> float:
+    """Raise the cost of spanning nodes for ours alone until a published figure is missed."""
     borne = 0.0
     for penalty in _PENALTIES:
-        dearer = replace(terms, cross_node_penalty=penalty)
+        dearer = replace(change_costs, cross_node_penalty=penalty)
         for name, published in PUBLISHED.items():
             run = run_ours(voda.jobs(), fit.work_seconds, name, dearer)
             if run.mean_seconds > published.mean_seconds or run.makespan_seconds > published.makespan_seconds:
@@ -105,7 +106,7 @@ def _percent(value: float, reference: float) -> float:
 
 
 def _rows_of_fit(fit: Calibration) -> Iterator[Row]:
-    """The model of Voda beside Voda. Only the fitted run has targets: the others say how far to trust it."""
+    """Compare the model of Voda with Voda. Only the fitted run has targets; the others show its accuracy."""
     case = f"model of Voda, {FITTED_TO}"
     for model, wanted in voda.device_seconds().items():
         error = _percent(fit.device_seconds[model], wanted)
@@ -128,7 +129,7 @@ def _rows_of_fit(fit: Calibration) -> Iterator[Row]:
             yield Row(f"model of Voda, {name}", words, count, None, measure(name), None)
 
 
-def _rows_of_published(study: Study) -> Iterator[Row]:
+def _rows_of_published(study: VodaStudy) -> Iterator[Row]:
     for name, published in PUBLISHED.items():
         run = study.ours[name]
         times = (
@@ -140,9 +141,9 @@ def _rows_of_published(study: Study) -> Iterator[Row]:
         is_calm = run.migrations <= _MOST_MIGRATIONS
         yield Row(name, "restarts by migration", published.restarts, _MOST_MIGRATIONS, run.migrations, is_calm)
         yield Row(name, "halts", published.halts, None, run.halts, None)
-        case, restless = f"{name}, no stickiness", study.restless[name]
-        yield Row(case, "mean completion, s", None, None, restless.mean_seconds, None)
-        yield Row(case, "restarts by migration", None, None, restless.migrations, None)
+        case, repacking = f"{name}, no stickiness", study.repacking[name]
+        yield Row(case, "mean completion, s", None, None, repacking.mean_seconds, None)
+        yield Row(case, "restarts by migration", None, None, repacking.migrations, None)
     yield Row(
         "all four",
         "bearable loss across nodes, %",
@@ -154,23 +155,23 @@ def _rows_of_published(study: Study) -> Iterator[Row]:
     )
 
 
-def _rows_of_unseen(study: Study) -> Iterator[Row]:
+def _rows_of_unseen(study: VodaStudy) -> Iterator[Row]:
     for name, changes in study.unseen.items():
         case = f"{name}, unseen"
         for words, values in (("mean completion", changes.mean), ("makespan", changes.makespan)):
             interval = interval_of(values)
             metric = f"{words}, change in %"
-            yield Row(case, metric, None, 0.0, interval.mean, interval.mean < 0, interval.worded())
-            share = 100 * sum(value < 0 for value in values) / len(values)
+            yield Row(case, metric, None, 0.0, interval.mean, interval.mean < 0, interval.describe())
+            percent = 100 * sum(value < 0 for value in values) / len(values)
             note = f"worst {max(values):+.1f} %"
             metric = f"seeds with a shorter {words}, %"
-            yield Row(case, metric, None, _ENOUGH_SEEDS_PERCENT, share, share >= _ENOUGH_SEEDS_PERCENT, note)
-        interval = interval_of(changes.restless_mean)
+            yield Row(case, metric, None, _ENOUGH_SEEDS_PERCENT, percent, percent >= _ENOUGH_SEEDS_PERCENT, note)
+        interval = interval_of(changes.repacking_mean)
         metric = "mean completion, change in %"
-        yield Row(f"{name}, unseen, no stickiness", metric, None, None, interval.mean, None, interval.worded())
+        yield Row(f"{name}, unseen, no stickiness", metric, None, None, interval.mean, None, interval.describe())
 
 
-def _remarks(study: Study) -> list[str]:
+def _remarks(study: VodaStudy) -> list[str]:
     fit = study.fit
     tiresias = _percent(fit.mean_seconds("ElasticTiresias"), PUBLISHED["ElasticTiresias"].mean_seconds)
     fitted = _percent(fit.makespan_seconds(FITTED_TO), PUBLISHED[FITTED_TO].makespan_seconds)
@@ -181,14 +182,14 @@ def _remarks(study: Study) -> list[str]:
         f"({fitted:+.1f} % of the makespan) may be in ours as well.",
         f"Both pause a job {PAUSE_SECONDS:.0f} s at every start, resize and move and decide at most every "
         f"{RATE_LIMIT_SECONDS:.0f} s. Voda loses the epoch in progress at a restart; ours is charged "
-        f"{study.terms.lost_seconds:.0f} s at every stop and move: half an epoch of the longest model at one worker, "
-        "no less than a restart throws away on average, whatever the model and its size.",
+        f"{study.change_costs.lost_seconds:.0f} s at every stop and move: half an epoch of the longest model at one "
+        "worker, no less than a restart throws away on average, whatever the model and its size.",
         "Both know speed-ups and remaining work, as Voda's profiles did. Neither is slowed down across nodes, which "
         "Voda packs to avoid and ours does not; the "
         "bearable loss is the most that all eight times would survive.",
-        "The model of Voda is kinder than Voda was: it books no device twice, as the logs show that Voda did, and "
-        f"under ElasticTiresias it is off by {tiresias:+.0f} % of the mean, for reasons that nobody has found.",
+        "The model of Voda is kinder than Voda was: it allocates no device twice, as the logs show that Voda did, and "
+        f"under ElasticTiresias it is off by {tiresias:+.0f} % of the mean, for unknown reasons.",
         f"Unseen: the same jobs in another order, Poisson arrivals with the published mean gap, {seeds} seeds; ours "
         "against the model of Voda, seed by seed; 95 %: the confidence interval of the mean.",
-        "No stickiness: ours packs everything anew at every change, as Voda does, but equal jobs never swap at random.",
+        "No stickiness: ours re-packs everything at every change, as Voda does, but equal jobs never swap at random.",
     ]

@@ -91,7 +91,7 @@ class Service:
                     self._backend.status_writer.on_progress(entry, now)
         wishes = self._service.wishes.take()
         if wishes:
-            self._relocations.carry_out(wishes, now)
+            self._relocations.apply(wishes, now)
 
 
 def address_of(ip: str, port: int) -> str:

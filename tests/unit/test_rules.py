@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.rules import (
-    Assignment, CpuShares, Ints, Moves, Placed, Reserved, FreeCapacity, Runs, Shape, Snapshot, Target, by_priority, cpu_share,
-    knob, migration, most_first, place, placement, policy, reservation, tail_shed, walk,
+    Assignment, CpuShares, FreeCapacity, Ints, Moves, NodeCounts, Placed, Reserved, Shape, Snapshot, Target,
+    cpu_share, drop_last_workers, fill_in_order, first_fit, knob, migration, place, placement, policy,
+    priority_order, reservation,
 )
 
 
@@ -30,8 +31,8 @@ class ToyPolicy:
     reverse: bool = knob(False, "Last come, first served.")
 
     def __call__(self, snapshot: Snapshot) -> Target:
-        order = by_priority(snapshot)[:: -1 if self.reverse else 1]
-        fits = walk(snapshot.cost(snapshot.jobs.minimum)[order], snapshot.units, snapshot.smallest_need)
+        order = priority_order(snapshot)[:: -1 if self.reverse else 1]
+        fits = first_fit(snapshot.cost(snapshot.jobs.minimum)[order], snapshot.units, snapshot.smallest_need)
         target = np.zeros(len(snapshot.jobs), dtype=np.int64)
         target[order[fits]] = snapshot.jobs.minimum[order[fits]]
         return Target(target)
@@ -43,15 +44,15 @@ class ToyPlacement:
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
         return place(self, snapshot, target)
 
-    def choose(self, free: FreeCapacity, shape: Shape, count: int, assignment: Assignment) -> Runs:
+    def choose(self, free: FreeCapacity, shape: Shape, count: int, assignment: Assignment) -> NodeCounts:
         slots = free.slots(shape)
-        return most_first(slots, count, np.argsort(-slots, kind="stable").tolist())
+        return fill_in_order(slots, count, np.argsort(-slots, kind="stable").tolist())
 
-    def choose_many(self, free: FreeCapacity, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
+    def choose_many(self, free: FreeCapacity, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
         return []
 
     def shed(self, assignment: Assignment, count: int) -> Assignment:
-        return tail_shed(assignment, count)
+        return drop_last_workers(assignment, count)
 
 
 @migration("toy")

@@ -25,6 +25,7 @@ GpuResource = Annotated[str, flag("operator.gpu_resource")]
 KubeShare = Annotated[str, flag("operator.kubeshare")]
 ClusterDomain = Annotated[str, flag("operator.cluster_domain")]
 Listen = Annotated[str, flag("operator.listen")]
+RemoteApi = Annotated[bool, flag("operator.remote_api")]
 Authenticate = Annotated[bool, flag("operator.authenticate")]
 Identity = Annotated[str, flag("operator.identity")]
 LeaderElection = Annotated[bool, flag("operator.leader_election")]
@@ -55,6 +56,7 @@ def command(
     kubeshare: KubeShare = _USUAL.kubeshare,
     cluster_domain: ClusterDomain = _USUAL.cluster_domain,
     listen: Listen = _USUAL.listen,
+    remote_api: RemoteApi = _USUAL.remote_api,
     authenticate: Authenticate = _USUAL.authenticate,
     identity: Identity = _USUAL.identity,
     leader_election: LeaderElection = _USUAL.leader_election,
@@ -96,16 +98,16 @@ def command(
         "kubeshare": kubeshare,
         "cluster_domain": cluster_domain,
         "listen": listen,
-        "authenticate": authenticate,
         "identity": identity,
         "leader_election": leader_election,
         "lease.name": lease_name,
         "lease.namespace": lease_namespace,
         "journal": journal,
     }
+    api = {"remote_api": remote_api, "authenticate": authenticate}
     health = {"log_level": log_level, "log_format": log_format, "stall_seconds": stall}
     times = {"duration_seconds": lease_duration, "renew_seconds": lease_renew, "retry_seconds": lease_retry}
     from sterna.apps.operator import run
 
-    run(tree_of(OperatorSettings, chosen | health | {f"lease.{name}": value for name, value in times.items()}))
+    run(tree_of(OperatorSettings, chosen | api | health | {f"lease.{name}": value for name, value in times.items()}))
     return 0

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from sterna.backends.kubernetes.api.resources import EVENTS, NODES
-from sterna.control.cluster_service import EventView, JobView, NodeView
 from sterna.kinds.resource import MPI_JOBS, PODS, TF_JOBS, TRAINING_JOBS
+from sterna.service.views import EventView, JobView, NodeView
 from tests.fakes.kube_http import HttpKube
 from tests.unit.backends.kubernetes.kind_builders import old_manifest
 from tests.unit.cli.cluster_builders import Lab, kubeconfig, tf_job, training_job, written

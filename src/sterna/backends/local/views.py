@@ -8,9 +8,9 @@ from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.store.job_store import LocalJob
 from sterna.backends.local.store.node_slices import LocalNode
 from sterna.backends.local.store.records import ACTIVE, ENDED, RUNNING, AttemptRecord, ReplicaRecord
-from sterna.control.cluster_service import JobView, NodeView, ReplicaView
 from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import MILLI, ResourceKind
+from sterna.service.views import JobView, NodeView, ReplicaView
 
 
 def job_view(backend: LocalBackend, job: LocalJob) -> JobView:

@@ -7,8 +7,8 @@ import pytest
 from sterna.backends.kubernetes.api.resources import Verb, Write, WriteResult
 from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.backends.kubernetes.server.metrics import Telemetry
-from sterna.control.cluster_service import JobView, NodeView
 from sterna.kinds.resource import PODS
+from sterna.service.views import JobView, NodeView
 
 
 def job_view(name: str, state: str, **more: object) -> JobView:

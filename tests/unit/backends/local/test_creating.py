@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.local.store.job_store import COUNTED_CPUS, shape_of
-from sterna.control.cluster_service import JobView
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec
+from sterna.service.views import JobView
 from tests.fakes.machine import FakeCluster, a_cluster, some_slices
 
 

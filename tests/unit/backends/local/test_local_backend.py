@@ -353,15 +353,15 @@ def test_a_drained_node_is_left_by_all_and_a_cordoned_one_by_nobody(make: Callab
         world.submit(name, 100)
     world.settle()
     on_first = sorted(name for name in "abc" if world.cluster.job(name).nodes == ["node0"])
-    assert world.cluster.cordon("node0", is_open=False).state == "cordoned"
+    assert world.cluster.cordon("node0").state == "cordoned"
     world.settle()
     assert sorted(name for name in "abc" if world.cluster.job(name).nodes == ["node0"]) == on_first
-    world.cluster.cordon("node0", is_open=False, drain=True)
+    world.cluster.drain("node0")
     world.settle()
     assert world.cluster.nodes()[0].jobs == []
     assert world.cluster.nodes()[0].state == "cordoned"
     assert sorted(world.state(name) for name in "abc") == ["running", "waiting", "waiting"]
-    world.cluster.cordon("node0", is_open=True)
+    world.cluster.uncordon("node0")
     world.settle()
     assert [world.state(name) for name in "abc"] == ["running"] * 3
 

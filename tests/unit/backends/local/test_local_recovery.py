@@ -70,7 +70,7 @@ def test_what_could_not_be_asked_is_asked_again(make: Callable[..., LocalRun], m
 
     with monkeypatch.context() as patch:
         patch.setattr(world.machine, "stop", refuse)
-        world.cluster.cordon("node0", is_open=False, drain=True)
+        world.cluster.drain("node0")
         world.settle()
     assert world.state("a") == "stopping"
     world.go_on(3)

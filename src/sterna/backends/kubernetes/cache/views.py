@@ -9,9 +9,9 @@ from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.lifecycle.verdict import Fate
-from sterna.control.cluster_service import JobView, NodeView, ReplicaView
 from sterna.control.progress_tracker import category_of
 from sterna.model.cluster import MILLI, ResourceKind
+from sterna.service.views import JobView, NodeView, ReplicaView
 
 _STATES = {
     PodState.PENDING: "starting",

@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 
 from sterna.backends.kubernetes.api.resources import WriteResult
 from sterna.backends.kubernetes.cache.job_entry import JobEvent
-from sterna.control.cluster_service import JobView, NodeView
 from sterna.control.metrics import of_jobs, of_nodes, of_version
+from sterna.service.views import JobView, NodeView
 
 _ONCE = frozenset({JobEvent.CREATED, JobEvent.DELETED, JobEvent.COMPLETED, JobEvent.FAILED})
 

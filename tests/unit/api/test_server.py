@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sterna.api.ownership import listed_owner, owner_of
-from sterna.api.peers import Way, is_loopback, peer_of
-from sterna.api.server import bound, parse_listen, serve, token_in
+from sterna.api.peers import Transport, is_loopback, peer_of
+from sterna.api.server import bind_address, parse_listen, read_token, serve
 from sterna.errors import UserError
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.http_server import MANIFEST, Served, served
@@ -39,7 +39,7 @@ def test_the_kernel_says_who_is_on_loopback(family: socket.AddressFamily, host: 
         end, _ = listening.accept()
         with end:
             peer = peer_of(_Transport(end))  # type: ignore[arg-type]
-            assert (peer.way, peer.uid) == (Way.LOOPBACK, os.getuid())
+            assert (peer.transport, peer.uid) == (Transport.LOOPBACK, os.getuid())
             client.shutdown(socket.SHUT_RDWR)
             client.close()
             assert peer_of(_Transport(end)).uid is None  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ def test_where_the_kernel_cannot_be_asked_its_table_is_read(monkeypatch: pytest.
 
 
 def test_an_answer_does_not_wait_for_the_receipt_of_its_first_part_to_be_confirmed() -> None:
-    with bound("127.0.0.1", 0, may_be_another=False) as end:
+    with bind_address("127.0.0.1", 0, may_be_another=False) as end:
         assert end.proto == socket.IPPROTO_TCP  # by which asyncio knows that it may send at once
 
 
@@ -83,7 +83,7 @@ def test_the_kernel_says_who_is_on_a_unix_socket() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
         peer = peer_of(_Transport(ours))  # type: ignore[arg-type]
-        assert (peer.way, peer.uid) == (Way.SOCKET, os.getuid())
+        assert (peer.transport, peer.uid) == (Transport.SOCKET, os.getuid())
 
 
 @pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True)])
@@ -119,13 +119,13 @@ def test_the_socket_and_the_token_are_their_owner_s_alone(api: Served) -> None:
 
 def test_a_token_is_made_once_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    first = token_in(path)
+    first = read_token(path)
     path.chmod(0o644)
-    assert token_in(path) == first
+    assert read_token(path) == first
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_text("short\n")
     with pytest.raises(UserError, match="this is no token"):
-        token_in(path)
+        read_token(path)
 
 
 def test_a_port_that_is_taken_is_said_before_anything_runs(api: Served, tmp_path: Path) -> None:

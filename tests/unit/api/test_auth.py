@@ -1,38 +1,38 @@
-"""Who may ask: the owner on this machine, whoever has the token elsewhere, and never somebody else's web page."""
+"""Authentication: the owner on this machine, callers with a token elsewhere, never a web page of another site."""
 
 from __future__ import annotations
 
 import pytest
 from starlette.datastructures import Headers
 
-from sterna.api.auth import Caller, Request, Rules, admitted
-from sterna.api.peers import Peer, Way
+from sterna.api.auth import Caller, LocalAuthenticator, RequestHead
+from sterna.api.peers import Peer, Transport
 from sterna.api.problem_json import Problem
 
 OWNER, OTHER = 4_000_001, 4_000_002  # numbers that no user of a machine has
 TOKEN = "a-token-that-is-long-enough"
-RULES = Rules(OWNER, TOKEN)
-SOCKET, LOOPBACK, NETWORK = Peer(Way.SOCKET, OWNER), Peer(Way.LOOPBACK, OWNER), Peer(Way.NETWORK)
+LOCAL = LocalAuthenticator(OWNER, TOKEN)
+SOCKET, LOOPBACK, NETWORK = Peer(Transport.SOCKET, OWNER), Peer(Transport.LOOPBACK, OWNER), Peer(Transport.NETWORK)
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
-def asking(path: str = "/api/v1/jobs", method: str = "GET", query: str = "", **headers: str) -> Request:
+def asking(path: str = "/api/v1/jobs", method: str = "GET", query: str = "", **headers: str) -> RequestHead:
     named = {"host": "localhost:8470"} | {name.replace("_", "-"): value for name, value in headers.items()}
-    return Request(method, path, "http", Headers(named), query)
+    return RequestHead(method, path, "http", Headers(named), query)
 
 
-def status(peer: Peer, request: Request, rules: Rules = RULES) -> int:
+def status(peer: Peer, request: RequestHead, authenticator: LocalAuthenticator = LOCAL) -> int:
     try:
-        admitted(rules, peer, request)
+        authenticator.identify(request, peer)
     except Problem as problem:
         return problem.status
     return 200
 
 
-@pytest.mark.parametrize("way", [Way.SOCKET, Way.LOOPBACK])
+@pytest.mark.parametrize("transport", [Transport.SOCKET, Transport.LOOPBACK])
 @pytest.mark.parametrize(("uid", "expected"), [(OWNER, 200), (0, 200), (OTHER, 403), (None, 403)])
-def test_on_this_machine_only_the_owner_and_root_may_ask(way: Way, uid: int | None, expected: int) -> None:
-    assert status(Peer(way, uid), asking()) == expected
+def test_on_this_machine_only_the_owner_and_root_may_ask(transport: Transport, uid: int | None, expected: int) -> None:
+    assert status(Peer(transport, uid), asking()) == expected
 
 
 def test_from_elsewhere_the_token_is_needed() -> None:
@@ -45,9 +45,9 @@ def test_from_elsewhere_the_token_is_needed() -> None:
 
 
 def test_without_a_token_nothing_lets_a_stranger_in() -> None:
-    rules = Rules(OWNER, "")
-    assert status(NETWORK, asking(authorization="Bearer "), rules) == 401
-    assert status(NETWORK, asking(cookie="sterna_token="), rules) == 401
+    local = LocalAuthenticator(OWNER, "")
+    assert status(NETWORK, asking(authorization="Bearer "), local) == 401
+    assert status(NETWORK, asking(cookie="sterna_token="), local) == 401
 
 
 def test_the_token_in_the_address_counts_for_the_page_alone() -> None:
@@ -89,7 +89,7 @@ def test_a_link_from_elsewhere_opens_the_page_and_nothing_else() -> None:
 
 
 def test_others_are_let_in_only_where_jobs_run_as_their_submitters() -> None:
-    rules = Rules(OWNER, TOKEN, lets_others_in=True)
-    assert admitted(rules, Peer(Way.SOCKET, OTHER), asking()) == Caller(str(OTHER), False)
-    assert admitted(rules, SOCKET, asking()) == Caller(str(OWNER), True)
-    assert status(Peer(Way.LOOPBACK, None), asking(), rules) == 403
+    local = LocalAuthenticator(OWNER, TOKEN, allows_other_users=True)
+    assert local.identify(asking(), Peer(Transport.SOCKET, OTHER)) == Caller(str(OTHER), False)
+    assert local.identify(asking(), SOCKET) == Caller(str(OWNER), True)
+    assert status(Peer(Transport.LOOPBACK, None), asking(), local) == 403

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sterna.errors import UserError
-from sterna.service import plan, rules
+from sterna.planning import plan, rules
 
 INCEPTION = [1, 1.842, 2.692, 3.5]
 RESNET = [1, 1.857, 2.6, 3.25]

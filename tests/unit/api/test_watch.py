@@ -69,7 +69,7 @@ def test_one_job_alone_may_be_watched(api: Served) -> None:
 
 def test_only_the_last_events_are_told_at_first(api: Served) -> None:
     for number in range(250):
-        api.cluster.tell("", "note", f"number {number}")
+        api.cluster.record(f"number {number}", "note")
     with watched(api, "?kind=events") as message:
         _, events = message()
         assert (len(events), events[-1]["sentence"]) == (100, "number 249")

@@ -43,6 +43,7 @@ _MAX_BODY_BYTES = 4 * MOST_BYTES
 _BODY_SECONDS = 10.0
 
 Item = TypeVar("Item")
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class HandoffQueue(Generic[Item]):
@@ -207,7 +208,7 @@ def _check_node(user: TokenUser, node: str) -> None:
         raise RequestError(403, f"A monitor on node '{user.node}' cannot speak for node '{node}'.")
 
 
-def _with_error_responses(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def _with_error_responses(endpoint: Endpoint) -> Endpoint:
     @wraps(endpoint)
     async def respond(request: Request) -> Response:
         try:
@@ -227,15 +228,16 @@ async def _read_body(request: Request) -> bytes:
     chunks, size = [], 0
     try:
         async with asyncio.timeout(_BODY_SECONDS):
-            async for chunk in request.stream():
-                chunks.append(chunk)
+            async for chunk in request.stream():  # to its end: a client that still sends would not see the response
                 size += len(chunk)
-                if size > _MAX_BODY_BYTES:
-                    raise RequestError(413, "The body is too large; send less at a time.")
+                if size <= _MAX_BODY_BYTES:
+                    chunks.append(chunk)
     except TimeoutError:
         raise RequestError(408, f"The body did not arrive within {_BODY_SECONDS:.0f} seconds.") from None
     except ClientDisconnect:
         raise RequestError(400, "The connection ended within the body.") from None
+    if size > _MAX_BODY_BYTES:
+        raise RequestError(413, "The body is too large; send less at a time.")
     return b"".join(chunks)
 
 

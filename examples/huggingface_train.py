@@ -1,4 +1,4 @@
-"""A Hugging Face Trainer with a small transformer that is made up on the spot: nothing is fetched.
+"""A Hugging Face Trainer with a small transformer with random weights: nothing is downloaded.
 
     python examples/huggingface_train.py --steps 60                          # alone
     sterna submit --name transformer -- python examples/huggingface_train.py --steps 60
@@ -45,7 +45,7 @@ class Sentences(torch.utils.data.Dataset):
 
 
 class Sterna(TrainerCallback):
-    """Tells Sterna how far the Trainer is."""
+    """Report the progress of the Trainer to Sterna."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         loss = next((each["loss"] for each in reversed(state.log_history) if "loss" in each), None)

@@ -29,7 +29,7 @@ FEATURES, CLASSES, BATCH = 64, 10, 128
 
 
 def gradient(weights: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
-    """Of a softmax regression, summed over the rows, and the sum of losses."""
+    """Return the gradient of a softmax regression, summed over the rows, and the sum of losses."""
     scores = rows @ weights
     odds = np.exp(scores - scores.max(axis=1, keepdims=True))
     odds /= odds.sum(axis=1, keepdims=True)

@@ -83,7 +83,7 @@ def gradients(weights: Arrays, x: Any, y: Any) -> tuple[Arrays, float, float]:
 
 
 def save(path: Path, weights: Arrays, step: int) -> None:
-    """All or nothing: whoever reads the file finds a whole checkpoint, the old one or the new one."""
+    """Write atomically: a reader finds a whole checkpoint, the old one or the new one."""
     partial = path.with_suffix(f".{os.getpid()}.partial")
     contents: dict[str, Any] = {"step": step, **weights}
     with partial.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Parameter-server training in TensorFlow: one script for chief, workers and servers, told apart by TF_CONFIG.
+"""Parameter-server training in TensorFlow: one script for chief, workers and servers, whose role is in TF_CONFIG.
 
     sterna create -f examples/manifests/tfjob.yaml
 
@@ -75,10 +75,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rate", type=float, default=0.1)
     asked = parser.parse_args()
-    told = json.loads(os.environ.get("TF_CONFIG") or "{}")
-    task = told.get("task", {}).get("type", "")
-    # On a node of one core TensorFlow would have one thread, and wait for its peers with it for ever.
-    threads = 2 + len(told.get("cluster", {}).get("worker", ()))
+    config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+    task = config.get("task", {}).get("type", "")
+    # On a node of one core TensorFlow has one thread and deadlocks while it waits for its peers.
+    threads = 2 + len(config.get("cluster", {}).get("worker", ()))
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver() if task else None
     if task and task != LEADER:

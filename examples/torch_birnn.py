@@ -40,7 +40,7 @@ class BidirectionalRNN(nn.Module):
 
 
 def batch(shapes: torch.Tensor, step: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a step trains on depends on its number alone, so that a resumed training sees the same."""
+    """Draw the batch of a step; it depends on the number of the step alone, so that training can resume."""
     draw = torch.Generator().manual_seed(step)
     labels = torch.randint(CLASSES, (size,), generator=draw)
     return shapes[labels] + torch.randn(size, SIDE, SIDE, generator=draw), labels

@@ -3,7 +3,7 @@
     torchrun --nproc_per_node 2 examples/torchrun_elastic.py --steps 200     # alone
     sterna create -f examples/manifests/torchrun-elastic.yaml
 
-The batch of a step is the same for any number of workers: each takes every n-th row of it. torchrun starts workers anew
+The batch of a step is the same for any number of workers: each takes every n-th row of it. torchrun restarts workers
 when their number changes; they agree to stop, the first saves, and all go on from that step.
 """
 
@@ -44,7 +44,7 @@ def save(path: Path, step: int, model: nn.Module) -> None:
 
 
 def stops_somewhere() -> bool:
-    """Whether any worker was asked to stop: all must leave between the same two steps."""
+    """Return True if any worker was asked to stop: all must leave between the same two steps."""
     asked = torch.tensor([float(agent.should_stop())])
     dist.all_reduce(asked, dist.ReduceOp.MAX)
     return bool(asked.item())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 BASELINE_POLICY = "fifo:preempt=false"
-"""What people run today: first come, first served, gaps filled, nobody stopped. Comparisons are relative to it."""
+"""What people run today: first come, first served, gaps filled, no job stopped. Comparisons are relative to it."""
 
 DEFAULT_PLACEMENT = "stay"
 """Placement of a policy that prefers no other one; see `sterna.wiring.preferred_placement`."""

@@ -1,7 +1,7 @@
-"""The peer: first-fit FIFO as a bare NumPy event loop. No nodes, no policy, no plan, no check, no reasons.
+"""The peer of simulations: first-fit FIFO as a bare NumPy event loop, without nodes, policy, plan, check and reasons.
 
-It bounds from below what an event costs in this language, so that a ratio to it means the same on every machine. It
-agrees with `fifo:preempt=false` under placement `none`, and does nothing else.
+It is a lower bound on the cost of an event in Python, so that a ratio to it means the same on every machine. Its
+results equal those of `fifo:preempt=false` with placement `none`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def bare_fifo(submit: Floats, workers: Ints, duration: Floats, devices: int) -> Floats:
-    """When each job ends; rows in submit order."""
+    """Return the finish time of each job; rows in submit order."""
     finish = np.full(len(submit), np.inf)
     arrivals, length, need = submit.tolist(), duration.tolist(), workers.tolist()
     ends: list[tuple[float, int]] = []

@@ -1,4 +1,4 @@
-"""How long one decision takes: observe, decide with placement, check; on a cluster that is cold or changed a little."""
+"""Measure one decision: observe, decide with placement, check; on a cold cluster and after a few changes."""
 
 from __future__ import annotations
 

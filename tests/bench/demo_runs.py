@@ -1,7 +1,7 @@
-"""The demo, again and again: `python -m tests.bench.demo_runs --runs 10` prints what each run came to, as JSON.
+"""Run the demo repeatedly: `python -m tests.bench.demo_runs --runs 10` prints the results of each run as JSON.
 
-Beside the times as they were it gives them as parts of the CPU that was left to the jobs (`per_cpu`), because on a
-machine that others use as well a phase that was given less takes longer, whoever decides. Neither counts as a test.
+`per_cpu` has the times relative to the CPU that other processes left to the jobs, because on a shared machine a phase
+with less CPU takes longer under any scheduler. Neither is a test.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 ENOUGH = 0.25
-"""Of the mean that Sterna shall save against equal sharing."""
+"""Target: fraction of the mean that Sterna saves against equal sharing."""
 
 
 def one_run(seconds: float, repeats: int) -> dict[str, Any]:
@@ -33,12 +33,12 @@ def one_run(seconds: float, repeats: int) -> dict[str, Any]:
         "moves": phases["sterna"]["moves"],
         "lost_s": phases["sterna"]["lost_s"],
         "control": phases["sterna"]["control"],
-        "saved": _saved(means),
-        "saved_per_cpu": _saved(left),
+        "saved": _fraction_saved(means),
+        "saved_per_cpu": _fraction_saved(left),
     }
 
 
-def _saved(means: dict[str, float]) -> dict[str, float]:
+def _fraction_saved(means: dict[str, float]) -> dict[str, float]:
     return {key: round(1 - means["sterna"] / mean, 4) for key, mean in means.items() if key != "sterna"}
 
 

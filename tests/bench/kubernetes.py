@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Case:
-    """How much to measure."""
+    """Sizes of the measurements."""
 
     jobs: int
     nodes: int
@@ -68,7 +68,7 @@ def main() -> int:
     except NotAvailable as error:
         say(str(error))
         return 0
-    finally:  # whoever loses patience keeps what has been measured so far
+    finally:  # an interrupted run keeps its measurements
         if measurements:
             show(measurements, {})
             save(Report(options.mode, machine(), measurements), options.out)

@@ -1,4 +1,4 @@
-"""What the operator's own client costs: CPU of this process for each write, with nothing else going on in it."""
+"""Cost of the operator's API client: CPU of this process per write, with nothing else running in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 120.0
 
 
 def client_cpu_ms(kubeconfig: Path, count: int, nodes: int) -> float:
-    """Of creating so many pods, all sent at once; bodies are made before."""
+    """Measure the CPU of creating `count` pods, all sent at once; bodies are encoded before."""
     template = plain_pod()
     writes = [
         Write(

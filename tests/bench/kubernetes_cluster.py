@@ -1,7 +1,6 @@
 """A cluster to measure on: a real control plane, fake nodes in a process of their own, Sterna's own kinds, an operator.
 
-New for each measurement, so that none inherits another's history. Nodes keep no leases, for nobody looks at them here:
-what the two cores do is what is measured.
+Each measurement has a new one. Nodes keep no leases, because nothing reads them and they would cost CPU.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ class Cluster:
         return self.plane.kubeconfig
 
     def cpu_seconds(self) -> dict[str, float]:
-        """Who took how much so far."""
+        """Return the CPU seconds so far, by process."""
         spent = {name: cpu_seconds(self.plane.pid(name)) for name in ("etcd", "kube-apiserver")}
         return spent | ({"fake nodes": cpu_seconds(self.nodes.pid)} if self.nodes else {})
 
     def writes(self) -> int:
-        """What has been asked of the server since it started, but for leases."""
+        """Return the requests to the server since it started, without leases."""
         with self.plane.api() as api:
             text = str(api.get("/metrics"))
         return sum(
@@ -98,7 +97,7 @@ def an_operator(cluster: Cluster, *flags: str) -> Iterator[tuple[OperatorProcess
             raise RuntimeError(f"the operator ended: {operator.said()[-2000:]}")
         pod = api.get(path)
         api.delete(f"{JOBS}/{FIRST}")
-        api.remove(path)  # nobody collects garbage here
+        api.remove(path)  # there is no garbage collector
         until(lambda: api.find(path) is None, what="the end of the first pod")
         yield operator, template_of(pod)
 

@@ -54,7 +54,7 @@ class _Listing(msgspec.Struct):
 
 @dataclass
 class Sightings:
-    """When each object was first seen to fulfil something, by this process's clock."""
+    """Time at which each object first met a condition, by the clock of this process."""
 
     fulfils: Callable[[Seen], bool]
     wanted: int
@@ -81,7 +81,7 @@ class Load:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def create(self, path: str, bodies: Sequence[bytes], in_flight: int = IN_FLIGHT) -> None:
-        """All of them, so many at a time."""
+        """Send all requests, `at_once` at a time."""
         waiting = iter(bodies)
 
         async def one_after_the_other() -> None:
@@ -108,7 +108,7 @@ class Load:
             await self._until(sightings.is_complete, patience_seconds)
 
     async def _until(self, event: asyncio.Event, patience_seconds: float) -> None:
-        """Nobody sees anything any more when a watch has failed, so that waiting on would be in vain."""
+        """Raise if a watch has failed, because no condition would be seen any more."""
         waiting = asyncio.create_task(event.wait())
         try:
             await asyncio.wait([waiting, *self._tasks], timeout=patience_seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -165,7 +165,7 @@ async def load_on(kubeconfig: Path) -> AsyncIterator[Load]:
 
 @dataclass(frozen=True)
 class BareLoop:
-    """What the peer took: a loop that creates the pods with their nodes set, and decides nothing."""
+    """Measure the peer: a loop that creates the pods with their nodes set."""
 
     created_seconds: float
     running_seconds: float
@@ -190,7 +190,7 @@ def bare_loop(kubeconfig: Path, template: dict[str, Any], count: int, nodes: int
 
 @dataclass(frozen=True)
 class Burst:
-    """How long after the first submission what was seen; verdicts after the submission of their own job."""
+    """Return times since the first submission; those of verdicts since the submission of their own job."""
 
     submitted_seconds: float
     pods_seconds: float
@@ -270,7 +270,7 @@ def pod_body(template: dict[str, Any], number: int, node: str) -> bytes:
 
 
 def plain_pod() -> dict[str, Any]:
-    """What a pod of a one-device job looks like where no operator is at hand to make one."""
+    """Return the pod of a one-device job without an operator to create one."""
     container = {
         "name": "worker",
         "image": "training:1",

@@ -1,7 +1,7 @@
-"""An operator that comes back to a large cluster: how long until it decides, and how much memory it takes.
+"""Restart of an operator on a large cluster: time to the first decision, and memory.
 
-The cluster is copied from one job, one of its pods and one pod of somebody else's, each made through the API and run by
-a fake kubelet; see `kubernetes_crowd.py`. The first decision is seen from outside: the pod of a job that waits.
+The cluster is copied from one job, one of its pods and one foreign pod, each created through the API and run by a fake
+kubelet; see `kubernetes_bulk_objects.py`. The first decision is seen from outside: the pod of a job that waits.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tests.bench.kubernetes_bulk_objects import copy, id_of, stored, write_all
 from tests.bench.kubernetes_cluster import Cluster, a_cluster, an_operator
-from tests.bench.kubernetes_crowd import copy, id_of, stored, write_all
 from tests.bench.kubernetes_load import JOBS, PODS, Sightings, burst, job_body, job_name, load_on
 from tests.bench.measurement import Measurement
 from tests.kubernetes.api import until
@@ -75,7 +75,7 @@ def _first_decision_seconds(cluster: Cluster) -> tuple[float, float, float]:
 
 
 def _run_another_pod(cluster: Cluster) -> None:
-    """Somebody else's, which uses a little of its node."""
+    """Return a foreign pod, which uses a little of its node."""
     container = {"name": "main", "image": "web:1", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
     spec = {"containers": [container], "nodeName": FIRST_NODE}
     metadata = {"name": _other_name(0), "labels": {"app": "web", "pod-template-hash": "6d4b75cb6d"}}

@@ -1,4 +1,4 @@
-"""One measured number with its budget, and how a list of them is compared, shown and kept."""
+"""A measured number with its budget; comparison, table and JSON of a list of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.table import Table
 from sterna.engine.kernels.native import machine_code
 
 FASTEST_WORTH_COMPARING = {"ms": 0.05, "s": 0.02}
-"""Below it a ratio to the baseline says more about the clock than about the code."""
+"""Below it a ratio to the baseline is dominated by the resolution of the clock."""
 
 
 class Measurement(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,7 +44,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def machine() -> dict[str, str]:
-    """What a reader needs to know before comparing two reports."""
+    """Describe the machine, for comparing two reports."""
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -56,7 +56,7 @@ def machine() -> dict[str, str]:
 
 
 def pace_ns() -> float:
-    """How fast the machine is just now, apart from anything of ours: the median of many short runs."""
+    """Measure the current speed of the machine without our code: the median of many short runs."""
     taken = []
     for _ in range(100):
         begin, total = perf_counter(), 0

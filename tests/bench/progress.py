@@ -1,4 +1,4 @@
-"""How long the progress-aware parts take: growth of many jobs at once, and decisions with migrations and claims."""
+"""Measure the progress-aware parts: growth of many jobs at once, and decisions with migrations and reservations."""
 
 from __future__ import annotations
 

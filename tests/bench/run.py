@@ -1,7 +1,7 @@
-"""The benchmarks: `python -m tests.bench.run quick|full [--only decide]`, from the root of the repository.
+"""Run the benchmarks: `python -m tests.bench.run quick|full [--only decide]`, from the root of the repository.
 
-Cases and budgets stand in `cases.yaml`. Results go to a JSON file and, beside a stored baseline and the bare loop of
-the same run, to a table. Only errors make it fail, never time: how fast a machine is, is not a property of the code.
+Cases and budgets are in `cases.yaml`. Results go to a JSON file and, with a stored baseline and the bare loop of the
+same run, to a table. Only errors make it fail, never time, because times depend on the machine.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
     try:
         for measurement in _measured(cases, options.mode == "quick", options.only or GROUPS):
             measurements.append(measurement)
-    finally:  # whoever loses patience keeps what has been measured so far
+    finally:  # an interrupted run keeps its measurements
         show(measurements, baseline_values(BASELINE))
         save(report, options.out)
         say(", ".join(f"{what}: {value}" for what, value in report.machine.items()))

@@ -1,4 +1,4 @@
-"""How long whole simulations take, how that grows, and what policies reach in them.
+"""Measure whole simulations: time, its growth with the number of jobs, and results of policies.
 
 As a program (`python -m tests.bench.simulations`) it runs the one simulation that standard input describes, so that its
 peak memory is its own, and writes what it measured to standard output.
@@ -73,7 +73,7 @@ class PoolCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What one simulation came to."""
+    """Measurements of one simulation."""
 
     wall_seconds: float
     bare_seconds: float
@@ -151,7 +151,7 @@ def simulated(trace: Trace, nodes: str, policy: str, costs: Costs | None = None)
 
 
 def _peak_mb() -> float:
-    """Of this process alone: on Linux `getrusage` would count the process that started it, too."""
+    """Return the peak of this process alone: on Linux `getrusage` counts its parent too."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:

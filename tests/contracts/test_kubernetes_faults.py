@@ -13,7 +13,8 @@ import pytest
 
 from sterna.backends.kubernetes.api.resources import Change, Delta, Followed, Verb, Write, WriteResult
 from sterna.kinds.objects import JobObject, Pod
-from sterna.kinds.resource import PODS, TRAINING_JOBS, Resource
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_client import FakeClient, Faults
 from tests.fakes.kube_nodes import FakeNodes

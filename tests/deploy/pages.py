@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from sterna.backends.kubernetes.api.rbac import USES, Scope, Use, Who
+from sterna.backends.kubernetes.api.rbac import Scope, Use, Who, all_uses
 from sterna.settings import Entry, entries
 
 _TITLES = {
@@ -99,7 +99,7 @@ def permissions_page() -> str:
     parts = [_PERMISSIONS]
     for who in Who:
         lines = ["| what | verbs | where | what for |", "|---|---|---|---|"]
-        lines += [_use(use) for use in USES if use.who is who]
+        lines += [_use(use) for use in all_uses() if use.who is who]
         parts.append(f"## `sterna-{who.value}`\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.rbac import FENCE, USES, WRITES
+from sterna.backends.kubernetes.api.rbac import FENCE, WRITES, all_uses
 from sterna.settings import MONITOR_PORT, OPERATOR_PORT
 from tests.deploy import chart
 from tests.deploy.chart import Name, Object
@@ -214,4 +214,4 @@ def test_secrets_of_a_registry_reach_both_accounts(secrets: list[dict[str, str]]
 
 
 def test_the_table_of_uses_says_why_for_each() -> None:
-    assert [use for use in USES if len(use.why) < 10] == []
+    assert [use for use in all_uses() if len(use.why) < 10] == []

@@ -1,4 +1,4 @@
-"""Commands that stand in the docs, run as a reader would: in order, in one folder, with the files that the page shows.
+"""Run the commands of a page as a reader would: in order, in one folder, with the files that the page shows.
 
 A page is Markdown. In its `console` blocks lines that start with `$ ` are commands and the lines below are what they
 print; a block under `<!-- file: NAME -->` is a file to be there first. `python -m tests.docs.console PAGE..` writes the
@@ -31,7 +31,7 @@ _WALL_TIME = re.compile(r"^(simulated in) +[\d.]+", re.MULTILINE)
 class Command:
     line: str
     printed: str
-    """What the page says it prints."""
+    """Output that the page shows."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _in_block(block: str) -> Iterator[Command]:
 
 
 def lay_out(page: Path, folder: Path) -> None:
-    """Put what the page shows, and the files beside it that are not pages, into the folder."""
+    """Write the files of the page, and the files beside it that are not pages, into the folder."""
     for name, text in _FILE.findall(page.read_text(encoding="utf-8")):
         (folder / name).write_text(text, encoding="utf-8")
     for file in page.parent.glob("*.yaml"):
@@ -60,7 +60,7 @@ def lay_out(page: Path, folder: Path) -> None:
 
 
 def run(command: Command, folder: Path) -> Outcome:
-    """Run it in the folder, `sterna` being the one of this source tree."""
+    """Run a command in the folder with the `sterna` of this source tree."""
     words = shlex.split(command.line)
     if words[0] == "sterna":
         words = [sys.executable, "-c", _STERNA, *words[1:]]
@@ -70,30 +70,30 @@ def run(command: Command, folder: Path) -> Outcome:
     return Outcome(done.returncode, printed, done.stderr)
 
 
-def timeless(printed: str) -> str:
-    """What does not change from run to run: all but how long a simulation took."""
+def without_times(printed: str) -> str:
+    """Remove the wall time of simulations, which changes from run to run."""
     return _WALL_TIME.sub(r"\1", printed)
 
 
 def renew(page: Path) -> None:
-    """Replace what the page says its commands print by what they do print, where that is something else."""
+    """Replace the output of every command of the page by the real one."""
     text = page.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lay_out(page, folder)
 
-        def renewed(match: re.Match[str]) -> str:
+        def with_real_output(match: re.Match[str]) -> str:
             parts = []
             for command in _in_block(match[1]):
                 outcome = run(command, folder)
                 if outcome.exit_code:
                     raise SystemExit(f"{page}: '{command.line}' failed: {outcome.complaint}")
-                is_same = timeless(outcome.printed) == timeless(command.printed)
+                is_same = without_times(outcome.printed) == without_times(command.printed)
                 printed = command.printed if is_same else outcome.printed
                 parts.append(f"$ {command.line}\n" + (f"{printed}\n" if printed else ""))
             return f"```console\n{''.join(parts)}```"
 
-        page.write_text(_BLOCK.sub(renewed, text), encoding="utf-8")
+        page.write_text(_BLOCK.sub(with_real_output, text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The example that CONTRIBUTING gives for a policy of one's own is a policy, and keeps what a policy must keep."""
+"""The example policy of CONTRIBUTING runs, and mistakes in a user's policy name its file."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_example_of_contributing_runs_by_its_file_name(tmp_path: Path) -> No
         pytest.param("return Target(target + 99)", "100 workers; it must be 0 or from", id="it gives too much"),
     ],
 )
-def test_a_mistake_in_a_user_s_own_policy_is_said_to_be_theirs(tmp_path: Path, last_line: str, sentence: str) -> None:
+def test_mistake_in_a_user_policy_names_its_file(tmp_path: Path, last_line: str, sentence: str) -> None:
     lay_out(ROOT / "CONTRIBUTING.md", tmp_path)
     file = tmp_path / "smallest.py"
     file.write_text(file.read_text().replace("        return Target(target)", f"        {last_line}"))

@@ -1,4 +1,4 @@
-"""Every command that the docs tell a reader to type works, and where its output is shown, that is what it prints."""
+"""Every command of the docs works and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.console import ROOT, commands, lay_out, run, timeless
+from tests.docs.console import ROOT, commands, lay_out, run, without_times
 
 POLICIES = sorted((ROOT / "docs" / "policies").glob("*.md"))
 PAGES = [ROOT / "docs" / "tutorial.md", ROOT / "docs" / "traces.md", ROOT / "CONTRIBUTING.md", *POLICIES]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_what_the_page_tells_a_reader_to_type_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
+def test_commands_of_the_page_print_what_it_shows(page: Path, tmp_path: Path) -> None:
     lay_out(page, tmp_path)
     for command in commands(page.read_text(encoding="utf-8")):
         outcome = run(command, tmp_path)
         assert outcome.exit_code == 0, f"$ {command.line}\n{outcome.printed}\n{outcome.complaint}"
-        assert timeless(outcome.printed) == timeless(command.printed), "run make docs"
+        assert without_times(outcome.printed) == without_times(command.printed), "run make docs"
 
 
 def test_the_page_of_each_policy_has_a_command() -> None:

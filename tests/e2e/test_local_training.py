@@ -13,7 +13,7 @@ import pytest
 
 from sterna.apps.daemon import Daemon, Options
 from sterna.backends.local.cluster import LocalCluster
-from sterna.backends.local.jobs.exits import Patience
+from sterna.backends.local.jobs.exits import RestartBackoff
 from sterna.backends.local.kernel.proc_table import process
 from sterna.errors import UserError
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec, Resizing
@@ -33,7 +33,9 @@ def up(tmp_path: Path) -> Iterator[Up]:
     def start(nodes: str = "2x1cpu", shared: bool = False, **rules: str) -> LocalCluster:
         if daemons:
             daemons.pop().stop()
-        options = Options(tmp_path, nodes, shared, tuple(rules.items()), patience=Patience(0.1, 1.0), has_api=False)
+        options = Options(
+            tmp_path, nodes, shared, tuple(rules.items()), backoff=RestartBackoff(0.1, 1.0), has_api=False
+        )
         daemon = Daemon(options)
         daemon.start()
         daemons.append(daemon)
@@ -196,8 +198,8 @@ def test_shares_divide_a_core_that_jobs_have_in_common(up: Up) -> None:
     cluster.create([a_job("much", "-c", burn), a_job("little", "-c", burn)])
     until(lambda: all(view.state == "running" and view.cpu_seconds > 0.05 for view in cluster.jobs()))
     backend = cluster._backend
-    with backend.book.lock:
-        backend.book.find("much").record.cpu_share, backend.book.find("little").record.cpu_share = 1.9, 0.1
+    with backend.store.lock:
+        backend.store.find("much").record.cpu_share, backend.store.find("little").record.cpu_share = 1.9, 0.1
     # Reconciled directly: a round would find that equal shares are wanted.
     backend.attempts.reconcile()
     before = _used(cluster)

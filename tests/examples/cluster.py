@@ -1,4 +1,4 @@
-"""A cluster in the background, started and asked as a user would, for as long as a test lasts."""
+"""A cluster in the background for the time of a test, used through the command line."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ with warnings.catch_warnings():
     from sterna.service.cluster_service import ClusterService
 
 PATIENCE_SECONDS = 400.0
-"""Frameworks take seconds to import, and on a busy machine minutes."""
+"""Timeout: frameworks take seconds to import, and minutes on a busy machine."""
 
 
 class Cluster:
-    """Two nodes of one core. Jobs run in the root of the repository, as the examples' own texts say."""
+    """Two nodes of one core. Jobs run in the root of the repository, as the examples describe."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
@@ -48,7 +48,7 @@ class Cluster:
         return found
 
     def steps(self, name: str) -> list[int]:
-        """Every step that was reported, in the order of the reports."""
+        """Return every reported step, in order."""
         return [report.step for report in self._service.history(name) if report.step is not None]
 
     def kinds(self, name: str) -> list[str]:
@@ -58,7 +58,7 @@ class Cluster:
         return self._service.log(name, replica).text.decode()
 
     def until(self, name: str, fact: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Wait until a fact holds for a job; one that has failed says what it printed."""
+        """Wait until a condition holds for a job; raise with its log if it has failed."""
 
         def holds() -> bool:
             job = self.job(name)
@@ -68,7 +68,7 @@ class Cluster:
         ends_at = time.monotonic() + PATIENCE_SECONDS
         while not holds():
             assert time.monotonic() < ends_at, f"{self.job(name)}\n{self.output(name)[-2000:]}"
-            time.sleep(0.1)  # a look asks the cluster, which needs the CPU for training
+            time.sleep(0.1)  # every poll takes CPU from the training
         return self.job(name)
 
     def until_completed(self, name: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Cluster:
         return self.until(name, lambda job: (job["step"] or 0) > 0)
 
     def close(self) -> None:
-        """Jobs first: a cluster that ends leaves those that run alone, and with them their control groups."""
+        """Delete the jobs first: a cluster that ends leaves running jobs and their control groups behind."""
         names = [job.name for job in self._service.jobs()]
         if names:
             self._service.delete(names)
@@ -101,7 +101,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def manifest(path: Path, changes: dict[str, str], into: Path) -> str:
-    """An example's manifest with these words for others; where it was written."""
+    """Write the manifest of an example with replaced texts, and return its path."""
     text = path.read_text(encoding="utf-8")
     for old, new in changes.items():
         assert old in text, f"{path.name} does not say {old}"
@@ -111,10 +111,10 @@ def manifest(path: Path, changes: dict[str, str], into: Path) -> str:
 
 
 def named(variables: dict[str, str]) -> list[str]:
-    """As options of `sterna submit`."""
+    """Return the environment as options of `sterna submit`."""
     return [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
 
 
 def as_yaml(variables: dict[str, str]) -> str:
-    """As a container's variables."""
+    """Return the environment as variables of a container."""
     return json.dumps([{"name": name, "value": value} for name, value in variables.items()])

@@ -1,7 +1,7 @@
-"""Which Python has a framework, for tests of examples that need one: the one that is named, ours, or the system's.
+"""Find a Python interpreter with a framework, for tests of examples: a configured one, ours, or the system's.
 
 `STERNA_TORCH_PYTHON=/opt/torch/bin/python` names one; likewise for tensorflow, mpi4py and transformers. Frameworks are
-large and Sterna needs none of them, so a test without one is left out and says what it would need.
+large and Sterna needs none of them, so a test without its framework is skipped with a reason.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = "/usr/bin/python3"
 LENIENT = {"PET_REDIRECTS": "9:1", "PET_TEE": "9:1"}
-"""torchrun of torch 1.13 fails over its own defaults for these on Python 3.11; this says the same in other words."""
+"""torchrun of torch 1.13 fails over its own defaults for these on Python 3.11; these values are equivalent."""
 
 
 @cache
 def python_with(framework: str) -> str | None:
-    """A Python that finds the framework, and NumPy, which some examples take for granted."""
+    """Return a Python that has the framework and NumPy, which some examples need."""
     named = os.environ.get(f"STERNA_{framework.upper()}_PYTHON")
     for python in [named] if named else [sys.executable, SYSTEM]:
         code = f"import sys; from importlib.util import find_spec as f; sys.exit(not (f('{framework}') and f('numpy')))"
@@ -32,7 +32,7 @@ def python_with(framework: str) -> str | None:
 
 
 def needed(framework: str) -> str:
-    """The same; the test is left out if there is none."""
+    """Return a Python with the framework, or skip the test."""
     python = python_with(framework)
     if python is None:
         name = f"STERNA_{framework.upper()}_PYTHON"
@@ -41,6 +41,6 @@ def needed(framework: str) -> str:
 
 
 def program(python: str, name: str) -> str | None:
-    """A program that came with a Python's packages, such as mpirun."""
+    """Return the path of a program of a Python's packages, such as mpirun."""
     found = Path(python).parent / name
     return str(found) if found.exists() else None

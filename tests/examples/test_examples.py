@@ -1,4 +1,4 @@
-"""Every example runs, or says in one sentence what to install; every manifest is read and runs a script that exists."""
+"""Every example runs or names the package to install; every manifest is valid and runs an existing script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.manifests.loading import KINDS, load
+from sterna.kinds.loading import load
+from sterna.kinds.registry import job_kinds
 from tests.examples.frameworks import LENIENT, ROOT, needed, program
 
 MANIFESTS = sorted((ROOT / "examples" / "manifests").glob("*.yaml"))
@@ -27,7 +28,7 @@ EXAMPLES = {
     "mpi_train.py": ("mpi4py", (), ("--steps", "20")),
     "huggingface_train.py": ("transformers", (), ("--steps", "5")),
 }
-"""The framework, what goes before the script, and what goes after it."""
+"""Framework, command before the script, and arguments."""
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -54,7 +55,7 @@ def test_an_example_trains(tmp_path: Path, script: str) -> None:
 
 
 @pytest.mark.parametrize("script", EXAMPLES)
-def test_an_example_without_its_framework_says_what_to_install(tmp_path: Path, script: str) -> None:
+def test_example_without_its_framework_names_the_package_to_install(tmp_path: Path, script: str) -> None:
     framework = EXAMPLES[script][0]
     if find_spec(framework) is not None:
         pytest.skip(f"{framework} is installed, so that nothing is missing")
@@ -87,4 +88,4 @@ def test_a_manifest_is_read_and_runs_a_script_that_exists(path: Path) -> None:
 
 def test_there_is_a_manifest_of_every_kind() -> None:
     kinds = {job.kind for path in MANIFESTS for job in load(path.read_text(encoding="utf-8"), path.name).jobs}
-    assert kinds == set(KINDS)
+    assert kinds == {kind.name for kind in job_kinds()}

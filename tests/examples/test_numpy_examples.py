@@ -64,7 +64,7 @@ def test_a_training_that_was_stopped_ends_to_the_bit_like_one_that_was_not(tmp_p
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def test_checkpoints_between_are_told(tmp_path: Path) -> None:
+def test_intermediate_checkpoints_are_reported(tmp_path: Path) -> None:
     _run(tmp_path, environment(tmp_path / "r"), str(TRAIN), "--steps", "20", "--save-every", "10")
     assert [line["step"] for line in lines(tmp_path / "r") if line.get("saved")] == [10, 20]
     assert json.loads((tmp_path / "r" / "saved.json").read_text())["step"] == 20

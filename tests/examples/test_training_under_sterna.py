@@ -26,7 +26,7 @@ def never_goes_back(steps: list[int]) -> bool:
 
 
 def elsewhere(cluster: Cluster, name: str) -> str:
-    """The node that a job is not on."""
+    """Return the node that a job is not on."""
     return "node1" if cluster.job(name)["nodes"] == ["node0"] else "node0"
 
 
@@ -44,13 +44,13 @@ def test_a_bidirectional_rnn_moves_by_checkpoint_and_loses_no_step(cluster: Clus
 
 
 def beginnings(cluster: Cluster) -> list[tuple[int, int]]:
-    """Each time that the first worker began: with how many together, at which step. Its rank nobody promises."""
+    """Return the number of workers and the step at each start of the first worker; its rank may vary."""
     begun = re.findall(r"^rank \d+ of (\d+) begins at step (\d+)$", cluster.output("elastic", "worker-0"), re.MULTILINE)
     return [(int(crowd), int(step)) for crowd, step in begun]
 
 
-def crowds(cluster: Cluster) -> list[int]:
-    """How many trained together, one after the other: torchrun may begin twice before all have come."""
+def group_sizes(cluster: Cluster) -> list[int]:
+    """Return the sequence of group sizes; torchrun may start twice before all workers have joined."""
     return [crowd for crowd, _ in groupby(crowd for crowd, _ in beginnings(cluster))]
 
 
@@ -60,13 +60,13 @@ def test_torchrun_shrinks_and_grows_while_it_trains(cluster: Cluster) -> None:
     options = ["--workers", "1:2", "--resizing", "torchrun", "--grace", "120s", *named(LENIENT)]
     cluster.sterna("submit", "--name", "elastic", *options, "--", *train)
     assert cluster.until_training("elastic")["workers"] == 2
-    cluster.until("elastic", lambda job: crowds(cluster)[-1:] == [2])  # it may have begun alone
+    cluster.until("elastic", lambda job: group_sizes(cluster)[-1:] == [2])  # it may have begun alone
     cluster.sterna("submit", "--name", "other", "--", "sleep", "1000")
-    cluster.until("elastic", lambda job: crowds(cluster)[-2:] == [2, 1])
+    cluster.until("elastic", lambda job: group_sizes(cluster)[-2:] == [2, 1])
     shrunk = cluster.job("elastic")["step"]
     cluster.until("elastic", lambda job: job["step"] > shrunk)
     cluster.sterna("delete", "other")
-    cluster.until("elastic", lambda job: crowds(cluster)[-3:] == [2, 1, 2])
+    cluster.until("elastic", lambda job: group_sizes(cluster)[-3:] == [2, 1, 2])
     grown = cluster.job("elastic")["step"]
     job = cluster.until("elastic", lambda job: job["step"] > grown)
     assert (job["attempt"], job["restarts"], job["workers"]) == (1, 0, 2)
@@ -144,9 +144,7 @@ Trainer(model=model, args=arguments, train_dataset=Noise()).train()
 """
 
 
-def test_a_hugging_face_trainer_that_has_never_heard_of_sterna_reports_by_itself(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_hugging_face_trainer_without_callback_reports_by_itself(cluster: Cluster, tmp_path: Path) -> None:
     python = needed("transformers")
     known = "from transformers.integrations import KubeflowCallback"
     if subprocess.run([python, "-c", known], capture_output=True).returncode:

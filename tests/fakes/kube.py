@@ -31,7 +31,12 @@ from sterna.backends.kubernetes.api.resources import (
     Inbox,
     WriteResult,
 )
-from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.pytorch_job import PYTORCH_JOBS
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.share_pod import SHARE_PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube_client import FakeClient, Faults
 from tests.fakes.kube_requests import Response, Rest
 from tests.fakes.kube_rules import FOREGROUND, SERVICE_ACCOUNTS

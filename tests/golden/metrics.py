@@ -1,6 +1,6 @@
-"""What every policy makes of one small trace, in numbers that are committed: a diff of them is read like code.
+"""Committed metrics of every policy on one small trace; a diff of them is reviewed like code.
 
-`python -m tests.golden.metrics` writes them anew. The trace is a day of a small lab, made once and kept as a file.
+`python -m tests.golden.metrics` updates them. The trace is a day of a small lab, generated once and kept as a file.
 """
 
 from __future__ import annotations

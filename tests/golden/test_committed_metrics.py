@@ -17,7 +17,7 @@ from tests.published import DATA
 
 @pytest.mark.parametrize("setting", settings(), ids=lambda setting: label(*setting))
 def test_the_lab_trace_gives_what_is_committed(setting: tuple[str, str, float]) -> None:
-    """A difference is either a defect or a change to be read: `python -m tests.golden.metrics` writes the file anew."""
+    """A difference is either a defect or a change to be read: `python -m tests.golden.metrics` updates it."""
     assert measured(*setting) == committed()[label(*setting)]
 
 

@@ -1,4 +1,4 @@
-"""Eight real trainings, replayed: when each counts as watched and converged, and whether the bands hold.
+"""Eight recorded trainings: when each is watched and converged, and whether the bands hold.
 
 Times are seconds of CPU. A recent rate is taken over three windows of four reports and has to be low three times, so a
 verdict follows the phase change that a one-second view shows by a few seconds; the ranges below allow for that.
@@ -11,7 +11,7 @@ import pytest
 
 from sterna.experiments.reproduction.eta.coverage import coverage_of
 from sterna.experiments.reproduction.eta.curves import SEEN, finish_forecasts, value_forecasts
-from sterna.model.eta import SHARED_CORE, learned
+from sterna.model.eta import SHARED_CORE, fit_factors
 from sterna.model.growth import Growth, GrowthRule, GrowthTable, History, Report, Strict
 from sterna.workloads.published.curves import MODELS, RecordingClock, recording
 
@@ -81,7 +81,7 @@ def test_taken_in_at_once_or_one_by_one_is_the_same(model: str) -> None:
     reports = recorded(model)[:900]
     one_by_one = History.of()
     for report in reports:
-        one_by_one = one_by_one.extended([report])
+        one_by_one = one_by_one.extend([report])
     at_once = History.of(reports)
     assert at_once.growth == one_by_one.growth
     assert at_once.values.tolist() == one_by_one.values.tolist()
@@ -101,5 +101,5 @@ def test_eight_in_ten_best_values_lie_in_the_band_of_the_curve(seen: float) -> N
 
 
 def test_the_assumed_factors_are_those_of_the_recordings_by_the_wall_clock() -> None:
-    found = learned([History.of(recorded(model, RecordingClock.WALL)) for model in MODELS])
+    found = fit_factors([History.of(recorded(model, RecordingClock.WALL)) for model in MODELS])
     assert found == pytest.approx(SHARED_CORE, abs=0.03)

@@ -1,4 +1,4 @@
-"""The SpeCon study in small: the published column comes back, and what the rules promise holds on seeds of its own."""
+"""The SpeCon study on a few seeds: the published column is reproduced, and the targets of the rules hold."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_growing_bidirectional_rnn_is_not_called_converged_before_a_finished_v
     def converged_after(model: str) -> float:
         history = History.of((), direction=Direction.FALLING)
         for step, value in enumerate(specon.losses()[model].tolist()):
-            history = history.extended([Report(step, float(step), value)])
+            history = history.extend([Report(step, float(step), value)])
             if history.growth.name == "CONVERGED":
                 return step
         return float("inf")

@@ -16,9 +16,10 @@ import yaml
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.backends.kubernetes.pods.pod_builder import pod_of, service_of
 from sterna.kinds.objects import JobObject
+from sterna.kinds.parse import parse_job
 from sterna.kinds.parsing.documents import read_documents
-from sterna.kinds.reading import read
-from sterna.kinds.resource import TF_JOBS, TRAINING_JOBS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.kubernetes.api import Api, Object, Refused, until
 from tests.kubernetes.control_plane import ControlPlane
 from tests.published import MANIFESTS
@@ -183,14 +184,14 @@ def test_what_can_run_is_taken_and_so_are_its_pods(defined: Api, document: Objec
     stored = tried(defined, document)
     stored["metadata"].setdefault("uid", "00000000-0000-0000-0000-000000000000")
     decoded = msgspec.json.decode(msgspec.json.encode(stored), type=JobObject)
-    job = read(decoded, RESOURCES[document["kind"]])
+    job = parse_job(decoded, RESOURCES[document["kind"]])
     worker = job.spec.worker
     gang = [ReplicaAssignment(each.type, 0, "node-1") for each in job.spec.replicas if each is not worker]
     gang += [ReplicaAssignment(worker.type, index, "node-1") for index in sorted({0, job.spec.maximum - 1})]
     for seat in gang:
         for made, plural in (
             (pod_of(job, seat, gang, 1), "pods"),
-            (service_of(job, seat.type, seat.index), "services"),
+            (service_of(job, seat.type, seat.ordinal), "services"),
         ):
             answer = defined.ask("POST", f"/api/v1/namespaces/default/{plural}?dryRun=All&fieldValidation=Strict", made)
             assert answer["metadata"]["name"] == made["metadata"]["name"]
@@ -210,7 +211,7 @@ def test_a_job_is_scaled_as_anything_else_is(defined: Api) -> None:
     path = f"{path_of('TrainingJob')}/scaled"
     defined.patch(f"{path}/scale", {"spec": {"replicas": 3}})
     stored = msgspec.json.decode(msgspec.json.encode(defined.get(path)), type=JobObject)
-    assert read(stored, TRAINING_JOBS).spec.request == 3
+    assert parse_job(stored, TRAINING_JOBS).spec.request == 3
     defined.patch(f"{path}/status", {"status": {"workers": 2}})
     assert defined.get(f"{path}/scale")["status"]["replicas"] == 2
     defined.delete(path)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sterna.backends.kubernetes.api.rbac import FENCE, USES, Scope, Who
+from sterna.backends.kubernetes.api.rbac import FENCE, Scope, Who, all_uses
 from tests.deploy import chart
 from tests.deploy.chart import NAMESPACE
 from tests.deploy.permissions import Asked, granted
@@ -119,7 +119,7 @@ def _may(api: Api, who: Who, asked: Asked, namespace: str, name: str = "") -> bo
 
 def _everything() -> set[Asked]:
     """Every verb on everything that anybody of ours has to do with, and on what must never be reached."""
-    targets = {(use.resource.group, use.target) for use in USES}
+    targets = {(use.resource.group, use.target) for use in all_uses()}
     targets |= {("", name) for name in ("secrets", "pods/exec", "pods/eviction", "pods/status", "nodes/status")}
     targets |= {("", "configmaps"), ("apps", "deployments"), ("rbac.authorization.k8s.io", "clusterroles")}
     return {Asked(verb, group, target) for group, target in targets for verb in VERBS}
@@ -127,8 +127,8 @@ def _everything() -> set[Asked]:
 
 @pytest.mark.parametrize("who", list(Who), ids=lambda who: who.value)
 def test_an_account_may_do_what_the_table_says_and_nothing_else(installed: ControlPlane, who: Who) -> None:
-    everywhere = granted(USES, who, Scope.CLUSTER)
-    own = [use for use in USES if use.who is who and use.scope is Scope.OWN_NAMESPACE]
+    everywhere = granted(all_uses(), who, Scope.CLUSTER)
+    own = [use for use in all_uses() if use.who is who and use.scope is Scope.OWN_NAMESPACE]
     with installed.api() as api:
         assert {asked for asked in _everything() if _may(api, who, asked, "default")} == everywhere
         for name in {use.only_name for use in own if use.only_name} | {"another"}:

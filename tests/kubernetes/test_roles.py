@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.kubernetes.api.rbac import FENCE, USES, Who
+from sterna.backends.kubernetes.api.rbac import FENCE, Who, all_uses
 from sterna.backends.kubernetes.monitor.host_paths import AGENT_VOLUME, Roots
 from sterna.backends.kubernetes.monitor.main import Surroundings, connected
 from sterna.backends.kubernetes.monitor.monitor import Options
@@ -96,7 +96,7 @@ def test_everything_that_is_granted_is_asked_for_and_nothing_else(cluster: Opera
         requests = [each for each in cluster.plane.requests() if each["user"]["username"] == ACCOUNT[who]]
         refused = [each for each in requests if each["responseStatus"]["code"] == 403 and FENCE not in str(each)]
         assert [(each["verb"], each["objectRef"]) for each in refused] == []
-        asked, may = of_audit(requests, ACCOUNT[who]), granted(USES, who)
+        asked, may = of_audit(requests, ACCOUNT[who]), granted(all_uses(), who)
         assert (asked - may, may - asked) == (set(), set())
 
 

@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 from sterna.backends.kubernetes.api.assignment import current_nodes, decode_assignment, encode_assignment
 from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.phase import is_running
-from sterna.backends.kubernetes.lifecycle.replicas import Need, Steps, need_of, replaces_in_place, replicas, steps
-from sterna.backends.kubernetes.lifecycle.verdict import Fate, judge
+from sterna.backends.kubernetes.lifecycle.replicas import (
+    Need,
+    Steps,
+    need_of,
+    next_steps,
+    place_replicas,
+    replaces_in_place,
+)
+from sterna.backends.kubernetes.lifecycle.verdict import VerdictKind, judge
 from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.cluster import NOWHERE, Assignment
 from sterna.model.job import Resizing
@@ -58,7 +65,7 @@ class Cluster:
 
     @property
     def replicas(self) -> list[ReplicaAssignment]:
-        return replicas(self.job.parsed_job, self.assignment, NODES, current_nodes(self.job))
+        return place_replicas(self.job.parsed_job, self.assignment, NODES, current_nodes(self.job))
 
     def used(self, node: str) -> int:
         live = [each for each in self.job.pods.values() if each.node == node and not each.is_terminated]
@@ -69,21 +76,21 @@ class Cluster:
 
     def plan(self) -> Steps:
         verdict = judge(self.job, self.now, self.replicas)
-        if verdict.fate is Fate.STOPPED:
+        if verdict.kind is VerdictKind.STOPPED:
             self.job.memory.started_at = None
-        replaced = tuple(self.job.pods) if verdict.fate is Fate.RESTART else verdict.replicas
-        found = steps(self.job, self.replicas, self.has_room, self.now, replaced)
-        assert found == steps(self.job, self.replicas, self.has_room, self.now, replaced)
+        replaced = tuple(self.job.pods) if verdict.kind is VerdictKind.RESTART else verdict.replicas
+        found = next_steps(self.job, self.replicas, self.has_room, self.now, replaced)
+        assert found == next_steps(self.job, self.replicas, self.has_room, self.now, replaced)
         return found
 
     def carry_out(self, plan: Steps) -> None:
         """As the caller of `steps` does: what is asked for is laid over at once."""
         wanted = self.replicas
         for replica in plan.create:
-            assert (replica.type, replica.index) not in self.job.pods, "a name was used twice"
+            assert (replica.type, replica.ordinal) not in self.job.pods, "a name was used twice"
             self.job.memory.attempt = plan.attempt
             made = pod(replica, PodState.PENDING, plan.attempt, wanted)
-            self.job.pods[replica.type, replica.index] = made
+            self.job.pods[replica.type, replica.ordinal] = made
         for each in plan.delete:
             assert not each.is_deleting
             each.is_deleting = True
@@ -171,8 +178,8 @@ def test_whatever_happens_steps_are_safe_and_lead_to_where_a_job_shall_sit(
 def test_who_can_stay_stays_and_keeps_its_index(before: Assignment, after: Assignment) -> None:
     """DRAGON-28, DRAGON-32."""
     of = JOBS["parameter servers"]
-    old = replicas(of, before, NODES, {})
-    new = replicas(of, after, NODES, {(replica.type, replica.index): replica.node for replica in old})
+    old = place_replicas(of, before, NODES, {})
+    new = place_replicas(of, after, NODES, {(replica.type, replica.ordinal): replica.node for replica in old})
     kept = set(old) & set(new)
     for kind in ("ps", "worker"):
         stay = sum((_nodes(old, kind) & _nodes(new, kind)).values())
@@ -184,9 +191,9 @@ def test_who_can_stay_stays_and_keeps_its_index(before: Assignment, after: Assig
 @given(assignments(2))
 def test_replicas_of_an_unchanged_assignment_never_change(assignment: Assignment) -> None:
     for of in JOBS.values():
-        once = replicas(of, assignment._replace(ps=assignment.ps if of.shape.ps else ()), NODES, {})
-        current = {(replica.type, replica.index): replica.node for replica in once}
-        assert replicas(of, assignment._replace(ps=assignment.ps if of.shape.ps else ()), NODES, current) == once
+        once = place_replicas(of, assignment._replace(ps=assignment.ps if of.shape.ps else ()), NODES, {})
+        current = {(replica.type, replica.ordinal): replica.node for replica in once}
+        assert place_replicas(of, assignment._replace(ps=assignment.ps if of.shape.ps else ()), NODES, current) == once
 
 
 @given(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from sterna.kinds.resource import PODS, SHARE_PODS, Resource
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.share_pod import SHARE_PODS
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Event, Object, Refused

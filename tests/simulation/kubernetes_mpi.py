@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 from sterna.backends.kubernetes.api.resources import NODES
-from sterna.kinds.resource import MPI_JOBS, PODS, Resource
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.resource import PODS, Resource
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_rules import stamp

@@ -18,7 +18,9 @@ from sterna.backends.kubernetes.cache.job_entry import JobEvent
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
 from sterna.kinds.labels import ATTEMPT_LABEL
-from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.snapshot import NEVER
 from sterna.wiring import make_rules
 from tests.fakes.kube import FakeKube

@@ -6,7 +6,7 @@ from typing import Any
 
 from sterna.backends.kubernetes.api.resources import NODES
 from sterna.control.round_loop import RoundLoop
-from sterna.kinds.resource import TRAINING_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.wiring import make_rules, rules_by_type
 from tests.simulation.kubernetes_runs import Cluster
 

@@ -7,7 +7,10 @@ import random
 import pytest
 
 from sterna.backends.kubernetes.api.assignment import gpu_number
-from sterna.kinds.resource import MPI_JOBS, PODS, SHARE_PODS, TF_JOBS
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.share_pod import SHARE_PODS
+from sterna.kinds.tf_job import TF_JOBS
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import GPU_ID, FakeKubeShare

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
-from sterna.kinds.resource import MPI_JOBS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.resource import Resource
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.simulation.kubernetes_mpi import FakeMpiOperator, an_mpi_job
 from tests.simulation.kubernetes_runs import Cluster
 

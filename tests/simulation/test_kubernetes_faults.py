@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sterna.kinds.resource import TRAINING_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube_client import Faults
 from tests.simulation.kubernetes_runs import Cluster, is_over
 

@@ -12,7 +12,8 @@ import pytest
 
 from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.kinds.labels import MIGRATE_TO
-from sterna.kinds.resource import MPI_JOBS, PODS, Resource
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.snapshot import JobKey

@@ -13,7 +13,10 @@ from sterna.backends.kubernetes.api.write_purpose import DeletedService, Told
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, JobEvent, Stage
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import EventBuilder
-from sterna.kinds.resource import MPI_JOBS, PODS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.snapshot import JobKey

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from sterna.kinds.resource import PODS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.share_pod import SHARE_PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube_client import Faults
 from tests.fakes.kube_store import Event, Object
 from tests.simulation.kubernetes_kubeshare import FakeKubeShare

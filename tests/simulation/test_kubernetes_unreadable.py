@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from sterna.backends.kubernetes.api.resources import EVENTS
-from sterna.kinds.resource import MPI_JOBS, PODS, Resource
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.resource import PODS, Resource
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_mpi import an_mpi_job
 from tests.simulation.kubernetes_runs import Cluster

@@ -1,4 +1,4 @@
-"""What the rules of the house look at: the files of the repository, and the syntax trees of its Python."""
+"""Files of the repository and syntax trees of its Python, for the style tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kept_files() -> list[Path]:
     try:
         found = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("this is not a git checkout, so nobody knows which files belong to it")
+        pytest.skip("this is not a git checkout, so the list of its files is unknown")
     return [path for path in (ROOT / name for name in found) if path.is_file()]
 
 

@@ -1,4 +1,4 @@
-"""A Python file as the rules of the house see it: its place, its text, its syntax tree."""
+"""A Python file with its path, text and syntax tree."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ class Source:
     """One Python file."""
 
     path: str
-    """From the root of the repository, with forward slashes."""
+    """Path from the root of the repository, with forward slashes."""
     text: str
     tree: ast.Module

@@ -1,4 +1,4 @@
-"""Docs in step with the code: every rule has its words, every parameter is named, every package is on the map."""
+"""Docs match the code: every rule has a page, every parameter is named, every package is on the map."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECTIONS = ("## When to use it", "## When not to", "## Parameters", "## Example"
 
 
 def _lacking(info: RuleInfo, text: str) -> list[str]:
-    """Names a page owes its reader and does not give."""
+    """Return the names that a page must have and lacks."""
     owed = [info.name, *info.aliases, *(parameter.name for parameter in info.parameters)]
     return [name for name in owed if f"`{name}`" not in text]
 

@@ -1,4 +1,4 @@
-"""Every module says what it is, and is named for what it holds."""
+"""Every module has a docstring and a specific name."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import PurePosixPath
 from tests.style.source import Source
 
 VAGUE = frozenset({"util", "utils", "helper", "helpers", "common", "manager", "managers", "misc", "base", "core"})
-"""Names that would let anything in."""
+"""Names that fit any content."""
 
 SHORTEST_DOCSTRING = 20
 
 
-def test_every_module_says_what_it_is(sources: list[Source]) -> None:
+def test_every_module_has_a_docstring(sources: list[Source]) -> None:
     silent = [source.path for source in sources if len(ast.get_docstring(source.tree) or "") < SHORTEST_DOCSTRING]
     assert silent == []
 
 
-def test_no_module_is_named_so_that_anything_fits_into_it(sources: list[Source]) -> None:
+def test_no_module_has_a_vague_name(sources: list[Source]) -> None:
     vague = [source.path for source in sources if VAGUE & set(PurePosixPath(source.path).with_suffix("").parts)]
     assert vague == []
 

@@ -13,7 +13,7 @@ import pytest
 from tests.style.source import Source
 
 PURE = ("model", "engine", "policies", "placements", "migrations", "cpu_shares", "reservations")
-"""Packages that decide; those that do not exist yet are held to it from their first file on."""
+"""Packages that decide; a new package is checked from its first file on."""
 
 IMPURE_MODULES = frozenset(
     {"time", "datetime", "random", "uuid", "os", "logging", "secrets", "socket", "subprocess", "threading", "asyncio"}
@@ -23,7 +23,7 @@ NUMPY = frozenset({"np", "numpy"})
 
 
 def impurities(tree: ast.Module) -> Iterator[str]:
-    """What in a module could make two decisions on one snapshot differ, or leave a trace."""
+    """Return imports and calls that could make two decisions on one snapshot differ, or have side effects."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (f"line {node.lineno}: import {alias.name}" for alias in node.names if _is_impure(alias.name))

@@ -15,7 +15,7 @@ ALLOWED: dict[str, int] = {}
 
 
 def oversize(source: Source) -> Iterator[tuple[str, int]]:
-    """What in a file is above the limits, and how long it is."""
+    """Return the functions and files above the limits, with their lengths."""
     lines = len(source.text.splitlines())
     if lines > LONGEST_FILE:
         yield source.path, lines
@@ -27,7 +27,7 @@ def oversize(source: Source) -> Iterator[tuple[str, int]]:
 
 
 def complaints(found: Mapping[str, int], allowed: Mapping[str, int]) -> list[str]:
-    """What the ratchet says: new or grown code above the limits, and entries that are no longer needed."""
+    """Return new or grown code above the limits, and entries that are no longer needed."""
     grown = [f"{what} has {size} lines" for what, size in found.items() if size > allowed.get(what, 0)]
     shrunk = [
         f"{what} has {found.get(what, 'fewer')} lines now: lower or remove its entry"

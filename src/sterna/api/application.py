@@ -22,9 +22,9 @@ from sterna.api.problem_json import Problem, error_response, problem_response
 from sterna.api.responses import component_schemas
 from sterna.api.services import ServiceFactory, ServiceRegistry
 from sterna.errors import SternaError
-from sterna.manifests.training_job import TrainingJob
+from sterna.kinds.training_job import TRAINING_JOBS, TrainingJobSpec
 from sterna.service.cluster_service import ClusterService
-from sterna.service.requests import MoveTarget, ProgressReport, RuleChanges, Submitted, WorkerBounds
+from sterna.service.requests import MoveTarget, ProgressRequest, RuleChanges, ScaleRequest, Submitted
 from sterna.service.views import EventView, Explanation, JobView, NodeView, PolicyView, ProgressView
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _OPENAPI = "/api/v1/openapi.json"
 _STRUCTURES = [
     JobView, NodeView, EventView, PolicyView, ProgressView, Explanation,
-    Submitted, WorkerBounds, MoveTarget, ProgressReport, RuleChanges,
+    Submitted, ScaleRequest, MoveTarget, ProgressRequest, RuleChanges,
 ]  # fmt: skip
 _PAGE_HEADERS = {
     "Cache-Control": "no-cache",
@@ -101,12 +101,26 @@ async def describe_api(request: Request) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, routes=app.routes)
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        schemas.update(component_schemas(_STRUCTURES))
-        manifest = TrainingJob.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas.update(manifest.pop("$defs", {}))
-        schemas["TrainingJob"] = manifest
+        schemas.update(component_schemas([*_STRUCTURES, TrainingJobSpec]))
+        schemas["TrainingJob"] = _training_job_schema()
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _training_job_schema() -> dict[str, Any]:
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    metadata = {"name": {"type": "string"}, "labels": texts, "annotations": texts}
+    return {
+        "title": TRAINING_JOBS.kind,
+        "type": "object",
+        "properties": {
+            "apiVersion": {"enum": [TRAINING_JOBS.api_version]},
+            "kind": {"enum": [TRAINING_JOBS.kind]},
+            "metadata": {"type": "object", "properties": metadata, "required": ["name"]},
+            "spec": {"$ref": "#/components/schemas/TrainingJobSpec"},
+        },
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+    }
 
 
 async def _reject_parameter(_: Request, error: Exception) -> Response:

@@ -25,10 +25,10 @@ from sterna.api.responses import (
     response_schema,
 )
 from sterna.api.services import ServiceRegistry
-from sterna.manifests.fields import NAME
+from sterna.kinds.loading import NAME
 from sterna.service.cluster_service import LOG_BYTES
 from sterna.service.errors import NotFoundError
-from sterna.service.requests import MoveTarget, ProgressReport, Submission, Submitted, WorkerBounds
+from sterna.service.requests import MoveTarget, ProgressRequest, ScaleRequest, Submission, Submitted
 from sterna.service.views import Explanation, JobView, ProgressView
 
 PATH = "/api/v1/jobs"
@@ -108,10 +108,10 @@ async def migrate(name: str, request: Request, service: Service, caller: Current
         raise Problem(422, str(error)) from None
 
 
-@router.post("/{name:path}/progress", status_code=204, openapi_extra=body_schema(ProgressReport))
+@router.post("/{name:path}/progress", status_code=204, openapi_extra=body_schema(ProgressRequest))
 async def progress(name: str, request: Request, service: Service, caller: CurrentCaller) -> Response:
     """Report a job's progress from outside the job."""
-    report = await read_json(request, ProgressReport)
+    report = await read_json(request, ProgressRequest)
     await check_may_change(service, _check_name(name), caller)
     await call(service.report, name, report.step, report.total, report.metrics)
     return Response(status_code=204)
@@ -155,10 +155,10 @@ async def delete(name: str, service: Service, caller: CurrentCaller) -> Response
     return JsonResponse((await call_by_name(service.delete, [name]))[0])
 
 
-@router.patch("/{name:path}", responses=response_schema(JobView), openapi_extra=body_schema(WorkerBounds))
+@router.patch("/{name:path}", responses=response_schema(JobView), openapi_extra=body_schema(ScaleRequest))
 async def scale(name: str, request: Request, service: Service, caller: CurrentCaller) -> Response:
     """Change the minimum and maximum of a job's workers."""
-    bounds = await read_json(request, WorkerBounds)
+    bounds = await read_json(request, ScaleRequest)
     await check_may_change(service, _check_name(name), caller)
     return JsonResponse(await call(service.scale, name, bounds.minimum, bounds.maximum))
 

@@ -29,10 +29,10 @@ from sterna.api.responses import (
     read_json,
 )
 from sterna.errors import UserError
+from sterna.kinds.loading import job_object, parse_document
+from sterna.kinds.mpi_job import MPI_JOBS, accelerator_in
 from sterna.kinds.parsing.documents import read_documents
 from sterna.kinds.parsing.naming import numbered, stamped
-from sterna.manifests.kubeflow import MPIJob
-from sterna.manifests.loading import checked
 from sterna.planning import plan
 from sterna.service.cluster_service import ClusterService
 from sterna.service.errors import NameTakenError
@@ -85,8 +85,9 @@ def _read_manifest(body: bytes) -> dict[str, Any]:
         raise Problem(400, str(error)) from None
     if len(documents) != 1 or not isinstance(documents[0].value, dict):
         raise Problem(422, "Send one manifest at a time; /api/v1/jobs takes many.")
-    manifest, _ = checked(documents[0])
-    if isinstance(manifest, MPIJob) and not manifest.accelerator:
+    parse_document(documents[0])
+    kind, submitted, _ = job_object(documents[0])
+    if kind.resource == MPI_JOBS and not accelerator_in(submitted):
         what = "The GPU type is not specified: give the workers the node selector vodascheduler/accelerator."
         raise Problem(422, what)
     found: dict[str, Any] = documents[0].value

@@ -27,6 +27,7 @@ from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.leader import Leadership, LeaseTimes
 from sterna.backends.kubernetes.learned_store import PAUSE_SECONDS, LearnedStore
 from sterna.backends.kubernetes.moves.manual import ManualMoves
+from sterna.backends.kubernetes.pods.gang import ClusterDomain
 from sterna.backends.kubernetes.server.request_processor import RequestProcessor
 from sterna.backends.kubernetes.server.token_review import TokenReviewer
 from sterna.backends.kubernetes.transport.client import Client
@@ -38,7 +39,7 @@ from sterna.control.rate_limit import RateLimited
 from sterna.control.round_loop import ChangedRounds, RoundLoop
 from sterna.engine.decide import Rules
 from sterna.errors import SternaError, UserError, did_you_mean
-from sterna.kinds.context import ClusterDomain, KubeShare, ParseContext
+from sterna.kinds.context import KubeShare, ParseContext
 from sterna.kinds.labels import RULES
 from sterna.kinds.parsing.resource_requests import GPUS
 from sterna.kinds.resource import Resource

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.control.journal_validation import FLOATS, INTS, SUMS, check_line, check_room, check_world
-from sterna.control.optional_columns import Told, laid_over, told_of
+from sterna.control.optional_columns import ExtraColumns, extra_columns, overlay_columns
 from sterna.control.shadow_rules import Forecast, ShadowRound
 from sterna.errors import UserError
 from sterna.model.cluster import Assignment, Nodes, Shape, Shapes
@@ -76,7 +76,7 @@ class World(msgspec.Struct, tag="world", tag_field="line"):
     curves: list[list[float]]
 
 
-class RoundLine(msgspec.Struct, tag="round", tag_field="line"):
+class RoundLine(msgspec.Struct, tag="round", tag_field="line", kw_only=True):
     round: int
     now: float
     name: list[str]
@@ -96,7 +96,7 @@ class RoundLine(msgspec.Struct, tag="round", tag_field="line"):
     """Job and sentence."""
     world: int = 0
     """How many `world` lines came before it, so that one that is missing is noticed; 0: not told."""
-    extras: Told = {}
+    extras: ExtraColumns = {}
     terms: list[tuple[int, float | None, int]] = []
     """Of actions that have any: which, its share, its evictor."""
     last_event: float | None = None
@@ -236,22 +236,22 @@ def _round_of(number: int, snapshot: Snapshot, decision: Decision) -> RoundLine:
     jobs, nodes = snapshot.jobs, snapshot.nodes
     keys = set(jobs.key.tolist())
     return RoundLine(
-        number,
-        snapshot.now,
-        [jobs.name_of(row) for row in range(len(jobs))],
-        {name: getattr(jobs, name).tolist() for name in INTS},
-        {name: [_finite(value) for value in getattr(jobs, name).tolist()] for name in FLOATS},
-        {name: float(getattr(snapshot, name)) for name in SUMS},
-        _finite(snapshot.last_action),
-        snapshot.finished_service.tolist(),
-        nodes.free.tolist(),
-        nodes.is_open.tolist(),
-        [(node, device, free) for node, devices in nodes.shared.items() for device, free in devices.items()],
-        [(key, assignment) for key, assignment in snapshot.assignments.items() if key in keys],
-        [_action_line(action) for action in decision.plan],
-        _finite(decision.until),
-        [(reason.job, reason.sentence) for reason in decision.reasons],
-        extras=told_of(jobs),
+        round=number,
+        now=snapshot.now,
+        name=[jobs.name_of(row) for row in range(len(jobs))],
+        ints={name: getattr(jobs, name).tolist() for name in INTS},
+        floats={name: [_finite(value) for value in getattr(jobs, name).tolist()] for name in FLOATS},
+        sums={name: float(getattr(snapshot, name)) for name in SUMS},
+        last_action=_finite(snapshot.last_action),
+        finished_service=snapshot.finished_service.tolist(),
+        free=nodes.free.tolist(),
+        is_open=nodes.is_open.tolist(),
+        shared=[(node, device, free) for node, devices in nodes.shared.items() for device, free in devices.items()],
+        assignments=[(key, assignment) for key, assignment in snapshot.assignments.items() if key in keys],
+        actions=[_action_line(action) for action in decision.plan],
+        until=_finite(decision.until),
+        reasons=[(reason.job, reason.sentence) for reason in decision.reasons],
+        extras=extra_columns(jobs),
         terms=[
             (place, action.cpu_share, action.evictor)
             for place, action in enumerate(decision.plan)
@@ -384,7 +384,7 @@ def _unreadable(error: Exception) -> str:
 def _columns(line: RoundLine) -> dict[str, npt.NDArray[Any]]:
     whole = {name: np.array(values, dtype=np.int64) for name, values in line.ints.items()}
     floats = {name: np.array([NEVER if v is None else v for v in values]) for name, values in line.floats.items()}
-    return laid_over({**whole, **floats}, line.extras, len(line.name))
+    return overlay_columns({**whole, **floats}, line.extras, len(line.name))
 
 
 def _as_round(line: RoundLine, world: World) -> Round:

@@ -1,1 +1,4 @@
-"""How the CPUs of a shared node are divided, in place: one rule a file, found by import."""
+"""CPU shares: how the CPUs of a shared node are divided among its jobs. One file per rule, found by import.
+
+A CPU share rule never moves or stops a job.
+"""

@@ -13,7 +13,7 @@ from sterna.model.snapshot import Snapshot
 @cpu_share("equal")
 @dataclass(frozen=True)
 class Equal:
-    """Everybody on a node has the same weight."""
+    """All jobs on a node have the same weight."""
 
     def __call__(self, snapshot: Snapshot) -> CpuShares:
         return CpuShares(np.ones(len(snapshot.jobs)))

@@ -1,4 +1,4 @@
-"""`finish`: least remaining work first, with a guard."""
+"""`finish`: least remaining work first, with a bound on the delay of the others."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from sterna.model.speedup import Floats
 @cpu_share("finish")
 @dataclass(frozen=True)
 class Finish:
-    """Jobs near their end have all the cores they can use; nobody ends much later than by equal shares.
+    """Jobs near their end have all the cores they can use; no job ends much later than by equal shares.
 
     A share is taken from a job only if it still ends within the guard when all that go before it are done. Jobs whose
     total is unknown keep an equal share.
     """
 
-    guard: float = knob(GUARD, "Nobody ends later than so many times what equal shares would have given it.", least=1.0)
+    guard: float = knob(
+        GUARD, "No job ends later than this many times its completion time under equal shares.", least=1.0
+    )
     tail: float = knob(TAIL, "How much later than possible a node's last job may end, as a part of that time.")
-    floor: float = knob(0.01, "What everybody keeps, as a part of an equal share.", least=1e-4)
+    floor: float = knob(0.01, "What every job keeps, as a part of an equal share.", least=1e-4)
     objective: str = knob(
         "finish", "What comes first: jobs that end soon, or jobs that still improve.", choices=("finish", "quality")
     )
-    interval: float = knob(30.0, "Seconds after which shares are worked out anew though nothing happened.", least=1.0)
+    interval: float = knob(30.0, "Seconds after which shares are computed again without an event.", least=1.0)
 
     def __call__(self, snapshot: Snapshot) -> CpuShares:
         weight = np.ones(len(snapshot.jobs))
@@ -42,7 +44,7 @@ class Finish:
         return CpuShares(weight, snapshot.now + self.interval) if any(contended) else CpuShares(weight)
 
     def _divide(self, crowd: Crowd, node: int, weight: Floats) -> bool:
-        """Weights in proportion to the cores that each is to have; false if there are enough for all."""
+        """Set weights in proportion to the cores that each job gets; return False if there are enough for all."""
         rows, cores = crowd.on[node], crowd.cores[node]
         if not crowd.is_contended(node):
             return False

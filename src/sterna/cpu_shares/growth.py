@@ -1,4 +1,4 @@
-"""`growth`: those that still improve get more. FlowCon's rule, with categories that follow each job's own growth."""
+"""`growth`: jobs that still improve get more. FlowCon's rule, with categories relative to each job's own growth."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sterna.model.snapshot import Snapshot
 class Improving:
     """A job that has converged gives up most of its share to those that still improve; no total need be known.
 
-    What it keeps is its growth against the usual growth of all, but never less than a fixed part.
+    It keeps its growth rate relative to the mean of all jobs, at least `1 / beta` of an equal share.
     """
 
     watching: float = knob(0.5, "What a watched job keeps, as a part of an equal share.", least=1e-4)
-    beta: float = knob(20.0, "A converged job keeps at least one part in so many of an equal share.", least=1.0)
-    interval: float = knob(10.0, "Seconds after which shares are worked out anew though nothing happened.", least=1.0)
+    beta: float = knob(20.0, "A converged job keeps at least 1/beta of an equal share.", least=1.0)
+    interval: float = knob(10.0, "Seconds after which shares are computed again without an event.", least=1.0)
 
     def __call__(self, snapshot: Snapshot) -> CpuShares:
         jobs = snapshot.jobs

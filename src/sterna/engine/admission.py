@@ -23,7 +23,7 @@ def admitted(snapshot: Snapshot) -> Snapshot:
     held = np.maximum(most_by_shape(snapshot)[jobs.shape] + _on_closed_nodes(snapshot), jobs.workers)
     if bool((jobs.maximum <= held).all()):
         return snapshot
-    return replace(snapshot, jobs=jobs.capped(held))
+    return replace(snapshot, jobs=jobs.with_max_workers(held))
 
 
 def _on_closed_nodes(snapshot: Snapshot) -> Ints:

@@ -91,7 +91,7 @@ def _eased(first: Snapshot, answer: Answer, policy: Policy, placement: Placement
     for rows in (held, *held[:_TRIES, None]) if len(held) else ():
         most = offered.jobs.maximum.copy()
         most[rows] = np.minimum(first.jobs.maximum, wish.workers + room)[rows]
-        eased = replace(first, jobs=first.jobs.capped(most))
+        eased = replace(first, jobs=first.jobs.with_max_workers(most))
         wish_then = policy(eased)
         placed_then = placement(eased, wish_then.workers)
         if not placed_then.misfits:
@@ -137,4 +137,4 @@ def _held(offered: Snapshot, wish: Target, misfits: list[Misfit]) -> Snapshot:
             most[(shape == code) & (fitted + workers == 0) & (minimum >= least)] = 0
     if any(misfit.fitted for misfit in misfits):
         most = np.where(wish.workers > 0, np.minimum(most, np.maximum(fitted, workers)), most)
-    return replace(offered, jobs=jobs.capped(most))
+    return replace(offered, jobs=jobs.with_max_workers(most))

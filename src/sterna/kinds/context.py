@@ -1,4 +1,4 @@
-"""What is the same for every object that is read and every pod that is made: the cluster's own choices."""
+"""What parsing a manifest depends on beside the manifest: the choices of the cluster it is submitted to."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ from enum import Enum
 
 
 class KubeShare(Enum):
-    """Whether jobs are taken that are TFJobs marked for KubeShare (DRAGON-10)."""
+    """Which jobs an operator manages where TFJobs may be marked for KubeShare."""
 
     BOTH = "both"
-    """All jobs are: TFJobs that are marked as SharePods, the others as pods."""
+    """All: marked TFJobs become SharePods, other jobs become pods."""
     OFF = "off"
-    """All but those."""
+    """All jobs but marked TFJobs."""
     ONLY = "only"
-    """Those and nothing else, so that a second operator may take the others."""
+    """Marked TFJobs only, so that a second operator may manage the other jobs."""
 
 
 @dataclass(frozen=True)
 class ParseContext:
-    """What a user's object leaves open."""
+    """Defaults for what a manifest leaves open."""
 
     default_image: str = ""
-    """For a TrainingJob that names none; empty: it has to."""
+    """Image of a TrainingJob that names none; empty: every TrainingJob must name one."""
     gpu_resource: str = "nvidia.com/gpu"
-    """What a TrainingJob's `gpu` asks for."""
+    """Resource that the `gpu` of a TrainingJob requests."""
     kubeshare: KubeShare = KubeShare.BOTH
+    runs_images: bool = True
+    """False on one machine: the container's command runs as a process, so images are ignored, commands are required,
+    and fields that only a cluster can honour are left out with a notice."""
 
 
-@dataclass(frozen=True)
-class ClusterDomain:
-    """What pods find around them."""
-
-    cluster_domain: str = ""
-    """Appended to names of services, as DRAGON's CUSTOM_CLUSTER_DOMAIN; empty: `.svc` is enough."""
+ON_A_CLUSTER = ParseContext()
+ON_ONE_MACHINE = ParseContext(runs_images=False)

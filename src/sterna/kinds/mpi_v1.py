@@ -14,12 +14,11 @@ from typing import Any
 
 from sterna.errors import UserError
 from sterna.kinds.labels import SCHEDULER
+from sterna.kinds.mpi_job import ACCELERATOR, MPI_JOBS
 from sterna.kinds.parsing.annotations import CATEGORY
-from sterna.kinds.parsing.decoding import decoded
+from sterna.kinds.parsing.fields import decode_fields
 from sterna.kinds.parsing.resource_requests import GPUS
-from sterna.kinds.resource import MPI_JOBS
 
-ACCELERATOR = "vodascheduler/accelerator"
 _RUN_POLICY = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
 _KEPT = ("slotsPerWorker", "sshAuthMountPath", "mpiImplementation")
 _DISCOVERY = re.compile(r"--host-discovery-script[= ]\s*\S*discover_hosts\.sh")
@@ -36,7 +35,7 @@ def is_old(job: Mapping[str, Any]) -> bool:
 def translated_v1(job: Mapping[str, Any], name: str = "") -> dict[str, Any]:
     """The same job for the present MPI operator; `name`: a unique one, where the written one is a category (VODA-3,
     VODA-4). A job that is `v2beta1` already keeps all that it says and only gets what we add."""
-    whole = decoded(dict(job), dict[str, Any], "the manifest")
+    whole = decode_fields(dict(job), dict[str, Any], "the manifest")
     spec, metadata = _mapping(whole, "spec"), _mapping(whole, "metadata")
     written, groups = str(metadata.get("name", "")), _groups(spec)
     accelerator = _selector(groups["Worker"]).get(ACCELERATOR, "")

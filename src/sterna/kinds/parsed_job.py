@@ -93,6 +93,8 @@ class ParsedJob(msgspec.Struct, frozen=True):
     Only their pods are theirs: template, name (`kinds.pod_name`) and environment."""
     variables: tuple[tuple[str, str], ...] = ()
     """What every replica finds in its environment, whatever its seat."""
+    survives_replica_loss: bool = False
+    """Single replicas may be replaced while the others train on, though the job is resized by restart."""
     chiefs: int = 0
     """Chiefs that run beside the parameter servers, one in each (DRAGON-77); 0: none."""
 

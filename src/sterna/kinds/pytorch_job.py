@@ -1,23 +1,35 @@
-"""PyTorchJob `kubeflow.org/v1`: elastic workers that meet by torchrun, or a master and workers of a fixed number."""
+"""PyTorchJob `kubeflow.org/v1`: elastic workers that meet by torchrun, or a master and a fixed number of workers."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from sterna.errors import UserError
+from sterna.kinds.context import ParseContext
+from sterna.kinds.environment.torch import torch_environment
+from sterna.kinds.kind import READ, Kind, Permission, Port
 from sterna.kinds.objects import JobObject
 from sterna.kinds.parsed_job import ParsedJob, PodOwnership
-from sterna.kinds.parsing.annotations import MOST_WORKERS, Wishes, wishes_of
-from sterna.kinds.parsing.decoding import decoded
-from sterna.kinds.parsing.gpu_fraction import gpu_fraction_of
-from sterna.kinds.parsing.job_builder import Bounds, Parts, assembled, bounds_of
-from sterna.kinds.parsing.pod_template import ReplicaGroup, groups_of
-from sterna.kinds.parsing.run_policy import SpecFields, run_policy_of
+from sterna.kinds.parsing.annotations import MOST_WORKERS, JobAnnotations, parse_annotations
+from sterna.kinds.parsing.fields import FieldReader, Fields, decode_fields
+from sterna.kinds.parsing.gpu_fraction import parse_gpu_fraction
+from sterna.kinds.parsing.job_builder import Bounds, JobParts, build_job, make_bounds
+from sterna.kinds.parsing.kubeflow import bounds_in_annotations, check_single, kubeflow_labels
+from sterna.kinds.parsing.pod_template import ReplicaGroup, parse_groups, require_command
+from sterna.kinds.parsing.run_policy import RunPolicyFields, SpecFields, is_managed_by_others, parse_run_policy
+from sterna.kinds.registry import register
 from sterna.kinds.resource import Resource
 from sterna.model.job import Resizing, RestartPolicy
 
-CONTAINER = "pytorch"
-TYPES = ("master", "worker")
+PYTORCH_JOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+_CONTAINER = "pytorch"
+_TYPES = ("master", "worker")
+_RENDEZVOUS_PORT = 29400
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_WORKERS)]
 
 
 class _Pair(msgspec.Struct):
@@ -25,9 +37,14 @@ class _Pair(msgspec.Struct):
     value: str = ""
 
 
-class _Elastic(msgspec.Struct, rename="camel"):
-    min_replicas: int | None = None
-    max_replicas: int | None = None
+class _Elastic(Fields, rename="camel"):
+    ignored: ClassVar[frozenset[str]] = frozenset(
+        {"rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId", "rdzvConf", "standalone", "nProcPerNode", "metrics"}
+        | {"maxRestarts"}
+    )
+
+    min_replicas: _Count | None = None
+    max_replicas: _Count | None = None
     rdzv_backend: str | None = None
     rdzv_host: str | None = None
     rdzv_port: int | None = None
@@ -38,55 +55,62 @@ class _Elastic(msgspec.Struct, rename="camel"):
 
 
 class _Fields(SpecFields, rename="camel"):
+    ignored: ClassVar[frozenset[str]] = RunPolicyFields.ignored | {"nprocPerNode"}
+
     pytorch_replica_specs: dict[str, msgspec.Raw] | None = None
     elastic_policy: _Elastic | None = None
     nproc_per_node: str | int | None = None
 
 
-def read(job: JobObject, resource: Resource) -> ParsedJob:
-    fields = decoded(job.spec, _Fields, "spec")
-    wishes = wishes_of(job.metadata.annotations)
-    groups = groups_of(fields.pytorch_replica_specs, TYPES, "pytorchReplicaSpecs", CONTAINER)
-    if "master" in groups and groups["master"].replicas > 1:
-        raise UserError(f"{groups['master'].place}.replicas is {groups['master'].replicas}; there can be only one.")
+def _is_managed(job: JobObject, context: ParseContext) -> bool:
+    return not is_managed_by_others(decode_fields(job.spec, SpecFields, "spec"))
+
+
+def _parse(job: JobObject, context: ParseContext) -> ParsedJob:
+    reader = FieldReader(context.runs_images)
+    fields = reader.decode(job.spec, _Fields, "spec")
+    annotations = parse_annotations(job.metadata.annotations)
+    groups = parse_groups(reader, fields.pytorch_replica_specs, _TYPES, "pytorchReplicaSpecs", _CONTAINER)
+    check_single(groups, ("master",))
     scaled = groups.get("worker") or groups["master"]
     elastic = fields.elastic_policy
     if elastic and scaled.type != "worker":
         raise UserError("spec.pytorchReplicaSpecs.Worker is missing; an elastic PyTorchJob scales its workers.")
-    gpu_fraction = gpu_fraction_of(scaled.annotations)
-    return assembled(
-        job.metadata,
-        resource,
-        Parts(
-            groups=tuple(groups.values()),
-            scaled=scaled,
-            bounds=_bounds(elastic, wishes, scaled),
-            policy=run_policy_of(fields),
-            wishes=wishes,
-            default_restart=RestartPolicy.ON_FAILURE,
-            resizing=Resizing.TORCHRUN if elastic else Resizing.RESTART,
-            ownership=PodOwnership.KUBESHARE if gpu_fraction else PodOwnership.OPERATOR,
-            gpu_fraction=gpu_fraction,
-            variables=_variables(fields, elastic),
-        ),
+    if not context.runs_images:
+        for group in groups.values():
+            require_command(group)
+    gpu_fraction = parse_gpu_fraction(scaled.annotations)
+    parts = JobParts(
+        groups=tuple(groups.values()),
+        scaled=scaled,
+        bounds=_bounds(elastic, annotations, scaled),
+        policy=parse_run_policy(fields),
+        annotations=annotations,
+        default_restart=RestartPolicy.ON_FAILURE,
+        resizing=Resizing.TORCHRUN if elastic else Resizing.RESTART,
+        ownership=PodOwnership.KUBESHARE if gpu_fraction else PodOwnership.OPERATOR,
+        gpu_fraction=gpu_fraction,
+        variables=_variables(fields, elastic),
+        notices=reader.notices,
     )
+    return build_job(job.metadata, PYTORCH_JOBS, parts, context)
 
 
-def _bounds(elastic: _Elastic | None, wishes: Wishes, scaled: ReplicaGroup) -> Bounds:
-    """Of `elasticPolicy`; annotations make a job elastic that is resized by checkpoint and restart."""
+def _bounds(elastic: _Elastic | None, annotations: JobAnnotations, scaled: ReplicaGroup) -> Bounds:
+    """Bounds of `elasticPolicy`; annotations make a job elastic that is resized by checkpoint and restart."""
     if elastic is None:
-        return bounds_of(scaled.replicas, wishes.minimum, wishes.maximum)
+        return make_bounds(scaled.replicas, annotations.minimum, annotations.maximum)
     low = 1 if elastic.min_replicas is None else elastic.min_replicas
     high = max(scaled.replicas, low) if elastic.max_replicas is None else elastic.max_replicas
-    if not 1 <= low <= MOST_WORKERS or not 1 <= high <= MOST_WORKERS:
-        raise UserError(f"{low} to {high} workers are not possible; write numbers from 1 to {MOST_WORKERS:,}.")
     if low > high:
-        raise UserError(f"minReplicas {low} is more than maxReplicas {high}; make it at most as large.")
-    return bounds_of(scaled.replicas, low, high)
+        raise UserError(
+            f"spec.elasticPolicy: minReplicas {low} is more than maxReplicas {high}; make it at most as large."
+        )
+    return make_bounds(scaled.replicas, low, high)
 
 
 def _variables(fields: _Fields, elastic: _Elastic | None) -> tuple[tuple[str, str], ...]:
-    """What the object says about torchrun; what it does not say follows from the seats."""
+    """Variables of torchrun that the manifest sets; the others follow from the assignment."""
     found: dict[str, str] = {}
     processes = fields.nproc_per_node or (elastic.n_proc_per_node if elastic else None)
     if processes:
@@ -95,7 +119,7 @@ def _variables(fields: _Fields, elastic: _Elastic | None) -> tuple[tuple[str, st
         if elastic.rdzv_backend:
             found["PET_RDZV_BACKEND"] = elastic.rdzv_backend
         if elastic.rdzv_host:
-            found["PET_RDZV_ENDPOINT"] = f"{elastic.rdzv_host}:{elastic.rdzv_port or 29400}"
+            found["PET_RDZV_ENDPOINT"] = f"{elastic.rdzv_host}:{elastic.rdzv_port or _RENDEZVOUS_PORT}"
         if elastic.rdzv_id:
             found["PET_RDZV_ID"] = elastic.rdzv_id
         if elastic.rdzv_conf:
@@ -103,3 +127,32 @@ def _variables(fields: _Fields, elastic: _Elastic | None) -> tuple[tuple[str, st
         if elastic.max_restarts is not None:
             found["PET_MAX_RESTARTS"] = str(elastic.max_restarts)
     return tuple(found.items())
+
+
+def _scale_patch(job: ParsedJob, fields: Mapping[str, Any], low: int, high: int) -> dict[str, Any]:
+    if isinstance(fields.get("elasticPolicy"), dict):
+        return {"spec": {"elasticPolicy": {"minReplicas": low, "maxReplicas": high}}}
+    return bounds_in_annotations(job, fields, low, high)
+
+
+KIND = register(
+    Kind(
+        resource=PYTORCH_JOBS,
+        summary="PyTorch: torchrun's elastic agents, or a master and workers",
+        other_versions=("kubeflow.org/v1beta2",),
+        parse=_parse,
+        container=_CONTAINER,
+        port=Port("pytorchjob-port", 23456),
+        has_foreign_definition=True,
+        install_hint="install Kubeflow's definition of it",
+        is_managed=_is_managed,
+        permissions=(
+            Permission((*READ, "delete"), "jobs, and their end when their time to live is over"),
+            Permission(("patch",), "what must be remembered: the definition is Kubeflow's"),
+            Permission(("patch",), "conditions and counts of replicas", "status"),
+        ),
+        environment=torch_environment,
+        pod_labels=kubeflow_labels,
+        scale_patch=_scale_patch,
+    )
+)

@@ -29,8 +29,3 @@ class Resource(NamedTuple):
 
 
 PODS = Resource("", "v1", "pods", "Pod")
-TRAINING_JOBS = Resource("sterna.dev", "v1alpha1", "trainingjobs", "TrainingJob")
-TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
-PYTORCH_JOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
-MPI_JOBS = Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
-SHARE_PODS = Resource("kubeshare.nthu", "v1", "sharepods", "SharePod")

@@ -1,153 +1,163 @@
-"""TFJob `kubeflow.org/v1`, with E-DRAGON's bounds: how it is read, and the TF_CONFIG of its replicas.
+"""TFJob `kubeflow.org/v1`, with E-DRAGON's bounds `min-instances` and `max-instances`.
 
-`cluster.worker` names as many workers as there may ever be, so that those who come later are known to those who run
-(DRAGON-7, DRAGON-32). In preemptible mode every parameter server's pod runs a chief beside it, one port further on, and
-the chiefs are the first workers of the cluster (DRAGON-77).
+In preemptible mode the pod of every parameter server runs a chief beside it, on the next port, and the chiefs are the
+first workers of the TensorFlow cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from sterna.errors import UserError
 from sterna.kinds.context import KubeShare, ParseContext
-from sterna.kinds.environment.hosts import host_of
+from sterna.kinds.environment.tensorflow import tf_environment
+from sterna.kinds.kind import READ, Kind, Permission, Port, ReplicaName
 from sterna.kinds.objects import JobObject
 from sterna.kinds.parsed_job import ParsedJob, PodOwnership
-from sterna.kinds.parsing.annotations import MOST_WORKERS, Wishes, is_true, wishes_of
-from sterna.kinds.parsing.decoding import decoded
-from sterna.kinds.parsing.gpu_fraction import MARK, gpu_fraction_of
-from sterna.kinds.parsing.job_builder import Bounds, Parts, assembled, bounds_of
-from sterna.kinds.parsing.pod_template import ReplicaGroup, groups_of, port_of
-from sterna.kinds.parsing.run_policy import SpecFields, is_managed_by_others, run_policy_of
+from sterna.kinds.parsing.annotations import MOST_WORKERS, JobAnnotations, is_true, parse_annotations
+from sterna.kinds.parsing.fields import FieldReader, decode_fields
+from sterna.kinds.parsing.gpu_fraction import MARK, parse_gpu_fraction
+from sterna.kinds.parsing.job_builder import Bounds, JobParts, build_job, make_bounds
+from sterna.kinds.parsing.kubeflow import bounds_in_annotations, check_single, kubeflow_labels
+from sterna.kinds.parsing.pod_template import ReplicaGroup, parse_groups, require_command
+from sterna.kinds.parsing.run_policy import RunPolicyFields, SpecFields, is_managed_by_others, parse_run_policy
+from sterna.kinds.registry import register
 from sterna.kinds.resource import Resource
 from sterna.model.job import Resizing, RestartPolicy
 
-CONTAINER = "tensorflow"
-PORT_NAME, PORT = "tfjob-port", 2222
+TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 CHIEF_PORT_NAME = "chief-port"
-TYPES = ("ps", "chief", "master", "evaluator", "worker")
-ALL_WORKERS = "AllWorkers"
-SINGLE = ("chief", "master", "evaluator")
+_CONTAINER = "tensorflow"
+_TYPES = ("ps", "chief", "master", "evaluator", "worker")
+_SINGLE = ("chief", "master", "evaluator")
 _SCALED = ("worker", "master", "chief", "ps", "evaluator")
+_ALL_WORKERS = "AllWorkers"
+_FEWEST, _MOST = "min-instances", "max-instances"
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_WORKERS)]
 
 
 class _Fields(SpecFields, rename="camel"):
+    ignored: ClassVar[frozenset[str]] = RunPolicyFields.ignored | {"enableDynamicWorker", "node-preference"}
+
     tf_replica_specs: dict[str, msgspec.Raw] | None = None
-    most: int | None = msgspec.field(name="max-instances", default=None)
-    fewest: int | None = msgspec.field(name="min-instances", default=None)
+    most: _Count | None = msgspec.field(name=_MOST, default=None)
+    fewest: _Count | None = msgspec.field(name=_FEWEST, default=None)
     node_preference: str | None = msgspec.field(name="node-preference", default=None)
     success_policy: str | None = None
 
 
-def is_taken(job: JobObject, context: ParseContext) -> bool:
-    """DRAGON-10: a KubeShare instance and a plain one may run side by side."""
-    marked = is_true(job.metadata.annotations, MARK)
-    if context.kubeshare is not KubeShare.BOTH and marked != (context.kubeshare is KubeShare.ONLY):
-        return False
-    return not is_managed_by_others(decoded(job.spec, SpecFields, "spec"))
-
-
-def read(job: JobObject, resource: Resource, context: ParseContext) -> ParsedJob:
-    fields = decoded(job.spec, _Fields, "spec")
-    wishes = wishes_of(job.metadata.annotations)
-    groups = groups_of(fields.tf_replica_specs, TYPES, "tfReplicaSpecs", CONTAINER)
-    for lone in SINGLE:
-        if lone in groups and groups[lone].replicas > 1:
-            raise UserError(f"{groups[lone].place}.replicas is {groups[lone].replicas}; there can be only one.")
-    if fields.success_policy not in (None, "", ALL_WORKERS):
-        raise UserError(
-            f"spec.successPolicy is '{fields.success_policy[:40]}'; write {ALL_WORKERS}, or leave it out, and worker 0 "
-            "decides."
-        )
-    scaled = groups[next(each for each in _SCALED if each in groups)]
-    bounds, is_elastic = _bounds(fields, wishes, groups, scaled)
+def _is_managed(job: JobObject, context: ParseContext) -> bool:
+    """An operator for KubeShare and one for the rest may run side by side."""
     is_marked = is_true(job.metadata.annotations, MARK)
-    return assembled(
-        job.metadata,
-        resource,
-        Parts(
-            groups=tuple(groups.values()),
-            scaled=scaled,
-            bounds=bounds,
-            policy=run_policy_of(fields),
-            wishes=wishes,
-            default_restart=RestartPolicy.NEVER,
-            resizing=Resizing.IN_PLACE if is_elastic else Resizing.RESTART,
-            ownership=PodOwnership.KUBESHARE if is_marked else PodOwnership.OPERATOR,
-            gpu_fraction=gpu_fraction_of(scaled.annotations) if is_marked else None,
-            node_preference=fields.node_preference or "",
-            chiefs=_chiefs(groups, wishes),
-            is_done_by_all=fields.success_policy == ALL_WORKERS,
-        ),
+    if context.kubeshare is not KubeShare.BOTH and is_marked != (context.kubeshare is KubeShare.ONLY):
+        return False
+    return not is_managed_by_others(decode_fields(job.spec, SpecFields, "spec"))
+
+
+def _parse(job: JobObject, context: ParseContext) -> ParsedJob:
+    reader = FieldReader(context.runs_images)
+    fields = reader.decode(job.spec, _Fields, "spec")
+    annotations = parse_annotations(job.metadata.annotations)
+    groups = parse_groups(reader, fields.tf_replica_specs, _TYPES, "tfReplicaSpecs", _CONTAINER)
+    check_single(groups, _SINGLE)
+    if fields.success_policy not in (None, "", _ALL_WORKERS):
+        raise UserError(
+            f"spec.successPolicy is '{fields.success_policy[:40]}'; write {_ALL_WORKERS}, or leave it out, and worker "
+            "0 decides."
+        )
+    if not context.runs_images:
+        for group in groups.values():
+            require_command(group)
+    scaled = groups[next(each for each in _SCALED if each in groups)]
+    bounds, is_elastic = _bounds(fields, annotations, groups, scaled)
+    is_marked = is_true(job.metadata.annotations, MARK)
+    parts = JobParts(
+        groups=tuple(groups.values()),
+        scaled=scaled,
+        bounds=bounds,
+        policy=parse_run_policy(fields),
+        annotations=annotations,
+        default_restart=RestartPolicy.NEVER,
+        resizing=Resizing.IN_PLACE if is_elastic and context.runs_images else Resizing.RESTART,
+        ownership=PodOwnership.KUBESHARE if is_marked else PodOwnership.OPERATOR,
+        gpu_fraction=parse_gpu_fraction(scaled.annotations) if is_marked else None,
+        node_preference=fields.node_preference or "",
+        chiefs=_chiefs(groups, annotations) if context.runs_images else 0,
+        notices=reader.notices,
+        is_done_by_first=fields.success_policy != _ALL_WORKERS,
+        survives_replica_loss="ps" in groups and context.runs_images,
     )
+    return build_job(job.metadata, TF_JOBS, parts, context)
 
 
 def _bounds(
-    fields: _Fields, wishes: Wishes, groups: Mapping[str, ReplicaGroup], scaled: ReplicaGroup
+    fields: _Fields, annotations: JobAnnotations, groups: Mapping[str, ReplicaGroup], scaled: ReplicaGroup
 ) -> tuple[Bounds, bool]:
-    """And whether they were given at all."""
-    low = wishes.minimum if fields.fewest is None else fields.fewest
-    high = wishes.maximum if fields.most is None else fields.most
+    """The bounds, and whether the manifest gives any."""
+    low = annotations.minimum if fields.fewest is None else fields.fewest
+    high = annotations.maximum if fields.most is None else fields.most
     if (low is None) != (high is None):
-        lacking = "max-instances" if high is None else "min-instances"
-        raise UserError(f"spec.{lacking} is missing; give both bounds or neither.")
+        raise UserError(f"spec.{_MOST if high is None else _FEWEST} is missing; give both bounds or neither.")
     if low is None or high is None:
-        return bounds_of(scaled.replicas, None, None), False
-    if not 1 <= low <= MOST_WORKERS or not 1 <= high <= MOST_WORKERS:
-        raise UserError(f"{low} to {high} workers are not possible; write numbers from 1 to {MOST_WORKERS:,}.")
+        return make_bounds(scaled.replicas, None, None), False
     if low > high:
-        raise UserError(f"min-instances {low} is more than max-instances {high}; make it at most as large.")
+        raise UserError(f"spec: {_FEWEST} {low} is more than {_MOST} {high}; make it at most as large.")
     if "ps" not in groups or "worker" not in groups:
         lacking = "Worker" if "ps" in groups else "PS"
         raise UserError(f"spec.tfReplicaSpecs.{lacking} is missing; a TFJob that grows and shrinks has PS and Worker.")
-    return bounds_of(scaled.replicas, low, high), True
+    return make_bounds(scaled.replicas, low, high), True
 
 
-def _chiefs(groups: Mapping[str, ReplicaGroup], wishes: Wishes) -> int:
+def _chiefs(groups: Mapping[str, ReplicaGroup], annotations: JobAnnotations) -> int:
     if "ps" not in groups:
         return 0
     names = {port.name for port in groups["ps"].main.ports}
-    return groups["ps"].replicas if wishes.is_preemptible or CHIEF_PORT_NAME in names else 0
+    return groups["ps"].replicas if annotations.is_preemptible or CHIEF_PORT_NAME in names else 0
 
 
-def port(parsed_job: ParsedJob, type_: str) -> int:
-    return port_of(parsed_job.templates.get(type_, {}), PORT_NAME, PORT)
-
-
-def tf_config(parsed_job: ParsedJob, type_: str, index: int, domain: str) -> str:
-    """Addresses of all replicas by type, and which of them this one is."""
-    task = index + parsed_job.chiefs if type_ == "worker" else index
-    counts = tuple(
-        (each, _count(parsed_job, each), port(parsed_job, each)) for each in parsed_job.templates if each != "evaluator"
-    )
-    ref = parsed_job.ref
-    cluster = _cluster(ref.name, ref.namespace, counts, parsed_job.chiefs, domain)
-    return f'{{"cluster":{cluster},"task":{{"type":"{type_}","index":{task}}},"environment":"cloud"}}'
-
-
-def _count(parsed_job: ParsedJob, type_: str) -> int:
-    """How many replicas of a type there may ever be."""
-    spec = parsed_job.spec
-    if type_ in parsed_job.leading:
-        return parsed_job.leading.count(type_)
-    if type_ == spec.worker.type:
-        return spec.maximum - len(parsed_job.leading)
-    return next((each.count for each in spec.replicas if each.type == type_), 0)
-
-
-@lru_cache(maxsize=256)
-def _cluster(job: str, namespace: str, counts: tuple[tuple[str, int, int], ...], chiefs: int, domain: str) -> str:
-    """The same text for every replica: the largest part of it, so it is made once."""
-    cluster = {
-        type_: [f"{host_of(job, namespace, type_, index, domain)}:{port_}" for index in range(count)]
-        for type_, count, port_ in counts
+def _selector_labels(job: ParsedJob, replica: ReplicaName) -> dict[str, str]:
+    return {
+        "group-name": "kubeflow.org",
+        "tf-job-name": job.ref.name,
+        "tf-replica-type": replica.type,
+        "tf-replica-index": str(replica.index),
     }
-    if chiefs:
-        port_ = next(each for type_, _, each in counts if type_ == "ps") + 1
-        at_chiefs = [f"{host_of(job, namespace, 'ps', index, domain)}:{port_}" for index in range(chiefs)]
-        cluster["worker"] = at_chiefs + cluster.get("worker", [])
-    return msgspec.json.encode(cluster).decode()
+
+
+def _pod_labels(job: ParsedJob, replica: ReplicaName) -> dict[str, str]:
+    labels = {**kubeflow_labels(job, replica), **_selector_labels(job, replica), "tf-job-workerid": replica.start_id}
+    return {**labels, "tf-job-role": "master"} if replica.is_first else labels
+
+
+def _scale_patch(job: ParsedJob, fields: Mapping[str, Any], low: int, high: int) -> dict[str, Any]:
+    if {_FEWEST, _MOST} & fields.keys():
+        return {"spec": {_FEWEST: low, _MOST: high}}
+    return bounds_in_annotations(job, fields, low, high)
+
+
+KIND = register(
+    Kind(
+        resource=TF_JOBS,
+        summary="TensorFlow with parameter servers, elastic by `min-instances` and `max-instances`",
+        other_versions=("kubeflow.org/v1beta2",),
+        parse=_parse,
+        container=_CONTAINER,
+        port=Port("tfjob-port", 2222, is_declared=True),
+        has_service_per_replica=True,
+        takes_kubeshare_mark=True,
+        is_managed=_is_managed,
+        permissions=(
+            Permission((*READ, "delete"), "jobs, and their end when their time to live is over"),
+            Permission(("patch",), "what must be remembered where Kubeflow's definition has no place for it"),
+            Permission(("patch",), "conditions and counts of replicas", "status"),
+        ),
+        environment=tf_environment,
+        pod_labels=_pod_labels,
+        selector_labels=_selector_labels,
+        scale_patch=_scale_patch,
+    )
+)

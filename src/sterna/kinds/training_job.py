@@ -1,188 +1,333 @@
-"""TrainingJob `sterna.dev/v1alpha1`: the same manifest as on one machine, and the image that its pods run.
+"""TrainingJob `sterna.dev/v1alpha1`: Sterna's own manifest, ten lines for an elastic job.
 
-Read by the same fields (`manifests/training_job.py`), so that both worlds understand the same and refuse the same. What
-is new here: `image`, or a whole pod `template` over whose first container the other fields are laid; `replicas`, which
-`kubectl scale` writes; `suspend`. Pods are restarted by us and not by the kubelet: every start is an attempt.
+Written for people: numbers need no quotes, a command may be one line of text, `workers: 1:4` gives the bounds. On a
+cluster it also has an `image`, or a whole pod `template` whose first container the other fields override; `replicas`,
+which `kubectl scale` writes; and `suspend`. Sterna restarts pods itself: the kubelet never does.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from pydantic import Field, ValidationError
 
-from sterna.errors import UserError
+from sterna.errors import UserError, did_you_mean
 from sterna.kinds.context import ParseContext
+from sterna.kinds.environment.torch import gang_environment
+from sterna.kinds.kind import READ, Kind, Permission
 from sterna.kinds.labels import GROUP
 from sterna.kinds.objects import JobObject, Meta
 from sterna.kinds.parsed_job import CleanPods, GpuFraction, ParsedJob, PodOwnership
-from sterna.kinds.parsing.annotations import MOST_WORKERS, wishes_of
-from sterna.kinds.parsing.decoding import decoded
-from sterna.kinds.parsing.documents import Document
-from sterna.kinds.parsing.gpu_fraction import gpu_fraction_of
-from sterna.kinds.parsing.job_builder import Bounds, Parts, assembled, renamed
-from sterna.kinds.parsing.pod_template import ReplicaGroup, Template, checked
+from sterna.kinds.parsing.annotations import MOST_WORKERS, parse_annotations
+from sterna.kinds.parsing.fields import FieldReader, Fields, decode_fields, expected
+from sterna.kinds.parsing.gpu_fraction import parse_gpu_fraction
+from sterna.kinds.parsing.job_builder import Bounds, JobParts, build_job, rename_job
+from sterna.kinds.parsing.pod_template import DEFAULT_GRACE_SECONDS, ReplicaGroup, Template, parse_template
 from sterna.kinds.parsing.run_policy import RunPolicy
+from sterna.kinds.parsing.units import Amount, parse_bytes, parse_seconds, parse_thousandths
+from sterna.kinds.registry import register
 from sterna.kinds.resource import Resource
-from sterna.manifests.fields import Fields
-from sterna.manifests.refusals import refusal
-from sterna.manifests.training_job import Command, Needs, ParameterServers, TrainingJobSpec
 from sterna.model.cluster import MILLI
-from sterna.model.job import Resizing, RestartPolicy
+from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY, ProgressSpec, Resizing, RestartPolicy
+from sterna.progress.spec import ProgressError, parse_progress, progress_fields
 
-CONTAINER = "training"
-"""The name of the container of a job that has no template."""
-_WISHES = f"{GROUP}/"
-_KEPT, _LONGEST_KEPT = 256, 16 * 1024
-"""So many specifications are kept as they were read, of so many bytes each."""
-_NOBODY = Meta(name="a")
+TRAINING_JOBS = Resource(GROUP, "v1alpha1", "trainingjobs", "TrainingJob")
 NOT_IN_PLACE = "On a cluster this job is resized by checkpoint and restart: its workers cannot join in place there."
+_CONTAINER = "training"
+"""Name of the container of a job that has no template."""
+_KEPT, _LONGEST_KEPT = 256, 16 * 1024
+"""Parsed specifications to cache, and the size in bytes up to which one is cached."""
+_UNNAMED = Meta(name="a")
+_BOUNDS = re.compile(r"\s*(\d{1,9})\s*(?::\s*(\d{1,9})\s*)?", re.ASCII)
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_WORKERS)]
 
 
-class _Servers(ParameterServers):
-    command: Command | None = None  # type: ignore[assignment]  # an image has one of its own
+class WorkerBounds(Fields):
+    """Fewest and most workers, and the number asked for."""
+
+    min: _Count = 1
+    max: _Count | None = None
+    request: _Count | None = None
+
+
+class ReplicaNeeds(Fields):
+    """What one replica needs. The default for CPUs is the cluster's to choose, which knows whether nodes are shared."""
+
+    cpu: Amount | None = None
+    memory: Amount | None = None
+    gpu: Amount | None = None
+
+
+class ParameterServers(Fields):
+    """Replicas of type `ps`, which stay while workers join and leave."""
+
+    count: _Count = 1
+    command: str | list[Any] | None = None
+    env: dict[str, Any] | list[Any] | None = None
+    resources: ReplicaNeeds | None = None
     image: str = ""
     template: dict[str, Any] | None = None
 
 
-class _Spec(TrainingJobSpec):
-    """The specification, as a cluster understands it."""
+class TrainingJobSpec(Fields, rename="camel"):
+    """What to run, how many, and what they need."""
 
-    command: Command | None = None  # type: ignore[assignment]  # an image has one of its own
+    ignored: ClassVar[frozenset[str]] = frozenset({"suspend", "cleanPodPolicy"})
+
+    command: str | list[Any] | None = None
+    workers: int | str | WorkerBounds | None = None
+    resources: ReplicaNeeds | None = None
+    env: dict[str, Any] | list[Any] | None = None
+    working_dir: str = ""
+    progress: dict[str, Any] | None = None
+    category: str = ""
+    priority: Annotated[int, msgspec.Meta(ge=LEAST_PRIORITY, le=MOST_PRIORITY)] = 0
+    grace: Amount | None = None
+    restart_policy: Literal["Never", "OnFailure", "ExitCode"] = "OnFailure"
+    backoff_limit: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 6
+    resizing: Literal["restart", "in-place", "torchrun"] = "restart"
+    ttl: Amount | None = None
+    deadline: Amount | None = None
+    parameter_servers: ParameterServers | None = None
     image: str = ""
     template: dict[str, Any] | None = None
-    replicas: Annotated[int, Field(ge=0, le=MOST_WORKERS)] = 0
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=MOST_WORKERS)] = 0
     suspend: bool = False
     clean_pod_policy: Literal["All", "Running", "None"] = "Running"
-    parameter_servers: _Servers | None = None
 
 
-class _Manifest(Fields):
-    """Only a place for `spec`, so that sentences begin with it."""
-
-    spec: _Spec
-
-
-def read(job: JobObject, resource: Resource, context: ParseContext) -> ParsedJob:
+def _parse(job: JobObject, context: ParseContext) -> ParsedJob:
     meta = job.metadata
-    wished = tuple(sorted(each for each in meta.annotations.items() if each[0].startswith(_WISHES)))
+    annotations = tuple(sorted(each for each in meta.annotations.items() if each[0].startswith(f"{GROUP}/")))
     written = bytes(job.spec)
-    read_or_kept = _kept if len(written) <= _LONGEST_KEPT else _read
-    return renamed(*read_or_kept(written, wished, resource, context), meta)
+    parse = _parse_cached if len(written) <= _LONGEST_KEPT else _parse_spec
+    return rename_job(*parse(written, annotations, context), meta, context)
 
 
-def _read(
-    written: bytes, wished: tuple[tuple[str, str], ...], resource: Resource, context: ParseContext
-) -> tuple[ParsedJob, Parts]:
-    """As if it had no name."""
-    spec = _spec_of(written)
-    wishes = wishes_of(dict(wished))
-    worker, gpu_fraction = _group("worker", spec, spec, context)
+def _parse_spec(
+    written: bytes, annotations: tuple[tuple[str, str], ...], context: ParseContext
+) -> tuple[ParsedJob, JobParts]:
+    """Parse a specification as that of a job without a name."""
+    reader = FieldReader(context.runs_images)
+    spec = reader.decode(msgspec.Raw(written), TrainingJobSpec, "spec", is_strict=True)
+    bounds = _bounds(spec.workers).clamp(spec.replicas or None)
+    worker, gpu_fraction = _group(reader, "worker", spec, spec, context)
     groups = [worker]
     if spec.parameter_servers is not None:
-        servers, _ = _group("ps", spec, spec.parameter_servers, context)
+        servers, _ = _group(reader, "ps", spec, spec.parameter_servers, context)
         groups.insert(0, replace(servers, replicas=spec.parameter_servers.count))
-    workers = spec.workers
-    bounds = Bounds(workers.min, workers.most, workers.asked).within(spec.replicas or None)
-    parts = Parts(
+    resizing = Resizing(spec.resizing)
+    notices = list(reader.notices)
+    if resizing is Resizing.IN_PLACE and context.runs_images:
+        resizing = Resizing.RESTART
+        notices.append(NOT_IN_PLACE)
+    parts = JobParts(
         groups=groups,
         scaled=worker,
         bounds=bounds,
-        policy=RunPolicy(CleanPods(spec.clean_pod_policy), spec.backoff_limit, spec.ttl, spec.deadline, spec.suspend),
-        wishes=wishes,
+        policy=_run_policy(spec),
+        annotations=parse_annotations(dict(annotations)),
         default_restart=RestartPolicy.NEVER,
         restart=RestartPolicy(spec.restart_policy),
-        resizing=Resizing.TORCHRUN if spec.resizing == "torchrun" else Resizing.RESTART,
+        resizing=resizing,
         ownership=PodOwnership.KUBESHARE if gpu_fraction else PodOwnership.OPERATOR,
         gpu_fraction=gpu_fraction,
         category=spec.category,
-        progress=spec.progress.spec,
+        progress=_progress(spec.progress),
         priority=spec.priority,
-        notices=(NOT_IN_PLACE,) if spec.resizing == "in-place" else (),
+        grace_seconds=None if context.runs_images else _grace_seconds(spec),
+        notices=notices,
     )
-    return assembled(_NOBODY, resource, parts), parts
+    return build_job(_UNNAMED, TRAINING_JOBS, parts, context), parts
 
 
-_kept = lru_cache(maxsize=_KEPT)(_read)
-"""A sweep is a thousand jobs of one specification, which is read once."""
+_parse_cached = lru_cache(maxsize=_KEPT)(_parse_spec)
+"""A sweep is a thousand jobs of one specification, which is parsed once."""
 
 
-def _spec_of(written: bytes) -> _Spec:
-    values = {"spec": decoded(msgspec.Raw(written), dict[str, Any], "spec")}
+def _bounds(written: int | str | WorkerBounds | None) -> Bounds:
+    """Parse `4`, `1:4` or `{min: 1, max: 4, request: 2}`."""
+    workers: Any = WorkerBounds() if written is None else written
+    if isinstance(workers, str):
+        match = _BOUNDS.fullmatch(workers)
+        if match is None:
+            raise expected("spec.workers", "a number of workers, or the fewest and the most such as 1:4", written)
+        workers = decode_fields({"min": int(match[1]), "max": int(match[2] or match[1])}, WorkerBounds, "spec.workers")
+    elif isinstance(workers, int):
+        workers = decode_fields({"min": workers, "max": workers}, WorkerBounds, "spec.workers")
+    high = workers.min if workers.max is None else workers.max
+    asked = workers.min if workers.request is None else workers.request
+    if workers.min > high:
+        raise UserError(f"spec.workers: min {workers.min} is more than max {high}; make it at most as large.")
+    if not workers.min <= asked <= high:
+        raise UserError(f"spec.workers: request {asked} is not between min {workers.min} and max {high}.")
+    return Bounds(workers.min, high, asked)
+
+
+def _run_policy(spec: TrainingJobSpec) -> RunPolicy:
+    return RunPolicy(
+        CleanPods(spec.clean_pod_policy),
+        spec.backoff_limit,
+        None if spec.ttl is None else parse_seconds(spec.ttl, "spec.ttl"),
+        None if spec.deadline is None else parse_seconds(spec.deadline, "spec.deadline"),
+        spec.suspend,
+    )
+
+
+def _grace_seconds(spec: TrainingJobSpec) -> float:
+    return float(DEFAULT_GRACE_SECONDS) if spec.grace is None else parse_seconds(spec.grace, "spec.grace")
+
+
+def _progress(fields: Mapping[str, Any] | None) -> ProgressSpec:
+    for name in fields or {}:
+        if name not in progress_fields():
+            raise UserError(f"spec.progress has no field '{name}'; {did_you_mean(name, progress_fields())}")
     try:
-        return _Manifest.model_validate(values).spec
-    except ValidationError as error:
-        raise UserError(str(refusal(error, Document(values, ""))).removeprefix(": ")) from None
-    except RecursionError:
-        raise UserError("spec is nested too deeply to be read; check what was submitted.") from None
+        return parse_progress(fields or {})
+    except ProgressError as error:
+        raise expected(f"spec.progress.{error.field}", error.wanted, error.value) from None
 
 
 def _group(
-    type_: str, spec: _Spec, own: _Spec | _Servers, context: ParseContext
+    reader: FieldReader,
+    type_: str,
+    spec: TrainingJobSpec,
+    own: TrainingJobSpec | ParameterServers,
+    context: ParseContext,
 ) -> tuple[ReplicaGroup, GpuFraction | None]:
-    """The template of one type, with everything laid over it that the specification says."""
+    """The template of one type, overridden by the fields of the specification."""
     place = "spec" if own is spec else "spec.parameterServers"
     given = own.template if own.template is not None else spec.template
     if given is not None:
-        decoded(given, Template, f"{place}.template")  # so that what is laid over it finds what it expects
+        reader.decode(given, Template, f"{place}.template")  # what overrides it relies on its types
     template = dict(given or {})
     pod = dict(_mapping(template.get("spec")))
     containers = [each for each in pod.get("containers") or [] if isinstance(each, Mapping)]
-    first = dict(containers[0]) if containers else {"name": CONTAINER}
+    first = dict(containers[0]) if containers else {"name": _CONTAINER}
     image = own.image or spec.image or first.get("image") or context.default_image
-    if not image:
+    if image:
+        first["image"] = image
+    elif context.runs_images:
         raise UserError("spec.image is missing; name the image that holds the training script, or give a template.")
-    first["image"] = image
-    _lay_over(first, spec, own)
-    gpu_fraction = _resources(first, own, given is not None, context)
+    _override(first, spec, own, place)
+    if not context.runs_images and not first.get("command"):
+        raise UserError(f"{place}.command is missing; add it.")
+    gpu_fraction = _set_resources(first, own, given is not None, context, place)
     pod["containers"] = [first, *containers[1:]]
-    if given is None or "grace" in spec.model_fields_set or "terminationGracePeriodSeconds" not in pod:
-        pod["terminationGracePeriodSeconds"] = math.ceil(spec.grace)
-    group = checked(type_, place, 1, "", {**template, "spec": pod})
-    return group, gpu_fraction or gpu_fraction_of(group.annotations)
+    if given is None or spec.grace is not None or "terminationGracePeriodSeconds" not in pod:
+        pod["terminationGracePeriodSeconds"] = math.ceil(_grace_seconds(spec))
+    group = parse_template(reader, type_, place, 1, "", {**template, "spec": pod})
+    fraction = gpu_fraction or parse_gpu_fraction(group.annotations)
+    return group, fraction
 
 
-def _lay_over(container: dict[str, Any], spec: _Spec, own: _Spec | _Servers) -> None:
-    if own.command:
-        container["command"] = list(own.command)
+def _override(
+    container: dict[str, Any], spec: TrainingJobSpec, own: TrainingJobSpec | ParameterServers, place: str
+) -> None:
+    if own.command is not None:
+        container["command"] = _command(own.command, f"{place}.command")
         container.pop("args", None)
     if spec.working_dir:
         container["workingDir"] = spec.working_dir
-    env = spec.env | own.env
+    env = _variables(spec.env, "spec.env")
+    if own is not spec:
+        env |= _variables(own.env, f"{place}.env")
     if env:
         kept = [each for each in container.get("env") or [] if _mapping(each).get("name") not in env]
         container["env"] = [*kept, *({"name": name, "value": value} for name, value in env.items())]
 
 
-def _resources(
-    container: dict[str, Any], own: _Spec | _Servers, has_template: bool, context: ParseContext
+def _command(value: str | list[Any], place: str) -> list[str]:
+    """A list of words; a line of text is split as a shell would."""
+    if isinstance(value, str):
+        try:
+            words: list[Any] = shlex.split(value)
+        except ValueError:
+            raise expected(place, "a command whose quotes are closed", value) from None
+    else:
+        words = [_as_text(word) for word in value]
+    if not words:
+        raise expected(place, "a list that is not empty", words)
+    return decode_fields(words, list[str], place)
+
+
+def _variables(value: dict[str, Any] | list[Any] | None, place: str) -> dict[str, str]:
+    """A mapping, or Kubernetes' list of names and values."""
+    if isinstance(value, list):
+        pairs = [(each.get("name"), each.get("value", "")) for each in value if isinstance(each, dict)]
+        if len(pairs) != len(value) or not all(isinstance(name, str) for name, _ in pairs):
+            raise expected(place, "variables such as {LR: 0.1}, or a list of {name: LR, value: '0.1'}", value)
+        value = {str(name): each for name, each in pairs}
+    texts = {name: _as_text(each) for name, each in (value or {}).items()}
+    return decode_fields(texts, dict[str, str], place)
+
+
+def _as_text(value: object) -> object:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else value
+
+
+def _set_resources(
+    container: dict[str, Any],
+    own: TrainingJobSpec | ParameterServers,
+    has_template: bool,
+    context: ParseContext,
+    place: str,
 ) -> GpuFraction | None:
-    """What one replica needs: as requests, memory as its own limit too; devices as limits, or a part of one."""
-    if has_template and "resources" not in own.model_fields_set:
+    """Write what one replica needs: requests, memory also as limit, devices as limits or as a fraction of one."""
+    if has_template and own.resources is None:
         return None
-    needs: Needs = own.resources
+    needs = own.resources or ReplicaNeeds()
+    cpus = parse_thousandths(needs.cpu, f"{place}.resources.cpu")
+    memory = parse_bytes(needs.memory, f"{place}.resources.memory")
+    devices = parse_thousandths(needs.gpu, f"{place}.resources.gpu")
     resources = dict(_mapping(container.get("resources")))
     requests, limits = dict(_mapping(resources.get("requests"))), dict(_mapping(resources.get("limits")))
-    requests["cpu"] = f"{needs.cpu}m"
-    if needs.memory:
-        requests["memory"] = limits["memory"] = str(needs.memory)
+    requests["cpu"] = f"{cpus}m"
+    if memory:
+        requests["memory"] = limits["memory"] = str(memory)
     gpu_fraction = None
-    if needs.gpu % MILLI:
-        if needs.gpu > MILLI:
+    if devices % MILLI:
+        if devices > MILLI:
             raise UserError(
-                f"spec.resources.gpu is {needs.gpu / MILLI:g}; ask for whole devices, or for a part of one such as 0.5."
+                f"{place}.resources.gpu is {devices / MILLI:g}; ask for whole devices, or for a part of one such as "
+                "0.5."
             )
-        gpu_fraction = GpuFraction(needs.gpu, MILLI, 0)
-    elif needs.gpu:
-        limits[context.gpu_resource] = needs.gpu // MILLI
+        gpu_fraction = GpuFraction(devices, MILLI, 0)
+    elif devices:
+        limits[context.gpu_resource] = devices // MILLI
     container["resources"] = {**resources, "requests": requests, **({"limits": limits} if limits else {})}
     return gpu_fraction
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _scale_patch(job: ParsedJob, fields: Mapping[str, Any], low: int, high: int) -> dict[str, Any]:
+    asked = min(max(job.spec.request - len(job.leading), low), high)
+    return {"spec": {"workers": {"min": low, "max": high, "request": asked}}}
+
+
+KIND = register(
+    Kind(
+        resource=TRAINING_JOBS,
+        summary="any framework, in Sterna's own short form",
+        parse=_parse,
+        counts_absent_cpus=True,
+        invalid_reason="Invalid",
+        permissions=(
+            Permission((*READ, "delete"), "jobs, and their end when their time to live is over"),
+            Permission(("patch",), "phase, progress, conditions, and what must be remembered", "status"),
+        ),
+        environment=gang_environment,
+        scale_patch=_scale_patch,
+    )
+)

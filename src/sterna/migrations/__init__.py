@@ -1,1 +1,4 @@
-"""Which running worker moves: one rule a file, found by import."""
+"""Migrations: which running jobs move to other nodes. One file per rule, found by import.
+
+A migration keeps the number of workers of every job.
+"""

@@ -1,5 +1,4 @@
-"""`balance`: off a crowded node, or out of the way once converged. container-migration's rule. DRAGON-61 to 65, 70 to
-76."""
+"""`balance`: moves jobs off overloaded nodes, and converged jobs. container-migration's rule."""
 
 from __future__ import annotations
 
@@ -22,24 +21,26 @@ from sterna.model.snapshot import Snapshot
 class Balance:
     """Jobs of an overloaded node, and converged ones, move to the node with least before it, if that pays.
 
-    A node's load is the work before it in seconds, or with `strict` what container-migration counted: the mean of the
-    CPU and memory limits of its jobs against what it has, and nothing is priced.
+    The load of a node is its remaining work in seconds. With `strict` it is container-migration's: the mean of the CPU
+    and memory limits of its jobs relative to the node's capacity, and moves are not priced.
     """
 
-    threshold: float = knob(0.9, "Overloaded: so many standard deviations above the mean load of all nodes.")
+    threshold: float = knob(
+        0.9, "Standard deviations above the mean load of all nodes from which a node is overloaded."
+    )
     most: int = knob(3, "Moves of one job in its life.", least=0)
     interval: float = knob(
-        10.0, "Seconds between two moves, so that each is judged on what the last one did.", least=1.0
+        10.0, "Seconds between two moves, so that each is judged after the last one took effect.", least=1.0
     )
     margin: float = knob(3.0, "How many times its price a move must gain, because more jobs will come.", least=0.0)
-    growth: bool = knob(True, "Ask for converged jobs too, wherever they sit.")
+    growth: bool = knob(True, "Move converged jobs too, on any node.")
     priced: bool = knob(True, "Move only what gains more than it costs.")
-    sticky: bool = knob(True, "Let no two jobs change places again until something has changed.")
+    sticky: bool = knob(True, "Do not swap two jobs back until something has changed.")
     strict: bool = knob(False, "Loads, categories and limits as published, without a price.")
 
     @property
     def growth_rule(self) -> GrowthRule:
-        """How categories are found for this rule; a backend that reports growth is made with it."""
+        """Growth rule that a backend uses for the categories that this migration reads."""
         return GrowthRule(strict=Strict.CONTAINER_MIGRATION) if self.strict else GrowthRule()
 
     def __call__(self, snapshot: Snapshot) -> Moves:
@@ -67,7 +68,8 @@ class Balance:
         return Moves([move] if move else [], snapshot.now + self.interval)
 
     def _options(self, snapshot: Snapshot, crowd: Crowd, loads: Sequence[float]) -> Iterator[Option]:
-        """Whoever asks to leave and would find less before it than where it is, without itself there."""
+        """Yield moves of jobs that may move, to the least loaded node, if its load is below the rest of their own
+        node's."""
         open_nodes = snapshot.nodes.is_open.nonzero()[0].tolist()
         if not open_nodes:
             return
@@ -87,7 +89,7 @@ class Balance:
                     yield Option(row, source, target)
 
     def _own(self, snapshot: Snapshot, crowd: Crowd, row: int, node: int) -> float:
-        """What a job adds to the load of its node."""
+        """Return the load that a job adds to its node."""
         if self.strict:
             return _limit(snapshot, crowd, row, node)
         return crowd.left[row] / crowd.cores[node]
@@ -98,7 +100,7 @@ def _limits(snapshot: Snapshot, crowd: Crowd) -> list[float]:
 
 
 def _limit(snapshot: Snapshot, crowd: Crowd, row: int, node: int) -> float:
-    """Half for the CPUs it may use, half for its memory; CPUs alone where memory is not counted."""
+    """Return the mean of a job's CPU and memory limits relative to the node; CPUs alone if memory is not counted."""
     cpus = crowd.caps[row] / crowd.cores[node]
     memory = snapshot.nodes.capacity.item(ResourceKind.MEMORY, node)
     shape = snapshot.shapes[snapshot.jobs.shape.item(row)]

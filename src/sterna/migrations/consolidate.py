@@ -1,4 +1,4 @@
-"""`consolidate`: a job that talks across nodes comes together when room has become free."""
+"""`consolidate`: moves a job that spans nodes to fewer ones when there is room."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Ints, ResourceKind
 from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import Floats
 
-_TRIED = 32
-"""Of more spread jobs, those that would gain most are looked at, so that a round stays short on a large cluster."""
+_MAX_CANDIDATES = 32
+"""Most candidates per round, those with the largest gain, to bound the time of a round."""
 
 
 @migration("consolidate")
@@ -23,7 +23,7 @@ _TRIED = 32
 class Consolidate:
     """A job spread over nodes moves to fewer, if what it will save until its end is more than the move costs."""
 
-    penalty: float = knob(0.1, "Part of its speed that a job loses while its workers sit on several nodes.", least=0.0)
+    penalty: float = knob(0.1, "Part of its speed that a job loses while its workers are on several nodes.", least=0.0)
     most: int = knob(1, "Moves of one job in its life.", least=0)
     margin: float = knob(1.0, "How many times its price a move must gain.", least=0.0)
 
@@ -34,10 +34,10 @@ class Consolidate:
         order = np.argsort(-gains, kind="stable")
         ranked = zip(rows[order].tolist(), jobs.key[rows[order]].tolist(), gains[order].tolist(), strict=True)
         spread = ((row, gain) for row, key, gain in ranked if _nodes(assignments[key]) > 1)
-        likely = dict(islice(spread, _TRIED))
+        likely = dict(islice(spread, _MAX_CANDIDATES))
         memory, room = Memory(snapshot), Room(snapshot.nodes)
         moves: list[Move] = []
-        while likely:  # what one job leaves may be what another needs
+        while likely:  # a move may free the room that another one needs
             tries = (self._move(snapshot, memory, room, row, gain) for row, gain in likely.items())
             moved = next((move for move in tries if move is not None), None)
             if moved is None:
@@ -48,7 +48,7 @@ class Consolidate:
         return Moves(moves)
 
     def _gains(self, snapshot: Snapshot, rows: Ints) -> Floats:
-        """Device-seconds that each saves until its end; nothing where that is unknown."""
+        """Return the device-seconds that each job saves until its end; 0 where that is unknown."""
         jobs = snapshot.jobs
         workers = jobs.workers[rows]
         speed = snapshot.curves.speed(jobs.curve[rows], workers)
@@ -58,7 +58,7 @@ class Consolidate:
         return np.where((seconds > 0) & (seconds < NEVER), devices * seconds * self.penalty, 0.0)
 
     def _move(self, snapshot: Snapshot, memory: Memory, room: Room, row: int, gain: float) -> Move | None:
-        """Where it fits on one node, now that it has left its own; the room is taken."""
+        """Return a move to fewer nodes, and take its room; None if there is none or it does not pay."""
         assignment, shape = snapshot.assignment_of(row), snapshot.shapes[snapshot.jobs.shape.item(row)]
         if assignment.workers[0][0] == ANYWHERE or not pays(gain, cost(snapshot, row), self.margin):
             return None

@@ -1,4 +1,4 @@
-"""`none`: what runs stays where it is."""
+"""`none`: no job moves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sterna.model.snapshot import Snapshot
 
 @migration("none")
 @dataclass(frozen=True)
-class Stillness:
-    """Nobody is moved."""
+class NoMigration:
+    """No job is moved."""
 
     def __call__(self, snapshot: Snapshot) -> Moves:
         return Moves()

@@ -1,4 +1,4 @@
-"""`specon`: a job that has stopped improving makes room for those that have not. DRAGON-80 to 86."""
+"""`specon`: moves converged jobs away from jobs that still improve."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sterna.model.plan import NO_JOB
 from sterna.model.snapshot import JobKey, Snapshot
 
 _WEIGHT = {Growth.PROGRESSING: 3, Growth.WATCHING: 2, Growth.CONVERGED: 1}
-"""What a job adds to the weight of its node: SpeCon's order; its numbers were not published."""
+"""Weight that a job adds to its node: SpeCon's order; its numbers were not published."""
 
 
 @migration("specon")
@@ -34,13 +34,13 @@ class SpeCon:
     margin: float = knob(1.0, "How many times its price a move must gain.", least=0.0)
     strict: bool = knob(False, "The published rule to the letter.")
     objective: str = knob(
-        "finish", "Whose time counts as a gain: everybody's, or that of jobs which still improve.",
+        "finish", "Whose time counts as a gain: that of all jobs, or of jobs which still improve.",
         choices=("finish", "quality"),
     )  # fmt: skip
 
     @property
     def growth_rule(self) -> GrowthRule:
-        """How categories are found for this rule; a backend that reports growth is made with it."""
+        """Growth rule that a backend uses for the categories that this migration reads."""
         if not self.strict:
             return GrowthRule()
         return GrowthRule(strict=Strict.SPECON, alpha=self.alpha, interval_seconds=self.interval)
@@ -59,7 +59,7 @@ class SpeCon:
         move = None
         if self.strict:
             goes = (o for o in options if o.source != o.target and not memory.undoes(o.row, o.target))
-            move = next((_plainly(snapshot, option) for option in goes), None)
+            move = next((_strict_move(snapshot, option) for option in goes), None)
         else:
             crowd = crowd_of(snapshot)
             if crowd is None:
@@ -70,11 +70,11 @@ class SpeCon:
         return Moves([move] if move else [], soon)
 
     def _options(self, snapshot: Snapshot) -> Iterator[Option]:
-        """For every job that may be moved: the node with the smallest weight, nodes in order, then jobs in order."""
+        """Yield for every job that may move the node with the smallest weight, by node, then by job."""
         jobs, nodes = snapshot.jobs, snapshot.nodes
         growth = jobs.growth.tolist()
         weight, count = [0.0] * len(nodes), [0] * len(nodes)
-        seats: list[tuple[int, int]] = []
+        single_node: list[tuple[int, int]] = []
         for row in (jobs.workers > 0).nonzero()[0].tolist():
             assignment = snapshot.assignment_of(row)
             for node, workers in assignment.workers:
@@ -87,7 +87,7 @@ class SpeCon:
                 and not assignment.slots
                 and assignment.workers[0][0] != ANYWHERE
             ):
-                seats.append((assignment.workers[0][0], row))
+                single_node.append((assignment.workers[0][0], row))
         lightest = [
             nsmallest(
                 2, nodes.accepting(shape).nonzero()[0].tolist(), key=lambda node: (weight[node], count[node], node)
@@ -95,7 +95,7 @@ class SpeCon:
             for shape in snapshot.shapes.rows
         ]
         moves = jobs.moves.tolist()
-        for source, row in sorted(seats):
+        for source, row in sorted(single_node):
             if growth[row] != Growth.CONVERGED or moves[row] >= self.most:
                 continue
             own = 0 if self.strict else _WEIGHT[Growth.CONVERGED] * jobs.workers.item(row)
@@ -104,8 +104,8 @@ class SpeCon:
             yield Option(row, source, min([here, *others])[2])
 
 
-def _plainly(snapshot: Snapshot, option: Option) -> Move:
-    """The move of the published rule, for the first job in its old place that still improves."""
+def _strict_move(snapshot: Snapshot, option: Option) -> Move:
+    """Return the move of the published rule; its evictor is the first job on the old node that still improves."""
     jobs = snapshot.jobs
     others = [
         row

@@ -1,1 +1,4 @@
-"""Frozen data: what is known at one instant, and what is decided about it. Nothing here computes a decision."""
+"""Values that every other package shares: the cluster at one instant (`Snapshot`), jobs, plans and reasons.
+
+Nothing here computes a decision, does I/O or reads a clock.
+"""

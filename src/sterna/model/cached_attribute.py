@@ -1,6 +1,6 @@
-"""`once`: an attribute that is worked out when first read.
+"""`cached_attribute`: an attribute that is computed when first read.
 
-The standard library's `cached_property` takes a lock on Python 3.11, which costs more than most of what is cached here.
+The standard library's `cached_property` takes a lock on Python 3.11, which costs more than most values cached here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 class cached_attribute(Generic[Value]):  # noqa: N801 (used as a decorator, like `property`)
-    """Like `cached_property`, without a lock and without inheritance of the cache."""
+    """Like `functools.cached_property`, without its lock."""
 
     def __init__(self, make: Callable[[Any], Value]) -> None:
         self._make = make

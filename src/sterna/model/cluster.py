@@ -1,7 +1,7 @@
-"""Nodes, what a worker needs of one, and where a job sits.
+"""Nodes, resource requests of a worker (`Shape`) and the nodes that a job runs on (`Assignment`).
 
-Everything is counted in whole numbers: devices and CPUs in thousandths, memory in bytes. A node or a shape is a
-value; the tables of them live in a `Snapshot`.
+Amounts are integers: devices and CPUs in thousandths, memory in bytes. The tables of nodes and shapes belong to a
+`Snapshot`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MILLI = 1000
 """One whole device, or one whole CPU."""
 
 ANYWHERE = -1
-"""The node of a home when devices are only counted (placement `none`)."""
+"""Node row of an assignment when devices are only counted (placement `none`)."""
 
 _PLENTY = 1 << 40
-"""Workers that fit on a node of which they need nothing."""
+"""Workers that fit on a node if they request none of its resources."""
 
 
 class ResourceKind(IntEnum):
@@ -40,11 +40,11 @@ class ResourceKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What each worker of a job needs, and which nodes it accepts. Jobs of one shape are interchangeable to a
+    """Requests of each worker of a job and the nodes it accepts. Jobs of one shape are interchangeable to a
     placement."""
 
     devices: int = MILLI
-    """Thousandths of a device: whole devices, or a part of one."""
+    """Thousandths of a device: whole devices, or a fraction of one."""
     cpus: int = 0
     memory_bytes: int = 0
     ps: int = 0
@@ -52,17 +52,17 @@ class Shape:
     ps_cpus: int = 0
     ps_memory_bytes: int = 0
     selector: tuple[tuple[str, str], ...] = ()
-    """Labels that a node must carry."""
+    """Labels that a node must have."""
     tolerations: frozenset[str] = frozenset()
-    """Taints that do not keep this job away; `*` tolerates all."""
+    """Taints that this job tolerates; `*` tolerates all."""
     is_shared: bool = False
-    """A worker takes its device as a part, by number, even where that part is all of it."""
+    """A worker takes its device by number, as fractions do, even if it takes all of it."""
     is_fraction: bool = field(init=False, repr=False, compare=False)
-    """A worker needs a part of a device only, or takes it as one."""
+    """A worker needs a fraction of a device, or takes its device as one."""
     devices_only: bool = field(init=False, repr=False, compare=False)
-    """Nothing counts but whole devices, on any node."""
+    """Only whole devices are requested, without node labels."""
     _hash: int = field(init=False, repr=False, compare=False)
-    """Shapes are looked up all the time."""
+    """Cached: shapes are dictionary keys in hot paths."""
 
     def __post_init__(self) -> None:
         fields = (self.devices, self.cpus, self.memory_bytes, self.ps, self.ps_cpus, self.ps_memory_bytes)
@@ -82,13 +82,13 @@ class Shape:
 
 
 class Assignment(NamedTuple):
-    """Where a job's replicas sit. Worker numbers run through `workers` from the left, so the tail holds the highest."""
+    """Nodes of a job's replicas. Worker numbers ascend along `workers`, so the last pair has the highest."""
 
     workers: tuple[tuple[int, int], ...] = ()
     """Pairs of node row and number of workers there."""
     ps: tuple[tuple[int, int], ...] = ()
     slots: tuple[int, ...] = ()
-    """For workers that need a part of a device: which device of its node each one shares, in worker order."""
+    """For workers on a fraction of a device: the device number of each, in worker order."""
 
     @property
     def size(self) -> int:
@@ -101,7 +101,7 @@ NOWHERE = Assignment()
 
 @dataclass(frozen=True, eq=False)
 class Shapes:
-    """The distinct shapes of a snapshot's jobs; a job's `shape` column says which is its own."""
+    """The distinct shapes of a snapshot's jobs; the `shape` column of `Jobs` indexes them."""
 
     rows: tuple[Shape, ...] = (Shape(),)
 
@@ -120,19 +120,19 @@ class Shapes:
         return CostTable.of([shape.cpus for shape in self.rows], [shape.ps * shape.ps_cpus for shape in self.rows])
 
     def cost_table(self, resource: ResourceKind) -> CostTable:
-        """The units of each shape, in devices or in CPUs."""
+        """Return the cost of each shape in devices or in CPUs."""
         return self._devices if resource is ResourceKind.DEVICES else self._cpus
 
 
 class CostTable(NamedTuple):
-    """What policies count: units of one worker and of all parameter servers, by shape."""
+    """Cost in units, by shape: of one worker, and of all parameter servers of a job."""
 
     worker: Ints
     ps: Ints
     smallest: int
     has_ps: bool
     is_uniform: bool
-    """All workers need the same, and nobody has parameter servers that count."""
+    """All workers cost the same and no parameter server costs anything."""
 
     @classmethod
     def of(cls, worker: list[int], ps: list[int]) -> CostTable:
@@ -141,7 +141,7 @@ class CostTable(NamedTuple):
 
 
 def slots_in(free: Ints, shape: Shape) -> Ints:
-    """How many workers of this shape each node could hold beside each other, given what is free there."""
+    """Return how many workers of this shape fit into `free` at once, by node."""
     slots: Ints | None = None
     if shape.devices >= MILLI:
         slots = free[ResourceKind.DEVICES] // shape.devices
@@ -156,20 +156,20 @@ def slots_in(free: Ints, shape: Shape) -> Ints:
 
 @dataclass(frozen=True)
 class Nodes:
-    """All nodes as columns, in the order of their names. Arrays are views that hold until the next `observe`."""
+    """All nodes as columns, sorted by name. Arrays are views that are valid until the next `observe`."""
 
     name: Sequence[str]
     capacity: Ints
-    """Resource by node, what may be used at all."""
+    """Resource kind by node: allocatable amount."""
     free: Ints
-    """Resource by node, what nobody uses now."""
+    """Resource kind by node: amount that is free now."""
     is_open: Bools
-    """Takes new workers: up, ready and not cordoned."""
+    """Accepts new workers: ready and not cordoned."""
     rack: Ints
     labels: Sequence[Mapping[str, str]] = ()
     taints: Sequence[frozenset[str]] = ()
     shared: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-    """Node row -> device number -> free thousandths, for devices that are shared now. A shared device is not in
+    """Node row -> device number -> free thousandths, for devices that fractions use now. These devices are not in
     `free`."""
 
     def __len__(self) -> int:
@@ -177,7 +177,7 @@ class Nodes:
 
     @cached_attribute
     def unit(self) -> ResourceKind:
-        """What policies count: devices, or CPUs on a cluster that has none."""
+        """Resource that policies count: devices, or CPUs on a cluster without devices."""
         return ResourceKind.DEVICES if self.capacity[ResourceKind.DEVICES].any() else ResourceKind.CPUS
 
     @cached_attribute
@@ -186,11 +186,11 @@ class Nodes:
 
     @cached_attribute
     def is_open_to_all(self) -> bool:
-        """Every node takes any job that does not ask for labels."""
+        """Every node accepts any job without a node selector."""
         return bool(self.is_open.all()) and not any(self.taints)
 
     def most_workers(self, shapes: Shapes) -> tuple[int, ...]:
-        """How many workers of each shape the open nodes could hold if they were empty."""
+        """Return how many workers of each shape the open nodes could hold if they were empty."""
         if shapes not in self._most:
             self._most[shapes] = tuple(
                 int(slots_in(self.capacity, shape)[self.accepting(shape)].sum()) for shape in shapes.rows
@@ -198,7 +198,7 @@ class Nodes:
         return self._most[shapes]
 
     def hosts(self, shapes: Shapes) -> tuple[int, ...]:
-        """How many open nodes could hold at least one worker of each shape if they were empty."""
+        """Return how many open nodes could hold at least one worker of each shape if they were empty."""
         if shapes not in self._hosts:
             self._hosts[shapes] = tuple(
                 int((slots_in(self.capacity, shape)[self.accepting(shape)] > 0).sum()) for shape in shapes.rows
@@ -222,7 +222,7 @@ class Nodes:
         return {}
 
     def accepting(self, shape: Shape) -> Bools:
-        """Nodes on which a worker of this shape may be put, were there room."""
+        """Return a mask of the open nodes whose labels and taints this shape accepts, regardless of room."""
         if not shape.selector and not self._has_taints:
             return self.is_open
         terms = shape.selector, shape.tolerations

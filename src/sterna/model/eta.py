@@ -1,9 +1,9 @@
-"""How long a job still needs: from its speed to its last step, and from its growth curve to a value it shall reach.
+"""Remaining time of a job: until its last step, by its speed, or until a target value, by its growth curve.
 
-For whoever shows or weighs remaining time. Every answer is a band that is meant to hold eight outcomes in ten. How wide
-it must be is not assumed but learned from what became of the same forecast in other jobs (`learned`, `learned_until`):
-if jobs are alike in that, the band holds by construction. A speed-up from more workers is the caller's to apply.
-Whether the bands hold on recorded trainings and on replayed traces is measured by the `eta` study, not here.
+Every result is a band that should contain 80 % of the outcomes. Its width is learned from the errors of the same
+forecast for other jobs (`fit_factors`, `fit_factors_until`); if jobs err alike, the band holds by construction. The
+caller applies the speed-up of more workers. The `eta` study measures the bands on recorded trainings and replayed
+traces.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ from sterna.model.growth import GrowthTable, History
 from sterna.model.speedup import Floats
 
 LEAST_WINDOWS = 4
-"""Below this many windows nothing is said."""
+"""Fewest windows for a forecast."""
 
 LEAST_JOBS = 4
-"""With fewer other jobs to learn from no band could be kept."""
+"""Fewest other jobs to learn a band from."""
 
 _HELD = 0.8
-"""Part of the outcomes that a band is to hold."""
+"""Fraction of outcomes that a band should contain."""
 _ENOUGH = 9
-"""From so many jobs on, either end of a band has outcomes of its own beyond it."""
+"""Jobs from which each end of a band is learned separately."""
 
 _RECENT = 0.4
-"""Part of the windows from which the present pace is taken."""
+"""Fraction of the windows, the latest, that the current pace is measured on."""
 
 _SHAPES = (0.25, 0.5, 1.0, 2.0, 4.0, np.inf)
-"""Powers of the curves that are tried, from a slow power law to an exponential."""
+"""Powers of the candidate curves, from a slow power law to an exponential."""
 _EVIDENCE = 8.0
-"""Windows lie on no curve exactly and err together, so all of them weigh as much as this many that err alone."""
+"""Effective sample size: errors of windows are correlated, so all of them weigh as much as this many independent
+ones."""
 _BLUR = 0.01
-"""Part of a job's whole range within which curves are not told apart."""
+"""Fraction of a job's whole range within which curves count as equally good."""
 
 MARGIN = 0.07
-"""What a band of values is widened by on either side, as a part of the job's improvement so far: what the eight
-recorded trainings call for at their half. `learned_margin` finds it for other jobs."""
+"""Widening of a band of values on either side, as a fraction of the job's improvement so far: fitted to the eight
+recorded trainings at half of their length. `fit_margin` computes it for other jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A prediction and the range that should hold eight outcomes in ten; without end if it may never happen."""
+    """Prediction and the range that should contain 80 % of the outcomes; infinite if it may never happen."""
 
     low: float
     middle: float
@@ -61,7 +62,7 @@ class Band:
 
 
 class Bands(NamedTuple):
-    """The same for many jobs, one entry each; no number where nothing is said."""
+    """Bands of many jobs, one entry each; NaN where there is no forecast."""
 
     low: Floats
     middle: Floats
@@ -69,7 +70,7 @@ class Bands(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """What a forecast at the present pace is multiplied with to become a band."""
+    """Factors that turn a forecast at the current pace into a band."""
 
     low: float
     middle: float
@@ -80,16 +81,17 @@ class Factors(NamedTuple):
 
 
 SHARED_CORE = Factors(0.75, 1.04, 1.33)
-"""Of eight recorded trainings on a core that they shared with others: for a place that has no finished jobs yet."""
+"""Factors of eight recorded trainings on a shared core, for a cluster without finished jobs."""
 
 
-# What became of earlier forecasts.
+# Errors of earlier forecasts.
 
 
 def factors_of(errors: npt.ArrayLike, jobs: npt.ArrayLike | None = None) -> Factors | None:
-    """From logarithms of outcome over forecast, at least one of each of some jobs, which all weigh the same.
+    """Return factors from logarithms of outcome over forecast; every job has the same weight.
 
-    The ranks are those that an outcome of one more job would fall between eight times in ten, if it is like the others.
+    The quantiles are those between which the outcome of one more job lies with probability 0.8, if jobs are
+    exchangeable.
     """
     values = np.asarray(errors, dtype=np.float64)
     job = np.arange(len(values)) if jobs is None else np.asarray(jobs, dtype=np.int64)
@@ -108,16 +110,19 @@ def factors_of(errors: npt.ArrayLike, jobs: npt.ArrayLike | None = None) -> Fact
 
 
 def _quantile(values: Floats, weight: Floats, part: float, jobs: int = 0) -> float:
-    """Between neighbours on a straight line; with `jobs`, what one more job will be below with probability `part`."""
+    """Return an interpolated quantile; with `jobs`, the value that one more job is below with probability `part`."""
     order = values.argsort(kind="stable")
     below = (weight[order].cumsum() - weight[order] / 2) / weight.sum()
     at = ((jobs + 1) * part - 0.5) / jobs if jobs else part
     return float(np.interp(at, below, values[order]))
 
 
-def learned_until(now: float, made: Floats, forecast: Floats, ended: Floats) -> Factors | None:
-    """From forecasts of remaining time that were `made` before now. A job that has not `ended` by now has taken at
-    least as long as until now, and counts so: looking only at those that have ended would make everybody quick."""
+def fit_factors_until(now: float, made: Floats, forecast: Floats, ended: Floats) -> Factors | None:
+    """Return factors from forecasts of remaining time that were `made` before now.
+
+    A job that has not `ended` is a censored outcome (it takes at least until now); leaving those out would bias the
+    factors towards short jobs.
+    """
     is_open = ended > now
     took = np.where(is_open, now, ended) - made
     is_known = (took > 0) & (forecast > 0) & (made < now)
@@ -140,9 +145,9 @@ def learned_until(now: float, made: Floats, forecast: Floats, ended: Floats) -> 
 _ROUNDING = 1e-12
 
 
-def learned(finished: Sequence[History], seen: float = 0.5) -> Factors | None:
-    """From jobs that have finished: how far off each would have been, had it been asked at `seen` of a life that ends
-    at any of its windows. Nothing where there are too few."""
+def fit_factors(finished: Sequence[History], seen: float = 0.5) -> Factors | None:
+    """Return factors from finished jobs: the errors of forecasts at the fraction `seen` of a run that ends at each of
+    their windows. None if there are too few jobs."""
     errors = [_errors(history, 1 / seen - 1) for history in finished if len(history.steps) >= LEAST_WINDOWS]
     if not errors:
         return None
@@ -150,7 +155,7 @@ def learned(finished: Sequence[History], seen: float = 0.5) -> Factors | None:
 
 
 def _errors(history: History, reach: float) -> Floats:
-    """Log of outcome over forecast, made at each window for `reach` times the job's past ahead of it."""
+    """Return the logarithm of outcome over forecast, at each window, for `reach` times the steps so far."""
     steps, seconds = history.steps, history.seconds
     last = int(steps.searchsorted(steps[-1] / (1 + reach), "right")) if len(steps) else 0
     at = np.arange(LEAST_WINDOWS - 1, last)
@@ -164,19 +169,19 @@ def _errors(history: History, reach: float) -> Floats:
 
 
 def remaining_seconds(history: History, total_steps: float, factors: Factors = SHARED_CORE) -> Band | None:
-    """Time until the last step at the present speed; nothing is said where the history is too short."""
+    """Return the time until the last step at the current speed; None if the history is too short."""
     return seconds_for(history, max(total_steps - history.last_step, 0.0), factors)
 
 
 def seconds_for(history: History, more_steps: float, factors: Factors = SHARED_CORE) -> Band | None:
-    """Time for so many more steps; nothing is said of a number that is none."""
+    """Return the time for `more_steps`; None if the history is too short or the number is not finite."""
     if len(history.steps) < LEAST_WINDOWS or not np.isfinite(more_steps):
         return None
     return factors.around(_present_pace(history) * max(more_steps, 0.0))
 
 
 def remaining_of(table: GrowthTable, total_steps: npt.ArrayLike, factors: Factors = SHARED_CORE) -> Bands:
-    """`remaining_seconds` of every row at once."""
+    """Compute `remaining_seconds` of every row."""
     filled, steps, seconds = table.windows
     more = np.maximum(np.asarray(total_steps, dtype=np.float64) - table.last_step, 0.0)
     is_known = (filled >= LEAST_WINDOWS) & np.isfinite(more)
@@ -190,8 +195,8 @@ def _present_pace(history: History) -> float:
 
 
 def _pace(steps: Floats, seconds: Floats, filled: Ints) -> Floats:
-    """Seconds a step, as they were just before the last window, for each number of windows; a column belongs to one job
-    or the one column to all."""
+    """Return seconds per step just before the last window, for each number of windows; `steps` and `seconds` have one
+    column per entry of `filled`, or one for all."""
     column = np.arange(len(filled)) if steps.shape[1] > 1 else 0
     last = np.maximum(filled - 1, 1)
     since = np.minimum((last * (1 - _RECENT)).astype(np.int64), last - 1)
@@ -205,9 +210,9 @@ def _pace(steps: Floats, seconds: Floats, filled: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class GrowthCurve:
-    """Many falling curves floor + drop x shape(step), weighted by how well each fits the best values so far.
+    """Many falling curves floor + drop x shape(step), weighted by their fit to the best values so far.
 
-    Lower is better here, whatever the metric: `sign` says how to turn it back.
+    Lower is better; values of a metric that rises are negated by `sign`.
     """
 
     scale: Floats
@@ -216,22 +221,22 @@ class GrowthCurve:
     drop: Floats
     weight: Floats
     improved: float
-    """How much better the best value is than the first."""
+    """Difference between the first and the best value."""
     margin: float
-    """What bands are widened by, in the metric's own unit."""
+    """Widening of bands, in the unit of the metric."""
     now_step: float
     now_value: float
     sign: int
 
     def value_at(self, step: float) -> Band:
-        """The best value by then."""
+        """Return the best value expected by this step."""
         expected = self.floor + self.drop * _shape(self.scale, self.power, np.array([step]))[:, 0]
         low, middle, high = self._quantiles(np.minimum(expected, self.now_value))
         low, high = low - self.margin, min(high + self.margin, self.now_value)
         return Band(low, middle, high) if self.sign > 0 else Band(-high, -middle, -low)
 
     def steps_to(self, target: float) -> Band:
-        """Steps from now until the best value is at least as good as `target`; endless where curves end above it."""
+        """Return the steps from now until the best value reaches `target`; infinite where curves end above it."""
         goal = self.sign * target
         if goal >= self.now_value:
             return Band(0.0, 0.0, 0.0)
@@ -239,11 +244,11 @@ class GrowthCurve:
         return Band(soon.low, middle.middle, late.high)
 
     def _part(self, goal: float) -> Floats:
-        """What is left of each curve's drop where it passes the goal."""
+        """Return the fraction of each curve's drop that is left where it passes the goal."""
         return (goal - self.floor) / np.where(self.drop > 0, self.drop, np.inf)
 
     def _steps_until(self, part: Floats) -> Band:
-        """Steps from now until each curve has come down to this part of its drop."""
+        """Return the steps from now until each curve has this fraction of its drop left."""
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             by_power = np.where(part > 0, np.maximum(part, 0.0) ** (-1 / self.power) - 1, np.inf)
             steps = np.where(np.isinf(self.power), np.where(part > 0, -np.log(np.maximum(part, 0.0)), np.inf), by_power)
@@ -258,15 +263,15 @@ class GrowthCurve:
 
 
 def growth_curve(history: History, margin: float = MARGIN) -> GrowthCurve | None:
-    """Fit what the best value does over steps; nothing is said where the history is too short.
+    """Fit curves to the best value over steps; None if the history is too short.
 
-    A metric that never was negative is taken to have its floor at 0 or above, as losses have.
+    The floor of a metric that was never negative is at least 0, as for losses.
     """
     steps, sign = history.steps, int(history.direction)
     if len(steps) < LEAST_WINDOWS:
         return None
     best = np.minimum.accumulate(sign * history.values)
-    unit = float(np.abs(best).max()) or 1.0  # so that neither huge nor tiny metrics leave the range of squares
+    unit = float(np.abs(best).max()) or 1.0  # squares of huge or tiny metrics would leave the range of floats
     best /= unit
     scale, power = (part.ravel() for part in np.meshgrid(steps[-1] * np.geomspace(1 / 60, 4, 25), np.array(_SHAPES)))
     shape = _shape(scale, power, steps)
@@ -290,25 +295,27 @@ def growth_curve(history: History, margin: float = MARGIN) -> GrowthCurve | None
 
 
 def _shape(scale: Floats, power: Floats, steps: Floats) -> Floats:
-    """1 at step 0, falling to 0: a row for each curve, a column for each step."""
+    """Return curves that fall from 1 at step 0 to 0, one row per curve, one column per step."""
     along = steps / scale[:, None]
     finite = np.where(np.isinf(power), 1.0, power)[:, None]
     return np.where(np.isinf(power)[:, None], np.exp(-along), (1 + along) ** -finite)
 
 
-def learned_margin(misses: npt.ArrayLike, jobs: npt.ArrayLike) -> float:
-    """The margin that would have held eight in ten, from how far values of other jobs lay outside a band without one
-    (negative: inside), as a part of the improvement until then."""
+def fit_margin(misses: npt.ArrayLike, jobs: npt.ArrayLike) -> float:
+    """Return the margin that would have contained 80 % of the values of other jobs.
+
+    `misses` are distances outside a band without margin (negative: inside), as a fraction of the improvement so far.
+    """
     values, job = np.asarray(misses, dtype=np.float64), np.asarray(jobs, dtype=np.int64)
     names, number, times = np.unique(job, return_inverse=True, return_counts=True)
     return max(_quantile(values, 1.0 / times[number], _HELD, len(names)), 0.0)
 
 
 def seconds_to(history: History, target: float, factors: Factors = SHARED_CORE, margin: float = MARGIN) -> Band | None:
-    """Time until a value is reached: the steps of the growth curve at the present pace.
+    """Return the time until the metric reaches `target`: the steps of the growth curve at the current pace.
 
-    How many steps and how long each takes are both uncertain; the wider of the two makes the band, the other is taken
-    at its middle, for both at their ends at once would hold far more than eight in ten.
+    Both the number of steps and the pace are uncertain. The wider of the two sets the band and the other is taken at
+    its middle; both at their ends would contain far more than 80 %.
     """
     curve = growth_curve(history, margin)
     if curve is None:

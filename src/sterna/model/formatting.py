@@ -1,4 +1,4 @@
-"""Counts in words, the same in every sentence: `1 worker`, `1,200 workers`."""
+"""Counts for sentences: `1 worker`, `1,200 workers`."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ def counted(count: int, noun: str) -> str:
 
 
 def plural(count: float, noun: str) -> str:
-    """The noun alone, as it agrees with the count."""
+    """Return the noun in the form that agrees with the count."""
     return noun if count == 1 else f"{noun}s"

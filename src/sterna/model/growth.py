@@ -1,9 +1,8 @@
-"""Growth: from the progress reports of a job to a category (progressing, watching, converged) and a short history.
+"""Growth of a job's metric: progress reports become a category (progressing, watching, converged) and a short history.
 
-For rules that move or share by growth, and for `eta`, which draws a curve through a history. Time is counted on the
-job's own clock, its steps and reports: a job that is slowed down, paused or silent does not look converged. What is not
-evidence (no number, out of order, from an older attempt, a step done before) is dropped; it never makes a job
-converged. Nothing here reads a clock, guesses a missing value, or decides what to do with a converged job.
+Used by rules that move jobs or divide CPUs by growth, and by `eta`, which fits a curve to a history. Time is the job's
+own: steps and reports, so a job that is slowed down, paused or silent does not look converged. Invalid reports (not
+finite, out of order, of an older attempt, of a repeated step) are dropped and never make a job converged.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from sterna.model.cluster import Ints
 from sterna.model.speedup import Floats
 
 CAPACITY = 64
-"""Windows kept of a job besides its first. When they are full, neighbours are joined, so that a window is 1/64 to 1/32
-of a long life; the first stays as it was, because it is what all improvement is measured from."""
+"""Windows kept per job besides the first. When they are full, neighbours are merged in pairs, so a window is 1/64 to
+1/32 of a long run; the first is never merged, because all improvement is measured from it."""
 
 MOST_AT_ONCE = 1024
-"""Reports of one job that one update looks at one by one; of more, evenly spaced ones are taken."""
+"""Most reports of one job that one update evaluates; of more, an evenly spaced subset is used."""
 
 _ABSURD = 1e150
-"""Beyond this a value is no measurement, and squares of it would overflow."""
+"""Largest magnitude of a valid value; squares of larger ones would overflow."""
 
 _BLOCK = 1024
-"""Jobs judged in one go, which bounds the memory a pass needs."""
+"""Jobs evaluated at once, which bounds the scratch memory."""
 
 _EQUAL = 1e-9
-"""Relative difference below which a score counts as on its threshold, not above it."""
+"""Relative difference up to which a score counts as on its threshold, not above it."""
 
 
 class Growth(IntEnum):
-    """What a job's metric does; higher is nearer to the end of its growth."""
+    """Growth category; higher is nearer to convergence."""
 
     PROGRESSING = 0
     WATCHING = 1
@@ -47,16 +46,16 @@ class Growth(IntEnum):
 
 
 class Direction(IntEnum):
-    """Which way a metric improves."""
+    """Direction in which a metric improves."""
 
     RISING = -1
     DETECTED = 0
-    """Whichever way it went farther from its first window."""
+    """The direction in which it went farther from its first window."""
     FALLING = 1
 
 
 class Strict(Enum):
-    """Whose published rule is applied to the letter."""
+    """Published rule to apply literally."""
 
     NO = "no"
     SPECON = "specon"
@@ -65,26 +64,26 @@ class Strict(Enum):
 
 @dataclass(frozen=True)
 class GrowthRule:
-    """When a job counts as progressing, watching or converged."""
+    """Thresholds of the growth categories."""
 
     window_reports: int = 4
-    """Reports in a window at first; the best and the worst of each window are left out of its mean. At least 3."""
+    """Reports per window at first, at least 3; the mean of a window leaves out its best and its worst value."""
     windows: int = 3
-    """Windows over which the recent rate of improvement is taken; no verdict before one more than these."""
+    """Windows over which the recent rate of improvement is measured; no category change before one more window."""
     patience: int = 3
-    """Low rates in a row, one after each window, until a watched job counts as converged."""
+    """Consecutive windows with a low rate after which a watched job is converged."""
     low: float = 0.1
-    """A rate below this part of the job's own highest rate is low."""
+    """Fraction of the job's highest rate below which a rate is low."""
     high: float = 0.2
-    """A rate from this part of the highest on brings a job back to progressing. In between it stays what it is."""
+    """Fraction of the highest rate from which a job is progressing again; between `low` and `high` nothing changes."""
     strict: Strict = Strict.NO
-    """A published rule instead of the fields above."""
+    """Published rule that replaces the fields above."""
     alpha: float = 0.1
-    """SpeCon: progress up to this is low."""
+    """SpeCon: threshold up to which progress is low."""
     alpha_is_relative: bool = True
-    """SpeCon: whether `alpha` is a part of the job's own highest progress, or metric units per second."""
+    """SpeCon: `alpha` is a fraction of the job's highest progress, else in metric units per second."""
     interval_seconds: float = 10.0
-    """SpeCon: least time between two samples."""
+    """SpeCon: shortest time between two samples."""
 
     def __post_init__(self) -> None:
         for name, least in (("window_reports", 3), ("windows", 1), ("patience", 1)):
@@ -99,15 +98,15 @@ class GrowthRule:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One line of progress: what a job measured, and when."""
+    """One measurement of a job's metric."""
 
     step: float
-    """Steps done; negative if the job does not count them, and then reports are counted instead."""
+    """Steps done; negative if the job does not count steps: then reports are counted."""
     seconds: float
-    """On any clock that does not run backwards within an attempt."""
+    """Time, on any clock that is monotonic within an attempt."""
     value: float
     attempt: int = 0
-    """Which start of the job this comes from."""
+    """Number of the start of the job that made this report."""
 
 
 _UNSTARTED = -1
@@ -117,7 +116,7 @@ _NO_STEP = -1.0
 
 @dataclass
 class _Columns:
-    """All that is remembered of each job: one entry, or one column of windows."""
+    """State by job: one entry, or one column of windows."""
 
     growth: npt.NDArray[np.int8]
     direction: npt.NDArray[np.int8]
@@ -181,7 +180,7 @@ class _Columns:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Reports as columns, at most one of a job."""
+    """Reports as columns."""
 
     rows: Ints
     step: Floats
@@ -192,13 +191,13 @@ class _Batch:
     def where(self, kept: npt.NDArray[np.bool_] | Ints) -> _Batch:
         return _Batch(self.rows[kept], self.step[kept], self.seconds[kept], self.value[kept], self.attempt[kept])
 
-    def measured(self) -> _Batch:
-        """Without what is no measurement."""
+    def drop_invalid(self) -> _Batch:
+        """Return the batch without values that are not finite or absurdly large."""
         fine = np.isfinite(self.step) & np.isfinite(self.seconds) & (np.abs(self.value) <= _ABSURD)
         return self if fine.all() else self.where(fine)
 
     def rounds(self) -> Iterator[_Batch]:
-        """The first report of each job, then the second of each, ..; of too many, evenly spaced ones."""
+        """Yield the first report of each job, then the second of each and so on, at most `MOST_AT_ONCE` per job."""
         if len(self.rows) < 2 or bool((np.diff(self.rows) > 0).all()):
             yield self
             return
@@ -213,7 +212,7 @@ class _Batch:
 
 
 class GrowthTable:
-    """The growth of many jobs, a row each; reports of all of them are taken in together."""
+    """Growth of many jobs, one row each, updated in batches."""
 
     def __init__(self, jobs: int, rule: GrowthRule | None = None) -> None:
         self.rule = rule or GrowthRule()
@@ -224,30 +223,31 @@ class GrowthTable:
 
     @property
     def growth(self) -> npt.NDArray[np.int8]:
-        """The category of each row, as numbers of `Growth`; not to be written to."""
+        """Category of each row, as values of `Growth`; read-only."""
         view = self._columns.growth.view()
         view.setflags(write=False)
         return view
 
     @property
     def best(self) -> Floats:
-        """The best value of each row so far; no number before the first report."""
+        """Best value of each row so far; NaN before the first report."""
         c = self._columns
         known = c.attempt != _UNSTARTED
         return np.where(known, np.where(_signs(c) > 0, c.lowest, c.highest), np.nan)
 
     @property
     def last_step(self) -> Floats:
-        """The farthest step of each row; negative before the first report."""
+        """Highest step of each row; negative before the first report."""
         return self._columns.high_step.copy()
 
     @property
     def windows(self) -> tuple[Ints, Floats, Floats]:
-        """How many windows each row has, and their middles in steps and in worked seconds, a column a row."""
+        """Number of windows of each row, and the middles of the windows in steps and in worked seconds, one column per
+        row."""
         return self._columns.filled, self._columns.step, self._columns.seconds
 
     def declare(self, rows: Sequence[int] | Ints, direction: Direction) -> None:
-        """Say which way the metric of these jobs improves, rather than have it detected."""
+        """Set the direction in which the metric of these jobs improves, instead of detecting it."""
         self._columns.direction[rows] = direction
 
     def resize(self, jobs: int) -> None:
@@ -258,7 +258,7 @@ class GrowthTable:
         self._columns = columns
 
     def forget(self, rows: ArrayLike) -> None:
-        """Make these rows as new, for other jobs."""
+        """Reset these rows, for other jobs."""
         chosen = np.asarray(rows, dtype=np.int64)
         self._columns.put(chosen, _Columns.empty(len(chosen), self.rule))
 
@@ -270,26 +270,26 @@ class GrowthTable:
     def update(
         self, rows: ArrayLike, step: ArrayLike, seconds: ArrayLike, value: ArrayLike, attempt: ArrayLike = 0
     ) -> Ints:
-        """Take in reports, any number for each row in any order; the rows whose category changed, ascending."""
+        """Process reports, any number per row in any order; return the rows whose category changed, ascending."""
         chosen = np.asarray(rows, dtype=np.int64)
         number = np.nan_to_num(np.asarray(attempt, dtype=np.float64), nan=_UNSTARTED)
         attempts = np.broadcast_to(np.clip(number, _UNSTARTED, _LAST_ATTEMPT).astype(np.int64), chosen.shape)
         steps, clock, values = (np.asarray(part, dtype=np.float64) for part in (step, seconds, value))
-        batch = _Batch(chosen, steps, clock, values, attempts).measured()
+        batch = _Batch(chosen, steps, clock, values, attempts).drop_invalid()
         batch = batch.where(batch.attempt >= np.maximum(self._columns.attempt[batch.rows], 0))
         before = self._columns.growth.copy()
         np.minimum.at(self._columns.lowest, batch.rows, batch.value)
         np.maximum.at(self._columns.highest, batch.rows, batch.value)
         for part in batch.rounds():
             self._accept(part)
-        # A flood is a fault more often than a training: it may raise doubts, the verdict needs reports that follow it.
+        # A flood of reports is usually a fault: it may lead to WATCHING, but CONVERGED needs reports after it.
         flooded = np.flatnonzero(np.bincount(batch.rows, minlength=len(self)) > MOST_AT_ONCE)
         growth, self._columns.lows[flooded] = self._columns.growth, 0
         growth[flooded] = np.minimum(growth[flooded], np.maximum(before[flooded], Growth.WATCHING))
         return np.flatnonzero(growth != before)
 
     def _accept(self, batch: _Batch) -> None:
-        """One report for each of some jobs."""
+        """Process at most one report per job."""
         c, rows = self._columns, batch.rows
         fresh = batch.attempt > c.attempt[rows]
         elapsed = np.where(fresh, 0.0, batch.seconds - c.last_seconds[rows])
@@ -310,14 +310,14 @@ class GrowthTable:
         if len(ready) and not is_strict:
             scratch = np.empty((4, int(c.filled[ready].max()), min(len(ready), _BLOCK)))
             for start in range(0, len(ready), _BLOCK):
-                _judge(c, self.rule, ready[start : start + _BLOCK], scratch)
+                _categorise(c, self.rule, ready[start : start + _BLOCK], scratch)
 
 
 def _fill(c: _Columns, rows: Ints, step: Floats, value: Floats) -> Ints:
-    """Put a report into the open window of each row; the rows whose window it completed."""
+    """Add a report to the open window of each row; return the rows whose window it completed."""
     count = c.count[rows]
     least, most = np.where(count, c.least[rows], value), np.where(count, c.most[rows], value)
-    # What lies between the extremes is summed by itself: taking a wild value out of a sum again would leave its
+    # Values between the extremes are summed separately: subtracting an outlier from a sum again would leave its
     # rounding error behind.
     c.inner[rows] += np.where(count > 1, np.clip(value, least, most), 0.0)
     c.least[rows], c.most[rows] = np.minimum(least, value), np.maximum(most, value)
@@ -348,11 +348,11 @@ def _close(c: _Columns, rows: Ints) -> None:
         c.width[full] *= 2
 
 
-def _judge(c: _Columns, rule: GrowthRule, rows: Ints, scratch: Floats) -> None:
-    """Compare the recent rate of improvement of best-so-far with the highest the job ever had."""
+def _categorise(c: _Columns, rule: GrowthRule, rows: Ints, scratch: Floats) -> None:
+    """Compare the recent rate of improvement of the best value with the job's highest rate."""
     span, filled = rule.windows, c.filled[rows]
     used = int(filled.max())
-    best, step = scratch[:2, :used, : len(rows)]  # fresh memory would cost more than the arithmetic
+    best, step = scratch[:2, :used, : len(rows)]  # allocating memory would cost more than the arithmetic
     rates, spans = scratch[2:, span:used, : len(rows)]
     c.value[:used].take(rows, axis=1, out=best, mode="clip")
     c.step[:used].take(rows, axis=1, out=step, mode="clip")
@@ -371,7 +371,7 @@ def _judge(c: _Columns, rule: GrowthRule, rows: Ints, scratch: Floats) -> None:
     is_low, is_high = recent < rule.low * peak, grew & (recent >= rule.high * peak)
     c.lows[rows] = lows = np.where(grew & is_low, c.lows[rows] + 1, 0)
     watched = np.maximum(c.growth[rows], Growth.WATCHING)
-    # A job that never improved has no rate to compare with: it is watched, for it may just be slow to start.
+    # A job that never improved has no rate to compare with and is watched: it may be slow to start.
     kept = np.where(is_low | ~grew, watched, c.growth[rows])
     c.growth[rows] = np.select(
         [is_high, lows >= rule.patience], [Growth.PROGRESSING, Growth.CONVERGED], kept.astype(np.int64)
@@ -379,14 +379,15 @@ def _judge(c: _Columns, rule: GrowthRule, rows: Ints, scratch: Floats) -> None:
 
 
 def _signs(c: _Columns, rows: Ints | slice = slice(None)) -> Ints:
-    """1 where lower is better, -1 where higher is: as declared, else the way it went farther from the first window."""
+    """Return 1 where lower is better, -1 where higher is: as declared, else by the larger distance from the first
+    window."""
     declared, first = c.direction[rows].astype(np.int64), c.value[0, rows]
     falls = first - c.floor[rows] >= c.ceiling[rows] - first
     return np.where(declared, declared, np.where(falls, Direction.FALLING, Direction.RISING))
 
 
 def _sample(c: _Columns, rule: GrowthRule, rows: Ints, value: Floats, fresh: npt.NDArray[np.bool_]) -> None:
-    """A published rule: score the change since the last sample. The first sample of an attempt gives no score."""
+    """Apply a published rule: score the change since the last sample. The first sample of an attempt has no score."""
     least = rule.interval_seconds if rule.strict is Strict.SPECON else 0.0
     dt = c.worked[rows] - c.sample_seconds[rows]
     due = ~fresh & (dt >= least) & (dt > 0)
@@ -408,9 +409,9 @@ def _sample(c: _Columns, rule: GrowthRule, rows: Ints, value: Floats, fresh: npt
 
 
 def _fit(c: _Columns, rows: Ints, score: Floats) -> tuple[Floats, Floats]:
-    """Alpha and beta of container-migration: the value now of a line through ln score, and what it leaves unexplained.
+    """Return alpha and beta of container-migration: the current value of a line fitted to ln score, and 1 - R².
 
-    Zero scores have no logarithm and stay out of the fit. Before three scores both are 0.
+    Zero scores have no logarithm and are left out of the fit. Before three scores both are 0.
     """
     positive = score > 0
     r, x, y = rows[positive], c.worked[rows[positive]], np.log(score[positive])
@@ -433,10 +434,7 @@ def _fit(c: _Columns, rows: Ints, score: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class History:
-    """What is remembered of one job: its best value, its category, and at most 65 windows of its reports.
-
-    Taking reports in makes a new history; the old one stays as it was.
-    """
+    """State of one job: its best value, its category, and at most 65 windows of its reports. Immutable."""
 
     _table: GrowthTable
 
@@ -446,9 +444,10 @@ class History:
     ) -> History:
         table = GrowthTable(1, rule)
         table.declare([0], direction)
-        return cls(table).extended(reports)
+        return cls(table).extend(reports)
 
-    def extended(self, reports: Iterable[Report]) -> History:
+    def extend(self, reports: Iterable[Report]) -> History:
+        """Return a new history with these reports."""
         longer = self._table.history(0)
         taken = list(reports)
         if taken:
@@ -463,7 +462,7 @@ class History:
 
     @property
     def best(self) -> float:
-        """The best value so far; no number before the first report."""
+        """Best value so far; NaN before the first report."""
         return float(self._table.best[0])
 
     @property
@@ -472,27 +471,27 @@ class History:
 
     @property
     def last_step(self) -> float:
-        """The farthest step; negative before the first report."""
+        """Highest step; negative before the first report."""
         return float(self._table._columns.high_step[0])
 
     @property
     def worked_seconds(self) -> float:
-        """Time spent on new steps: neither between attempts nor on steps done before."""
+        """Time spent on new steps, without pauses between attempts and repeated steps."""
         return float(self._table._columns.worked[0])
 
     @property
     def steps(self) -> Floats:
-        """The middle of each window, in steps."""
+        """Middle of each window, in steps."""
         return self._windows(self._table._columns.step)
 
     @property
     def seconds(self) -> Floats:
-        """The middle of each window, in worked seconds."""
+        """Middle of each window, in worked seconds."""
         return self._windows(self._table._columns.seconds)
 
     @property
     def values(self) -> Floats:
-        """The mean of each window without its extremes."""
+        """Mean of each window without its extremes."""
         return self._windows(self._table._columns.value)
 
     def _windows(self, column: Floats) -> Floats:

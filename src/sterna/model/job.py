@@ -1,14 +1,15 @@
-"""A job as its user submits it, whatever manifest it came in: what to run, how many, what it needs, how it is watched.
+"""Specification of a job as its user submits it, independent of the kind of manifest.
 
-Plain frozen values. Manifests are read elsewhere (`manifests/`); backends turn a job into replicas. Nothing here knows
+Frozen values. Kinds and manifests are parsed elsewhere; backends turn a job into replicas. Nothing here depends on
 Kubernetes, processes or files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from sterna.model.cached_attribute import cached_attribute
 
@@ -25,28 +26,28 @@ def priority_of_class(name: str, known: Mapping[str, int]) -> int | None:
 
 
 class RestartPolicy(Enum):
-    """What becomes of a job whose replica ended with an error."""
+    """Condition under which a job whose replica failed is restarted."""
 
     NEVER = "Never"
     ON_FAILURE = "OnFailure"
     EXIT_CODE = "ExitCode"
-    """Again only after codes that mean the machine was at fault: 130, 137, 138, 143."""
+    """Restart only after exit codes that blame the machine: 130, 137, 138, 143."""
 
 
 class Resizing(Enum):
-    """How a job takes another number of workers."""
+    """Mechanism by which a running job changes its number of workers."""
 
     RESTART = "restart"
-    """By checkpoint and restart."""
+    """Checkpoint and restart."""
     IN_PLACE = "in-place"
-    """Workers join and leave a training that goes on (`sterna.agent.world`)."""
+    """Workers join and leave a running process group (`sterna.agent.world`)."""
     TORCHRUN = "torchrun"
-    """As torchrun's elastic agents do."""
+    """torchrun's elastic agents."""
 
 
 @dataclass(frozen=True)
 class ReplicaSpec:
-    """Replicas of one type: how many at first, and what each runs and needs."""
+    """Replicas of one type: initial count, command and resource requests of each."""
 
     type: str
     """`worker`, `ps`, `chief`, `launcher`, `master`, `evaluator`: lower case."""
@@ -54,35 +55,31 @@ class ReplicaSpec:
     command: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
     working_dir: str = ""
-    """Empty: that of whoever submitted it."""
+    """Empty: that of the submitting process."""
     devices: int = 0
-    """Thousandths."""
+    """Thousandths of a device."""
     cpus: int = 0
-    """Thousandths of a core; 0: none were asked for."""
+    """Thousandths of a core; 0: no request."""
     memory_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class ProgressSpec:
-    """How a job tells of its progress, beside the agent, which always may."""
+    """How a job reports progress, beside the agent, which always may."""
 
-    stdout: tuple[str, ...] = ()
-    """Regular expressions with named groups (`step`, `total`, and metrics); empty: the built-in ones."""
-    csv: str = ""
-    """A file with SpeCon's or Voda's columns, relative to the working folder."""
-    tensorboard: str = ""
-    """A folder with event files."""
+    sources: dict[str, Any] = field(default_factory=dict)
+    """Parameters by name of a progress source, as that source parsed them: `{"csv": "run.csv"}`. JSON values."""
     metric: str = ""
-    """The metric that counts; empty: the first that is reported, `loss` before others."""
+    """Name of the metric; empty: the first that is reported, `loss` before others."""
     goal: str = ""
-    """`min` or `max`; empty: told from the name of the metric."""
+    """`min` or `max`; empty: inferred from the name of the metric."""
     total: int = 0
-    """Steps in all, if the reports do not say; 0: unknown."""
+    """Total steps, for reports without a total; 0: unknown."""
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What a user submits."""
+    """A job as submitted."""
 
     name: str
     kind: str
@@ -91,38 +88,38 @@ class JobSpec:
     minimum: int
     maximum: int
     request: int
-    """Workers asked for, between the two."""
+    """Requested workers, between `minimum` and `maximum`."""
     priority: int = 0
     """Higher goes first."""
     priority_class: str = ""
     """PriorityClass of the pod template, whose value takes the place of `priority` where it is known; empty if the user
     gives a priority of the job itself."""
     category: str = ""
-    """Jobs assumed alike; empty: the name without trailing digits."""
+    """Jobs of one category are assumed to behave alike; empty: the name without trailing digits."""
     user: str = ""
     restart: RestartPolicy = RestartPolicy.ON_FAILURE
     restarts: tuple[tuple[str, RestartPolicy], ...] = ()
-    """By replica type, where it is not the job's."""
+    """Restart policy by replica type, where it differs from `restart`."""
     backoff_limit: int | None = 6
-    """How often it is tried again; None: as often as it takes."""
-    is_done_by_all: bool = False
-    """Of a TFJob: by all of its workers, not by the first of them (`successPolicy: AllWorkers`)."""
+    """Upper bound on restarts; None: unlimited."""
+    is_done_by_first: bool = False
+    """The job is complete when worker 0 has succeeded, not only when every worker has."""
     grace_seconds: float = 30.0
     resizing: Resizing = Resizing.RESTART
     progress: ProgressSpec = ProgressSpec()
     ttl_seconds: float | None = None
-    """How long after its end it is forgotten; None: never."""
+    """Time after its end at which the job is deleted; None: never."""
     deadline_seconds: float | None = None
-    """How long it may be active; None: for ever."""
+    """Longest time that the job may be active; None: unlimited."""
     notices: tuple[str, ...] = ()
-    """What of the manifest has no meaning here."""
+    """Warnings about fields of the manifest that Sterna ignores."""
 
     def restart_of(self, type_: str) -> RestartPolicy:
-        """What becomes of the job when a replica of this type has failed."""
+        """Return the restart policy of a replica type."""
         return next((policy for each, policy in self.restarts if each == type_), self.restart)
 
     @cached_attribute
     def worker(self) -> ReplicaSpec:
-        """The type that is scaled."""
+        """Replica type that is scaled."""
         scaled = ("worker", "master", "launcher")
         return next((each for name in scaled for each in self.replicas if each.type == name), self.replicas[0])

@@ -1,13 +1,14 @@
-"""What runs have taught about a category of jobs: its speed-up curve, its step time and what a restart costs it.
+"""Measurements of a category of jobs, and the speed-up curve, step time and restart cost fitted to them.
 
-For backends that watch jobs train and for stores that keep what was seen. A `Lesson` holds sums only, so two of them
-are merged by adding, and every field is a plain number or text. `fitted` turns one into a curve:
+Used by backends that observe running jobs and by stores that keep the measurements. A `CategoryRecord` holds sums only,
+so two are merged by addition, and every field is a number or text. `fit_curve` fits
+
 
     seconds a step at n workers = t / n^(1 - loss - bend x log n)        loss, bend >= 0
 
-which is monotone and concave up to its peak and is held flat beyond. The fit is weighted least squares with a prior:
-nothing measured is linear (n workers, n times as fast), and every count measured pulls the curve away from that, the
-counts nobody measured included. Old evidence is never forgotten here, and nothing is decided.
+which is monotone and concave up to its peak and is held flat beyond. The fit is weighted least squares with a linear
+curve (n workers, n times as fast) as its prior; every measured worker count pulls the whole curve away from it. Old
+measurements are never discarded.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _GRID = 0.005
 """`loss` and `bend` are rounded to this, so that alike categories share a curve: half a percent at three workers."""
 
 _MISFIT = 0.03
-"""How far, as a share, a real curve lies from the family's nearest: no number of steps makes one count surer."""
+"""Relative distance of a real curve from the nearest one of the family: the error that more steps do not reduce."""
 _JITTER = 0.2
-"""How much single steps of a job vary, as a share."""
+"""Relative variation of single steps of a job."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """All steps of a category that were seen at one number of workers."""
+    """Sum of the steps of a category at one number of workers, and their duration."""
 
     workers: int
     steps: float
@@ -40,43 +41,43 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What the jobs of one category have shown so far."""
+class CategoryRecord:
+    """Measurements of the jobs of one category."""
 
     category: str = ""
     paces: tuple[Pace, ...] = ()
-    """By rising number of workers, one for each."""
+    """One per number of workers, ascending."""
     restarts: int = 0
     restarting_seconds: float = 0.0
-    """Of all of them together."""
+    """Total duration of these restarts."""
 
     @property
     def steps(self) -> float:
         return sum(pace.steps for pace in self.paces)
 
-    def with_steps(self, workers: int, steps: float, seconds: float) -> Lesson:
-        """One more stretch of training. What cannot be a measurement is left out."""
+    def with_steps(self, workers: int, steps: float, seconds: float) -> CategoryRecord:
+        """Return the record with one more measurement; invalid ones are ignored."""
         if workers < 1 or not (0 < steps < math.inf and 0 < seconds < math.inf):
             return self
-        return replace(self, paces=_added(self.paces, (Pace(workers, steps, seconds),)))
+        return replace(self, paces=_add_paces(self.paces, (Pace(workers, steps, seconds),)))
 
-    def with_restart(self, seconds: float) -> Lesson:
-        """One more start, move or resize by restart, and how long the job stood still for it."""
+    def with_restart(self, seconds: float) -> CategoryRecord:
+        """Return the record with one more start, move or resize by restart that took `seconds`."""
         if not 0 <= seconds < math.inf:
             return self
         return replace(self, restarts=self.restarts + 1, restarting_seconds=self.restarting_seconds + seconds)
 
-    def merged(self, other: Lesson) -> Lesson:
-        """What two places have seen of the same category, none of it twice."""
-        return Lesson(
+    def merge(self, other: CategoryRecord) -> CategoryRecord:
+        """Return the sum of two disjoint records of the same category."""
+        return CategoryRecord(
             self.category,
-            _added(self.paces, other.paces),
+            _add_paces(self.paces, other.paces),
             self.restarts + other.restarts,
             self.restarting_seconds + other.restarting_seconds,
         )
 
 
-def _added(paces: tuple[Pace, ...], more: Iterable[Pace]) -> tuple[Pace, ...]:
+def _add_paces(paces: tuple[Pace, ...], more: Iterable[Pace]) -> tuple[Pace, ...]:
     by_workers = {pace.workers: pace for pace in paces}
     for pace in more:
         old = by_workers.get(pace.workers)
@@ -88,60 +89,60 @@ def _added(paces: tuple[Pace, ...], more: Iterable[Pace]) -> tuple[Pace, ...]:
 
 @dataclass(frozen=True)
 class Learned:
-    """The lessons of all categories, in the order of their names: what a store keeps."""
+    """Records of all categories, sorted by name: the content of a store."""
 
-    lessons: tuple[Lesson, ...] = ()
+    lessons: tuple[CategoryRecord, ...] = ()
 
-    def of(self, category: str) -> Lesson:
-        """An empty one where nothing was seen yet."""
-        return self._by_category.get(category) or Lesson(category)
+    def of(self, category: str) -> CategoryRecord:
+        """Return the record of a category, empty if there is none."""
+        return self._by_category.get(category) or CategoryRecord(category)
 
     @cached_attribute
-    def _by_category(self) -> dict[str, Lesson]:
+    def _by_category(self) -> dict[str, CategoryRecord]:
         return {lesson.category: lesson for lesson in self.lessons}
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What is assumed before anything was seen. Spreads are standard deviations, of logarithms where not said."""
+    """Assumptions before any measurement. Spreads are standard deviations of logarithms unless noted."""
 
     step_seconds: float = 1.0
-    """Of a step at one worker. Where other categories are known, their mean is a better guess."""
+    """Duration of a step at one worker."""
     step_spread: float = 10.0
     loss_spread: float = 0.3
-    """Of `loss` itself: four workers may well be two to four times as fast as one."""
+    """Standard deviation of `loss` itself: four workers are two to four times as fast as one."""
     bend_spread: float = 0.1
     restart_seconds: float = 10.0
-    """Weighs as much as one restart that was seen."""
+    """Counts as one measured restart."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A category's curve as far as it is known."""
+    """Fitted curve of a category."""
 
     step_seconds: float
-    """At one worker."""
+    """Duration of a step at one worker."""
     loss: float
     bend: float
 
     def speeds(self, most: int) -> Floats:
-        """S(1), S(2) .. S(most): S(1) is 1, none falls, no gain is above the one before."""
+        """Return S(1) .. S(most)."""
         return curve(self.loss, self.bend, most)
 
     def remaining_seconds(self, steps_left: float | None) -> float:
-        """Work left, in seconds at one worker; no number where the total is unknown."""
+        """Return the remaining work in seconds at one worker; NaN if `steps_left` is None."""
         return math.nan if steps_left is None else max(steps_left, 0.0) * self.step_seconds
 
 
 def curve(loss: float, bend: float, most: int) -> Floats:
-    """The family's speed-ups at 1 .. `most` workers."""
+    """Return the speed-ups of the family at 1 .. `most` workers."""
     logs = np.log(np.arange(1, most + 1))
     speeds = np.exp(logs * (1.0 - loss - bend * logs))
     return np.maximum.accumulate(speeds)
 
 
 class CurveRows:
-    """A table of curves that grows as fits need them. Fits that differ by less than anybody could tell share a row."""
+    """Table of curves that grows with the fits; fits that round to the same parameters share a row."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -149,7 +150,7 @@ class CurveRows:
         self.curves = Curves()
 
     def row(self, fit: Fit) -> int:
-        """The row of a fit's curve."""
+        """Return the row of a fit's curve, added if it is new."""
         loss, bend = round(fit.loss / _GRID), round(fit.bend / _GRID)
         row = self._row_of.get((loss, bend))
         if row is None:
@@ -159,8 +160,8 @@ class CurveRows:
         return row
 
 
-def fitted(lesson: Lesson, prior: Prior | None = None) -> Fit:
-    """The most probable curve of the family, given what was seen and what was assumed."""
+def fit_curve(lesson: CategoryRecord, prior: Prior | None = None) -> Fit:
+    """Return the most probable curve of the family, given the measurements and the prior."""
     prior = prior or Prior()
     spreads = np.array([prior.step_spread, prior.loss_spread, prior.bend_spread])
     precision = np.diag(1.0 / spreads**2)
@@ -172,12 +173,12 @@ def fitted(lesson: Lesson, prior: Prior | None = None) -> Fit:
         weights = 1.0 / (_MISFIT**2 + _JITTER**2 / steps)
         precision = precision + (design * weights) @ design.T
         pull = pull + (design * weights) @ (np.log(seconds / steps) + logs)
-    step, loss, bend = _with_signs(precision, pull)
+    step, loss, bend = _solve_non_negative(precision, pull)
     return Fit(math.exp(step), loss, bend)
 
 
-def _with_signs(precision: Floats, pull: Floats) -> tuple[float, float, float]:
-    """The least squares under `loss >= 0` and `bend >= 0`: the best of the few ways to leave terms out."""
+def _solve_non_negative(precision: Floats, pull: Floats) -> tuple[float, float, float]:
+    """Solve least squares under `loss >= 0` and `bend >= 0`: the best solution with terms left out."""
     best, least = (0.0, 0.0, 0.0), math.inf
     for kept in ([0, 1, 2], [0, 1], [0, 2], [0]):
         found = np.zeros(3)
@@ -190,8 +191,8 @@ def _with_signs(precision: Floats, pull: Floats) -> tuple[float, float, float]:
     return best
 
 
-def restart_seconds(lessons: Iterable[Lesson], prior: Prior | None = None) -> float:
-    """What a restart costs: the mean of those seen, the prior counting as one more."""
+def restart_seconds(lessons: Iterable[CategoryRecord], prior: Prior | None = None) -> float:
+    """Return the mean duration of a restart, with the prior as one more measurement."""
     count, seconds = 1, (prior or Prior()).restart_seconds
     for lesson in lessons:
         count += lesson.restarts

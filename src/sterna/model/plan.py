@@ -1,7 +1,7 @@
-"""What has been decided: actions, in the order in which they may be carried out.
+"""Decisions: actions in an order in which a backend can execute them.
 
-A plan holds changes only. Each action carries what it assumed (`before`), so a backend can answer that the world has
-moved.
+A plan holds changes only. Each action carries the assignment it assumed (`before`), so a backend can reject it as
+stale.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sterna.model.snapshot import NEVER, JobKey
 
 
 class ActionKind(IntEnum):
-    """What an action does, in the order of carrying out: room is freed before it is used."""
+    """Effect of an action, in order of execution: capacity is freed before it is used."""
 
     STOP = 0
     SHRINK = 1
@@ -29,14 +29,14 @@ class ActionKind(IntEnum):
 
 
 class Mark(Enum):
-    """What a rule wants remembered about a job; the backend keeps it and returns it as a column."""
+    """State of a rule about a job; the backend stores it and returns it as a column."""
 
     NONE = "none"
     PROMOTED = "promoted"
 
 
 NO_JOB = JobKey(-1)
-"""Where a job is named, but there is none."""
+"""Sentinel for 'no job'."""
 
 
 class Action(NamedTuple):
@@ -45,23 +45,23 @@ class Action(NamedTuple):
     kind: ActionKind
     key: JobKey
     row: int
-    """Its row in the snapshot that was decided on."""
+    """Row of the job in the snapshot that the decision was made on."""
     before: Assignment
-    """Where it was assumed to sit."""
+    """Assignment that the decision assumed."""
     after: Assignment
     mark: Mark = Mark.NONE
     cpu_share: float | None = None
-    """Its weight on the CPUs of a shared node from now on: 1 is an equal share. None: as it is."""
+    """New weight of the job on the CPUs of a shared node: 1 is an equal share. None: unchanged."""
     evictor: JobKey = NO_JOB
-    """Whom it makes room for. Kept, like a mark, so that the two do not change places again."""
+    """Job that this one makes room for. Stored like a mark, so that the two do not swap again."""
 
 
 class Outcome(Enum):
-    """What became of an action."""
+    """Result of an action."""
 
     APPLIED = "applied"
     STALE = "stale"
-    """The world had moved: drop it, look again."""
+    """The job or its nodes changed after the decision: dropped."""
 
 
 @dataclass(slots=True)
@@ -84,18 +84,18 @@ class Decision:
 
     plan: Plan
     until: float = NEVER
-    """An instant, not a span; `NEVER` if only events matter."""
+    """Time at which to decide again without an event; `NEVER` if only events matter."""
     explain: Callable[[], Sequence[Reason]] = field(default=tuple, repr=False)
-    """Makes the reasons; only valid while the snapshot is."""
+    """Computes the reasons; valid only as long as the snapshot is."""
 
     @cached_attribute
     def reasons(self) -> Sequence[Reason]:
-        """For every job that waits or changed."""
+        """Reasons of every job that waits or changed."""
         return self.explain()
 
 
 def kind_of(before: Assignment, after: Assignment) -> ActionKind:
-    """The action that leads from one home to another."""
+    """Return the kind of action that leads from one assignment to another."""
     if not after.workers:
         return ActionKind.STOP
     if not before.workers:

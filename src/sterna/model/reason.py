@@ -1,4 +1,4 @@
-"""Why a job waits or changed: a code and the number that is missing. Worded here and nowhere else."""
+"""Reasons: why a job waits or changed, as a code with numbers. The only place that words them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class Code(Enum):
-    """One code, one sentence. `{n}` is the number that the reason carries, `{m}` a second one, `{who}` another job;
-    what is counted agrees with them. `{because}` is what rules the nodes out, `{full}` what is used up on them."""
+    """One sentence per code. `{n}` and `{m}` are the numbers of the reason, `{who}` other jobs; nouns agree with the
+    numbers. `{because}` lists what rules the nodes out, `{full}` what is used up on them."""
 
     STARTED = "started with {n} {workers}"
     GREW = "grew from {m} to {n} {workers}: devices were free"
@@ -39,8 +39,8 @@ class Code(Enum):
 
 
 class Bar(Enum):
-    """What keeps a worker off a node, in the order of asking. `{have}` and `{need}` are worded amounts, `{what}` names
-    a label or a taint; verbs agree with the number of nodes."""
+    """Obstacles that keep a worker off a node, in the order of the checks. `{have}` and `{need}` are formatted amounts,
+    `{what}` is a label or a taint; verbs agree with the number of nodes."""
 
     LABEL = "{lack} the label {what}"
     TYPE = "{take} only jobs that ask for the GPU type {what}"
@@ -52,18 +52,18 @@ class Bar(Enum):
 
 
 class Obstacle(NamedTuple):
-    """One thing that rules out so many of the nodes."""
+    """An obstacle and the number of nodes that it rules out."""
 
     bar: Bar
     nodes: int
     what: str = ""
     have: float = 0
-    """The most that any of them has: devices, CPUs or bytes."""
+    """Largest amount on any of these nodes: devices, CPUs or bytes."""
     need: float = 0
 
 
 class Reason(NamedTuple):
-    """Why one job waits or changed."""
+    """Reason for the state of one job."""
 
     row: int
     job: str
@@ -77,16 +77,16 @@ class Reason(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        return _worded(*self[2:])
+        return _sentence(*self[2:])
 
 
 @lru_cache(maxsize=256)
-def _worded(code: Code, n: float, m: float, who: tuple[str, ...], unit: str, obstacles: tuple[Obstacle, ...]) -> str:
-    """Kept, because thousands of jobs start, or wait, for the same reason, and each is told of it several times."""
+def _sentence(code: Code, n: float, m: float, who: tuple[str, ...], unit: str, obstacles: tuple[Obstacle, ...]) -> str:
+    """Format a sentence. Cached: thousands of jobs start or wait for the same reason."""
     text = code.value.format(
         n=f"{n:g}",
         m=f"{m:g}",
-        who=_listed(who),
+        who=_join_names(who),
         goes="go" if len(who) > 1 else "goes",
         workers=plural(n, "worker"),
         servers=plural(n, "server"),
@@ -94,23 +94,25 @@ def _worded(code: Code, n: float, m: float, who: tuple[str, ...], unit: str, obs
         units_n=plural(n, unit),
         units_m=plural(m, unit) + (" is" if m == 1 else " are"),
         together="" if n == 1 else " together",
-        because=f": {_ruled_out(obstacles)}" if obstacles else "",
-        full=f": {_ruled_out(obstacles, ' free')}" if obstacles else "",
-        full_beside=f": beside {'it' if m == 1 else 'them'}, {_ruled_out(obstacles, ' free')}" if obstacles else "",
+        because=f": {_list_obstacles(obstacles)}" if obstacles else "",
+        full=f": {_list_obstacles(obstacles, ' free')}" if obstacles else "",
+        full_beside=f": beside {'it' if m == 1 else 'them'}, {_list_obstacles(obstacles, ' free')}"
+        if obstacles
+        else "",
     )
     return f"{text}."
 
 
-def _listed(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a and 2 others`."""
+def _join_names(names: Sequence[str]) -> str:
+    """Return `a`, `a and b` or `a and 2 others`."""
     if len(names) > 2:
         return f"{names[0]} and {len(names) - 1} others"
     return " and ".join(names) or "another job"
 
 
-def _ruled_out(obstacles: Sequence[Obstacle], free: str = "") -> str:
-    """`3 of 4 nodes lack the label gpu=h100; the other has 2 of the 4 devices it needs`; `free` where others use the
-    rest."""
+def _list_obstacles(obstacles: Sequence[Obstacle], free: str = "") -> str:
+    """Return `3 of 4 nodes lack the label gpu=h100; the other has 2 of the 4 devices it needs`. `free` is put after an
+    amount that other jobs reduce."""
     total = sum(obstacle.nodes for obstacle in obstacles)
     left, parts = total, []
     for obstacle in obstacles:
@@ -123,12 +125,12 @@ def _ruled_out(obstacles: Sequence[Obstacle], free: str = "") -> str:
             whom = "the other" if count == 1 else f"the other {count:,}"
         else:
             whom = f"{count:,} more"
-        parts.append(f"{whom} {_barred(obstacle, free)}")
+        parts.append(f"{whom} {_describe_obstacle(obstacle, free)}")
         left -= count
     return "; ".join(parts)
 
 
-def _barred(obstacle: Obstacle, free: str) -> str:
+def _describe_obstacle(obstacle: Obstacle, free: str) -> str:
     is_one, is_memory = obstacle.nodes == 1, obstacle.bar is Bar.MEMORY
     have, need = (worded_bytes(each) if is_memory else f"{each:g}" for each in (obstacle.have, obstacle.need))
     return obstacle.bar.value.format(
@@ -146,7 +148,7 @@ def _barred(obstacle: Obstacle, free: str) -> str:
 
 
 def worded_bytes(count: float) -> str:
-    """`20 GiB`."""
+    """Format bytes as `20 GiB`."""
     step = 0
     while count >= 1024 and step < len(_UNITS) - 1:
         count, step = count / 1024, step + 1

@@ -1,4 +1,4 @@
-"""Serving pods: what answers users while others train. Sterna makes room for them; their own scheduler binds them."""
+"""Serving pods, which answer requests of users. Sterna makes room for them; another scheduler binds them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from sterna.model.cluster import Shape
 
 
 class ServingPod(NamedTuple):
-    """A serving pod that is not bound yet. One that is bound makes no claim: what it uses is simply not free."""
+    """A pending serving pod. A bound one needs no reservation: its resources are not free any more."""
 
     name: str
     shape: Shape
-    """What it needs, as of one worker."""
+    """Resource requests, as those of one worker."""
     since: float
-    """Since when it has been pending, in seconds."""
+    """Time at which it became pending, in seconds."""
     rank: int = 0
-    """Lower ones go first, and of one rank the oldest."""
+    """Lower goes first; pods of one rank go by age."""

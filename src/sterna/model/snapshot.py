@@ -1,8 +1,8 @@
-"""The snapshot: everything that may be known at one instant, as columns.
+"""The snapshot: everything that rules may know at one instant, as columns.
 
-Job rows are in (submit, name) order, so the row itself is the tie-break. Columns are fetched from the backend the
-first time a rule reads them and are read-only; they hold until the next `observe`. A snapshot holds only jobs that
-want to run: neither those that ended nor, in a simulation, those that have not been submitted yet.
+Job rows are in (submit, name) order, so the row number is the tie-break. A column is fetched from the backend when a
+rule first reads it; it is read-only and valid until the next `observe`. A snapshot holds only jobs that want to run,
+not those that ended nor, in a simulation, those that will be submitted later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sterna.model.serving_pod import ServingPod
 from sterna.model.speedup import Curves, Floats
 
 JobKey = NewType("JobKey", int)
-"""A backend's own number for a job: the same in every snapshot, whatever its row."""
+"""Number that a backend gives a job: the same in every snapshot, unlike its row."""
 
 NEVER = float("inf")
 
@@ -28,19 +28,19 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class JobSource(Protocol):
-    """Where the columns of a `Jobs` table come from."""
+    """Provider of the columns of a `Jobs` table."""
 
     def __len__(self) -> int: ...
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """One entry for each job, in order; not to be written to, so best made read-only."""
+        """Return one entry per job, in row order, as a read-only array; raise `KeyError` if the source has none."""
         ...
 
     def name_of(self, row: int) -> str: ...
 
 
 class Column(Generic[Scalar]):
-    """A column that is fetched once, when first read."""
+    """Column that is fetched when first read."""
 
     def __init__(self, doc: str) -> None:
         self.__doc__ = doc
@@ -64,7 +64,7 @@ class Column(Generic[Scalar]):
 
 
 class OptionalColumn(Column[Scalar]):
-    """A column that not every source knows; where it does not, every job has the default."""
+    """Column with a default for sources that do not have it."""
 
     def __init__(self, doc: str, default: float) -> None:
         super().__init__(doc)
@@ -93,47 +93,45 @@ class OptionalColumn(Column[Scalar]):
 class Jobs:
     """The jobs that want to run, one row each."""
 
-    key = Column[np.int64]("The backend's number for the job.")
-    submit = Column[np.float64]("When it was submitted, in seconds.")
+    key = Column[np.int64]("Number that the backend gives the job.")
+    submit = Column[np.float64]("Submission time, in seconds.")
     priority = Column[np.int64]("Higher goes first; 0 is the default.")
-    minimum = Column[np.int64]("Fewest workers it can train with.")
-    maximum = Column[np.int64]("Most workers it may have now; below the minimum: it may not run now.")
-    request = Column[np.int64]("Workers its user asked for.")
-    workers = Column[np.int64]("Workers it has now; 0 while it waits.")
+    minimum = Column[np.int64]("Fewest workers the job can train with.")
+    maximum = Column[np.int64]("Most workers the job may have now; below the minimum: it may not run now.")
+    request = Column[np.int64]("Workers that the user requested.")
+    workers = Column[np.int64]("Workers the job has now; 0 while it waits.")
     shape = Column[np.int64]("Index into `Snapshot.shapes`.")
     curve = Column[np.int64]("Row of `Snapshot.curves`.")
-    remaining = Column[np.float64]("Work left, in seconds at one worker; no number where the total is unknown.")
-    first_start = Column[np.float64]("When it first started; `NEVER` if it has not.")
-    waiting_since = Column[np.float64](
-        "Since when it has had no workers; for a running job, when it last began to wait."
-    )
-    attained = Column[np.float64]("Device-seconds it has used since it was last promoted, or ever.")
-    executed = Column[np.float64]("Seconds it has run in all.")
-    promotions = Column[np.int64]("Mark: how often it was promoted.")
-    executed_before = OptionalColumn[np.float64]("Mark: seconds it had run when it was last promoted.", 0.0)
+    remaining = Column[np.float64]("Remaining work, in seconds at one worker; NaN if the total is unknown.")
+    first_start = Column[np.float64]("Time of the first start; `NEVER` before it.")
+    waiting_since = Column[np.float64]("Time at which the job last began to wait.")
+    attained = Column[np.float64]("Device-seconds used since the last promotion, or in all.")
+    executed = Column[np.float64]("Seconds that the job has run in all.")
+    promotions = Column[np.int64]("Mark: number of promotions.")
+    executed_before = OptionalColumn[np.float64]("Mark: `executed` at the last promotion.", 0.0)
     most_cores = OptionalColumn[np.float64]("Cores that one worker can use; NaN where nodes are not shared.", np.nan)
-    cpu_share = OptionalColumn[np.float64]("Its weight on the CPUs of a shared node; 1 is an equal share.", 1.0)
-    growth = OptionalColumn[np.int64]("Growth category, as a number of `Growth`.", 0)
+    cpu_share = OptionalColumn[np.float64]("Weight on the CPUs of a shared node; 1 is an equal share.", 1.0)
+    growth = OptionalColumn[np.int64]("Growth category, as a value of `Growth`.", 0)
     growth_rate = OptionalColumn[np.float64](
-        "Part of its whole improvement so far that it gained a second lately; no number if unknown.", np.nan
+        "Fraction of the improvement so far that the job gained per second recently; NaN if unknown.", np.nan
     )
-    growth_since = OptionalColumn[np.float64]("When its growth category last changed.", -NEVER)
-    unsaved = OptionalColumn[np.float64]("Seconds of work since its last checkpoint.", 0.0)
-    moves = OptionalColumn[np.int64]("Mark: how often it was moved.", 0)
-    moved_at = OptionalColumn[np.float64]("Mark: when it was last moved.", -NEVER)
-    moved_from = OptionalColumn[np.int64]("Mark: the node that it last left for another; -1 if none.", -1)
-    evictor = OptionalColumn[np.int64]("Mark: the number of the job that it was last moved for; -1 if none.", -1)
+    growth_since = OptionalColumn[np.float64]("Time of the last change of the growth category.", -NEVER)
+    unsaved = OptionalColumn[np.float64]("Seconds of work since the last checkpoint.", 0.0)
+    moves = OptionalColumn[np.int64]("Mark: number of moves.", 0)
+    moved_at = OptionalColumn[np.float64]("Mark: time of the last move.", -NEVER)
+    moved_from = OptionalColumn[np.int64]("Mark: node that the job left in its last move; -1 if none.", -1)
+    evictor = OptionalColumn[np.int64]("Mark: key of the job that the last move made room for; -1 if none.", -1)
     default_finish = OptionalColumn[np.float64](
-        "When it ends or has ended in the shadow run of the default scheduler, as far as can be told now.", np.nan
+        "Predicted completion under the default scheduler (equal CPU shares); NaN if unknown.", np.nan
     )
 
     def __init__(self, source: JobSource, barred: Bools | None = None, known: Mapping[str, Any] | None = None) -> None:
-        """What is `known` need be neither fetched nor worked out: for a backend that has it all at hand."""
+        """`known` holds columns and cached attributes that are not to be fetched or computed again."""
         if known:
             self.__dict__.update(known)
         self.source = source
         self.barred = barred
-        """Jobs whose maximum is below their minimum: they may not run now. None: there are none."""
+        """Mask of jobs that may not run now, because their maximum is below their minimum. None: no such job."""
 
     def __len__(self) -> int:
         return len(self.source)
@@ -141,12 +139,12 @@ class Jobs:
     def name_of(self, row: int) -> str:
         return self.source.name_of(row)
 
-    def capped(self, most: Ints) -> Jobs:
-        """The same jobs, none of which may have more than `most` workers."""
+    def with_max_workers(self, most: Ints) -> Jobs:
+        """Return these jobs with `maximum` lowered to at most `most`, by row."""
         maximum = np.minimum(self.maximum, most)
         barred = maximum < self.minimum
         known = {"has_priorities": self.has_priorities}
-        return Jobs(_Capped(self, maximum), barred if barred.any() else None, known)
+        return Jobs(_CappedSource(self, maximum), barred if barred.any() else None, known)
 
     @cached_attribute
     def has_priorities(self) -> bool:
@@ -154,7 +152,7 @@ class Jobs:
 
 
 class ColumnSource:
-    """Jobs that somebody wrote down, each column whole: a source for a described or a recorded cluster."""
+    """Source that holds complete columns: for cluster files and journals."""
 
     def __init__(self, names: Sequence[str], columns: Mapping[str, npt.NDArray[Any]]) -> None:
         self._names, self._columns = names, columns
@@ -171,8 +169,8 @@ class ColumnSource:
         return self._names[row]
 
 
-class _Capped:
-    """Jobs with another `maximum`; every other column is shared with the table it came from."""
+class _CappedSource:
+    """Source with another `maximum`; all other columns are those of the original table."""
 
     def __init__(self, jobs: Jobs, maximum: Ints) -> None:
         self._jobs, self._maximum = jobs, maximum
@@ -199,30 +197,30 @@ class Snapshot:
     shapes: Shapes
     curves: Curves
     assignments: Mapping[JobKey, Assignment]
-    """Where each running job sits; a job that waits is absent."""
+    """Assignment of each running job; a waiting job is absent."""
     free_units: int
-    """What is free on nodes that take any of these jobs, in units: thousandths of a device, or of a CPU on a cluster
-    without devices."""
+    """Free units on nodes that accept any of these jobs: thousandths of a device, or of a CPU on a cluster without
+    devices."""
     held_units: int
-    """What our jobs hold."""
+    """Units that these jobs hold."""
     least_units: int
-    """What all jobs would hold together, each at its minimum."""
+    """Units that all jobs together would hold at their minimum."""
     max_workers: int
-    """No job may have more workers than this."""
+    """Upper bound on the workers of any job."""
     is_rigid: bool
-    """Every job has one size only, its minimum is its maximum, and who runs has it: nothing was lost since."""
+    """For every job minimum and maximum are equal, and running jobs have that size."""
     last_action: float = -NEVER
-    """When anything was last started, stopped or resized."""
+    """Time of the last start, stop or resize of any job."""
     history: Callable[[], Floats] = field(default=lambda: np.zeros(0), repr=False)
-    """Makes `finished_service`, which few rules read."""
+    """Computes `finished_service`, which few rules read."""
     restart_seconds: float = 0.0
-    """What a start, a move or a resize by restart costs a job, as far as known."""
+    """Estimated time without progress after a start, a move or a resize by restart."""
     last_event: float = -NEVER
-    """When a job last arrived or ended, as far as the backend tells."""
+    """Time at which a job last arrived or ended, if the backend records it."""
     serving: Sequence[ServingPod] = ()
-    """Serving pods that are not bound yet."""
+    """Pending serving pods."""
     has_cpu_shares: bool = False
-    """Some job's share is not an equal one; to a migration: a rule divides shared nodes."""
+    """Some job's CPU share is not 1; to a migration: a CPU share rule is active."""
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Snapshot:
@@ -237,7 +235,7 @@ class Snapshot:
 
     @cached_attribute
     def finished_service(self) -> Floats:
-        """Device-seconds of every job that completed, ascending: what a policy may know of how long jobs last."""
+        """Device-seconds of every completed job, ascending."""
         return self.history()
 
     def assignment_of(self, row: int) -> Assignment:
@@ -245,28 +243,29 @@ class Snapshot:
 
     @property
     def units(self) -> int:
-        """All that our jobs hold or could hold."""
+        """Units that these jobs hold or could hold."""
         return self.free_units + self.held_units
 
     @property
     def minimum_for_all(self) -> Ints:
-        """The one size of everybody; if everybody has it, the column that says so, and nobody need compare."""
-        everybody_runs = self.is_rigid and self.held_units == self.least_units and self.smallest_need > 0
-        return self.jobs.workers if everybody_runs else self.jobs.minimum
+        """The minimum of every job. If all jobs run at it, the `workers` column itself, so that callers can compare by
+        identity."""
+        all_run = self.is_rigid and self.held_units == self.least_units and self.smallest_need > 0
+        return self.jobs.workers if all_run else self.jobs.minimum
 
     @property
     def all_fit(self) -> bool:
-        """Everybody can have its one size at once, so that no order matters."""
+        """All jobs are rigid and fit at once, so that no order matters."""
         return self.is_rigid and self.least_units <= self.free_units + self.held_units and self.jobs.barred is None
 
     @cached_attribute
     def cost_table(self) -> CostTable:
-        """Units by shape."""
+        """Cost in units, by shape."""
         return self.shapes.cost_table(self.nodes.unit)
 
     @property
     def smallest_need(self) -> int:
-        """Units of the smallest worker of any shape; 0 if some need none of what is counted."""
+        """Units of the smallest worker of any shape; 0 if a shape needs none."""
         return self.cost_table.smallest
 
     @cached_attribute
@@ -276,7 +275,7 @@ class Snapshot:
 
     @cached_attribute
     def base(self) -> Ints:
-        """Units that a job holds beside its workers, by job: its parameter servers."""
+        """Units of the parameter servers, by job."""
         return self.cost_table.ps.take(self.jobs.shape)
 
     @property
@@ -285,18 +284,18 @@ class Snapshot:
 
     @cached_attribute
     def fits_max_size(self) -> bool:
-        """The empty cluster holds any job at the widest."""
+        """The empty cluster has room for `max_workers` workers of any shape."""
         return self.max_workers <= min(self.nodes.most_workers(self.shapes))
 
     @cached_attribute
     def devices_only(self) -> bool:
-        """Nothing counts but whole devices, as many for every worker, and every node takes everybody."""
+        """All workers need the same number of whole devices and nothing else, and every node accepts every job."""
         shapes = self.shapes.rows
         return len(shapes) == 1 and shapes[0].devices_only and self.nodes.is_open_to_all
 
     @property
     def is_uniform(self) -> bool:
-        """Every worker of every job needs the same."""
+        """All workers of all jobs cost the same."""
         return self.cost_table.is_uniform
 
     @cached_attribute
@@ -306,8 +305,7 @@ class Snapshot:
 
     @property
     def scaled_minimum_cost(self) -> tuple[Ints, int]:
-        """The same in larger pieces, and the units of one: workers where all need as much, which need not be worked
-        out."""
+        """`minimum_cost` divided by a unit, and that unit: plain worker counts where all workers cost the same."""
         cost_table = self.cost_table
         return (
             (self.jobs.minimum, cost_table.smallest)
@@ -316,7 +314,7 @@ class Snapshot:
         )
 
     def cost(self, workers: Ints) -> Ints:
-        """Units that each job holds with that many workers."""
+        """Return the units that each job holds with this many workers."""
         cost_table = self.cost_table
         if cost_table.is_uniform:
             return workers * cost_table.smallest
@@ -325,7 +323,7 @@ class Snapshot:
 
 
 class Totals(NamedTuple):
-    """The sums that a snapshot carries; backends that do not keep count take stock anew."""
+    """Sums that a snapshot carries; for backends that do not keep them incrementally."""
 
     free_units: int
     held_units: int

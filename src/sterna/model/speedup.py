@@ -1,7 +1,7 @@
-"""Speed-up curves: how much faster a job trains with n workers than with one.
+"""Speed-up curves: S(n), the speed of a job with n workers relative to one worker.
 
-A curve is a row of a table: S(0) = 0, S(1) = 1, never falling, never steeper than before. Beyond the last known count
-it is flat: a gain that nobody measured is not promised. Learning curves from progress reports is not done here.
+A curve is a row of a table: S(0) = 0, S(1) = 1, non-decreasing and concave. Beyond the last known count it is flat.
+`learned` fits curves to progress reports.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from sterna.model.cluster import Ints
 Floats = npt.NDArray[np.float64]
 
 LINEAR = 0
-"""The curve of a job about which nothing is known: n workers are n times as fast."""
+"""Row of the curve for jobs of unknown speed-up: S(n) = n."""
 
 _TOLERANCE = 1e-9
 
 _ENDLESS = 1 << 40
-"""More workers than any job has."""
+"""Sentinel: more workers than any job has."""
 
 
 class Repaired(tuple[float, ...]):
-    """A curve that had to be changed to become concave."""
+    """A curve that was changed to become concave."""
 
     __slots__ = ()
 
 
 def concave(speeds: Sequence[float]) -> tuple[float, ...]:
-    """The curve itself if it is fit for use, else a `Repaired` one: nearest gains that fall, none above 1 or below
-    0."""
+    """Return the curve if it is concave, else a `Repaired` one with the nearest non-increasing gains between 0 and
+    1."""
     raw = np.asarray(speeds, dtype=np.float64) / speeds[0]
     gains = np.diff(raw, prepend=0.0)
     if bool(np.all(gains >= -_TOLERANCE)) and bool(np.all(np.diff(gains) <= _TOLERANCE)):
@@ -48,7 +48,7 @@ def concave(speeds: Sequence[float]) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Curves:
-    """All curves of a snapshot; a job's `curve` column says which is its own. Row 0 is linear."""
+    """All curves of a snapshot; the `curve` column of `Jobs` indexes them. Row 0 is linear."""
 
     rows: tuple[tuple[float, ...], ...] = ((1.0,),)
     """Speed-ups at 1, 2, .. workers; the entry at `LINEAR` is ignored."""
@@ -57,14 +57,14 @@ class Curves:
     def is_linear(self) -> bool:
         return len(self.rows) == 1
 
-    def table(self, widest: int) -> Floats:
-        """Curve by worker count, from 0 to `widest`."""
-        if self._cache and self._cache[-1].shape[1] > widest:
+    def table(self, max_workers: int) -> Floats:
+        """Return curve by worker count, from 0 to at least `max_workers`."""
+        if self._cache and self._cache[-1].shape[1] > max_workers:
             return self._cache[-1]
-        width = max(widest + 1, 65)
+        width = max(max_workers + 1, 65)
         table = np.empty((len(self.rows), width))
         for code, row in enumerate(self.rows):
-            table[code] = np.arange(width) if code == LINEAR else _stretched(row, width)
+            table[code] = np.arange(width) if code == LINEAR else _extend(row, width)
         table.setflags(write=False)
         self._cache.append(table)
         return table
@@ -74,14 +74,13 @@ class Curves:
         return []
 
     def speed(self, curve: Ints, workers: Ints) -> Floats:
-        """S(workers) for each pair."""
+        """Return S(workers) for each pair."""
         if self.is_linear:
             return workers.astype(np.float64)
-        widest = int(workers.max(initial=0))
-        return self.table(widest)[curve, workers]
+        return self.table(int(workers.max(initial=0)))[curve, workers]
 
     def gain(self, curve: Ints, workers: Ints) -> Floats:
-        """S(workers + 1) - S(workers) for each pair."""
+        """Return S(workers + 1) - S(workers) for each pair."""
         if self.is_linear:
             return np.ones(len(workers))
         table = self.table(int(workers.max(initial=0)) + 1)
@@ -97,7 +96,7 @@ class Curves:
 
     @cached_attribute
     def useful(self) -> Ints:
-        """Workers beyond which another one adds nothing, by curve; for a linear one there is no such number."""
+        """Workers beyond which another one adds no speed, by curve; `_ENDLESS` for the linear one."""
         rising = [(np.diff(row, prepend=0.0) > 0).nonzero()[0] for row in self.rows]
         last = np.array([steps.item(-1) + 1 for steps in rising], dtype=np.int64)
         last[LINEAR] = _ENDLESS
@@ -110,6 +109,6 @@ class Curves:
         return row[min(workers, len(row)) - 1] if workers else 0.0
 
 
-def _stretched(row: Iterable[float], width: int) -> Floats:
+def _extend(row: Iterable[float], width: int) -> Floats:
     known = np.concatenate([[0.0], np.fromiter(row, dtype=np.float64)])[:width]
     return np.concatenate([known, np.full(width - len(known), known[-1])])

@@ -1,4 +1,4 @@
-"""`none`: devices are counted, not placed. For comparing policies alone, as published simulators do."""
+"""`none`: counts devices without choosing nodes. For comparisons of policies alone, as in published simulators."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`pack`: DRAGON's placement. The whole job on one node, beside its parameter servers; what overflows goes where most
-fits."""
+"""`pack`: DRAGON's placement. The whole job on one node, beside its parameter servers; the overflow on the roomiest
+nodes."""
 
 from __future__ import annotations
 
@@ -25,36 +25,37 @@ class Pack:
         return place(self, snapshot, target)
 
     def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
-        seats = dict.fromkeys(node for node, _ in (*assignment.ps, *assignment.workers))
-        if not seats:
+        own = dict.fromkeys(node for node, _ in (*assignment.ps, *assignment.workers))
+        if not own:
             tightest = room.tightest(shape, count)
             if len(tightest) == 1 and tightest[0][1] == count:
                 return tightest
         slots = room.slots(shape)
-        roomiest = np.argsort(-slots, kind="stable")[: count + len(seats)].tolist()
-        others = (node for node in roomiest if node not in seats)
-        return most_first(slots, count, [*seats, *others])
+        roomiest = np.argsort(-slots, kind="stable")[: count + len(own)].tolist()
+        others = (node for node in roomiest if node not in own)
+        return most_first(slots, count, [*own, *others])
 
     def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
         return room.best_fit(shape, count, jobs)
 
     def shed(self, assignment: Assignment, count: int) -> Assignment:
-        """Lonely workers go first: from nodes other than the main one, where fewest sit; the first worker stays."""
+        """Remove workers from nodes other than the main one first, those with the fewest workers first; worker 0
+        stays."""
         main = assignment.ps[0][0] if assignment.ps else assignment.workers[0][0]
         here: dict[int, int] = defaultdict(int)
         for node, workers in assignment.workers:
             here[node] += workers
-        here[assignment.workers[0][0]] -= 1  # the first worker never leaves
+        here[assignment.workers[0][0]] -= 1  # worker 0 is never removed
         order = sorted(here, key=lambda node: (node == main, here[node], node))
         leave: dict[int, int] = {}
         for node in order:
             leave[node] = min(count, here[node])
             count -= leave[node]
-        return _without(assignment, leave)
+        return _remove_workers(assignment, leave)
 
 
-def _without(assignment: Assignment, leave: dict[int, int]) -> Assignment:
-    """Take so many workers off each node, the highest numbers first."""
+def _remove_workers(assignment: Assignment, leave: dict[int, int]) -> Assignment:
+    """Remove `leave[node]` workers from each node, highest numbers first."""
     device = list(assignment.slots)
     runs: list[tuple[int, int]] = []
     kept: list[int] = []

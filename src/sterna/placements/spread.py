@@ -1,4 +1,4 @@
-"""`spread`: what the Kubernetes scheduler does by default. Each worker goes to the node with most room."""
+"""`spread`: the default of kube-scheduler. Each worker goes to the node with the most room."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Spread:
         return list(chosen.items())
 
     def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
-        """One worker each: nodes in turn, emptiest first. Larger jobs are spread one by one."""
+        """Place jobs of one worker, emptiest node first. Larger jobs are left to `choose`."""
         if count > 1:
             return []
         slots = np.minimum(room.slots(shape), jobs)

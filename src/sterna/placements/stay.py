@@ -1,4 +1,4 @@
-"""`stay`: what runs stays where it is; what is new goes to the tightest node that holds it, largest first."""
+"""`stay`: running jobs keep their nodes; new ones go to the tightest node that holds them, largest first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stay:
 
     repack: str = knob(
         "never",
-        "When to pack the nodes in question anew, keeping most workers in place: never, when a job is stuck though "
+        "When to re-pack nodes, keeping most workers in place: never, when a job is stuck though "
         "enough devices are free, or always, at every change (as Voda does).",
         choices=("never", "stuck", "always"),
     )
@@ -46,7 +46,7 @@ class Stay:
 
 
 def tightest(room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
-    """Own nodes first, then the node with least room that holds the rest; if none does, the emptiest nodes first."""
+    """Choose the job's own nodes first, then the tightest node that holds the rest, else the emptiest nodes."""
     own = dict.fromkeys(node for node, _ in (*assignment.workers, *assignment.ps))
     runs: list[tuple[int, int]] = []
     for node in own:

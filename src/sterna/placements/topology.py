@@ -1,4 +1,4 @@
-"""`topology`: fewest racks, then fewest nodes. For jobs whose workers talk a lot."""
+"""`topology`: fewest racks, then fewest nodes. For jobs with much communication between workers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Topology:
         return most_first(slots, count, self._by_rack(slots, rack, count))
 
     def _by_rack(self, slots: Ints, rack: Ints, count: int) -> list[int]:
-        """Nodes in the order of filling: the tightest rack that holds everything, else racks emptiest first."""
+        """Return nodes in filling order: those of the tightest rack that holds the job, else racks emptiest first."""
         in_rack = np.bincount(rack, weights=slots).astype(np.int64)
         holds = in_rack >= count
         first = int(np.where(holds, in_rack, _LARGEST).argmin()) if holds.any() else int(in_rack.argmax())

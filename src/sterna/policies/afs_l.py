@@ -1,5 +1,4 @@
-"""`afs-l`: apathetic future share with known lengths. Devices one at a time, by a rule between two jobs. VODA-44,
-45."""
+"""`afs-l`: apathetic future share with known lengths. Gives devices one at a time, by a comparison of two jobs."""
 
 from __future__ import annotations
 
@@ -28,9 +27,9 @@ class AfsL:
         rows = np.arange(len(jobs)) if jobs.barred is None else np.flatnonzero(~jobs.barred)
         if len(rows):
             target[rows] = Contest(snapshot, rows).settle(snapshot.units)
-        return Target(target, order=partial(_entering, snapshot))
+        return Target(target, order=partial(_entry_order, snapshot))
 
 
-def _entering(snapshot: Snapshot) -> Ints:
-    """Rows as they win their first workers, as long as all gain alike by those: by priority, then shortest first."""
+def _entry_order(snapshot: Snapshot) -> Ints:
+    """Return rows in the order in which equal curves win their first workers: by priority, then shortest first."""
     return np.lexsort((snapshot.jobs.remaining, -snapshot.jobs.priority))

@@ -1,5 +1,5 @@
-"""`dragon`: DRAGON's queue. Patience for the head, room made by shrinking, growth when all is quiet. DRAGON-11 to
-33."""
+"""`dragon`: DRAGON's queue. The head waits `patience` seconds before others shrink for it; jobs grow after a quiet
+time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sterna.model.snapshot import NEVER, Snapshot
 from sterna.model.speedup import Floats
 
 _MANY = 12
-"""From so many waiting jobs on, those that can all start are started in one step."""
+"""Queue length from which the front of the queue is started in one vectorised step."""
 
 
 @policy("dragon", "DRAGON")
@@ -38,11 +38,11 @@ class Dragon:
         starves = head is not None and until == NEVER
         if starves or not plan.can_grow:
             return Target(plan.target, until)
-        rests_until = (snapshot.now if plan.changed else snapshot.last_action) + self.quiet
-        if snapshot.now >= rests_until - CROSSED:
+        quiet_until = (snapshot.now if plan.changed else snapshot.last_action) + self.quiet
+        if snapshot.now >= quiet_until - CROSSED:
             plan.grow()
         else:
-            until = min(until, rests_until)
+            until = min(until, quiet_until)
         return Target(plan.target, until)
 
 
@@ -54,7 +54,7 @@ class _Head(NamedTuple):
 
 
 class _Pass:
-    """One pass over the queue: what is free, what running jobs could give up, and the target so far."""
+    """One pass over the queue: free units and the target so far."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         jobs = snapshot.jobs
@@ -65,7 +65,7 @@ class _Pass:
         self._waiting = order[jobs.workers[order] == 0]
         running = self.target.nonzero()[0]
         self._running: list[int] = running[jobs.first_start[running].argsort(kind="stable")].tolist()
-        """Oldest first; those that start now come last."""
+        """Rows of running jobs, oldest first; jobs that start in this pass come last."""
 
     @property
     def can_grow(self) -> bool:
@@ -75,12 +75,12 @@ class _Pass:
         )
 
     def serve(self, patience: float) -> _Head | None:
-        """Start jobs in order. The one that waits at the head may, once it has lost patience, have others shrunk; if
-        that does not help it, nobody behind it starts."""
+        """Start jobs in order. Once the head has waited `patience` seconds, other jobs shrink for it; if it still does
+        not fit, no job behind it starts."""
         jobs, snapshot = self.snapshot.jobs, self.snapshot
         least = snapshot.cost(jobs.minimum)
         head: _Head | None = None
-        waits = self._waited()
+        waits = self._waiting_times()
         first = self._start_front(waits < patience - CROSSED) if len(waits) >= _MANY else 0
         for row, waited in zip(self._waiting[first:].tolist(), waits[first:].tolist(), strict=True):
             if head is None and waited >= patience - CROSSED:
@@ -95,13 +95,13 @@ class _Pass:
                 break
         return head
 
-    def _waited(self) -> Floats:
+    def _waiting_times(self) -> Floats:
         waited: Floats = self.snapshot.now - self.snapshot.jobs.waiting_since[self._waiting]
         return waited
 
     def _start_front(self, is_patient: Bools) -> int:
-        """Start the first in the queue in one step, as many as all have patience and can have their request; how many
-        those are."""
+        """Start jobs at the front in one step, up to the first that is out of patience or does not fit at its request;
+        return their number."""
         jobs, snapshot = self.snapshot.jobs, self.snapshot
         rows = self._waiting if is_patient.all() else self._waiting[: int(is_patient.argmin())]
         workers = np.maximum(jobs.minimum[rows], np.minimum(jobs.request[rows], jobs.maximum[rows]))
@@ -127,7 +127,7 @@ class _Pass:
         self._running.append(row)
 
     def _free_up(self, cost: int) -> bool:
-        """Shrink the oldest towards their minimum until so much is free; nobody, if all together cannot give it."""
+        """Shrink the oldest jobs towards their minimum until `cost` units are free; none if that is not enough."""
         if cost <= self.free:
             return True
         jobs, need = self.snapshot.jobs, self.snapshot.need
@@ -144,7 +144,7 @@ class _Pass:
         return True
 
     def grow(self) -> None:
-        """Oldest first, each as far as its maximum and the room allow."""
+        """Grow running jobs, oldest first, each up to its maximum."""
         jobs, need = self.snapshot.jobs, self.snapshot.need
         for row in self._running:
             room = self.free // need.item(row) if need[row] else jobs.maximum.item(row)
@@ -157,8 +157,11 @@ class _Pass:
 
 
 def _within_bounds(snapshot: Snapshot) -> tuple[Ints, int]:
-    """What runs, as its bounds allow, and the units that are free then. Bounds may have changed, and workers may be
-    lost: who has too many gives them back, who has too few gets them, oldest first, or stops and waits anew."""
+    """Return the workers of running jobs within their bounds, and the units that are free then.
+
+    Bounds may have changed and workers may be lost: a job above its maximum shrinks; jobs below their minimum grow to
+    it, oldest first, or stop.
+    """
     jobs, need, base = snapshot.jobs, snapshot.need, snapshot.base
     most = np.where(jobs.maximum < jobs.minimum, 0, jobs.maximum)  # the cluster cannot hold it any more
     if not ((jobs.workers > 0) & ((jobs.workers < jobs.minimum) | (jobs.workers > most))).any():

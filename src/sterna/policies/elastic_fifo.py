@@ -1,4 +1,4 @@
-"""`elastic-fifo`: Voda's default. The minimum in submit order, then one more worker each and round. VODA-30, 31, 46."""
+"""`elastic-fifo`: Voda's default. The minimum in submit order, then one more worker per job and round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`elastic-srjf`: shortest remaining job first, then what is left is dealt out. VODA-33."""
+"""`elastic-srjf`: shortest remaining job first, then the rest one worker at a time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`elastic-tiresias`: Tiresias, then what is left where it adds most; many waiting jobs compact the long ones.
-VODA-38 to 41."""
+"""`elastic-tiresias`: Tiresias, then the rest where it adds most speed; a long queue shrinks long-running jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from sterna.model.speedup import Floats
 from sterna.policies.tiresias import admit, threshold_of
 
 _DIGITS = 9
-"""Gains that differ by less than these show are equal: a curve is concave only within so much."""
+"""Decimal digits of a gain that are compared; curves are concave only up to rounding."""
 
 
 @policy("elastic-tiresias", "ElasticTiresias")
@@ -54,48 +53,48 @@ class ElasticTiresias:
 
 
 class _Steps(NamedTuple):
-    """Every useful step of every job: first those that let a job start, then those that let it grow, each by row and in
-    rising order of its workers."""
+    """Every step of every job that adds speed: first the starts, then the growth, each by row and ascending number of
+    workers."""
 
     row: Ints
     size: Ints
-    """Units that it takes."""
+    """Units that the step takes."""
     gain: Floats
-    """Speed-up a worker."""
+    """Speed-up per worker."""
     is_growth: Bools
-    """Not its first."""
+    """The step is growth, not a start."""
     is_new: Bools
-    """The job has not got so far yet."""
+    """The job has fewer workers now."""
 
     def best(self, count: int) -> _Steps:
-        """So many that bring most, and all that tie with the last of them."""
+        """Return the `count` steps with the largest gain, and all that tie with the last of them."""
         bound = np.partition(self.gain, len(self.gain) - count)[len(self.gain) - count]
         keep = self.gain >= bound
-        return self.those(keep)
+        return self.select(keep)
 
-    def those(self, keep: Bools) -> _Steps:
+    def select(self, keep: Bools) -> _Steps:
         return _Steps(self.row[keep], self.size[keep], self.gain[keep], self.is_growth[keep], self.is_new[keep])
 
 
 def _expand(target: Ints, snapshot: Snapshot, queues: Queues, able: Bools) -> None:
-    """Devices one by one to the largest gain: one more worker, or for a job without any its whole minimum (changes
-    `target`)."""
+    """Give devices to the step with the largest gain, one after the other: one more worker, or the whole minimum of a
+    job that does not run. Modifies `target`."""
     free, smallest = snapshot.units - int(snapshot.cost(target).sum()), snapshot.smallest_need
     steps = _steps(target, snapshot, able, free)
     enough = free // smallest + 1 if smallest else len(steps.row)
-    if enough < len(steps.row):  # the best few mostly use everything up
+    if enough < len(steps.row):  # the best few usually use up all units
         trial = target.copy()
-        if _spent(trial, snapshot, queues, steps.best(enough), free) < smallest:
+        if _take_steps(trial, snapshot, queues, steps.best(enough), free) < smallest:
             target[:] = trial
             return
-    _spent(target, snapshot, queues, steps, free)
+    _take_steps(target, snapshot, queues, steps, free)
 
 
-def _spent(target: Ints, snapshot: Snapshot, queues: Queues, steps: _Steps, free: int) -> int:
-    """Take these steps, the best first, as long as they fit (changes `target`); what is left."""
+def _take_steps(target: Ints, snapshot: Snapshot, queues: Queues, steps: _Steps, free: int) -> int:
+    """Take these steps, best first, as long as they fit; modify `target` and return the units left."""
     row, size = steps.row, steps.size
     turn = (4 * queues.is_second[row] + 2 * steps.is_growth + steps.is_new).astype(np.int8)
-    order = np.lexsort((turn, -steps.gain))  # of equal ones the row decides, in whose order they are
+    order = np.lexsort((turn, -steps.gain))  # stable: the row breaks ties
     row, size = row[order], size[order]
     while len(row) and free > 0:
         total = size.cumsum()
@@ -127,10 +126,10 @@ def _steps(target: Ints, snapshot: Snapshot, able: Bools, free: int) -> _Steps:
     entering = (speed / np.maximum(jobs.minimum[entry], 1)).round(_DIGITS)
     most = np.full(len(rows), np.inf)
     most[held == 0] = entering
-    gain = np.minimum(gain.round(_DIGITS), most[rank])  # nobody grows before it has entered
+    gain = np.minimum(gain.round(_DIGITS), most[rank])  # a job starts before it grows
     row = np.concatenate([entry, rows[rank]])
     size = np.concatenate([snapshot.cost(jobs.minimum)[entry], need[rows[rank]]])
     value = np.concatenate([entering, gain])
     is_growth = np.arange(len(row)) >= len(entry)
     after = np.concatenate([jobs.minimum[entry], count + 1])
-    return _Steps(row, size, value, is_growth, after > jobs.workers[row]).those(value > 0)
+    return _Steps(row, size, value, is_growth, after > jobs.workers[row]).select(value > 0)

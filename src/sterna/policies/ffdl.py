@@ -1,4 +1,4 @@
-"""`ffdl`: FfDL's optimiser. Most total speed-up among the jobs that came first. VODA-42, 43."""
+"""`ffdl`: FfDL's optimiser. Maximises total speed-up among the jobs that came first."""
 
 from __future__ import annotations
 

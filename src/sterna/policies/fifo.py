@@ -1,4 +1,4 @@
-"""`fifo`: first come, first served. VODA-29, 46."""
+"""`fifo`: first come, first served."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Fifo:
         if self.preempt and self.backfill:
             return Target(minimum_in_order(snapshot))
         jobs = snapshot.jobs
-        chosen = self._in_turn(snapshot)
+        chosen = self._chosen_rows(snapshot)
         target = np.zeros(len(jobs), dtype=np.int64) if self.preempt else jobs.workers.copy()
         target[chosen] = jobs.minimum[chosen]
         return Target(target, is_strict=not self.backfill)
 
-    def _in_turn(self, snapshot: Snapshot) -> Ints:
-        """Rows that get their minimum; without pre-emption only those that wait are asked."""
+    def _chosen_rows(self, snapshot: Snapshot) -> Ints:
+        """Return the rows that get their minimum; without pre-emption, only waiting ones."""
         jobs = snapshot.jobs
         free = snapshot.units if self.preempt else snapshot.free_units
         order = by_priority(snapshot)

@@ -1,4 +1,4 @@
-"""`srjf`: shortest remaining job first. VODA-32."""
+"""`srjf`: shortest remaining job first."""
 
 from __future__ import annotations
 

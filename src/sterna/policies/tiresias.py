@@ -1,4 +1,4 @@
-"""`tiresias`: least attained service, in two queues. VODA-34 to 37."""
+"""`tiresias`: least attained service, in two queues."""
 
 from __future__ import annotations
 
@@ -49,12 +49,13 @@ class Tiresias:
 
 
 def threshold_of(snapshot: Snapshot, threshold: float) -> float | None:
-    """What the Gittins index is made of; None as long as nobody has finished, because it is made of those too."""
+    """Return the threshold of the Gittins index; None until a job has finished, because the index needs finished
+    jobs."""
     return threshold if len(snapshot.finished_service) else None
 
 
 def admit(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_running: bool = True) -> Served:
-    """The request, or as much of it as the cluster holds, for each job that fits, queue by queue."""
+    """Admit jobs queue by queue, each at its request, within its bounds."""
     jobs = snapshot.jobs
     size = jobs.minimum
     if not snapshot.is_rigid:

@@ -45,7 +45,7 @@ class RuleChanges(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
         return self == RuleChanges()
 
 
-class WorkerBounds(msgspec.Struct, forbid_unknown_fields=True):
+class ScaleRequest(msgspec.Struct, forbid_unknown_fields=True):
     """New bounds of a job's workers; absent ones stay."""
 
     minimum: int | None = None
@@ -59,7 +59,7 @@ class MoveTarget(msgspec.Struct, forbid_unknown_fields=True):
     by_checkpoint: bool = False
 
 
-class ProgressReport(msgspec.Struct, forbid_unknown_fields=True):
+class ProgressRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Progress reported from outside the job."""
 
     step: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -45,5 +46,7 @@ def _read(source: str, columns: dict[str, list[Any]]) -> Trace:
 
 
 def _as_text(value: Any) -> str:
-    """Format a value as CSV would; empty for None and NaN, which frames use for missing values."""
-    return "" if value is None or value != value else str(value)
+    """Format a value as CSV would; empty for None, NaN and pandas' NA, which frames use for missing values."""
+    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+    text = "" if is_missing else str(value)
+    return "" if text == "<NA>" else text

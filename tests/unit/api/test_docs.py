@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sterna.manifests.loading import load
-from sterna.manifests.training_job import TrainingJobSpec
+import msgspec
+
+from sterna.kinds.loading import load
+from sterna.kinds.training_job import TrainingJobSpec
 from tests.fakes.http_server import Served
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -22,7 +24,7 @@ def test_every_path_of_the_api_is_on_its_page(api: Served) -> None:
 
 def test_every_field_of_a_training_job_is_on_its_page() -> None:
     page = (DOCS / "manifests.md").read_text(encoding="utf-8")
-    names = [field.alias or name for name, field in TrainingJobSpec.model_fields.items()]
+    names = [field.encode_name for field in msgspec.structs.fields(TrainingJobSpec)]
     assert [name for name in names if f"| `{name}` |" not in page] == []
 
 

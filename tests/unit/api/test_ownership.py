@@ -11,7 +11,7 @@ import pytest
 from sterna.api.auth import Caller
 from sterna.api.problem_json import Problem
 from sterna.api.responses import check_is_owner, check_may_change, check_may_read
-from sterna.manifests.loading import load
+from sterna.kinds.loading import load
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.http_server import MANIFEST
 

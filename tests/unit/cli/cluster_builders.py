@@ -12,7 +12,8 @@ from urllib.parse import parse_qs
 import yaml
 
 from sterna.backends.kubernetes.api.resources import LEASES
-from sterna.kinds.resource import PODS, TRAINING_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_http import HttpKube
 from tests.fakes.kube_nodes import FakeNodes

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from sterna.cli.plugin import run as plugin
-from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube_http import HttpKube
 from tests.fakes.kube_requests import Response
 from tests.unit.cli.cluster_builders import Lab, kubeconfig, tf_job

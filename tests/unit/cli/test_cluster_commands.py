@@ -12,7 +12,10 @@ import pytest
 import yaml
 
 from sterna.backends.kubernetes.api.resources import EVENTS, NODES
-from sterna.kinds.resource import MPI_JOBS, PODS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.service.views import EventView, JobView, NodeView
 from tests.fakes.kube_http import HttpKube
 from tests.unit.backends.kubernetes.kind_builders import old_manifest

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from sterna.backends.kubernetes.query.cluster import KubernetesCluster, QueryScope
+from sterna.kinds.mpi_job import MPI_JOBS
 from sterna.kinds.parsing.documents import Document
-from sterna.kinds.resource import MPI_JOBS
 from tests.fakes.kube_requests import Response
 from tests.unit.backends.kubernetes.kind_builders import mpi_job, old_manifest
 from tests.unit.cli.cluster_builders import Lab

@@ -13,7 +13,8 @@ import pytest
 from sterna.backends.kubernetes.api.resources import EVENTS
 from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.kinds.labels import MIGRATE_TO, RULES
-from sterna.kinds.resource import PODS, TRAINING_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube_http import HttpKube
 from tests.simulation.kubernetes_runs import Incarnation
 from tests.unit.cli.cluster_builders import Lab, kubeconfig

@@ -15,9 +15,13 @@ from sterna.backends.kubernetes.query.scaling import bounds_asked, bounds_patch
 from sterna.backends.kubernetes.query.views import job_view, seconds_in
 from sterna.backends.kubernetes.status.status import duration_text
 from sterna.errors import UserError
+from sterna.kinds.mpi_job import MPI_JOBS
 from sterna.kinds.objects import JobObject, Pod
-from sterna.kinds.reading import read
-from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.parse import parse_job
+from sterna.kinds.pytorch_job import PYTORCH_JOBS
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.service.views import JobView
 from tests.unit.cli.cluster_builders import Lab, tf_job, training_job
 
@@ -218,7 +222,7 @@ def test_bounds_are_said_in_the_words_of_the_kind(
     resource: Resource, job: dict[str, Any], spec: Any, annotations: Any
 ) -> None:
     object_ = _decoded({**job, "metadata": {**job["metadata"], "namespace": "default", "resourceVersion": "7"}})
-    patch = bounds_patch(object_, read(object_, resource), 2, 3)
+    patch = bounds_patch(object_, parse_job(object_, resource), 2, 3)
     assert patch.get("spec") == spec
     assert patch["metadata"].get("annotations") == annotations
     assert patch["metadata"]["resourceVersion"] == "7"
@@ -232,14 +236,14 @@ def test_one_bound_moves_the_other_where_it_must(
     minimum: int | None, maximum: int | None, bounds: tuple[int, int]
 ) -> None:
     object_ = _decoded(training_job("a", workers="2:3"))
-    assert bounds_asked(read(object_, TRAINING_JOBS), minimum, maximum) == bounds
+    assert bounds_asked(parse_job(object_, TRAINING_JOBS), minimum, maximum) == bounds
 
 
 @pytest.mark.parametrize(("minimum", "maximum"), [(0, 4), (3, 2), (None, 0)])
 def test_bounds_that_cannot_be_are_refused(minimum: int | None, maximum: int | None) -> None:
     object_ = _decoded(training_job("a", workers="2:3"))
     with pytest.raises(UserError, match="workers are not possible"):
-        bounds_asked(read(object_, TRAINING_JOBS), minimum, maximum)
+        bounds_asked(parse_job(object_, TRAINING_JOBS), minimum, maximum)
 
 
 # Logs.

@@ -77,7 +77,7 @@ def test_an_answer_that_no_policy_may_give_is_blamed_on_the_file(
 
 
 def test_a_job_for_which_there_is_no_room_may_only_have_nothing(snapshot: Snapshot) -> None:
-    held = replace(snapshot, jobs=snapshot.jobs.capped(np.array([0, 4, 4])))
+    held = replace(snapshot, jobs=snapshot.jobs.with_max_workers(np.array([0, 4, 4])))
     with pytest.raises(UserError, match="gives a 1 worker; it must be 0, as there is no room for it"):
         asked(Target(np.array([1, 0, 0])), held)
 

@@ -1,4 +1,4 @@
-"""Policies side by side: the baseline is always there, ratios and marks are relative to it."""
+"""Comparisons: the baseline is always included, ratios and marks are relative to it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_list_of_policies_is_checked_and_each_is_taken_once() -> None:
         parse_policies("fifo,sjf")
 
 
-def test_progress_is_told_in_policies(scenario: Scenario) -> None:
+def test_progress_counts_policies(scenario: Scenario) -> None:
     told: list[tuple[int, int]] = []
     run_comparison(scenario, ["srjf"], cores=1, progress=lambda done, total: told.append((done, total)))
     assert told == [(1, 2), (2, 2)]

@@ -1,4 +1,4 @@
-"""The demo's numbers, screens and page on made-up phases; what it runs for real is in the end-to-end tests."""
+"""Numbers, screens and page of the demo on invented phases; end-to-end tests run real ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def results() -> list[PhaseResult]:
     return [a_result(EQUAL, 10.0, 20.0), a_result(FIFO, 16.0, 8.0), a_result(STERNA, 5.0, 16.0)]
 
 
-# What is run.
+# Running phases.
 
 
 def test_the_work_is_what_was_asked_for_whatever_a_step_costs() -> None:
@@ -71,7 +71,7 @@ def test_the_order_is_neither_good_nor_bad_for_fifo() -> None:
     assert mean(lengths) == pytest.approx(sum(turned) / len(turned), rel=0.05)
 
 
-def test_jobs_share_or_ask_for_a_core_as_the_phase_says() -> None:
+def test_jobs_share_nodes_or_request_a_core_by_phase() -> None:
     each = make_tasks(COSTS, 10.0)[0]
     assert each.spec(0, "").worker.cpus == 0
     assert each.spec(1000, "").worker.cpus == 1000
@@ -87,7 +87,7 @@ def test_a_machine_with_one_core_has_nodes_of_one_core() -> None:
 
 
 class Meter(LoadMeter):
-    """Tells what it was told."""
+    """Returns the given readings of other processes in turn."""
 
     def __init__(self, *others: float) -> None:
         super().__init__({0}, 1)
@@ -98,7 +98,7 @@ class Meter(LoadMeter):
 
 
 class DoneAtOnce(FakeCluster):
-    """Every job has ended before anybody looks."""
+    """Open a cluster whose jobs have all ended."""
 
     state = "completed"
 
@@ -130,7 +130,7 @@ def test_a_machine_that_stays_busy_is_not_asked_again_and_again() -> None:
     assert all(result.is_disturbed for result in results)
 
 
-def test_nothing_is_repeated_where_nobody_knows_what_others_took() -> None:
+def test_phase_is_not_repeated_if_the_load_of_others_is_unknown() -> None:
     assert [result.discarded for result in run(*[math.nan] * 3)] == [[], [], []]
 
 
@@ -147,7 +147,7 @@ def test_a_job_that_fails_ends_the_demo_with_a_sentence() -> None:
         demo.run((EQUAL,))
 
 
-# Who used the CPUs.
+# Load of other processes.
 
 
 def stat(path: Path, first: int, second: int) -> Path:
@@ -178,10 +178,10 @@ def test_what_cannot_be_read_is_unknown(tmp_path: Path, text: str | None) -> Non
     assert math.isnan(meter.others(LoadReading(0.0, meter.read().busy_seconds, 0.0), meter.read(), 0.0))
 
 
-# What is told.
+# Summary.
 
 
-def test_the_headline_says_how_much_sooner(results: list[PhaseResult]) -> None:
+def test_headline_has_the_relative_gain(results: list[PhaseResult]) -> None:
     said = headline(results)
     assert said == "With Sterna the mean job was done 30% sooner than with equal sharing and 12% sooner than with FIFO."
 
@@ -196,7 +196,7 @@ def test_a_quiet_run_needs_no_cautions(results: list[PhaseResult]) -> None:
     assert cautions(results) == []
 
 
-def test_disturbed_repeated_unknown_and_loosely_held_phases_are_told(results: list[PhaseResult]) -> None:
+def test_disturbed_repeated_unknown_and_loosely_controlled_phases_are_reported(results: list[PhaseResult]) -> None:
     results[0].others, results[1].discarded = 0.5, [0.2]
     results[2].others, results[2].control = math.nan, "affinity"
     said = "\n".join(cautions(results))
@@ -214,13 +214,13 @@ def test_the_document_holds_every_phase(results: list[PhaseResult]) -> None:
     assert told["phases"][2]["jobs"] == {"mlp-1": 5.0, "mlp-2": 16.0}
 
 
-def test_cores_are_cpu_seconds_between_two_looks(results: list[PhaseResult]) -> None:
+def test_cores_are_cpu_seconds_between_two_samples(results: list[PhaseResult]) -> None:
     times, cores = core_use(results[0])
     assert times == [0.0, 2.0]
     assert cores["mlp-1"] == [0.5, 0.0]
 
 
-# What is seen.
+# Screen and page.
 
 
 def watched(screen: Screen, results: list[PhaseResult]) -> None:
@@ -263,6 +263,6 @@ def test_the_page_stands_alone(results: list[PhaseResult]) -> None:
     assert "<link" not in page
 
 
-def test_a_machine_whose_speed_changed_is_told(results: list[PhaseResult]) -> None:
+def test_change_of_machine_speed_is_reported(results: list[PhaseResult]) -> None:
     results[0].jobs[0].cpu_seconds = 2.0
     assert "The same work took from 2 to 3 s of CPU time" in "\n".join(cautions(results))

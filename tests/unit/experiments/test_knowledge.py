@@ -1,4 +1,4 @@
-"""The loss from not knowing: a row for each policy and case, and the target holds for jobs after the first."""
+"""Learned and noisy knowledge: the study has a row for each policy and case, and its target holds for later jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_later_jobs_lose_less_than_the_target_and_every_case_has_a_row() -> None
 
 
 @pytest.mark.parametrize("knowledge", [LEARNED, Knowledge(Source.NOISY, 0.3)])
-def test_a_result_says_what_was_known_and_comes_out_the_same_again(knowledge: Knowledge) -> None:
+def test_result_names_the_knowledge_and_is_reproducible(knowledge: Knowledge) -> None:
     trace = poisson(jobs=60, seed=4, mean_gap_seconds=30).elastic(1, 4)
     scenario = Scenario(trace, simulated_nodes("2x8"), seed=3, knowledge=knowledge)
     first, again, truth = (
@@ -37,7 +37,7 @@ def test_a_result_says_what_was_known_and_comes_out_the_same_again(knowledge: Kn
     assert first["jobs"] == 60
 
 
-def test_all_policies_of_a_comparison_know_the_same() -> None:
+def test_all_policies_of_a_comparison_have_the_same_knowledge() -> None:
     scenario = Scenario(poisson(jobs=30, seed=4), simulated_nodes("1x8"), knowledge=LEARNED)
     summaries = [result.summary for result in run_comparison(scenario, ["srjf", "ffdl"], cores=1).results]
     assert [summary["knowledge"] for summary in summaries] == ["learned"] * 3

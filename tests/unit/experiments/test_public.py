@@ -91,7 +91,9 @@ def test_result_has_a_plot_by_name(result: sterna.Result, what: str) -> None:
     assert len(result.plot(what).data) == 1
 
 
-def test_plot_without_plotly_says_what_to_install(result: sterna.Result, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_without_plotly_names_the_package_to_install(
+    result: sterna.Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     with pytest.raises(sterna.UserError, match=r"plot needs plotly, .*: run pip install 'sterna\[report\]'\."):
         result.plot()
@@ -102,7 +104,7 @@ def test_plot_without_plotly_says_what_to_install(result: sterna.Result, monkeyp
 def test_records_and_frames_are_traces_as_the_same_file_is(tmp_path: Path) -> None:
     records = [
         {"job": "b", "submit_s": 5, "workers": 2, "duration_s": 60.5, "model": "bert"},
-        {"job": "a", "submit_s": 0, "workers": 1, "duration_s": 30, "model": None},
+        {"job": "a", "submit_s": 0, "workers": 1, "duration_s": 30, "model": float("nan")},
     ]
     file = tmp_path / "jobs.csv"
     file.write_text("job,submit_s,workers,duration_s,model\nb,5,2,60.5,bert\na,0,1,30,\n")

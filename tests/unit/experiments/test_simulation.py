@@ -1,4 +1,4 @@
-"""A simulation's result: who finished when, what was held over time, and what befell nodes."""
+"""Results of a simulation: finish times, spans and timeline, faults of nodes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_held_device_time_is_the_area_under_the_timeline_and_the_spans() -> None
     assert under_spans == pytest.approx(result.counts.device_seconds)
 
 
-def test_progress_is_told_in_jobs() -> None:
+def test_progress_counts_jobs() -> None:
     told: list[tuple[int, int]] = []
     scenario = Scenario(poisson(jobs=400, seed=2), simulated_nodes("4x8"))
     run_simulation(scenario, "fifo", progress=lambda done, total: told.append((done, total)))

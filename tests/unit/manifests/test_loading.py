@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.manifests.loading import load, load_values
-from sterna.manifests.mpi_paths import with_local_paths
+from sterna.kinds.environment.mpi import with_local_paths
+from sterna.kinds.loading import load, load_values
 from sterna.model.job import JobSpec, Resizing, RestartPolicy
 from tests.published import MANIFESTS
 from tests.unit.manifests.texts import MPI_JOB, POD, PYTORCH_JOB, SERVING, TF_JOB, TRAINING_JOB, VOLUME
@@ -38,15 +38,15 @@ def test_a_training_job_needs_a_name_and_a_command_only() -> None:
 
 def test_parameter_servers_stay_while_workers_come_and_go() -> None:
     job = only(TRAINING_JOB + "  env: {A: 1}\n  parameterServers: {command: [python, ps.py], env: {B: x}}\n")
-    assert [(each.type, each.count) for each in job.replicas] == [("ps", 1), ("worker", 1)]
-    assert dict(job.replicas[0].env) == {"A": "1", "B": "x"}
+    assert [(each.type, each.count) for each in job.replicas] == [("worker", 1), ("ps", 1)]
+    assert dict(job.replicas[1].env) == {"A": "1", "B": "x"}
     assert job.worker.type == "worker"
 
 
 def test_a_tf_job_has_e_dragon_s_bounds_and_kubeshare_s_share() -> None:
     job = only(TF_JOB)
     assert (job.minimum, job.maximum, job.request) == (1, 4, 3)
-    assert [(each.type, each.count) for each in job.replicas] == [("ps", 1), ("worker", 3)]
+    assert [(each.type, each.count) for each in job.replicas] == [("worker", 3), ("ps", 1)]
     assert job.worker.devices == 251  # rounded up to thousandths
     assert (job.worker.cpus, job.worker.memory_bytes) == (2000, 1 << 30)
     assert (job.restart, job.grace_seconds) == (RestartPolicy.EXIT_CODE, 7.0)
@@ -61,7 +61,7 @@ def test_a_plain_tf_job_keeps_its_number_of_workers() -> None:
 def test_an_mpi_job_is_bounded_by_voda_s_variables() -> None:
     job = only(MPI_JOB)
     assert (job.minimum, job.maximum, job.request, job.priority) == (1, 4, 2, -1)
-    assert (job.category, job.progress.total, job.progress.csv) == ("keras", 5, "/metrics/keras.csv")
+    assert (job.category, job.progress.total, job.progress.sources["csv"]) == ("keras", 5, "/metrics/keras.csv")
     launcher, worker = job.replicas
     assert launcher.command[2].startswith("run -np 1 --name keras --epochs 5 --cost $5 $(NOPE) ")
     assert dict(launcher.env)["JOB_NAME"] == "keras"
@@ -113,7 +113,7 @@ def test_an_elastic_pytorch_job_is_resized_by_torchrun() -> None:
 def test_a_tfjob_says_whether_its_first_worker_or_all_of_them_end_it() -> None:
     """DRAGON-45."""
     text = TF_JOB.replace("  cleanPodPolicy:", "  successPolicy: AllWorkers\n  cleanPodPolicy:")
-    assert [only(each).is_done_by_all for each in (TF_JOB, text)] == [False, True]
+    assert [only(each).is_done_by_first for each in (TF_JOB, text)] == [True, False]
     assert not any("successPolicy" in notice for notice in only(text).notices)
 
 
@@ -132,7 +132,7 @@ def test_a_pod_is_a_job_of_one_worker() -> None:
     job = only(POD)
     assert (job.minimum, job.maximum, job.restart) == (1, 1, RestartPolicy.NEVER)
     assert job.worker.command == ("python", "app.py", "/data/rnn.csv", "rnn")
-    assert job.progress.csv == "/data/rnn.csv"
+    assert job.progress.sources["csv"] == "/data/rnn.csv"
     assert dict(job.worker.env) == {"POD_NAME": "rnn", "NODE_IP": "127.0.0.1"}
 
 

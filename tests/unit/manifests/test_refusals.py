@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.errors import UserError
-from sterna.manifests.loading import load
+from sterna.kinds.loading import load
 from tests.unit.manifests.texts import MPI_JOB, POD, PYTORCH_JOB, TF_JOB
 
 HEAD = "apiVersion: sterna.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: a}\n"
@@ -13,7 +13,7 @@ SPEC = f"{HEAD}spec:\n  command: [python]\n"
 
 REFUSED = [
     (f"{HEAD}spec:\n  comand: [x]\n", "j, line 5: spec has no field 'comand'; did you mean 'command'?"),
-    (f"{SPEC}  zzz: 1\n", "j, line 6: spec has no field 'zzz'; choose one of: backoffLimit, category, command,"),
+    (f"{SPEC}  zzz: 1\n", "j, line 6: spec has no field 'zzz'; choose one of: backoffLimit, category, cleanPodPolicy,"),
     (f"{HEAD}spec: {{}}\n", "j, line 4: spec.command is missing; add it."),
     (HEAD, "j, line 1: spec is missing; add it."),
     (f"{SPEC}  workers: {{min: 4, max: 2}}\n", "j, line 6: spec.workers: min 4 is more than max 2;"),
@@ -40,7 +40,7 @@ REFUSED = [
     (SPEC.replace("name: a", "name: 12"), "expected a name, as text; put quotes around it, found '12'"),
     (SPEC.replace("v1alpha1", "v9"), "apiVersion: expected one of sterna.dev/v1alpha1, found 'sterna.dev/v9'"),
     (SPEC.replace("kind: TrainingJob", "kind: TrainingJb"), "the kind 'TrainingJb' cannot be run; did you mean"),
-    ("apiVersion: v1\n", "'kind' is missing; write one of: TrainingJob, TFJob, MPIJob, PyTorchJob, Pod."),
+    ("apiVersion: v1\n", "'kind' is missing; write one of: TrainingJob, MPIJob, Pod, PyTorchJob, TFJob."),
     ("just text\n", "found 'just text', expected a manifest"),
     ("- 1\n", "found '1', expected a manifest"),
     ("", "found nothing, expected one or more manifests"),
@@ -53,17 +53,20 @@ REFUSED = [
     (TF_JOB.replace("name: tensorflow", "name: tf"), "PS has no container named 'tensorflow'"),
     (TF_JOB.replace("image: registry.example/tf:1", 'image: ""'), "expected the name of an image"),
     (TF_JOB.replace('"0.2505"', '"2"'), "kubeshare/gpu_request is '2'; write a share of one GPU from 0 to 1"),
-    (TF_JOB.replace("    PS:", "    Ps2:"), "expected replica types, not 'Ps2'"),
+    (TF_JOB.replace("    PS:", "    Ps2:"), "spec.tfReplicaSpecs has no replica type 'Ps2'; did you mean 'ps'?"),
     (TF_JOB.replace('command: ["python", "ps.py"]', "command: []"), "PS has no command; images are not run here"),
     (
         MPI_JOB.replace('"1"}\n            - {name: MAX', '"9"}\n            - {name: MAX'),
-        "MIN_NP 9 is more than MAX_NP 4",
+        "MIN_NP 9 is more than its MAX_NP 4",
     ),
-    (MPI_JOB.replace('value: "5"', 'value: "five"'), "the launcher's EPOCHS is 'five'; write a whole number"),
+    (MPI_JOB.replace('value: "5"', 'value: "five"'), "The launcher's EPOCHS is 'five'; write a whole number"),
     (MPI_JOB.replace("    Launcher:", "    Worker:", 1), "appears twice"),
     (PYTORCH_JOB.replace("minReplicas: 1", "minReplicas: 5"), "minReplicas 5 is more than maxReplicas 3"),
     (POD.replace('command: ["python"]', "stdin: false"), "the first container has no command"),
-    (POD.replace("restartPolicy: Never", "restartPolicy: Maybe"), "expected one of Always, Never, OnFailure, ExitCode"),
+    (
+        POD.replace("restartPolicy: Never", "restartPolicy: Maybe"),
+        "spec.restartPolicy is 'Maybe'; write one of Always, OnFailure, Never, ExitCode.",
+    ),
     (POD.replace("spec:\n", "spec:\n  containrs: 1\n"), "spec has no field 'containrs'; did you mean 'containers'?"),
 ]
 

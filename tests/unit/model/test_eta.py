@@ -14,10 +14,10 @@ from sterna.model.eta import (
     Band,
     Factors,
     factors_of,
+    fit_factors,
+    fit_factors_until,
+    fit_margin,
     growth_curve,
-    learned,
-    learned_margin,
-    learned_until,
     remaining_of,
     remaining_seconds,
     seconds_for,
@@ -57,17 +57,17 @@ def test_a_job_at_its_last_step_needs_no_time() -> None:
 
 
 def test_where_other_jobs_were_uneven_the_band_is_wider() -> None:
-    even = learned([uneven(seed, 0.02) for seed in range(20)])
-    wild = learned([uneven(seed, 0.4) for seed in range(20)])
+    even = fit_factors([uneven(seed, 0.02) for seed in range(20)])
+    wild = fit_factors([uneven(seed, 0.4) for seed in range(20)])
     assert even is not None
     assert wild is not None
     assert wild.high / wild.low > 1.5 * even.high / even.low
 
 
 def test_too_few_jobs_teach_nothing() -> None:
-    assert learned([]) is None
-    assert learned([History.of()] * 5) is None
-    assert learned([uneven(seed, 0.1) for seed in range(3)]) is None
+    assert fit_factors([]) is None
+    assert fit_factors([History.of()] * 5) is None
+    assert fit_factors([uneven(seed, 0.1) for seed in range(3)]) is None
     assert factors_of([0.1, -0.1, 0.2]) is None
 
 
@@ -93,12 +93,12 @@ def test_a_job_with_many_forecasts_weighs_as_much_as_one_with_few() -> None:
 def test_jobs_that_still_run_widen_the_band() -> None:
     made, forecast = np.zeros(20), np.full(20, 10.0)
     ended = np.append(np.full(12, 10.0), np.full(8, 1000.0))
-    at_ten, later = learned_until(20.0, made, forecast, ended), learned_until(2000.0, made, forecast, ended)
+    at_ten, later = fit_factors_until(20.0, made, forecast, ended), fit_factors_until(2000.0, made, forecast, ended)
     assert at_ten is not None
     assert later is not None
     assert at_ten.high == math.inf  # eight of twenty take more than twice as long, nobody knows how much more
     assert later.high == pytest.approx(100)
-    assert learned_until(5.0, made, forecast, ended) is None
+    assert fit_factors_until(5.0, made, forecast, ended) is None
 
 
 def test_every_row_of_a_table_is_told_what_its_history_is_told() -> None:
@@ -123,8 +123,8 @@ def test_of_a_total_that_is_no_number_nothing_is_said(total: float) -> None:
 
 
 def test_a_margin_holds_eight_in_ten_misses() -> None:
-    assert learned_margin([-1.0] * 8, range(8)) == 0
-    assert 0.6 < learned_margin(np.arange(8) / 8, range(8)) < 0.9
+    assert fit_margin([-1.0] * 8, range(8)) == 0
+    assert 0.6 < fit_margin(np.arange(8) / 8, range(8)) < 0.9
 
 
 @pytest.mark.parametrize("sign", [1, -1], ids=["falling", "rising"])

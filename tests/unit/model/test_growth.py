@@ -35,7 +35,7 @@ def test_a_job_that_stops_improving_is_watched_then_converged() -> None:
     history = History.of(falling(16))
     seen: list[Growth] = []
     for report in falling(200, start=16):
-        history = history.extended([report])
+        history = history.extend([report])
         if not seen or seen[-1] is not history.growth:
             seen.append(history.growth)
     assert seen == [Growth.PROGRESSING, Growth.WATCHING, Growth.CONVERGED]
@@ -45,7 +45,7 @@ def test_new_growth_brings_a_converged_job_back() -> None:
     history = History.of([*falling(40, pace=10.0), *flat(60, 40)])
     assert history.growth is Growth.CONVERGED
     again = [Report(i, float(i), -0.1 * (i - 100)) for i in range(100, 130)]
-    assert history.extended(again).growth is Growth.PROGRESSING
+    assert history.extend(again).growth is Growth.PROGRESSING
 
 
 def test_a_job_that_never_improved_is_watched_and_never_converged() -> None:
@@ -70,15 +70,15 @@ def test_one_wild_value_in_a_window_changes_nothing() -> None:
 def test_a_resumed_job_that_repeats_steps_is_not_judged_on_them() -> None:
     history = History.of(falling(20))
     repeated = [Report(i % 20, float(i), 1.0, attempt=1) for i in range(400)]
-    after = history.extended(repeated)
+    after = history.extend(repeated)
     assert after.growth is Growth.PROGRESSING
     assert after.last_step == 19
     assert after.values.tolist() == history.values.tolist()
 
 
 def test_a_late_report_of_an_older_attempt_is_ignored() -> None:
-    history = History.of(falling(20)).extended([Report(20, 5.0, 0.7, attempt=2)])
-    assert history.extended([Report(50, 99.0, -50.0, attempt=1)]).best == history.best
+    history = History.of(falling(20)).extend([Report(20, 5.0, 0.7, attempt=2)])
+    assert history.extend([Report(50, 99.0, -50.0, attempt=1)]).best == history.best
 
 
 def test_silence_and_a_slow_node_make_no_difference() -> None:
@@ -132,7 +132,7 @@ def test_a_flood_of_reports_makes_no_job_converged_however_they_look() -> None:
 def test_a_flood_leaves_a_converged_job_converged() -> None:
     history = History.of([*falling(40, pace=10.0), *flat(60, 40)])
     assert history.growth is Growth.CONVERGED
-    assert history.extended(flat(2 * MOST_AT_ONCE, 100)).growth is Growth.CONVERGED
+    assert history.extend(flat(2 * MOST_AT_ONCE, 100)).growth is Growth.CONVERGED
 
 
 @pytest.mark.parametrize("attempt", [-1, -(2**60), math.nan, -math.inf])
@@ -158,7 +158,7 @@ def test_reports_of_an_attempt_beyond_all_numbers_do_not_crash_or_converge(attem
 def test_a_step_or_a_time_that_is_no_number_changes_nothing(bad: float) -> None:
     history = History.of(falling(30))
     for report in (Report(bad, 31.0, 0.1), Report(31, bad, 0.1)):
-        after = history.extended([report] * 100)
+        after = history.extend([report] * 100)
         assert (after.growth, after.best, after.last_step) == (history.growth, history.best, history.last_step)
 
 
@@ -184,7 +184,7 @@ def test_a_rule_that_cannot_work_is_refused(wrong: dict[str, float]) -> None:
 @given(st.lists(st.tuples(st.integers(-5, 500), BAD | st.floats(-1e6, 1e6), BAD), max_size=60), st.integers(0, 3))
 def test_values_that_are_no_numbers_change_nothing(bad: list[tuple[int, float, float]], attempt: int) -> None:
     history = History.of(falling(30))
-    after = history.extended(Report(step, seconds, value, attempt) for step, seconds, value in bad)
+    after = history.extend(Report(step, seconds, value, attempt) for step, seconds, value in bad)
     assert (after.growth, after.best, after.last_step) == (history.growth, history.best, history.last_step)
 
 
@@ -198,7 +198,7 @@ def test_whatever_is_reported_the_best_never_gets_worse(noise: list[tuple[int, f
     history = History.of(falling(30), direction=Direction.FALLING)
     best = history.best
     for report in noise:
-        history = history.extended([Report(*report)])
+        history = history.extend([Report(*report)])
         assert history.best <= best
         best = history.best
 
@@ -215,4 +215,4 @@ def test_old_news_never_makes_a_growing_job_converged(steps: list[int]) -> None:
     history = History.of(falling(20))
     late = [Report(step, float(step), 3.0) for step in steps]
     resumed = [Report(step, 100.0 + i, 3.0, attempt=1) for i, step in enumerate(steps)]
-    assert history.extended([*late, *resumed]).growth is Growth.PROGRESSING
+    assert history.extend([*late, *resumed]).growth is Growth.PROGRESSING

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sterna.model.learned import Learned, Lesson, Prior, fitted, restart_seconds
+from sterna.model.learned import CategoryRecord, Learned, Prior, fit_curve, restart_seconds
 from sterna.workloads.profiles import PROFILES
 
 VODA = ("vgg16", "resnet50", "inceptionv3", "transformer")
@@ -20,16 +20,16 @@ stretches = st.lists(
 )  # workers, steps, seconds a step
 
 
-def a_lesson(model: str, sizes: tuple[int, ...], step_seconds: float = 7.0, steps: float = 50.0) -> Lesson:
+def a_lesson(model: str, sizes: tuple[int, ...], step_seconds: float = 7.0, steps: float = 50.0) -> CategoryRecord:
     """What steady jobs of a published curve show at these sizes."""
-    lesson = Lesson(model)
+    lesson = CategoryRecord(model)
     for size in sizes:
         lesson = lesson.with_steps(size, steps, steps * step_seconds / PROFILES[model][size - 1])
     return lesson
 
 
 def test_an_unknown_category_is_linear() -> None:
-    fit = fitted(Lesson("new"))
+    fit = fit_curve(CategoryRecord("new"))
     assert fit.speeds(8) == pytest.approx(np.arange(1, 9))
     assert fit.step_seconds == pytest.approx(1.0)
     assert fit.remaining_seconds(50) == pytest.approx(50.0)
@@ -38,10 +38,10 @@ def test_an_unknown_category_is_linear() -> None:
 @settings(deadline=None)
 @given(stretches)
 def test_every_fit_is_monotone_and_concave_whatever_was_seen(seen: list[tuple[int, float, float]]) -> None:
-    lesson = Lesson("x")
+    lesson = CategoryRecord("x")
     for workers, steps, step_seconds in seen:
         lesson = lesson.with_steps(workers, steps, steps * step_seconds)
-    fit = fitted(lesson)
+    fit = fit_curve(lesson)
     speeds = fit.speeds(128)
     gains = np.diff(speeds, prepend=0.0)
     assert speeds[0] == 1.0
@@ -52,19 +52,22 @@ def test_every_fit_is_monotone_and_concave_whatever_was_seen(seen: list[tuple[in
 
 @pytest.mark.parametrize("model", VODA)
 def test_three_sizes_give_the_fourth(model: str) -> None:
-    fit = fitted(a_lesson(model, (1, 2, 4)))
+    fit = fit_curve(a_lesson(model, (1, 2, 4)))
     assert fit.speeds(4) == pytest.approx(PROFILES[model], rel=0.03)
     assert fit.step_seconds == pytest.approx(7.0, rel=0.02)
 
 
 def test_what_two_places_saw_is_what_one_would_have_seen() -> None:
-    here, there = Lesson("a").with_steps(1, 10, 70.0), Lesson("a").with_steps(1, 10, 90.0).with_steps(2, 5, 15.0)
-    whole = Lesson("a").with_steps(1, 20, 160.0).with_steps(2, 5, 15.0)
-    assert here.merged(there) == there.merged(here) == whole
+    here, there = (
+        CategoryRecord("a").with_steps(1, 10, 70.0),
+        CategoryRecord("a").with_steps(1, 10, 90.0).with_steps(2, 5, 15.0),
+    )
+    whole = CategoryRecord("a").with_steps(1, 20, 160.0).with_steps(2, 5, 15.0)
+    assert here.merge(there) == there.merge(here) == whole
 
 
 def test_of_a_category_that_was_never_seen_nothing_is_known() -> None:
-    assert Learned((a_lesson("bert", (1,)),)).of("never seen") == Lesson("never seen")
+    assert Learned((a_lesson("bert", (1,)),)).of("never seen") == CategoryRecord("never seen")
 
 
 def test_it_is_kept_as_plain_text_and_comes_back_the_same() -> None:
@@ -86,19 +89,19 @@ def test_it_is_kept_as_plain_text_and_comes_back_the_same() -> None:
     ],
 )
 def test_what_cannot_be_a_measurement_teaches_nothing(workers: int, steps: float, seconds: float) -> None:
-    assert Lesson("x").with_steps(workers, steps, seconds) == Lesson("x")
-    assert Lesson("x").with_restart(math.nan) == Lesson("x").with_restart(-1) == Lesson("x")
+    assert CategoryRecord("x").with_steps(workers, steps, seconds) == CategoryRecord("x")
+    assert CategoryRecord("x").with_restart(math.nan) == CategoryRecord("x").with_restart(-1) == CategoryRecord("x")
 
 
 def test_remaining_time_is_steps_left_at_one_worker_and_no_number_where_the_total_is_unknown() -> None:
-    fit = fitted(a_lesson("vgg16", (1, 2)))
+    fit = fit_curve(a_lesson("vgg16", (1, 2)))
     assert fit.remaining_seconds(10) == pytest.approx(70, rel=0.02)
     assert math.isnan(fit.remaining_seconds(None))
 
 
 def test_a_restart_costs_what_was_seen_and_at_first_what_is_assumed() -> None:
-    lesson = Lesson("x")
+    lesson = CategoryRecord("x")
     assert restart_seconds([lesson], Prior(restart_seconds=10)) == 10
     for _ in range(99):
         lesson = lesson.with_restart(60)
-    assert restart_seconds([lesson, Lesson("y")], Prior(restart_seconds=10)) == pytest.approx(59.5)
+    assert restart_seconds([lesson, CategoryRecord("y")], Prior(restart_seconds=10)) == pytest.approx(59.5)

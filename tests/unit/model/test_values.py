@@ -97,7 +97,7 @@ def test_columns_are_read_only() -> None:
 
 def test_held_to_fewer_workers_only_the_maximum_differs() -> None:
     jobs = a_snapshot([a_job("a", (1, 8)), a_job("b", (4, 8))]).jobs
-    held = jobs.capped(np.array([3, 3]))
+    held = jobs.with_max_workers(np.array([3, 3]))
     assert held.maximum.tolist() == [3, 3]
     assert held.barred is not None
     assert held.barred.tolist() == [False, True]

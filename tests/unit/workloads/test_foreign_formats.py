@@ -236,7 +236,7 @@ def test_jobs_without_a_duration_are_counted_in_one_notice(write_file: WriteFile
     )
 
 
-def test_a_trace_of_which_nothing_is_left_says_why(write_file: WriteFile) -> None:
+def test_trace_without_usable_rows_is_rejected_with_reasons(write_file: WriteFile) -> None:
     with pytest.raises(UserError, match="no jobs to replay; left out 1 job without GPUs"):
         load_trace(write_file("submission_time,num_gpu,duration\n0,0,5\n"))
 

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a file: one sentence that says where, what was found and what is expected."""
+"""Errors in files: one sentence with the position, the value found and the value expected."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_an_impossible_path_is_refused() -> None:
         (OSError(5, "Input/output error"), "t.csv: cannot be opened (Input/output error); choose another file."),
     ],
 )
-def test_what_the_system_refuses_is_told_in_our_words(error: OSError, message: str) -> None:
+def test_system_errors_become_user_errors(error: OSError, message: str) -> None:
     assert message in str(unreadable("t.csv", error))
 
 
@@ -217,7 +217,7 @@ def test_an_unknown_kind_is_refused_before_the_file_is_opened() -> None:
     assert str(refusal.value) == "'natve' is not a format of traces; did you mean 'native'?"
 
 
-def test_a_given_kind_says_which_columns_it_needs(write_file: WriteFile) -> None:
+def test_given_kind_names_the_columns_it_needs(write_file: WriteFile) -> None:
     path = write_file("submission_time,num_gpus,duration\n0,1,1\n")
     with pytest.raises(UserError) as refusal:
         load_trace(path, kind="bench")

@@ -33,13 +33,14 @@ from sterna.backends.kubernetes.controllers.pods import PodController, deletion_
 from sterna.backends.kubernetes.controllers.recovery import recover
 from sterna.backends.kubernetes.controllers.urgent_share_pods import placements
 from sterna.backends.kubernetes.controllers.write_results import WriteResults
-from sterna.backends.kubernetes.lifecycle.replicas import replicas
+from sterna.backends.kubernetes.lifecycle.replicas import place_replicas
+from sterna.backends.kubernetes.pods.gang import ClusterDomain
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import EventBuilder
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
 from sterna.control.cluster_history import ClusterHistory
 from sterna.control.job_state import is_stale
-from sterna.kinds.context import ClusterDomain, ParseContext
+from sterna.kinds.context import ParseContext
 from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import Ints
@@ -226,7 +227,7 @@ class KubernetesBackend:
             entry.assigned_at = now
         held_gpus = {key: pod.gpu_id for key, pod in entry.job.pods.items() if pod.gpu_id}
         gpu_ids = self.state.capacity.parts.names() if action.after.slots else None
-        found = replicas(entry.parsed_job, action.after, names, current_nodes(entry.job), held_gpus, gpu_ids)
+        found = place_replicas(entry.parsed_job, action.after, names, current_nodes(entry.job), held_gpus, gpu_ids)
         self.state.assign(entry, found, action.after)
 
     # Watch events, timers, reconciling.

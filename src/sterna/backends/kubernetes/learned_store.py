@@ -21,7 +21,7 @@ from sterna.backends.kubernetes.api.rbac import FENCE, LESSONS
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, ApiServer, WriteResult
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.errors import Retry, UserError
-from sterna.model.learned import Lesson
+from sterna.model.learned import CategoryRecord
 
 _log = logging.getLogger(__name__)
 
@@ -82,8 +82,8 @@ class LearnedStore:
 
     def keep(self) -> bool:
         """Write down at once what is not yet; another time, if that cannot be done now. Whether there was anything."""
-        lessons = self._progress.lessons
-        self._is_unsaved = bool(lessons.take_unsaved()) or self._is_unsaved
+        lessons = self._progress.learned_curves
+        self._is_unsaved = bool(lessons.pop_unsaved()) or self._is_unsaved
         if self._is_unsaved and self._is_leading() and self.recall():
             self._write(document_of(lessons.by_age))
             return True
@@ -104,7 +104,7 @@ class LearnedStore:
     def _where(self) -> str:
         return f"{self._namespace}/{LESSONS}"
 
-    def _found(self) -> Sequence[Lesson] | None:
+    def _found(self) -> Sequence[CategoryRecord] | None:
         """What is in it now; None: that cannot be known, or not be understood, which is told once."""
         try:
             answer = self._server.ask(
@@ -165,7 +165,7 @@ class LearnedStore:
         _log.warning("%s", f"{what}; let the operator get, create and patch it. It is tried again.")
 
 
-def document_of(lessons: Sequence[Lesson], most_bytes: int = MOST_BYTES) -> Kept:
+def document_of(lessons: Sequence[CategoryRecord], most_bytes: int = MOST_BYTES) -> Kept:
     """Lessons, oldest first, as JSON; the newest that have room."""
     parts: list[bytes] = []
     left = most_bytes - 2
@@ -179,17 +179,17 @@ def document_of(lessons: Sequence[Lesson], most_bytes: int = MOST_BYTES) -> Kept
     return Kept(document.decode(), len(lessons) - len(parts))
 
 
-def lessons_in(document: str) -> list[Lesson]:
+def lessons_in(document: str) -> list[CategoryRecord]:
     """`UserError` if somebody has changed them beyond recognition; what cannot be a measurement is left out."""
     try:
-        found = msgspec.json.decode(document, type=list[Lesson])
+        found = msgspec.json.decode(document, type=list[CategoryRecord])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UserError(f"{_KEY}: {error}") from None
     return [lesson for each in found if (lesson := _sane(each)).category]
 
 
-def _sane(lesson: Lesson) -> Lesson:
-    sane = Lesson(lesson.category if len(lesson.category) <= _LONGEST_CATEGORY else "")
+def _sane(lesson: CategoryRecord) -> CategoryRecord:
+    sane = CategoryRecord(lesson.category if len(lesson.category) <= _LONGEST_CATEGORY else "")
     for pace in lesson.paces[:_MOST_SIZES]:
         if pace.workers <= _MOST_WORKERS:
             sane = sane.with_steps(pace.workers, pace.steps, pace.seconds)

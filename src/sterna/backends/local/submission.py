@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from sterna.errors import UserError
-from sterna.manifests.loading import Loaded, load, load_values
+from sterna.kinds.loading import LoadedJobs, load, load_values
 from sterna.model.job import JobSpec
 from sterna.service.errors import MalformedError
 from sterna.service.requests import Submission
@@ -23,7 +23,7 @@ def read_submission(submission: Submission) -> tuple[list[JobSpec], list[str]]:
     return [_complete(spec, submission) for spec in loaded.jobs], list(loaded.notices)
 
 
-def _load(submission: Submission) -> Loaded:
+def _load(submission: Submission) -> LoadedJobs:
     try:
         if not submission.is_json:
             return load(submission.body.decode(), SOURCE)

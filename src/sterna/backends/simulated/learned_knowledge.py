@@ -20,7 +20,7 @@ from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.job_table import Array, Reading
 from sterna.backends.simulated.workload import Workload
 from sterna.model.cluster import Assignment, Ints, Nodes
-from sterna.model.learned import CurveRows, Learned, Lesson, Prior, fitted, restart_seconds
+from sterna.model.learned import CategoryRecord, CurveRows, Learned, Prior, fit_curve, restart_seconds
 from sterna.model.plan import ActionKind, kind_of
 from sterna.model.snapshot import JobKey, Snapshot
 from sterna.model.speedup import LINEAR, Floats
@@ -80,8 +80,8 @@ class CategoryEstimates:
                 self._fit(number, lesson)
         self._news.clear()
 
-    def _fit(self, number: int, lesson: Lesson) -> None:
-        fit = fitted(lesson)
+    def _fit(self, number: int, lesson: CategoryRecord) -> None:
+        fit = fit_curve(lesson)
         self.row[number] = self.table.row(fit)
         self.step_seconds[number] = fit.step_seconds
         self._is_known[number] = True

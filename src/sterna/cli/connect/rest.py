@@ -21,7 +21,7 @@ from sterna.cli.connect.http import Reply, open_address, open_socket, send_reque
 from sterna.errors import Bug, Retry, SternaError, UserError
 from sterna.service.cluster_service import LOG_BYTES
 from sterna.service.errors import ForbiddenError, MalformedError, NameTakenError, NotFoundError
-from sterna.service.requests import MoveTarget, ProgressReport, RuleChanges, Submission, Submitted, WorkerBounds
+from sterna.service.requests import MoveTarget, ProgressRequest, RuleChanges, ScaleRequest, Submission, Submitted
 from sterna.service.updates import KINDS, EventsUpdate, JobsUpdate, NodesUpdate, RulesUpdate, Update
 from sterna.service.views import EventView, Explanation, JobView, LogPart, NodeView, PolicyView, ProgressView
 
@@ -114,7 +114,7 @@ class RestCluster:
         return self._request(list[JobView], "DELETE", _path("jobs", name=list(names)))
 
     def scale(self, name: str, minimum: int | None, maximum: int | None) -> JobView:
-        return self._request(JobView, "PATCH", _path("jobs", name), WorkerBounds(minimum, maximum))
+        return self._request(JobView, "PATCH", _path("jobs", name), ScaleRequest(minimum, maximum))
 
     def migrate(self, name: str, node: str, by_checkpoint: bool = False) -> JobView:
         return self._request(JobView, "POST", _path("jobs", name, "migrate"), MoveTarget(node, by_checkpoint))
@@ -153,7 +153,7 @@ class RestCluster:
         return self._request(list[ProgressView], "GET", _path("jobs", name, "history"))
 
     def report(self, name: str, step: int | None, total: int | None, metrics: dict[str, float]) -> None:
-        body = msgspec.json.encode(ProgressReport(step, total, metrics))
+        body = msgspec.json.encode(ProgressRequest(step, total, metrics))
         self._exchange("POST", _path("jobs", name, "progress"), body, {"Content-Type": _JSON})
 
     def watch(self, kinds: Collection[str] = KINDS, until: float = math.inf) -> Iterator[Update]:

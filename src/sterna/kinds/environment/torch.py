@@ -1,80 +1,64 @@
-"""What PyTorch looks for in its environment: the addresses of a fixed gang, or of torchrun's elastic agents.
+"""Variables that PyTorch looks for: the addresses of a gang of fixed size, or those of torchrun's elastic agents.
 
-Worker 0 hosts the rendezvous and is told so: whether a name is its own, torchrun would ask a DNS that may not know yet.
-Without the first variable a second agent can never join.
+Worker 0 hosts the rendezvous and is told so: torchrun would otherwise resolve the host name by a DNS that may not know
+it yet. Without TORCH_DISABLE_SHARE_RDZV_TCP_STORE a second agent can never join.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from sterna.kinds.environment.gang import Gang, Member
+from sterna.model.job import JobSpec, Resizing
 
-from sterna.kinds.environment.hosts import host_of
-from sterna.kinds.parsed_job import ParsedJob
-from sterna.kinds.parsing.pod_template import port_of
-from sterna.model.job import Resizing
-
-PORT_NAME, PORT = "pytorchjob-port", 23456
-_RENDEZVOUS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
-RENDEZVOUS = "PET_RDZV_CONF"
+_RENDEZVOUS_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
 
 
-def port(parsed_job: ParsedJob) -> int:
-    """The one port that the first replica listens on."""
-    type_, _ = first(parsed_job)
-    return port_of(parsed_job.templates.get(type_, {}), PORT_NAME, PORT)
+def torch_environment(spec: JobSpec, member: Member, gang: Gang) -> dict[str, str]:
+    elastic = spec.resizing is Resizing.TORCHRUN
+    return elastic_environment(member, gang) if elastic else fixed_environment(member, gang)
 
 
-def first(parsed_job: ParsedJob) -> tuple[str, int]:
-    """The replica that the others call: a master, else worker 0."""
-    scaled = parsed_job.spec.worker.type
-    return next((each for each in ("master", "chief") if each in parsed_job.templates), scaled), 0
+def gang_environment(spec: JobSpec, member: Member, gang: Gang) -> dict[str, str]:
+    """As `torch_environment`, but without a rendezvous for a job that never has a second replica to call."""
+    if spec.resizing is Resizing.IN_PLACE:
+        return {}  # its workers learn of each other from the agent, while they run
+    others = sum(each.count for each in spec.replicas if each is not spec.worker)
+    if spec.resizing is Resizing.RESTART and gang.size + others <= 1:
+        return dict(gang.variables)
+    return torch_environment(spec, member, gang)
 
 
-def fixed_environment(parsed_job: ParsedJob, rank: int, size: int, domain: str) -> dict[str, str]:
-    """Of a gang that keeps its size while it trains."""
-    host, at = _first_host(parsed_job, domain), str(port(parsed_job))
-    given = dict(parsed_job.variables)
+def fixed_environment(member: Member, gang: Gang) -> dict[str, str]:
+    """Variables of a gang that keeps its size while it trains."""
     return {
-        "MASTER_ADDR": host,
-        "MASTER_PORT": at,
-        "WORLD_SIZE": str(size),
-        "RANK": str(rank),
+        "MASTER_ADDR": gang.host,
+        "MASTER_PORT": str(gang.port),
+        "WORLD_SIZE": str(gang.size),
+        "RANK": str(member.rank),
         "LOCAL_RANK": "0",
-        "PET_NNODES": str(size),
-        "PET_NODE_RANK": str(rank),
-        "PET_MASTER_ADDR": host,
-        "PET_MASTER_PORT": at,
+        "PET_NNODES": str(gang.size),
+        "PET_NODE_RANK": str(member.rank),
+        "PET_MASTER_ADDR": gang.host,
+        "PET_MASTER_PORT": str(gang.port),
         "PYTHONUNBUFFERED": "1",
-        **given,
+        **gang.variables,
     }
 
 
-def elastic_environment(parsed_job: ParsedJob, index: int, attempt: int, domain: str) -> dict[str, str]:
-    """Of agents that come and go."""
-    spec, ref = parsed_job.spec, parsed_job.ref
-    given: Mapping[str, str] = dict(parsed_job.variables)
+def elastic_environment(member: Member, gang: Gang) -> dict[str, str]:
+    """Variables of agents that join and leave. Every agent that leaves costs the others a restart, hence the limit."""
     found = {
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "PET_NNODES": f"{spec.minimum}:{spec.maximum}",
+        "PET_NNODES": f"{gang.minimum}:{gang.maximum}",
         "PET_NPROC_PER_NODE": "1",
         "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": f"{_first_host(parsed_job, domain)}:{port(parsed_job)}",
-        "PET_RDZV_ID": f"{ref.namespace}-{ref.name}-{attempt}",
-        RENDEZVOUS: _RENDEZVOUS,
+        "PET_RDZV_ENDPOINT": f"{gang.host}:{gang.port}",
+        "PET_RDZV_ID": gang.rendezvous_id,
+        "PET_RDZV_CONF": _RENDEZVOUS_CONF,
         "PET_MAX_RESTARTS": "1000",
         "PYTHONUNBUFFERED": "1",
-        **given,
+        **({"PET_LOCAL_ADDR": gang.own_host} if gang.own_host else {}),
+        **gang.variables,
     }
-    if found["PET_RDZV_BACKEND"] == "c10d" and "PET_RDZV_ENDPOINT" not in given:
-        found[RENDEZVOUS] += f",is_host={str(index == 0).lower()}"
+    if found["PET_RDZV_BACKEND"] == "c10d" and "PET_RDZV_ENDPOINT" not in gang.variables:
+        found["PET_RDZV_CONF"] += f",is_host={str(member.is_host).lower()}"
     return found
-
-
-def is_elastic(parsed_job: ParsedJob) -> bool:
-    return parsed_job.spec.resizing is Resizing.TORCHRUN
-
-
-def _first_host(parsed_job: ParsedJob, domain: str) -> str:
-    ref = parsed_job.ref
-    type_, index = first(parsed_job)
-    return host_of(ref.name, ref.namespace, type_, index, domain)

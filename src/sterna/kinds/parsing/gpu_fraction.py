@@ -18,7 +18,7 @@ PRIORITY = "lsalab.nthu/priority"
 _MOST_BYTES = 1 << 53
 
 
-def gpu_fraction_of(annotations: Mapping[str, str]) -> GpuFraction | None:
+def parse_gpu_fraction(annotations: Mapping[str, str]) -> GpuFraction | None:
     """None: no GPU is asked for in parts. Shares are rounded up to thousandths."""
     if REQUEST not in annotations and LIMIT not in annotations:
         return None
@@ -34,7 +34,7 @@ def gpu_fraction_of(annotations: Mapping[str, str]) -> GpuFraction | None:
     return GpuFraction(request, limit, _memory(annotations))
 
 
-def annotations_of(gpu_fraction: GpuFraction, memory_bytes: int = 0) -> dict[str, str]:
+def gpu_fraction_annotations(gpu_fraction: GpuFraction, memory_bytes: int = 0) -> dict[str, str]:
     """As KubeShare reads them; `memory_bytes`: of the whole GPU, for a share that does not say how much it needs."""
     memory = gpu_fraction.memory_bytes or memory_bytes * gpu_fraction.request // MILLI
     return {

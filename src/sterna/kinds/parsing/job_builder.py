@@ -1,67 +1,77 @@
-"""From groups of replicas to a `Submitted`: what all kinds that have templates do alike.
+"""From groups of replicas to a `ParsedJob`: what all kinds with pod templates have in common.
 
-Decisions know one kind of worker and, beside them, replicas that need no devices. A Master or Chief that does need
-devices is counted as the first worker (`Submitted.leading`), as large as the larger of the two.
+Decisions know one type of worker and, beside it, replicas that need no devices. On a cluster a Master or Chief that
+needs devices counts as the first worker (`ParsedJob.leading`), as large as the larger of the two.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from msgspec import structs
 
 from sterna.errors import UserError
+from sterna.kinds.context import ParseContext
 from sterna.kinds.objects import Meta
 from sterna.kinds.parsed_job import GpuFraction, JobRef, ParsedJob, PodOwnership
-from sterna.kinds.parsing.annotations import NO_PROGRESS, Wishes
-from sterna.kinds.parsing.pod_template import ReplicaGroup, parsed_job_template, replica_of, restart_of, shared_needs
+from sterna.kinds.parsing.annotations import NO_PROGRESS, JobAnnotations
+from sterna.kinds.parsing.pod_template import (
+    ReplicaGroup,
+    expand_variables,
+    parse_restart_policy,
+    pod_template,
+    replica_spec,
+    shared_needs,
+)
 from sterna.kinds.parsing.resource_requests import NOTHING, Demand
 from sterna.kinds.parsing.run_policy import RunPolicy
 from sterna.kinds.resource import Resource
 from sterna.model.cluster import Shape
-from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec, Resizing, RestartPolicy
+from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec, Resizing, RestartPolicy, priority_of_class
 
-LONGEST_NAME = 63
-"""Of a pod whose name is a host's, and of a service."""
+MAX_NAME_LENGTH = 63
+"""Of a service, and of a pod whose name is a host name."""
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How few workers, how many, and how many were asked for."""
+    """Fewest and most workers, and the number asked for."""
 
     low: int
     high: int
     asked: int
 
-    def within(self, asked: int | None) -> Bounds:
-        """With another number asked for, as near to it as the bounds allow."""
-        wish = self.asked if asked is None else asked
-        return Bounds(self.low, self.high, min(max(wish, self.low), self.high))
+    def clamp(self, asked: int | None) -> Bounds:
+        """Replace the number asked for, moved into the bounds."""
+        wanted = self.asked if asked is None else asked
+        return Bounds(self.low, self.high, min(max(wanted, self.low), self.high))
 
     def plus(self, count: int) -> Bounds:
         return Bounds(self.low + count, self.high + count, self.asked + count)
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a job is put together from."""
+class JobParts:
+    """What a job is built from."""
 
     groups: Sequence[ReplicaGroup]
     """In the order of their start."""
     scaled: ReplicaGroup
     bounds: Bounds
     policy: RunPolicy
-    wishes: Wishes
+    annotations: JobAnnotations
     default_restart: RestartPolicy
-    """Of a group that does not say: what the kubelet is told, too."""
+    """Restart policy of a group that names none; the kubelet gets it too."""
+    decisive: ReplicaGroup | None = None
+    """The group whose restart policy and grace period are the job's; None: the scaled one."""
     restart: RestartPolicy | None = None
-    """What we do about failures, where that is not what the kubelet is told."""
+    """What Sterna does about failures, where that is not what the kubelet does."""
     resizing: Resizing = Resizing.RESTART
     ownership: PodOwnership = PodOwnership.OPERATOR
     gpu_fraction: GpuFraction | None = None
@@ -69,102 +79,112 @@ class Parts:
     progress: ProgressSpec = NO_PROGRESS
     node_preference: str = ""
     priority: int = 0
+    grace_seconds: float | None = None
+    """None: as the pod template says."""
     variables: tuple[tuple[str, str], ...] = ()
+    fixed_env: Mapping[str, str] = field(default_factory=dict)
+    """Variables on one machine that the manifest cannot change."""
     chiefs: int = 0
-    notices: tuple[str, ...] = ()
-    is_done_by_all: bool = False
+    notices: Sequence[str] = ()
+    is_done_by_first: bool = False
+    survives_replica_loss: bool = False
 
 
-def assembled(meta: Meta, resource: Resource, parts: Parts) -> ParsedJob:
-    leading = _leading(parts)
-    bounds = parts.bounds.within(parts.wishes.workers).plus(len(leading))
+def build_job(meta: Meta, resource: Resource, parts: JobParts, context: ParseContext) -> ParsedJob:
+    leading = _leading(parts) if context.runs_images else ()
+    annotations, policy = parts.annotations, parts.policy
+    bounds = parts.bounds.clamp(annotations.workers).plus(len(leading))
     servers = [each for each in parts.groups if each is not parts.scaled and each.type not in leading]
-    if parts.ownership.creates_pods:
-        check_name(meta.name, parts.groups, parts.scaled, bounds.high)
+    if context.runs_images:
+        check_pod_names(meta.name, parts, bounds.high)
     needs = shared_needs(parts.scaled, (each for each in parts.groups if each is not parts.scaled))
     worker = _largest(parts, leading)
-    policy, wishes = parts.policy, parts.wishes
+    decisive = parts.decisive or parts.scaled
+    restart = parts.restart or parse_restart_policy(decisive.restart, parts.default_restart)
     spec = JobSpec(
         name=meta.name,
         kind=resource.kind,
-        replicas=_replicas(parts, leading, bounds.asked, worker),
+        replicas=_replicas(parts, leading, bounds.asked, worker, None if context.runs_images else meta.name),
         minimum=bounds.low,
         maximum=bounds.high,
         request=bounds.asked,
-        priority=parts.priority if wishes.priority is None else wishes.priority,
-        priority_class="" if parts.priority or wishes.priority is not None else parts.scaled.spec.priority_class_name,
-        category=wishes.category or parts.category,
-        restart=parts.restart or restart_of(parts.scaled.restart, parts.default_restart),
-        restarts=_restarts(parts),
+        priority=_priority(parts, context),
+        priority_class=_priority_class(parts) if context.runs_images else "",
+        category=annotations.category or parts.category,
+        restart=restart,
+        restarts=_other_restarts(parts, restart),
         backoff_limit=policy.backoff_limit,
-        is_done_by_all=parts.is_done_by_all,
-        grace_seconds=parts.scaled.grace_seconds,
+        is_done_by_first=parts.is_done_by_first,
+        grace_seconds=decisive.grace_seconds if parts.grace_seconds is None else parts.grace_seconds,
         resizing=parts.resizing,
-        progress=_progress(wishes.progress, parts.progress),
+        progress=merge_progress(annotations.progress, parts.progress),
         ttl_seconds=policy.ttl_seconds,
         deadline_seconds=policy.deadline_seconds,
-        notices=parts.notices,
+        notices=tuple(parts.notices),
     )
     return ParsedJob(
         ref=JobRef(resource, meta.namespace, meta.name, meta.uid),
         spec=spec,
         shape=_shape(worker, servers, needs.selector),
         needs=needs,
-        templates={each.type: parsed_job_template(each, parts.default_restart, needs) for each in parts.groups},
+        templates={each.type: pod_template(each, parts.default_restart, needs) for each in parts.groups},
         ownership=parts.ownership,
-        submitted_at=seconds_of(meta.creation_timestamp),
+        submitted_at=parse_timestamp(meta.creation_timestamp),
         clean_pods=policy.clean_pods,
         generation=meta.generation,
-        is_suspended=policy.is_suspended or wishes.is_suspended,
-        node_preference=parts.node_preference or wishes.node_preference,
+        is_suspended=policy.is_suspended or annotations.is_suspended,
+        node_preference=parts.node_preference or annotations.node_preference,
         gpu_fraction=parts.gpu_fraction,
         leading=leading,
         variables=parts.variables,
         chiefs=parts.chiefs,
+        survives_replica_loss=parts.survives_replica_loss,
     )
 
 
-def renamed(parsed_job: ParsedJob, parts: Parts, meta: Meta) -> ParsedJob:
-    """The same as another object asks for it, which was assembled of the same parts."""
-    if parts.ownership.creates_pods:
-        check_name(meta.name, parts.groups, parts.scaled, parsed_job.spec.maximum)
+def rename_job(parsed_job: ParsedJob, parts: JobParts, meta: Meta, context: ParseContext) -> ParsedJob:
+    """The job of another object that was built from the same parts."""
+    if context.runs_images:
+        check_pod_names(meta.name, parts, parsed_job.spec.maximum)
     return structs.replace(
         parsed_job,
         ref=JobRef(parsed_job.ref.resource, meta.namespace, meta.name, meta.uid),
         spec=replace(parsed_job.spec, name=meta.name),
-        submitted_at=seconds_of(meta.creation_timestamp),
+        submitted_at=parse_timestamp(meta.creation_timestamp),
         generation=meta.generation,
     )
 
 
-def bounds_of(asked: int, low: int | None, high: int | None) -> Bounds:
-    """Bounds that were given in any way, or those of a job that keeps its size."""
+def make_bounds(asked: int, low: int | None, high: int | None) -> Bounds:
+    """Bounds, or those of a job that keeps its size where none are given."""
     first = max(1, asked) if low is None else low
     last = max(first, asked) if high is None else high
     if first > last:
         raise UserError(f"At least {first} workers are more than at most {last}; make the first at most as large.")
-    return Bounds(first, last, asked).within(None)
+    return Bounds(first, last, asked).clamp(None)
 
 
-def check_name(name: str, groups: Sequence[ReplicaGroup], scaled: ReplicaGroup, most: int) -> None:
+def check_pod_names(name: str, parts: JobParts, most: int) -> None:
     """Names of pods and services are made of the job's, and must fit."""
+    if not parts.ownership.creates_pods:
+        return
     if not _NAME.fullmatch(name):
         raise UserError(
             f"'{name[:80]}' cannot be the name of a job whose pods call each other by name; use small letters, digits "
             "and '-', beginning with a letter."
         )
-    last = {each.type: most if each is scaled else each.replicas for each in groups}
+    last = {each.type: most if each is parts.scaled else each.replicas for each in parts.groups}
     suffix = max(len(f"-{type_}-{max(0, count - 1)}") for type_, count in last.items())
-    if len(name) + suffix > LONGEST_NAME:
+    if len(name) + suffix > MAX_NAME_LENGTH:
         raise UserError(
             f"The name '{name[:80]}' has {len(name)} letters, so that those of its pods do not fit; use at most "
-            f"{LONGEST_NAME - suffix}."
+            f"{MAX_NAME_LENGTH - suffix}."
         )
 
 
 @lru_cache(maxsize=256)
-def seconds_of(timestamp: str | None) -> float:
-    """A time as Kubernetes writes it, since 1970; 0 if it is none. Objects of a burst tell of the same few seconds."""
+def parse_timestamp(timestamp: str | None) -> float:
+    """Seconds since 1970; 0 if it is no timestamp. Cached: the objects of a burst share a few seconds."""
     try:
         moment = datetime.fromisoformat(timestamp or "")
     except ValueError:
@@ -172,8 +192,8 @@ def seconds_of(timestamp: str | None) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _leading(parts: Parts) -> tuple[str, ...]:
-    """Replicas of other types that need devices. A job that shrinks keeps its first worker only, so there can be but
+def _leading(parts: JobParts) -> tuple[str, ...]:
+    """Replicas of other types that need devices. A job that shrinks keeps only its first worker, so it can have but
     one of them; a job of fixed size may have any number."""
     others = [each for each in parts.groups if each is not parts.scaled and each.demand.devices]
     if parts.ownership.is_delegated:
@@ -190,20 +210,32 @@ def _leading(parts: Parts) -> tuple[str, ...]:
     return names
 
 
-def _restarts(parts: Parts) -> tuple[tuple[str, RestartPolicy], ...]:
-    """Of types that have a policy of their own."""
+def _priority(parts: JobParts, context: ParseContext) -> int:
+    """The annotation, else what the kind says; on one machine also the value of a PriorityClass of Kubernetes' own."""
+    given = parts.priority if parts.annotations.priority is None else parts.annotations.priority
+    name = "" if context.runs_images else _priority_class(parts)
+    return (priority_of_class(name, {}) or 0) if name else given
+
+
+def _priority_class(parts: JobParts) -> str:
+    """The pod template's PriorityClass, unless the job has a priority of its own."""
+    has_own = parts.priority or parts.annotations.priority is not None
+    return "" if has_own else parts.scaled.spec.priority_class_name
+
+
+def _other_restarts(parts: JobParts, usual: RestartPolicy) -> tuple[tuple[str, RestartPolicy], ...]:
+    """Restart policies of types that have another than the job."""
     if parts.restart is not None:
         return ()
-    usual = restart_of(parts.scaled.restart, parts.default_restart)
-    found = ((each.type, restart_of(each.restart, parts.default_restart)) for each in parts.groups)
+    found = ((each.type, parse_restart_policy(each.restart, parts.default_restart)) for each in parts.groups)
     return tuple(each for each in found if each[1] is not usual)
 
 
-def _devices(parts: Parts, group: ReplicaGroup) -> int:
+def _devices(parts: JobParts, group: ReplicaGroup) -> int:
     return parts.gpu_fraction.request if parts.gpu_fraction and group is parts.scaled else group.demand.devices
 
 
-def _largest(parts: Parts, leading: Sequence[str]) -> Demand:
+def _largest(parts: JobParts, leading: Sequence[str]) -> Demand:
     """What one worker needs, as rules count it."""
     scaled = parts.scaled.demand
     worker = Demand(_devices(parts, parts.scaled), scaled.cpus, scaled.memory_bytes)
@@ -213,21 +245,25 @@ def _largest(parts: Parts, leading: Sequence[str]) -> Demand:
     return worker
 
 
-def _replicas(parts: Parts, leading: Sequence[str], asked: int, worker: Demand) -> tuple[ReplicaSpec, ...]:
+def _replicas(
+    parts: JobParts, leading: Sequence[str], asked: int, worker: Demand, local_name: str | None
+) -> tuple[ReplicaSpec, ...]:
+    """The scaled type first: `JobSpec.worker` finds it there. `local_name`: of a job whose variables are expanded."""
     found = []
-    for each in sorted(
-        parts.groups, key=lambda each: each is not parts.scaled
-    ):  # whoever is scaled is told by its place
+    for each in sorted(parts.groups, key=lambda each: each is not parts.scaled):
         if each is parts.scaled:
-            spec = replica_of(each, asked, worker.devices)
-            found.append(replace(spec, cpus=worker.cpus, memory_bytes=worker.memory_bytes) if leading else spec)
+            spec = replica_spec(each, asked, worker.devices)
+            spec = replace(spec, cpus=worker.cpus, memory_bytes=worker.memory_bytes) if leading else spec
         elif each.type not in leading:
-            found.append(replica_of(each, each.replicas, each.demand.devices))
+            spec = replica_spec(each, each.replicas, each.demand.devices)
+        else:
+            continue
+        found.append(spec if local_name is None else expand_variables(spec, each, local_name, parts.fixed_env))
     return tuple(found)
 
 
 def _shape(worker: Demand, servers: Sequence[ReplicaGroup], selector: tuple[tuple[str, str], ...]) -> Shape:
-    """Replicas that are not scaled count as parameter servers, each as much as the largest of them."""
+    """Replicas that are not scaled count as parameter servers, each as large as the largest of them."""
     largest = NOTHING
     for each in servers:
         largest = largest.most(each.demand)
@@ -236,13 +272,11 @@ def _shape(worker: Demand, servers: Sequence[ReplicaGroup], selector: tuple[tupl
     return Shape(worker.devices, worker.cpus, worker.memory_bytes, count, cpus, memory_bytes, selector)
 
 
-def _progress(wished: ProgressSpec, known: ProgressSpec) -> ProgressSpec:
-    """What annotations say, and otherwise what the kind says."""
+def merge_progress(first: ProgressSpec, second: ProgressSpec) -> ProgressSpec:
+    """Fields of the first; where it has none, of the second."""
     return ProgressSpec(
-        wished.stdout or known.stdout,
-        wished.csv or known.csv,
-        wished.tensorboard or known.tensorboard,
-        wished.metric or known.metric,
-        wished.goal or known.goal,
-        wished.total or known.total,
+        {**second.sources, **first.sources},
+        first.metric or second.metric,
+        first.goal or second.goal,
+        first.total or second.total,
     )

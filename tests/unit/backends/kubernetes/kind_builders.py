@@ -9,10 +9,15 @@ import msgspec
 import yaml
 
 from sterna.kinds.context import ParseContext
+from sterna.kinds.mpi_job import MPI_JOBS
 from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.parse import parse_job
 from sterna.kinds.parsed_job import ParsedJob
-from sterna.kinds.reading import read
-from sterna.kinds.resource import MPI_JOBS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.pytorch_job import PYTORCH_JOBS
+from sterna.kinds.resource import Resource
+from sterna.kinds.share_pod import SHARE_PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.published import MANIFESTS
 
 Object = dict[str, Any]
@@ -52,7 +57,7 @@ def resource_of(manifest: Mapping[str, Any]) -> Resource:
 
 
 def parsed_job(manifest: Mapping[str, Any], context: ParseContext | None = None, **meta: Any) -> ParsedJob:
-    return read(job_object(manifest, **meta), resource_of(manifest), context or ParseContext())
+    return parse_job(job_object(manifest, **meta), resource_of(manifest), context or ParseContext())
 
 
 def template(

@@ -7,8 +7,12 @@ from typing import Any
 
 from sterna.backends.kubernetes.api.assignment import encode_assignment
 from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
+from sterna.kinds.mpi_job import MPI_JOBS
 from sterna.kinds.parsed_job import CleanPods, JobRef, NodeNeeds, ParsedJob, PodOwnership
-from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.pytorch_job import PYTORCH_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
 
@@ -55,13 +59,24 @@ def parsed_job(
         resizing=resizing,
         ttl_seconds=ttl_seconds,
         deadline_seconds=deadline_seconds,
+        is_done_by_first=kind == "TFJob",
     )
     if ownership is None:
         ownership = {"MPIJob": PodOwnership.MPI_OPERATOR, "Pod": PodOwnership.BARE_POD}.get(kind, PodOwnership.OPERATOR)
     shape = Shape(devices, 1000, ps=sum(servers.values()), ps_cpus=500)
     ref = JobRef(RESOURCES[kind], "default", name, f"uid-{name}")
     return ParsedJob(
-        ref, spec, shape, NodeNeeds(), {}, ownership, 100.0, clean_pods, generation=1, is_suspended=is_suspended
+        ref,
+        spec,
+        shape,
+        NodeNeeds(),
+        {},
+        ownership,
+        100.0,
+        clean_pods,
+        generation=1,
+        is_suspended=is_suspended,
+        survives_replica_loss=kind == "TFJob" and "ps" in servers,
     )
 
 
@@ -82,8 +97,8 @@ def pod(
     """The pod of a seat."""
     ended = state in (PodState.SUCCEEDED, PodState.FAILED)
     row = PodRow(
-        f"default/{job}-{where.type}-{where.index}",
-        f"uid-{where.type}-{where.index}-{attempt}",
+        f"default/{job}-{where.type}-{where.ordinal}",
+        f"uid-{where.type}-{where.ordinal}-{attempt}",
         1,
         where.node,
         state,
@@ -94,7 +109,7 @@ def pod(
         0,
         job=f"default/{job}",
         type=where.type,
-        index=where.index,
+        index=where.ordinal,
         attempt=attempt,
         gpu_id=where.gpu_id,
         assignment=encode_assignment(gang) if gang else "",

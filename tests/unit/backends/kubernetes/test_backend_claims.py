@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sterna.backends.kubernetes.api.resources import NODES
-from sterna.kinds.resource import PODS, SHARE_PODS
+from sterna.kinds.resource import PODS
+from sterna.kinds.share_pod import SHARE_PODS
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import GPU_ID, FakeKubeShare

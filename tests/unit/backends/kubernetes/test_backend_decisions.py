@@ -12,7 +12,9 @@ from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.server.request_processor import RequestProcessor
 from sterna.engine.check import check
 from sterna.engine.decide import decide
-from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import Assignment, ResourceKind
 from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals

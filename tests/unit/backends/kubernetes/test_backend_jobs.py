@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from sterna.backends.kubernetes.api.resources import EVENTS, NODES, SERVICES, Urgency, Verb
-from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_runs import USUAL, Chosen, Cluster, is_over

@@ -10,7 +10,8 @@ from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.api.resources import EVENTS
 from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.backends.kubernetes.server.request_processor import RequestProcessor
-from sterna.kinds.resource import PODS, TF_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
 from tests.fakes.kube_store import Object
 from tests.fakes.log import log_messages
 from tests.fakes.replica import FakeReplica

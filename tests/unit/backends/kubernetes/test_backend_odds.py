@@ -7,7 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from sterna.backends.kubernetes.api.resources import NODES, Write
-from sterna.kinds.resource import PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.pytorch_job import PYTORCH_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Event, Object, Refused
 from tests.simulation.kubernetes_runs import Cluster, Incarnation

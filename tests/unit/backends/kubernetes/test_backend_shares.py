@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.kubernetes.api.resources import EVENTS, NODES
-from sterna.kinds.resource import PODS, SHARE_PODS, TF_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.share_pod import SHARE_PODS
+from sterna.kinds.tf_job import TF_JOBS
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import GPU_ID, FakeKubeShare

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from sterna.backends.kubernetes.api.resources import NODES, Write
-from sterna.kinds.resource import PODS, TRAINING_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube import RESOURCES, FakeKube
 from tests.fakes.kube_client import FakeClient
 from tests.fakes.kube_nodes import FakeNodes

@@ -16,7 +16,8 @@ from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access
 from sterna.errors import Bug, Retry
 from sterna.kinds.objects import JobObject, Pod
-from sterna.kinds.resource import PODS, TF_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_http import HttpKube
 from tests.fakes.kube_requests import Response

@@ -8,7 +8,7 @@ from sterna.backends.kubernetes.api.job import KubeJob, PersistedState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.snapshot import JobTable
 from sterna.kinds.parsed_job import JobRef, NodeNeeds, ParsedJob, PodOwnership
-from sterna.kinds.resource import TRAINING_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import Assignment, Shape
 from sterna.model.job import JobSpec, ReplicaSpec
 from sterna.model.snapshot import NEVER

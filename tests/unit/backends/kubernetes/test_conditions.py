@@ -12,14 +12,14 @@ from sterna.backends.kubernetes.lifecycle.conditions import (
     Scheduling,
     Subject,
     conditions_of,
-    ending,
+    end_condition,
     format_time,
     invalid_conditions,
     reason_word,
     scheduling_of,
 )
 from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
-from sterna.backends.kubernetes.lifecycle.verdict import Fate
+from sterna.backends.kubernetes.lifecycle.verdict import VerdictKind
 from sterna.model.job import Resizing
 from sterna.model.reason import Code, Reason
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
@@ -93,7 +93,7 @@ def test_conditions_follow_a_job_from_created_to_succeeded() -> None:
 def test_nothing_changes_after_the_end(phase: Phase) -> None:
     """DRAGON-8."""
     found = after(after([], Phase.RUNNING, 10.0), Phase.FAILED, 20.0, "failed.", "DeadlineExceeded")
-    assert ending(found) == "Failed"
+    assert end_condition(found) == "Failed"
     assert after(found, phase, 30.0, "something else.") == found
 
 
@@ -149,7 +149,7 @@ def test_an_invalid_job_fails_with_a_sentence_and_may_be_mended() -> None:
     """DRAGON-2."""
     found = invalid_conditions([], MNIST, "min-instances 4 is more than max-instances 2.", 10.0)
     assert of_type(found, "Failed")["reason"] == "InvalidTFJobSpec"
-    assert ending(found) is None
+    assert end_condition(found) is None
     assert types(after(found, Phase.WAITING, 20.0)) == [("Created", "True"), ("Scheduled", "True")]
 
 
@@ -198,8 +198,12 @@ def test_the_phase_of_a_job_follows_from_its_pods_and_replicas(
 
 
 @pytest.mark.parametrize(
-    ("fate", "expected"),
-    [(Fate.COMPLETED, Phase.SUCCEEDED), (Fate.FAILED, Phase.FAILED), (Fate.REPLACE, Phase.RESTARTING)],
+    ("verdict_kind", "expected"),
+    [
+        (VerdictKind.COMPLETED, Phase.SUCCEEDED),
+        (VerdictKind.FAILED, Phase.FAILED),
+        (VerdictKind.REPLACE, Phase.RESTARTING),
+    ],
 )
-def test_a_verdict_outweighs_what_pods_look_like(fate: Fate, expected: Phase) -> None:
-    assert phase_of(kube_job(parsed_job(), pod(W[0])), W[:1], 30.0, fate) is expected
+def test_a_verdict_outweighs_what_pods_look_like(verdict_kind: VerdictKind, expected: Phase) -> None:
+    assert phase_of(kube_job(parsed_job(), pod(W[0])), W[:1], 30.0, verdict_kind) is expected

@@ -10,8 +10,8 @@ import pytest
 from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Verb
 from sterna.backends.kubernetes.cache.progress import ProgressView
-from sterna.backends.kubernetes.lifecycle.conditions import ending
-from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
+from sterna.backends.kubernetes.lifecycle.conditions import end_condition
+from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind
 from sterna.backends.kubernetes.status.status import (
     StatusInput,
     StatusStorage,
@@ -31,7 +31,7 @@ from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job
 
 PS = ReplicaAssignment("ps", 0, "a")
 W = workers_at("a", "b")
-COMPLETED = Verdict(Fate.COMPLETED, reason="TFJobSucceeded", sentence="completed.")
+COMPLETED = Verdict(VerdictKind.COMPLETED, reason="TFJobSucceeded", sentence="completed.")
 
 
 def running(**more: Any) -> KubeJob:
@@ -94,9 +94,9 @@ def test_only_what_is_remembered_changes_after_the_end() -> None:
 
 
 def test_a_failed_job_says_why_in_one_word_and_one_sentence() -> None:
-    verdict = Verdict(Fate.FAILED, reason="DeadlineExceeded", sentence="failed: too long.")
+    verdict = Verdict(VerdictKind.FAILED, reason="DeadlineExceeded", sentence="failed: too long.")
     status = status_of(running(), standing(verdict=verdict), 300.0)
-    assert ending(status["conditions"]) == "Failed"
+    assert end_condition(status["conditions"]) == "Failed"
     assert (status["conditions"][-1]["reason"], status["reason"]) == ("DeadlineExceeded", "failed: too long.")
 
 

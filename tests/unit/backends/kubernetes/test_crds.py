@@ -5,18 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.parse import is_managed, parse_job
 from sterna.kinds.parsing.annotations import MOST_WORKERS
 from sterna.kinds.parsing.documents import read_documents
-from sterna.kinds.parsing.job_builder import LONGEST_NAME
+from sterna.kinds.parsing.fields import Fields
+from sterna.kinds.parsing.job_builder import MAX_NAME_LENGTH
 from sterna.kinds.pod import is_serving
-from sterna.kinds.reading import is_ours, read
-from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
-from sterna.kinds.training_job import _Servers, _Spec
-from sterna.manifests.fields import Fields
-from sterna.manifests.training_job import Needs, Progress
+from sterna.kinds.pytorch_job import PYTORCH_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS, ParameterServers, ReplicaNeeds, TrainingJobSpec
+from sterna.progress.spec import progress_fields
 from tests.unit.backends.kubernetes.kind_builders import job_object, pod_object
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -40,7 +44,7 @@ def schema_of(name: str) -> dict[str, Any]:
 
 
 def names_of(model: type[Fields]) -> set[str]:
-    return {field.alias or name for name, field in model.model_fields.items()}
+    return {field.encode_name for field in msgspec.structs.fields(model)}
 
 
 @pytest.mark.parametrize("name", DEFINED)
@@ -55,10 +59,10 @@ def test_a_definition_is_of_the_resource_that_is_followed(name: str) -> None:
 
 def test_a_training_job_may_have_every_field_that_is_read_and_no_other() -> None:
     spec = schema_of("trainingjobs")["properties"]["spec"]["properties"]
-    assert set(spec) == names_of(_Spec)
-    assert set(spec["resources"]["properties"]) == names_of(Needs)
-    assert set(spec["progress"]["properties"]) == names_of(Progress)
-    assert set(spec["parameterServers"]["properties"]) == names_of(_Servers)
+    assert set(spec) == names_of(TrainingJobSpec)
+    assert set(spec["resources"]["properties"]) == names_of(ReplicaNeeds)
+    assert set(spec["progress"]["properties"]) == set(progress_fields())
+    assert set(spec["parameterServers"]["properties"]) == names_of(ParameterServers)
 
 
 @pytest.mark.parametrize("name", DEFINED)
@@ -71,7 +75,7 @@ def test_the_columns_show_phase_workers_progress_and_when_it_is_done(name: str) 
 def test_the_longest_name_leaves_room_for_those_of_pods(name: str) -> None:
     (rule,) = schema_of(name)["x-kubernetes-validations"]
     longest = int(rule["rule"].partition("size() <= ")[2].split()[0])
-    assert longest + len(f"-worker-{MOST_WORKERS - 1}") <= LONGEST_NAME
+    assert longest + len(f"-worker-{MOST_WORKERS - 1}") <= MAX_NAME_LENGTH
 
 
 def test_both_kinds_have_the_same_status() -> None:
@@ -124,8 +128,8 @@ def test_an_example_is_read_as_a_job_or_as_a_serving_pod(file: Path) -> None:
     assert isinstance(manifest, dict)
     if manifest["kind"] == "Pod":
         pod = pod_object(manifest)
-        assert is_serving(pod) or read(pod, PODS).spec.maximum == 1
+        assert is_serving(pod) or parse_job(pod, PODS).spec.maximum == 1
         return
     resource, job = RESOURCES[manifest["kind"]], job_object(manifest)
-    assert is_ours(job, resource)
-    assert read(job, resource).spec.maximum >= 1
+    assert is_managed(job, resource)
+    assert parse_job(job, resource).spec.maximum >= 1

@@ -9,7 +9,7 @@ import pytest
 
 from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import EVENTS, Urgency, Verb, Write
-from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate, Verdict
+from sterna.backends.kubernetes.lifecycle.verdict import CONTINUE, Verdict, VerdictKind
 from sterna.backends.kubernetes.status.events import EventBuilder
 from sterna.model.reason import Code, Reason
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job, workers_at
@@ -81,12 +81,12 @@ def test_a_repeated_event_becomes_one_series() -> None:
 @pytest.mark.parametrize(
     ("verdict", "word", "type_"),
     [
-        (Verdict(Fate.COMPLETED, sentence="completed."), "TFJobSucceeded", "Normal"),
-        (Verdict(Fate.FAILED, sentence="failed."), "TFJobFailed", "Warning"),
-        (Verdict(Fate.REPLACE, sentence="again."), "TFJobRestarting", "Warning"),
-        (Verdict(Fate.RESTART, sentence="again."), "TFJobRestarting", "Warning"),
-        (Verdict(Fate.STOPPED, sentence="saved."), "Stopped", "Normal"),
-        (Verdict(Fate.STOPPED, sentence="lost.", lost_seconds=60.0), "Stopped", "Warning"),
+        (Verdict(VerdictKind.COMPLETED, sentence="completed."), "TFJobSucceeded", "Normal"),
+        (Verdict(VerdictKind.FAILED, sentence="failed."), "TFJobFailed", "Warning"),
+        (Verdict(VerdictKind.REPLACE, sentence="again."), "TFJobRestarting", "Warning"),
+        (Verdict(VerdictKind.RESTART, sentence="again."), "TFJobRestarting", "Warning"),
+        (Verdict(VerdictKind.STOPPED, sentence="saved."), "Stopped", "Normal"),
+        (Verdict(VerdictKind.STOPPED, sentence="lost.", lost_seconds=60.0), "Stopped", "Warning"),
     ],
 )
 def test_what_becomes_of_a_job_is_an_event(verdict: Verdict, word: str, type_: str) -> None:
@@ -96,7 +96,7 @@ def test_what_becomes_of_a_job_is_an_event(verdict: Verdict, word: str, type_: s
 
 
 def test_nothing_happened_is_no_event() -> None:
-    assert REPORTER.verdict(JOB, GOES_ON, 1.0) is None
+    assert REPORTER.verdict(JOB, CONTINUE, 1.0) is None
 
 
 def test_pods_that_were_made_together_are_one_event_with_the_decision() -> None:

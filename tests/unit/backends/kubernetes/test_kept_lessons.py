@@ -12,10 +12,10 @@ from sterna.backends.kubernetes.api.resources import CONFIG_MAPS
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.learned_store import MOST_BYTES, LearnedStore, document_of, lessons_in
 from sterna.errors import UserError
-from sterna.model.learned import Lesson, Pace
+from sterna.model.learned import CategoryRecord, Pace
 from tests.fakes.kube import FakeKube
 
-LONG_AGO = Lesson("bert", (Pace(1, 100.0, 50.0),), 2, 30.0)
+LONG_AGO = CategoryRecord("bert", (Pace(1, 100.0, 50.0),), 2, 30.0)
 
 
 class Replica:
@@ -33,10 +33,10 @@ class Replica:
         return list(dict.fromkeys(self.caplog.messages))
 
     def learn(self, category: str = "resnet", steps: float = 10.0) -> None:
-        self.progress.lessons.hear_of_steps(category, 1, steps, 2 * steps)
+        self.progress.learned_curves.add_steps(category, 1, steps, 2 * steps)
 
     def knows(self) -> dict[str, float]:
-        return {lesson.category: lesson.steps for lesson in self.progress.lessons.by_age}
+        return {lesson.category: lesson.steps for lesson in self.progress.learned_curves.by_age}
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_successor_begins_with_what_its_predecessor_learned(replica: Replica) 
     successor = Replica(replica.kube, replica.caplog)
     assert successor.kept.recall()
     assert successor.knows() == {"resnet": 10.0}
-    assert successor.progress.lessons.step_seconds("resnet") == pytest.approx(2.0, rel=0.1)
+    assert successor.progress.learned_curves.step_seconds("resnet") == pytest.approx(2.0, rel=0.1)
     assert not successor.kept.look(0.0), "nothing was learned since"
 
 
@@ -161,7 +161,7 @@ def test_a_server_that_refuses_is_asked_again_and_what_was_there_before_counts(r
 
 
 def test_categories_of_which_nothing_was_heard_for_longest_go_first(replica: Replica) -> None:
-    replica.progress.recall([Lesson(f"category-{number:04}", (Pace(1, 10.0, 20.0),)) for number in range(5000)])
+    replica.progress.recall([CategoryRecord(f"category-{number:04}", (Pace(1, 10.0, 20.0),)) for number in range(5000)])
     replica.learn("category-0000")
     replica.kept.look(0.0)
     text = text_in(replica.kube)
@@ -173,7 +173,7 @@ def test_categories_of_which_nothing_was_heard_for_longest_go_first(replica: Rep
 
 
 def test_lessons_are_read_as_they_were_written() -> None:
-    lessons = [LONG_AGO, Lesson("resnet", (Pace(1, 5.0, 9.0), Pace(4, 3.0, 2.0)))]
+    lessons = [LONG_AGO, CategoryRecord("resnet", (Pace(1, 5.0, 9.0), Pace(4, 3.0, 2.0)))]
     kept = document_of(lessons)
     assert (lessons_in(kept.document), kept.dropped) == (lessons, 0)
 
@@ -185,7 +185,11 @@ def test_numbers_that_nobody_can_have_measured_are_left_out() -> None:
         {"category": "b", "paces": [{"workers": 10**9, "steps": 1.0, "seconds": 1.0}], "restartingSeconds": 1e300},
         {"category": "c", "paces": [{"workers": 1, "steps": 1e308, "seconds": -1.0}]},
     ]
-    assert lessons_in(msgspec.json.encode(odd).decode()) == [Lesson("a"), Lesson("b"), Lesson("c")]
+    assert lessons_in(msgspec.json.encode(odd).decode()) == [
+        CategoryRecord("a"),
+        CategoryRecord("b"),
+        CategoryRecord("c"),
+    ]
 
 
 def test_a_document_that_is_none_is_refused_in_a_sentence() -> None:

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from sterna.errors import UserError
-from sterna.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
+from sterna.kinds.mpi_job import MPI_JOBS, mpi_scale, mpi_start, mpi_suspend
 from sterna.kinds.mpi_v1 import remarks_on, translated_v1
+from sterna.kinds.parse import is_managed
 from sterna.kinds.parsed_job import PodOwnership
-from sterna.kinds.reading import is_ours
-from sterna.kinds.resource import MPI_JOBS
 from tests.unit.backends.kubernetes.kind_builders import group, job_object, mpi_job, old_manifest, parsed_job
 
 NUMBERS = [
@@ -48,7 +47,7 @@ def test_epochs_priority_and_metrics_are_read() -> None:
     job = parsed_job(mpi_job({"EPOCHS": "5", "JOB_PRIORITY": "2"}))
     assert job.spec.priority == -2
     assert job.spec.progress.total == 5
-    assert job.spec.progress.csv == "/metrics/keras.csv"
+    assert job.spec.progress.sources["csv"] == "/metrics/keras.csv"
     assert job.spec.category == "keras"
     assert job.ownership is PodOwnership.MPI_OPERATOR
     assert (job.shape.devices, job.shape.ps) == (1000, 0)
@@ -62,9 +61,9 @@ def test_a_variable_that_is_no_number_is_refused(name: str) -> None:
 
 
 def test_only_jobs_whose_workers_ask_for_our_scheduler_are_ours() -> None:
-    assert is_ours(job_object(mpi_job()), MPI_JOBS)
-    assert not is_ours(job_object(mpi_job(scheduler="default-scheduler")), MPI_JOBS)
-    assert not is_ours(job_object(mpi_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})), MPI_JOBS)
+    assert is_managed(job_object(mpi_job()), MPI_JOBS)
+    assert not is_managed(job_object(mpi_job(scheduler="default-scheduler")), MPI_JOBS)
+    assert not is_managed(job_object(mpi_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})), MPI_JOBS)
 
 
 def test_suspension_is_our_tool_and_users_have_an_annotation_of_their_own() -> None:
@@ -97,7 +96,7 @@ def test_a_manifest_of_voda_becomes_one_of_the_present_operator() -> None:
     label = {"vodascheduler/accelerator": "rtx-2080ti"}
     assert worker["metadata"]["labels"] == job["metadata"]["labels"] == label
     assert job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["labels"] == label
-    assert is_ours(job_object(job), MPI_JOBS)
+    assert is_managed(job_object(job), MPI_JOBS)
 
 
 def test_a_translated_job_asks_for_what_was_written() -> None:

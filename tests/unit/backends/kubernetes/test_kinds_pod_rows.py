@@ -9,9 +9,9 @@ import pytest
 from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
 from sterna.backends.kubernetes.pods.pod_builder import pod_of
 from sterna.backends.kubernetes.pods.pod_rows import pending_serving_pod, pod_row
+from sterna.kinds.parse import parse_job
 from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.pod import is_plain_job
-from sterna.kinds.reading import read
 from sterna.kinds.resource import PODS
 from sterna.model.cluster import Shape
 from tests.unit.backends.kubernetes.kind_builders import group, parsed_job, pod_object, tf_job
@@ -221,11 +221,11 @@ def test_a_labelled_pod_is_a_job_of_one_worker() -> None:
         a_pod({"terminationGracePeriodSeconds": 60}, annotations={"sterna.dev/csv": "/data/p.csv"}, **PLAIN)
     )
     assert is_plain_job(pod)
-    job = read(pod, PODS)
+    job = parse_job(pod, PODS)
     assert (job.spec.minimum, job.spec.maximum, job.ownership) == (1, 1, PodOwnership.BARE_POD)
     assert job.shape == Shape(0, 1000)
     assert job.spec.grace_seconds == 60
-    assert job.spec.progress.csv == "/data/p.csv"
+    assert job.spec.progress.sources["csv"] == "/data/p.csv"
     row = pod_row(pod)
     assert (row.job, row.owner_uid, row.type, row.index) == ("default/p", "uid-1", "worker", 0)
 

@@ -17,11 +17,16 @@ from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.pods.share_rows import share_row
 from sterna.errors import UserError
 from sterna.kinds.context import ParseContext
+from sterna.kinds.mpi_job import MPI_JOBS
 from sterna.kinds.mpi_v1 import translated_v1
 from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.parse import invalid_reason, is_managed, parse_job
 from sterna.kinds.parsed_job import ParsedJob, PodOwnership
-from sterna.kinds.reading import invalid_reason, is_ours, read
-from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.pytorch_job import PYTORCH_JOBS
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.share_pod import SHARE_PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from tests.unit.backends.kubernetes.kind_builders import (
     group,
     mpi_job,
@@ -53,7 +58,7 @@ SELECT = {"nodeSelector": {"pool": "gpu"}}
 
 REFUSED = [
     (tf_job(low=5, high=4), "min-instances 5 is more than max-instances 4; make it at most as large."),
-    (tf_job(low=0, high=4), "0 to 4 workers are not possible; write numbers from 1 to 100,000."),
+    (tf_job(low=0, high=4), "spec.min-instances: expected at least 1, found '0'."),
     (tf_job(low=1, high=None), "spec.max-instances is missing; give both bounds or neither."),
     (tf_job({"Worker": group(2)}), "spec.tfReplicaSpecs.PS is missing; a TFJob that grows and shrinks has PS and"),
     (tf_job({"PS": group(), "Worker": group(0)}), f"{WORKER} is missing"),
@@ -69,7 +74,7 @@ REFUSED = [
     (tf_job({"PS": group(), "Worker": group(image="")}), f"{WORKER}.template: the container 'tensorflow' has no image"),
     (with_template({"spec": {"containers": []}}), f"{WORKER}.template.spec has no containers; add one"),
     (with_template({}), f"{WORKER}.template.spec has no containers"),
-    (with_template("x"), f"{WORKER}.template: expected a mapping, found text."),
+    (with_template("x"), f"{WORKER}.template: expected a mapping of names to values, found 'x'."),
     (
         with_template({"spec": {"containers": [{"name": 3}]}}),
         ".template.spec.containers[0].name: expected text",
@@ -85,7 +90,7 @@ REFUSED = [
     (tf_job({"PS": group(), "Worker": group(-1)}), f"{WORKER}.replicas is -1; write a number from 1"),
     (
         tf_job({"PS": group(), "Worker": {**group(), "replicas": "two"}}),
-        f"{WORKER}.replicas: expected a whole number, found text.",
+        f"{WORKER}.replicas: expected a whole number, found 'two'.",
     ),
     (tf_job(cleanPodPolicy="Some"), "cleanPodPolicy is 'Some'; write one of All, Running, None."),
     (tf_job(backoffLimit=-1), "backoffLimit is -1; write a number from 0"),
@@ -95,7 +100,10 @@ REFUSED = [
         tf_job(annotations={"sterna.dev/priority": "high"}),
         "The annotation sterna.dev/priority is 'high'; write",
     ),
-    (tf_job(annotations={"sterna.dev/stdout": "loss"}), "no regular expression with named groups"),
+    (
+        tf_job(annotations={"sterna.dev/stdout": "loss"}),
+        "The annotation sterna.dev/stdout is 'loss'; write a regular expression with named groups",
+    ),
     (tf_job(name="a" * 60), "The name 'aaaa"),
     (tf_job(name="my.job"), "'my.job' cannot be the name of a job whose pods call each other by name"),
     (
@@ -242,7 +250,7 @@ def made_of(job: ParsedJob) -> None:
     for replica in gang:
         made = share_pod_of if job.ownership is PodOwnership.KUBESHARE else pod_of
         msgspec.json.encode(made(job, replica, gang, 1))
-        msgspec.json.encode(service_of(job, replica.type, replica.index))
+        msgspec.json.encode(service_of(job, replica.type, replica.ordinal))
 
 
 GARBLED: list[object] = [
@@ -271,9 +279,9 @@ def swallowed(resource: Resource, spec: object, annotations: Object) -> None:
     if resource is SHARE_PODS:
         share_row(job)
         return
-    is_ours(job, resource)
+    is_managed(job, resource)
     with contextlib.suppress(UserError):
-        found = read(job, resource, ParseContext(default_image="x"))
+        found = parse_job(job, resource, ParseContext(default_image="x"))
         if found.ownership is not PodOwnership.MPI_OPERATOR:
             made_of(found)
 
@@ -320,4 +328,4 @@ def test_no_pod_that_can_be_decoded_is_without_a_row(garbage: Object, texts: dic
         return
     pod_row(pod)
     with contextlib.suppress(UserError):
-        read(pod, PODS)
+        parse_job(pod, PODS)

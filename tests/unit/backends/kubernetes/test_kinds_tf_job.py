@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
+from sterna.backends.kubernetes.pods.gang import ClusterDomain
 from sterna.backends.kubernetes.pods.pod_builder import pod_name, pod_of, service_of
-from sterna.kinds.context import ClusterDomain, KubeShare, ParseContext
+from sterna.kinds.context import KubeShare, ParseContext
+from sterna.kinds.parse import is_managed
 from sterna.kinds.parsed_job import CleanPods, GpuFraction, PodOwnership
-from sterna.kinds.reading import is_ours
-from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import Shape
 from sterna.model.job import Resizing, RestartPolicy
 from tests.unit.backends.kubernetes.kind_builders import (
@@ -235,7 +238,7 @@ def test_a_chief_with_devices_is_counted_as_the_first_worker() -> None:
     gang = replicas("a", "b", "b")
     names = [pod_of(job, replica, gang, 1)["metadata"]["name"] for replica in gang]
     assert names == ["digits-ps-0", "digits-chief-0", "digits-worker-0", "digits-worker-1"]
-    assert [pod_name(job, replica.type, replica.index) for replica in gang] == names
+    assert [pod_name(job, replica.type, replica.ordinal) for replica in gang] == names
     first = pod_of(job, gang[1], gang, 1)
     assert first["metadata"]["labels"]["sterna.dev/type"] == "worker"
     config = config_of(first)
@@ -265,7 +268,8 @@ def test_jobs_marked_for_kubeshare_are_taken_only_where_that_is_wanted() -> None
     marked = job_object(tf_job(annotations={"DRAGON_KUBESHARE": "true"}))
     plain = job_object(tf_job())
     taken = {
-        mode: [is_ours(each, TF_JOBS, ParseContext(kubeshare=mode)) for each in (marked, plain)] for mode in KubeShare
+        mode: [is_managed(each, TF_JOBS, ParseContext(kubeshare=mode)) for each in (marked, plain)]
+        for mode in KubeShare
     }
     assert taken == {
         KubeShare.BOTH: [True, True],
@@ -278,15 +282,15 @@ def test_an_operator_for_kubeshare_leaves_all_other_kinds_to_the_one_beside_it()
     """DRAGON-10."""
     job, pod = job_object(training_job()), pod_object({"metadata": {"name": "a", "labels": {"sterna.dev/job": "a"}}})
     for each, kind in ((job, TRAINING_JOBS), (pod, PODS)):
-        assert is_ours(each, kind, ParseContext(kubeshare=KubeShare.OFF))
-        assert not is_ours(each, kind, ParseContext(kubeshare=KubeShare.ONLY))
+        assert is_managed(each, kind, ParseContext(kubeshare=KubeShare.OFF))
+        assert not is_managed(each, kind, ParseContext(kubeshare=KubeShare.ONLY))
 
 
 def test_a_job_that_somebody_else_manages_is_left_alone() -> None:
     theirs = job_object(tf_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
     ours = job_object(tf_job(runPolicy={"managedBy": "sterna.dev/operator"}))
-    assert not is_ours(theirs, TF_JOBS)
-    assert is_ours(ours, TF_JOBS)
+    assert not is_managed(theirs, TF_JOBS)
+    assert is_managed(ours, TF_JOBS)
 
 
 def test_a_job_created_again_under_the_same_name_is_another_one() -> None:

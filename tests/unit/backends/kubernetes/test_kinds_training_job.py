@@ -11,9 +11,9 @@ from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.backends.kubernetes.pods.pod_builder import pod_of
 from sterna.errors import UserError
 from sterna.kinds.context import ParseContext
+from sterna.kinds.loading import load
 from sterna.kinds.parsed_job import CleanPods, PodOwnership
 from sterna.kinds.parsing.documents import read_documents
-from sterna.manifests.loading import load
 from sterna.model.job import Resizing, RestartPolicy
 from tests.unit.backends.kubernetes.kind_builders import parsed_job, template, training_job, variables_of
 

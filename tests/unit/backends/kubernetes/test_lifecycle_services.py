@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
-from sterna.backends.kubernetes.lifecycle.services import is_called_by_name, leftover_services, service_steps
+from sterna.backends.kubernetes.lifecycle.services import is_called_by_name, service_steps, services_to_delete
 from sterna.kinds.parsed_job import CleanPods, ParsedJob
 from tests.unit.backends.kubernetes.replica_builders import parsed_job, tf_job, workers_at
 
@@ -56,4 +56,4 @@ def test_a_replica_that_nobody_is_told_of_has_no_service(job: ParsedJob, expecte
 def test_services_follow_their_pods_at_the_end(policy: CleanPods, expected: list[tuple[str, int]]) -> None:
     """DRAGON-46."""
     existing = [("ps", 0), ("worker", 0)]
-    assert leftover_services(tf_job(clean_pods=policy), existing, staying={("worker", 0)}) == expected
+    assert services_to_delete(tf_job(clean_pods=policy), existing, staying={("worker", 0)}) == expected

@@ -11,7 +11,14 @@ import pytest
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
-from sterna.backends.kubernetes.lifecycle.overload import Dropped, Found, NodeInfo, Relocation, is_overloaded, relocated
+from sterna.backends.kubernetes.lifecycle.overload import (
+    AcceptedMove,
+    Found,
+    NodeInfo,
+    RejectedMove,
+    evaluate_requests,
+    is_overloaded,
+)
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod, tf_job
 
 
@@ -34,11 +41,11 @@ def finder(*known: Found) -> Callable[[MoveRequest], Found | None]:
     return lambda request: by_name.get(request.pod)
 
 
-def moved(infos: dict[str, NodeInfo], *known: Found, **choices: Any) -> tuple[list[Relocation], list[Dropped]]:
+def moved(infos: dict[str, NodeInfo], *known: Found, **choices: Any) -> tuple[list[AcceptedMove], list[RejectedMove]]:
     requests = [MoveRequest(found.pod.node, found.pod.key.partition("/")[2]) for found in known]
-    outcomes = list(relocated(requests, finder(*known), lambda found: choices.get("hosts", infos), infos))
-    return [each for each in outcomes if isinstance(each, Relocation)], [
-        each for each in outcomes if isinstance(each, Dropped)
+    outcomes = list(evaluate_requests(requests, finder(*known), lambda found: choices.get("hosts", infos), infos))
+    return [each for each in outcomes if isinstance(each, AcceptedMove)], [
+        each for each in outcomes if isinstance(each, RejectedMove)
     ]
 
 
@@ -144,15 +151,15 @@ def test_many_requests_from_one_node_are_answered_one_by_one() -> None:
 def test_a_request_that_cannot_be_met_is_dropped_with_a_sentence(found: Found, why: str) -> None:
     infos = {"a": node(9_000), "b": node()}
     request = MoveRequest("a", "mnist-worker-0")
-    (dropped,) = relocated([request], lambda _: found, lambda _: infos, infos)
-    assert isinstance(dropped, Dropped)
+    (dropped,) = evaluate_requests([request], lambda _: found, lambda _: infos, infos)
+    assert isinstance(dropped, RejectedMove)
     assert why in dropped.why
     assert dropped.request is request
 
 
 def test_a_request_for_an_unknown_pod_is_dropped() -> None:
-    (dropped,) = relocated([MoveRequest("a", "x")], lambda _: None, lambda _: {"b"}, {"a": node(), "b": node()})
-    assert isinstance(dropped, Dropped)
+    (dropped,) = evaluate_requests([MoveRequest("a", "x")], lambda _: None, lambda _: {"b"}, {"a": node(), "b": node()})
+    assert isinstance(dropped, RejectedMove)
 
 
 def test_a_worker_may_move_up_to_three_times_whatever_others_of_its_job_did() -> None:

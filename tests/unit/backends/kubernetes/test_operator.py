@@ -19,7 +19,8 @@ from sterna.backends.kubernetes.transport.kubeconfig import Access
 from sterna.control.clock import steady_clock
 from sterna.control.journal import read_rounds
 from sterna.errors import UserError
-from sterna.kinds.resource import MPI_JOBS, TRAINING_JOBS
+from sterna.kinds.mpi_job import MPI_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.settings import OperatorSettings
 from tests.fakes.kube import RESOURCES, FakeKube
 from tests.fakes.kube_http import HttpKube
@@ -145,12 +146,12 @@ def test_an_operator_begins_with_what_jobs_taught_the_one_before(site: Site) -> 
     with site.operator() as first:
         site.until(lambda: any("leads as one" in each for each in site.messages), "the leader")
         with first.backend.lock:
-            first.backend.state.progress.lessons.hear_of_steps("resnet", 1, 100.0, 250.0)
+            first.backend.state.progress.learned_curves.add_steps("resnet", 1, 100.0, 250.0)
     site.http.do(lambda kube: kube.get(CONFIG_MAPS, "sterna-learned-curves"))
     site.messages.clear()
     with site.operator() as second:
         site.until(lambda: any("leads as one" in each for each in site.messages), "the next leader")
-        assert second.backend.state.progress.lessons.step_seconds("resnet") == pytest.approx(2.5, rel=0.1)
+        assert second.backend.state.progress.learned_curves.step_seconds("resnet") == pytest.approx(2.5, rel=0.1)
 
 
 def test_what_the_server_does_not_know_is_told_once_in_a_sentence() -> None:

@@ -19,7 +19,7 @@ from sterna.backends.kubernetes.server.endpoints import EndpointSources, Operato
 from sterna.backends.kubernetes.server.token_review import TokenReviewer
 from sterna.control.health import HealthStatus
 from sterna.errors import UserError
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
 from tests.fakes.operator_http import ServedEndpoints
 from tests.fakes.replica import FakeReplica
 from tests.unit.backends.kubernetes.monitor_builders import Clock, FakeServer, service_account

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sterna.backends.kubernetes.api.resources import PRIORITY_CLASSES
-from sterna.kinds.resource import TF_JOBS
+from sterna.kinds.tf_job import TF_JOBS
 from tests.simulation.kubernetes_runs import Chosen, Cluster
 from tests.unit.backends.kubernetes.test_backend_jobs import a_cluster
 

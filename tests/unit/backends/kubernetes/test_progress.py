@@ -235,7 +235,7 @@ def test_a_successor_goes_on_with_what_was_learned_before() -> None:
         progress.take([batch(progress, training(1, first=step))], find_in(job), START + step)
     successor = following(running_job(name="resnet-7", total=500))
     assert math.isnan(successor.columns([1]).remaining[0])
-    successor.recall(progress.lessons.by_age)
+    successor.recall(progress.learned_curves.by_age)
     assert successor.columns([1]).remaining[0] == pytest.approx(500, rel=0.1)
 
 

@@ -10,7 +10,8 @@ import pytest
 from sterna.backends.kubernetes.api.resources import Change, Delta, Followed
 from sterna.backends.kubernetes.transport.reflector import Reflector
 from sterna.kinds.objects import JobObject, Pod
-from sterna.kinds.resource import PODS, TF_JOBS
+from sterna.kinds.resource import PODS
+from sterna.kinds.tf_job import TF_JOBS
 
 Object = dict[str, Any]
 

@@ -16,12 +16,15 @@ from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.controllers.pods import PodController, expected_pod
 from sterna.backends.kubernetes.controllers.recovery import recover
+from sterna.backends.kubernetes.pods.gang import ClusterDomain
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import EventBuilder
-from sterna.kinds.context import ClusterDomain, ParseContext
+from sterna.kinds.context import ParseContext
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.parsed_job import PodOwnership
-from sterna.kinds.resource import PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.tf_job import TF_JOBS
+from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import NOWHERE, Assignment, ResourceKind
 
 NOW = 1_750_000_000.0

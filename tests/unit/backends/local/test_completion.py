@@ -53,8 +53,8 @@ def an_attempt(failed: str, code: int, lost: bool = False) -> AttemptRecord:
     ("spec", "deciding"),
     [
         (a_spec("TrainingJob", "worker"), {("worker", 0), ("worker", 1)}),
-        (a_spec("TFJob", "ps", "worker"), {("worker", 0)}),
-        (replace(a_spec("TFJob", "ps", "worker"), is_done_by_all=True), {("worker", 0), ("worker", 1)}),
+        (replace(a_spec("TFJob", "ps", "worker"), is_done_by_first=True), {("worker", 0)}),
+        (a_spec("TFJob", "ps", "worker"), {("worker", 0), ("worker", 1)}),
         (a_spec("TFJob", "ps", "worker", "chief"), {("chief", 0)}),
         (a_spec("PyTorchJob", "master", "worker"), {("master", 0)}),
         (a_spec("MPIJob", "launcher", "worker"), {("launcher", 0)}),

@@ -31,7 +31,7 @@ def encode_assignment(gang: Iterable[ReplicaAssignment]) -> str:
     indices: dict[str, dict[str, list[int]]] = {}
     for replica in sorted(gang):
         where = f"{replica.node}{_AT}{replica.gpu_id}" if replica.gpu_id else replica.node
-        indices.setdefault(replica.type, {}).setdefault(where, []).append(replica.index)
+        indices.setdefault(replica.type, {}).setdefault(where, []).append(replica.ordinal)
     texts = {
         type_: {where: encode_ranges(numbers) for where, numbers in sorted(places.items())}
         for type_, places in indices.items()

@@ -21,7 +21,7 @@ class ReplicaAssignment(NamedTuple):
     """Where one replica shall sit."""
 
     type: str
-    index: int  # type: ignore[assignment]  # nobody asks a seat for the method of that name
+    ordinal: int
     node: str
     gpu_id: str = ""
     """Which shared GPU of its node, as KubeShare names them."""

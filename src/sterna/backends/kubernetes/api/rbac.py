@@ -12,7 +12,9 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PRIORITY_CLASSES, SERVICES
-from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS, Resource
+from sterna.kinds.kind import READ
+from sterna.kinds.registry import all_kinds
+from sterna.kinds.resource import PODS, Resource
 
 FENCE = "sterna-fence"
 """Name of the admission policy that refuses the writes of a replica which lost the Lease. A refusal that names it says
@@ -23,7 +25,6 @@ LESSONS = "sterna-learned-curves"
 
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", is_namespaced=False)
 
-READ = ("list", "watch")
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
@@ -70,7 +71,7 @@ class Use(NamedTuple):
 
 _OPERATOR, _MONITOR = Who.OPERATOR, Who.MONITOR
 
-USES: tuple[Use, ...] = (
+_USES: tuple[Use, ...] = (
     Use(_OPERATOR, NODES, "", READ, "room, labels, taints and health of nodes"),
     Use(_OPERATOR, PRIORITY_CLASSES, "", READ, "values of the PriorityClasses that pod templates name"),
     Use(_OPERATOR, PODS, "", READ, "what runs where, everybody's, because everybody's takes room"),
@@ -96,18 +97,6 @@ USES: tuple[Use, ...] = (
     Use(_OPERATOR, SERVICES, "", READ, "which replicas can be found by name"),
     Use(_OPERATOR, SERVICES, "", ("create", "delete"), "a name for every replica"),
     Use(_OPERATOR, EVENTS, "", ("create", "patch"), "what was done and why, told again as a series"),
-    Use(_OPERATOR, TRAINING_JOBS, "", (*READ, "delete"), "jobs, and their end when their time to live is over"),
-    Use(_OPERATOR, TRAINING_JOBS, "status", ("patch",), "phase, progress, conditions, and what must be remembered"),
-    Use(_OPERATOR, TF_JOBS, "", (*READ, "delete"), "jobs, and their end when their time to live is over"),
-    Use(_OPERATOR, TF_JOBS, "", ("patch",), "what must be remembered where Kubeflow's definition has no place for it"),
-    Use(_OPERATOR, TF_JOBS, "status", ("patch",), "conditions and counts of replicas"),
-    Use(_OPERATOR, PYTORCH_JOBS, "", (*READ, "delete"), "jobs, and their end when their time to live is over"),
-    Use(_OPERATOR, PYTORCH_JOBS, "", ("patch",), "what must be remembered: the definition is Kubeflow's"),
-    Use(_OPERATOR, PYTORCH_JOBS, "status", ("patch",), "conditions and counts of replicas"),
-    Use(_OPERATOR, MPI_JOBS, "", READ, "jobs that the MPI operator carries out"),
-    Use(_OPERATOR, MPI_JOBS, "", ("patch",), "they are suspended, resumed and scaled, and things are remembered"),
-    Use(_OPERATOR, SHARE_PODS, "", READ, "which parts of which GPUs are taken"),
-    Use(_OPERATOR, SHARE_PODS, "", ("create", "delete", "patch"), "replicas on a part of a GPU, and who goes first"),
     Use(_OPERATOR, TOKEN_REVIEWS, "", ("create",), "whether a report of progress comes from a monitor"),
     Use(_OPERATOR, LEASES, "", ("create",), "the Lease, where nobody has made it yet", Scope.OWN_NAMESPACE),
     Use(
@@ -132,6 +121,16 @@ USES: tuple[Use, ...] = (
 )
 
 
+def all_uses() -> tuple[Use, ...]:
+    """What Sterna itself needs, and what its registered kinds add."""
+    kinds = (
+        Use(_OPERATOR, kind.resource, each.subresource, each.verbs, each.why)
+        for kind in all_kinds()
+        for each in kind.permissions
+    )
+    return (*_USES, *kinds)
+
+
 class Rule(NamedTuple):
     """A rule of a role: verbs on some resources of one group."""
 
@@ -145,9 +144,9 @@ class Rule(NamedTuple):
         return rule | {"resourceNames": list(self.names)} if self.names else rule
 
 
-def rules(who: Who, scope: Scope, uses: Sequence[Use] = USES) -> list[Rule]:
+def rules(who: Who, scope: Scope, uses: Sequence[Use] | None = None) -> list[Rule]:
     """The rules of one role, as few as say exactly what the table says."""
-    mine = [use for use in uses if use.who is who and use.scope is scope]
+    mine = [use for use in (all_uses() if uses is None else uses) if use.who is who and use.scope is scope]
     verbs: dict[tuple[str, str, str], list[str]] = {}
     for use in mine:
         verbs.setdefault((use.resource.group, use.only_name, use.target), []).extend(use.verbs)
@@ -160,11 +159,11 @@ def rules(who: Who, scope: Scope, uses: Sequence[Use] = USES) -> list[Rule]:
     ]
 
 
-def fenced(uses: Iterable[Use] = USES) -> list[Rule]:
+def fenced(uses: Iterable[Use] | None = None) -> list[Rule]:
     """What the fence looks at: every write of the operator but those by which it gets and proves its Lease."""
     targets: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     writes: dict[tuple[str, str], set[str]] = {}
-    for use in uses:
+    for use in all_uses() if uses is None else uses:
         if use.is_fenced:
             said = {_OPERATIONS[verb] for verb in use.written}
             writes.setdefault((use.resource.group, use.target), set()).update(said)

@@ -36,7 +36,7 @@ from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.share_pod_cache import SharePodCache
 from sterna.backends.kubernetes.cache.snapshot import JobTable
 from sterna.backends.kubernetes.cache.work_queue import WorkQueue
-from sterna.backends.kubernetes.lifecycle.conditions import ending
+from sterna.backends.kubernetes.lifecycle.conditions import end_condition
 from sterna.backends.kubernetes.lifecycle.services import ServiceRow
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
 from sterna.backends.kubernetes.pods.move_record import Move, read_record
@@ -45,11 +45,12 @@ from sterna.errors import UserError
 from sterna.kinds.context import ParseContext
 from sterna.kinds.labels import ATTEMPT_LABEL, KIND_LABEL, PHASE
 from sterna.kinds.objects import JobObject, Meta, Pod
+from sterna.kinds.parse import is_managed
 from sterna.kinds.parsed_job import GpuFraction, NodeNeeds, ParsedJob, PodOwnership
-from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.job_builder import parse_timestamp
 from sterna.kinds.pod import is_plain_job
-from sterna.kinds.reading import is_ours
-from sterna.kinds.resource import PODS, SHARE_PODS, Resource
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.share_pod import SHARE_PODS
 from sterna.model.cluster import NOWHERE, Assignment, Shape
 from sterna.model.snapshot import NEVER, JobKey
 
@@ -288,7 +289,7 @@ class ClusterState:
 
     def _enter(self, seen: JobObject | Pod, resource: Resource) -> None:
         meta = seen.metadata
-        if not is_ours(seen, resource, self._context):
+        if not is_managed(seen, resource, self._context):
             return
         parsed_job, problem = parsed_job_in(seen, resource, self._context)
         status = status_in(seen) if isinstance(seen, JobObject) else {}
@@ -329,9 +330,9 @@ class ClusterState:
 
     def _has_ended(self, entry: JobEntry) -> bool:
         """Whether its status says so, though its memory does not: the two may be written one after the other."""
-        if not entry.parsed_job.ownership.creates_pods or ending(conditions_in(entry.job.status)) is None:
+        if not entry.parsed_job.ownership.creates_pods or end_condition(conditions_in(entry.job.status)) is None:
             return False
-        entry.job.memory.ended_at = seconds_of(entry.job.status.get("completionTime")) or self.clock()
+        entry.job.memory.ended_at = parse_timestamp(entry.job.status.get("completionTime")) or self.clock()
         return True
 
     def _read_again(self, entry: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:

@@ -14,7 +14,7 @@ from sterna.backends.kubernetes.api.assignment import gpu_number
 from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Write
 from sterna.backends.kubernetes.cache.node_capacity import ResourceUsage
-from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate
+from sterna.backends.kubernetes.lifecycle.verdict import CONTINUE, VerdictKind
 from sterna.backends.kubernetes.pods.move_record import Move
 from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.cluster import NOWHERE, Assignment, Shape
@@ -198,7 +198,7 @@ class JobEntry:
         """`reason` as a sentence, with internal node labels replaced by their meaning."""
         self.outcome: tuple[str, str] = ("", "")
         """Why the job ended or is invalid: condition reason and sentence."""
-        self.verdict = GOES_ON
+        self.verdict = CONTINUE
         """The last verdict on its pods that still matters."""
         self.ending_attempt = -1
         """The attempt that is being deleted as a whole after a failure; -1 if none."""
@@ -252,13 +252,13 @@ class JobEntry:
 
 def has_ended(entry: JobEntry) -> bool:
     """Return True if the job ended while this operator was leading."""
-    return entry.verdict.fate in (Fate.COMPLETED, Fate.FAILED)
+    return entry.verdict.kind in (VerdictKind.COMPLETED, VerdictKind.FAILED)
 
 
 def clear_verdict(entry: JobEntry) -> None:
     """Drop a verdict that no longer applies; the verdict of an ended job stays."""
     if not has_ended(entry):
-        entry.verdict, entry.ending_attempt = GOES_ON, -1
+        entry.verdict, entry.ending_attempt = CONTINUE, -1
 
 
 def durable_fields(memory: PersistedState) -> tuple[object, ...]:

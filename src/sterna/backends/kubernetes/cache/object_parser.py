@@ -18,10 +18,11 @@ from sterna.errors import UserError
 from sterna.kinds.context import ParseContext
 from sterna.kinds.labels import INDEX_LABEL, MEMORY, PHASE, REASON, TYPE_LABEL
 from sterna.kinds.objects import JobObject, Meta, Pod
-from sterna.kinds.parsed_job import JobRef, NodeNeeds, ParsedJob, PodOwnership
-from sterna.kinds.parsing.job_builder import seconds_of
-from sterna.kinds.reading import invalid_reason, read
-from sterna.kinds.resource import MPI_JOBS, PODS, Resource
+from sterna.kinds.parse import invalid_reason, parse_job
+from sterna.kinds.parsed_job import JobRef, NodeNeeds, ParsedJob
+from sterna.kinds.parsing.job_builder import parse_timestamp
+from sterna.kinds.registry import kind_of
+from sterna.kinds.resource import Resource
 from sterna.model.cluster import Shape
 from sterna.model.job import JobSpec, ReplicaSpec
 
@@ -29,8 +30,6 @@ ORPHAN = "orphan"
 """The finalizer of an object whose pods shall outlive it."""
 _LEAST, _MOST = -1.0, 1e11
 """No number in a memory is beyond these: counts, seconds of work, and instants until the year 5138."""
-_CARRIERS = {MPI_JOBS.kind: PodOwnership.MPI_OPERATOR, PODS.kind: PodOwnership.BARE_POD}
-"""Kinds whose pods, and whose status, are never ours."""
 _OWN_WORDS = frozenset({MEMORY, PHASE, REASON})
 """Annotations that we write ourselves."""
 
@@ -48,7 +47,7 @@ class Problem(NamedTuple):
 def parsed_job_in(seen: JobObject | Pod, resource: Resource, context: ParseContext) -> tuple[ParsedJob, Problem | None]:
     """What is asked for, or something that stands for it and what is wrong."""
     try:
-        return read(seen, resource, context), None
+        return parse_job(seen, resource, context), None
     except UserError as error:
         return _unreadable(seen.metadata, resource), Problem(invalid_reason(resource), str(error))
 
@@ -57,9 +56,8 @@ def _unreadable(meta: Meta, resource: Resource) -> ParsedJob:
     """Stands for an object that cannot be run: it has a name, and asks for nothing."""
     spec = JobSpec(meta.name, resource.kind, (ReplicaSpec("worker", 1, ()),), 1, 1, 1)
     ref = JobRef(resource, meta.namespace, meta.name, meta.uid)
-    at = seconds_of(meta.creation_timestamp)
-    ownership = _CARRIERS.get(resource.kind, PodOwnership.OPERATOR)
-    return ParsedJob(ref, spec, Shape(), NodeNeeds(), {}, ownership, at, generation=meta.generation)
+    at = parse_timestamp(meta.creation_timestamp)
+    return ParsedJob(ref, spec, Shape(), NodeNeeds(), {}, kind_of(resource).ownership, at, generation=meta.generation)
 
 
 def as_asked(parsed_job: ParsedJob, memory: PersistedState) -> ParsedJob:

@@ -18,7 +18,7 @@ from sterna.backends.kubernetes.pods.pod_rows import pending_serving_pod, pod_ro
 from sterna.kinds.labels import KIND_LABEL
 from sterna.kinds.objects import Meta, Pod
 from sterna.kinds.parsed_job import PodOwnership
-from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.job_builder import parse_timestamp
 
 _DUMMY = "kubeshare-vgpu"
 """How the names of the pods begin by which KubeShare holds shared GPUs; they end with the GPU's."""
@@ -87,7 +87,7 @@ class PodCache:
             self._note_kubeshare(row)
         if row.job:
             if row.is_deleting and row.deletes_at is None:
-                row.deletes_at = seconds_of(pod.metadata.deletion_timestamp)
+                row.deletes_at = parse_timestamp(pod.metadata.deletion_timestamp)
             row.owner_uid = row.owner_uid or self._owner(row)
             self._enter(row)
         else:

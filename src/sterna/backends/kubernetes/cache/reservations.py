@@ -12,7 +12,7 @@ from sterna.backends.kubernetes.api.job import PendingServingPod
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.engine.placement.free_capacity import Room
 from sterna.model.serving_pod import ServingPod
-from sterna.reservations.serving import TIMEOUT_SECONDS, Kept
+from sterna.reservations.serving import TIMEOUT_SECONDS, KeptRoom
 
 
 def reservations(state: ClusterState) -> tuple[ServingPod, ...]:
@@ -42,8 +42,8 @@ def _settled(state: ClusterState, reserving: Iterable[PendingServingPod], rank: 
 def room_beside(state: ClusterState, pods: Iterable[ServingPod], now: float) -> Room:
     """What nobody has, was promised, or has kept for it as one of these: whoever does not ask the rules may use it. A
     pod that nobody has bound for so long that the claim gives it up has nothing kept for it."""
-    kept = Kept(state.capacity.table())
+    kept = KeptRoom(state.capacity.table())
     for pod in pods:
         if now < pod.since + TIMEOUT_SECONDS:
-            kept.seat(pod.shape)
+            kept.add(pod.shape)
     return kept.room

@@ -21,7 +21,7 @@ from sterna.backends.kubernetes.cache.work_queue import WorkQueue
 from sterna.backends.kubernetes.pods.share_rows import ShareRow, share_row
 from sterna.kinds.labels import ASSIGNMENT, ATTEMPT_LABEL
 from sterna.kinds.objects import JobObject, Meta
-from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.job_builder import parse_timestamp
 from sterna.model.cluster import Shape
 
 
@@ -178,7 +178,7 @@ def _as_pod(row: ShareRow, meta: Meta, replica: Key) -> PodRow:
         int(attempt) if attempt.isascii() and attempt.isdigit() else 0,
         assignment=meta.annotations.get(ASSIGNMENT, ""),
         gpu_id=row.gpu_id,
-        deletes_at=seconds_of(meta.deletion_timestamp) if row.is_deleting else None,
+        deletes_at=parse_timestamp(meta.deletion_timestamp) if row.is_deleting else None,
     )
 
 

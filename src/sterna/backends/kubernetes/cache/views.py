@@ -8,7 +8,7 @@ from sterna.backends.kubernetes.api.job import PodState
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
-from sterna.backends.kubernetes.lifecycle.verdict import Fate
+from sterna.backends.kubernetes.lifecycle.verdict import VerdictKind
 from sterna.control.progress_tracker import category_of
 from sterna.model.cluster import MILLI, ResourceKind
 from sterna.service.views import JobView, NodeView, ReplicaView
@@ -70,7 +70,7 @@ def state_of(entry: JobEntry) -> str:
     if entry.job.is_deleting:
         return "deleting"
     if entry.stage is not Stage.ACTIVE:
-        is_complete = entry.verdict.fate is Fate.COMPLETED or entry.status.phase == "Succeeded"
+        is_complete = entry.verdict.kind is VerdictKind.COMPLETED or entry.status.phase == "Succeeded"
         return "completed" if is_complete or entry.job.status.get("phase") == "Succeeded" else "failed"
     if not entry.replicas:
         return "stopping" if any(True for _ in entry.live_pods) else "waiting"

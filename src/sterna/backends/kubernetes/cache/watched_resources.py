@@ -1,4 +1,4 @@
-"""What the operator follows: its jobs, and everything that takes room or gives it."""
+"""The resources that the operator lists and watches: jobs of every registered kind, and all that uses capacity."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, PRIORIT
 from sterna.backends.kubernetes.pods.move_record import MOVE_LABEL
 from sterna.kinds.labels import JOB_LABEL
 from sterna.kinds.objects import JobObject, Pod
-from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, SHARE_PODS, TF_JOBS, TRAINING_JOBS
+from sterna.kinds.registry import custom_kinds
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.share_pod import SHARE_PODS
 
-JOB_KINDS = (TRAINING_JOBS, TF_JOBS, PYTORCH_JOBS, MPI_JOBS)
+
+def job_resources() -> tuple[Resource, ...]:
+    """Custom resources of which jobs are made."""
+    return tuple(kind.resource for kind in custom_kinds())
 
 
 def followed_in(namespace: str = "") -> list[Followed]:
-    """Jobs of a namespace, or of all; nodes and pods are everybody's, because everybody's take room."""
+    """Jobs of one namespace (empty: of all). Nodes and pods are watched everywhere: all of them use capacity."""
     return [
         Followed(NODES, Node),
         Followed(PODS, Pod),
         Followed(PRIORITY_CLASSES, PriorityClass, is_optional=True),
         Followed(SERVICES, Plain, namespace, labels=JOB_LABEL),
-        *(Followed(kind, JobObject, namespace, is_optional=True) for kind in JOB_KINDS),
+        *(Followed(resource, JobObject, namespace, is_optional=True) for resource in job_resources()),
         Followed(SHARE_PODS, JobObject, is_optional=True),
         Followed(CONFIG_MAPS, Record, namespace, labels=MOVE_LABEL),
     ]

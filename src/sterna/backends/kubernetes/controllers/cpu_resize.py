@@ -19,13 +19,13 @@ from sterna.backends.kubernetes.api.write_purpose import Resized
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, durable_fields
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.lifecycle.replicas import need_of
+from sterna.kinds.registry import kind_of
 from sterna.kinds.resource import PODS
 
 _PATIENCE_SECONDS = 10.0
 """For a resize that waits for room: whoever shrinks at the same time may make it."""
 _LEAST = 2
 """Thousandths of a core: the smallest weight that a kernel knows."""
-_MAIN = {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}
 
 
 def resizes(entry: JobEntry, now: float, timers: Timers) -> list[Write]:
@@ -99,7 +99,7 @@ def _place(entry: JobEntry, pod: PodRow) -> int | None:
     if entry.parsed_job.ownership.is_pod:
         return 0
     containers = _containers(entry.parsed_job.templates.get(pod.type, {}))
-    name = _MAIN.get(entry.parsed_job.spec.kind, "")
+    name = kind_of(entry.parsed_job.ref.resource).container
     for place, container in enumerate(containers):
         if not name or container.get("name") == name:
             resources = container.get("resources") or {}

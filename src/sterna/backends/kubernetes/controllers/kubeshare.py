@@ -10,7 +10,8 @@ from sterna.backends.kubernetes.api.resources import Write
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.controllers.pods import PodController
 from sterna.backends.kubernetes.pods.pod_builder import share_pod_of
-from sterna.kinds.resource import PODS, SHARE_PODS, Resource
+from sterna.kinds.resource import PODS, Resource
+from sterna.kinds.share_pod import SHARE_PODS
 
 
 class KubeShareController(PodController):

@@ -24,7 +24,7 @@ from sterna.backends.kubernetes.controllers.controller import Controller, presen
 from sterna.backends.kubernetes.controllers.pods import PodController, deletion_of
 from sterna.backends.kubernetes.controllers.runtime_accounting import is_whole
 from sterna.backends.kubernetes.lifecycle.replicas import Need, need_of
-from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict, judge, lost_seconds, record_checkpoint
+from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind, judge, lost_seconds, record_checkpoint
 from sterna.backends.kubernetes.pods.pod_builder import binding_of
 from sterna.kinds.labels import HOSTS, MAX_WORKERS, MIN_WORKERS
 from sterna.kinds.mpi_job import mpi_scale, mpi_start, mpi_suspend
@@ -93,13 +93,13 @@ class MpiController(Controller):
         self._pods.runtime.update(entry, now)
         self._state.work_queue.mark_row_stale(entry)
         verdict = judge(entry.job, now, entry.replicas)
-        if verdict.fate is not Fate.GOES_ON:
+        if verdict.kind is not VerdictKind.CONTINUE:
             self._pods.apply_verdict(entry, verdict, now)
         elif is_whole(entry):
             clear_verdict(entry)
         if entry.stage is not Stage.ACTIVE:
             return self._delete_surplus(entry, now)
-        if verdict.fate is Fate.RESTART:
+        if verdict.kind is VerdictKind.RESTART:
             self._pods.unassign(entry, now)
         writes = self._pods.delete_pods(entry, self._obsolete(entry, verdict), now)
         if entry.writes_in_flight or entry.retry.at > now:
@@ -124,7 +124,7 @@ class MpiController(Controller):
         if len(workers) < entry.parsed_job.spec.minimum:
             return []  # a node was lost: the next round assigns more workers or stops the job
         # The MPI operator removes the highest ordinals, so a gap stays until the next round fills it.
-        count = max(replica.index for replica in workers) + 1
+        count = max(replica.ordinal for replica in workers) + 1
         if state.workers != count:
             return [self._patch(entry, mpi_scale(count), "scale")]
         return self._moves(entry) + self._bindings(entry, now)
@@ -147,7 +147,7 @@ class MpiController(Controller):
     def _resume(self, entry: JobEntry, workers: Sequence[ReplicaAssignment], now: float) -> list[Write]:
         if not workers:
             return []
-        if len(workers) < max(entry.parsed_job.spec.minimum, *(replica.index + 1 for replica in workers)):
+        if len(workers) < max(entry.parsed_job.spec.minimum, *(replica.ordinal + 1 for replica in workers)):
             self._pods.unassign(entry, now)  # a node was lost meanwhile
             return []
         entry.job.memory.attempt += 1
@@ -163,7 +163,7 @@ class MpiController(Controller):
         That is a job of fixed size with a pod on another node than assigned, and any job none of whose workers stays:
         Horovod aborts when all its hosts leave at once.
         """
-        replicas = {(replica.type, replica.index): replica.node for replica in entry.replicas}
+        replicas = {(replica.type, replica.ordinal): replica.node for replica in entry.replicas}
         bound = {key: pod for key, pod in entry.job.pods.items() if pod.node and not pod.is_terminated}
         if entry.parsed_job.spec.resizing is Resizing.RESTART:
             return any(replicas.get(key, pod.node) != pod.node for key, pod in bound.items())
@@ -191,7 +191,7 @@ class MpiController(Controller):
     def _obsolete(self, entry: JobEntry, verdict: Verdict) -> list[PodRow]:
         """Return workers that will not run again and whose names are needed."""
         state = mpi_state(entry)
-        is_over = state.is_suspended or verdict.fate is Fate.RESTART
+        is_over = state.is_suspended or verdict.kind is VerdictKind.RESTART
         return [
             pod
             for pod in self._present(entry)
@@ -207,7 +207,7 @@ class MpiController(Controller):
 
     def _moves(self, entry: JobEntry) -> list[Write]:
         """Delete workers on other nodes than assigned; the MPI operator creates them again."""
-        replicas = {(replica.type, replica.index): replica for replica in entry.replicas}
+        replicas = {(replica.type, replica.ordinal): replica for replica in entry.replicas}
         misplaced = [
             pod
             for key, pod in sorted(entry.job.pods.items())
@@ -225,13 +225,13 @@ class MpiController(Controller):
         waiting = [
             (replica, pod)
             for replica in entry.replicas
-            if (pod := pods.get((replica.type, replica.index))) and _is_unbound(pod)
+            if (pod := pods.get((replica.type, replica.ordinal))) and _is_unbound(pod)
         ]
         if not waiting:
             self._state.work_queue.set_blocked(entry, False)
             return []
         is_new = entry.job.memory.started_at is None
-        if is_new and any((replica.type, replica.index) not in pods for replica in entry.replicas):
+        if is_new and any((replica.type, replica.ordinal) not in pods for replica in entry.replicas):
             return []  # the MPI operator is still creating the others: a gang is bound as one
         needs: dict[str, Need] = {}
         fitting: list[tuple[ReplicaAssignment, PodRow]] = []

@@ -21,7 +21,14 @@ from sterna.backends.kubernetes.controllers.controller import Controller, presen
 from sterna.backends.kubernetes.controllers.cpu_resize import resizes
 from sterna.backends.kubernetes.controllers.pods import PodController, deletion_of, expected_pod
 from sterna.backends.kubernetes.lifecycle.replicas import is_dead, need_of
-from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict, completed, is_done, judge, record_checkpoint
+from sterna.backends.kubernetes.lifecycle.verdict import (
+    Verdict,
+    VerdictKind,
+    completion,
+    is_done,
+    judge,
+    record_checkpoint,
+)
 from sterna.backends.kubernetes.pods.move_record import Move, move_record, record_name, redirection
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.status.status import persisted_fields
@@ -96,7 +103,7 @@ class PlainPodController(Controller):
         self._state.work_queue.mark_row_stale(entry)
         if entry.move.record is None or (pod is not None and (not pod.is_deleting or is_done(entry.job, pod))):
             verdict = judge(entry.job, now, entry.replicas)
-            if verdict.fate in (Fate.COMPLETED, Fate.FAILED):
+            if verdict.kind in (VerdictKind.COMPLETED, VerdictKind.FAILED):
                 self._pods.finish(entry, verdict, now)
                 return [self._delete_record(entry)] if entry.move.record is not None else []
         is_going = pod is not None and entry.move.record is None and self._is_lost(pod)
@@ -121,7 +128,7 @@ class PlainPodController(Controller):
         entry.move.previous_pod = None
         record_checkpoint(entry.job.memory, previous, now)
         if is_done(entry.job, previous):
-            self._pods.finish(entry, completed(entry.job), now)
+            self._pods.finish(entry, completion(entry.job), now)
 
     def _adopt_binding(self, entry: JobEntry, pod: PodRow, now: float) -> None:
         entry.assigned_at = now
@@ -136,7 +143,7 @@ class PlainPodController(Controller):
         """Return an evicted pod to the queue, like a stopped job."""
         how = f"the cluster takes it from {pod.node} ({pod.disruption})" if pod.disruption else f"{pod.node} is gone"
         sentence = f"{how}; it comes again where there is room."
-        self._pods.restart(entry, Verdict(Fate.RESTART, reason="PodRestarting", sentence=sentence), now)
+        self._pods.restart(entry, Verdict(VerdictKind.RESTART, reason="PodRestarting", sentence=sentence), now)
         self._pods.unassign(entry, now)
 
     def _steps(self, entry: JobEntry, pod: PodRow | None, now: float) -> list[Write]:
@@ -212,7 +219,7 @@ class PlainPodController(Controller):
             entry.writes_in_flight += 1
             return [entry.move.draft]
         sentence = "failed: the cluster took it from its node before it could be written down; create it again."
-        self._pods.finish(entry, Verdict(Fate.FAILED, reason="PodFailed", sentence=sentence), now)
+        self._pods.finish(entry, Verdict(VerdictKind.FAILED, reason="PodFailed", sentence=sentence), now)
         self._state.forget(entry)
         return []
 

@@ -33,26 +33,25 @@ from sterna.backends.kubernetes.lifecycle.replicas import (
     Need,
     Steps,
     is_dead,
-    look_again,
     need_of,
+    next_deadline,
+    next_steps,
     replaces_in_place,
-    steps,
 )
-from sterna.backends.kubernetes.lifecycle.services import ServiceRow, leftover_services, service_steps
+from sterna.backends.kubernetes.lifecycle.services import ServiceRow, service_steps, services_to_delete
 from sterna.backends.kubernetes.lifecycle.verdict import (
-    GOES_ON,
-    Fate,
+    CONTINUE,
     Verdict,
+    VerdictKind,
     deadline_of,
     expires_at,
     judge,
-    leftovers,
+    pods_to_delete,
     record_checkpoint,
 )
-from sterna.backends.kubernetes.pods.gang import gang_of
+from sterna.backends.kubernetes.pods.gang import ClusterDomain, gang_ranks
 from sterna.backends.kubernetes.pods.pod_builder import pod_name, pod_of, service_of
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
-from sterna.kinds.context import ClusterDomain
 from sterna.kinds.resource import PODS, Resource
 from sterna.model.cluster import NOWHERE
 from sterna.model.snapshot import NEVER
@@ -96,8 +95,8 @@ class PodController(Controller):
         if entry.stage is not Stage.ACTIVE:
             return self._cleanup_finished(entry, now)
         self.release_lost_assignments(entry, now)
-        replaced = verdict.replicas if verdict.fate is Fate.REPLACE else ()
-        if verdict.fate is Fate.RESTART:
+        replaced = verdict.replicas if verdict.kind is VerdictKind.REPLACE else ()
+        if verdict.kind is VerdictKind.RESTART:
             replaced = tuple(entry.job.pods)
         return [*self._steps(entry, replaced, now, verdict.until), *resizes(entry, now, self.timers)]
 
@@ -126,18 +125,18 @@ class PodController(Controller):
 
     def apply_verdict(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Change the job's state as the verdict demands."""
-        fate = verdict.fate
+        kind = verdict.kind
         entry.job.memory.lost_seconds += verdict.lost_seconds
-        if fate in (Fate.COMPLETED, Fate.FAILED):
+        if kind in (VerdictKind.COMPLETED, VerdictKind.FAILED):
             self.finish(entry, verdict, now)
-        elif fate is Fate.STOPPED:
+        elif kind is VerdictKind.STOPPED:
             self.runtime.stop(entry, now)
             self._recorder.record_verdict(entry, verdict, now)
             self._state.work_queue.request_round()
-        elif fate in (Fate.REPLACE, Fate.RESTART):
+        elif kind in (VerdictKind.REPLACE, VerdictKind.RESTART):
             if not self._is_handled(entry, verdict):
                 self.restart(entry, verdict, now)
-        elif (entry.verdict is not GOES_ON or entry.retry.count) and is_whole(entry):
+        elif (entry.verdict is not CONTINUE or entry.retry.count) and is_whole(entry):
             clear_verdict(entry)
             entry.retry.count, entry.retry.message = 0, ""
 
@@ -145,8 +144,8 @@ class PodController(Controller):
         """Return True if the attempt is being deleted already: a failed parameter server is deleted last and shows its
         failure until then."""
         attempt = max((pod.attempt for pod in entry.job.pods.values()), default=0)
-        is_handled = verdict.fate is Fate.RESTART and entry.ending_attempt == attempt
-        entry.ending_attempt = attempt if verdict.fate is Fate.RESTART else -1
+        is_handled = verdict.kind is VerdictKind.RESTART and entry.ending_attempt == attempt
+        entry.ending_attempt = attempt if verdict.kind is VerdictKind.RESTART else -1
         return is_handled
 
     def restart(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
@@ -161,7 +160,7 @@ class PodController(Controller):
         self._recorder.record_verdict(entry, verdict, now)
         self._on_job_event(entry, JobEvent.RESTARTED)
         self._state.work_queue.request_round()
-        if verdict.fate is Fate.RESTART:
+        if verdict.kind is VerdictKind.RESTART:
             self.runtime.stop(entry, now)
             if memory.not_before > now:  # free its capacity during the back-off
                 self.unassign(entry, now)
@@ -179,7 +178,7 @@ class PodController(Controller):
         entry.outcome, entry.verdict = (verdict.reason, verdict.sentence), verdict
         self._recorder.record_verdict(entry, verdict, now)
         self._state.reindex(entry)
-        self._on_job_event(entry, JobEvent.COMPLETED if verdict.fate is Fate.COMPLETED else JobEvent.FAILED)
+        self._on_job_event(entry, JobEvent.COMPLETED if verdict.kind is VerdictKind.COMPLETED else JobEvent.FAILED)
 
     def unassign(self, entry: JobEntry, now: float) -> None:
         """Return the job to the queue."""
@@ -217,14 +216,14 @@ class PodController(Controller):
         is_known = all(
             self._state.capacity.facts(node) is not None for node in {replica.node for replica in entry.replicas}
         )
-        return is_known and all((replica.type, replica.index) in pods for replica in entry.replicas)
+        return is_known and all((replica.type, replica.ordinal) in pods for replica in entry.replicas)
 
     def _is_lost(self, entry: JobEntry, replica: ReplicaAssignment) -> bool:
         capacity = self._state.capacity
         facts = capacity.facts(replica.node)
         if facts is None:
             return True
-        pod = entry.job.pods.get((replica.type, replica.index))
+        pod = entry.job.pods.get((replica.type, replica.ordinal))
         if pod is None or not pod.node:
             return not capacity.takes(replica.node, entry.shape)
         return pod.is_deleting and pod.node == replica.node and not facts.is_ready
@@ -239,13 +238,13 @@ class PodController(Controller):
             return state.capacity.has_room(node, 0 if is_fraction else need.devices, need.cpus, need.memory_bytes)
 
         def is_taken(replica: ReplicaAssignment) -> bool:
-            name = pod_name(entry.parsed_job, replica.type, replica.index)
+            name = pod_name(entry.parsed_job, replica.type, replica.ordinal)
             if replica.gpu_id and not state.capacity.has_parts(replica.node, _missing_fractions(entry, replica.node)):
                 return True
             return state.pods.is_taken(f"{entry.parsed_job.ref.namespace}/{name}", entry.parsed_job.ref.uid)
 
         lost = self._dead_nodes(entry)
-        todo = steps(job, entry.replicas, has_room, now, replaced, lost, is_taken)
+        todo = next_steps(job, entry.replicas, has_room, now, replaced, lost, is_taken)
         is_stuck = not todo.is_settled and len(job.pods) < len(entry.replicas)
         is_stuck = is_stuck and (not todo.create or entry.parsed_job.ref.resource in state.absent)
         state.work_queue.set_blocked(entry, bool(todo.waits_for) or is_stuck)
@@ -259,7 +258,7 @@ class PodController(Controller):
     def delete_pods(self, entry: JobEntry, going: Sequence[PodRow], now: float) -> list[Write]:
         """Delete pods gracefully, and force-delete pods on dead nodes whose grace period is over."""
         lost, pods = self._dead_nodes(entry), entry.job.pods.values()
-        self.timers.set(look_again(pods, lost, now), entry)
+        self.timers.set(next_deadline(pods, lost, now), entry)
         return self._deletions(entry, going, [pod for pod in pods if is_dead(pod, lost, now)], now)
 
     def _dead_nodes(self, entry: JobEntry) -> set[str]:
@@ -278,12 +277,12 @@ class PodController(Controller):
         if todo.attempt != memory.attempt:
             memory.attempt = todo.attempt
             memory.not_before = 0.0
-        assignment = gang_of(entry.replicas).assignment
+        assignment = gang_ranks(entry.replicas).assignment
         writes = []
         resource = self._resource(entry)
         for replica in todo.create:
             body = self._body(entry, replica, todo.attempt)
-            name = pod_name(parsed_job, replica.type, replica.index)
+            name = pod_name(parsed_job, replica.type, replica.ordinal)
             row = expected_pod(entry, replica, name, todo.attempt, assignment)
             self._state.pods.expect(entry, row)
             self._recorder.expect_pod(entry, replica)
@@ -355,9 +354,9 @@ class PodController(Controller):
         job, ref = entry.job, entry.parsed_job.ref
         if has_ended(entry) and not entry.status.is_end_written:
             return []
-        writes = self._deletions(entry, leftovers(job), (), now)
+        writes = self._deletions(entry, pods_to_delete(job), (), now)
         staying = {key for key, pod in job.pods.items() if not pod.is_deleting}
-        spare = leftover_services(entry.parsed_job, entry.services, staying) if entry.retry.at <= now else []
+        spare = services_to_delete(entry.parsed_job, entry.services, staying) if entry.retry.at <= now else []
         writes += [self._delete_service(entry, key) for key in spare]
         at = expires_at(job)
         if at <= now and not job.is_deleting:
@@ -374,7 +373,7 @@ class PodController(Controller):
             return []
         self._note_pods(entry, now)
         lost = self._dead_nodes(entry)
-        todo = steps(entry.job, (), lambda node, need: False, now, lost=lost)
+        todo = next_steps(entry.job, (), lambda node, need: False, now, lost=lost)
         if not entry.job.pods:
             self.runtime.stop(entry, now)
         self.timers.set(todo.until, entry)
@@ -398,7 +397,7 @@ def expected_pod(entry: JobEntry, replica: ReplicaAssignment, name: str, attempt
         job=entry.name,
         owner_uid=ref.uid,
         type=replica.type,
-        index=replica.index,
+        index=replica.ordinal,
         attempt=attempt,
         assignment=assignment,
         gpu_id=replica.gpu_id,
@@ -409,7 +408,7 @@ def _missing_fractions(entry: JobEntry, node: str) -> Counter[str]:
     """Return the GPU fractions by GPU id that the job still needs on a node for replicas without a pod."""
     parts = Counter[str]()
     for replica in entry.replicas:
-        if replica.node == node and replica.gpu_id and (replica.type, replica.index) not in entry.job.pods:
+        if replica.node == node and replica.gpu_id and (replica.type, replica.ordinal) not in entry.job.pods:
             parts[replica.gpu_id] += entry.shape.devices
     return parts
 

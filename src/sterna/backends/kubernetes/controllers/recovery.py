@@ -41,7 +41,7 @@ def _withdraw_oversubscribed(state: ClusterState, now: float) -> int:
     overfull = state.capacity.overfull()
     count = 0
     for entry in sorted(state.entries.values(), key=lambda each: -each.parsed_job.submitted_at) if overfull else ():
-        missing = [replica for replica in entry.replicas if (replica.type, replica.index) not in entry.job.pods]
+        missing = [replica for replica in entry.replicas if (replica.type, replica.ordinal) not in entry.job.pods]
         if any(replica.node in overfull for replica in missing):
             entry.job.memory.waiting_since = now
             state.assign(entry, (), NOWHERE)

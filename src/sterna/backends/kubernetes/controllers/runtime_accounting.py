@@ -17,7 +17,7 @@ def is_whole(entry: JobEntry) -> bool:
     """Whether everybody who shall be there runs, or has done so."""
     pods = entry.job.pods
     return bool(entry.replicas) and all(
-        (pod := pods.get((replica.type, replica.index))) is not None
+        (pod := pods.get((replica.type, replica.ordinal))) is not None
         and pod.state in (PodState.RUNNING, PodState.SUCCEEDED)
         and not pod.is_deleting
         for replica in entry.replicas

@@ -15,7 +15,7 @@ from sterna.backends.kubernetes.cache.gpu_fractions import gpu_fraction_milli
 from sterna.backends.kubernetes.cache.reservations import room_beside, serving_reservations, urgent_reservations
 from sterna.backends.kubernetes.pods.share_rows import ShareRow, placing_patch
 from sterna.engine.placement.free_capacity import Room
-from sterna.kinds.resource import SHARE_PODS
+from sterna.kinds.share_pod import SHARE_PODS
 from sterna.model.cluster import Shape
 
 

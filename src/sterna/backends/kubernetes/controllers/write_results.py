@@ -29,7 +29,7 @@ from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.controllers.controller import Controller
 from sterna.backends.kubernetes.controllers.pods import PodController
 from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
-from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
+from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.status_writer import StatusWriter
 from sterna.kinds.parsed_job import PodOwnership
@@ -140,7 +140,7 @@ class WriteResults:
                 entry.retry.at = now + _NAME_TAKEN_SECONDS
         elif result.status in (400, 422):
             sentence = f"failed: the API server does not take its pods ({_server_message(result)})."
-            verdict = Verdict(Fate.FAILED, reason=f"{entry.parsed_job.spec.kind}Failed", sentence=sentence)
+            verdict = Verdict(VerdictKind.FAILED, reason=f"{entry.parsed_job.spec.kind}Failed", sentence=sentence)
             self._pods.finish(entry, verdict, now)
         elif result.status in (403, 404):
             self._count_rejection(entry, now)

@@ -1,8 +1,8 @@
-"""Which node is overloaded, and where a worker goes that was asked to leave one: container-migration's rules, repaired.
+"""Overload score of nodes and target choice for move requests, after container-migration's rules. Pure.
 
-The score of a node is half the CPUs and half the memory that its pods may use, as parts of what it has. A monitor asks
-for a pod of its node to be moved; `relocated` answers a row of such requests one after the other, each on the scores
-that the one before left behind. DRAGON-64, 69 to 71, 73, 75, 79. Pure: it neither reads the cluster nor moves anything.
+The score of a node is half the CPU and half the memory limits of its pods, relative to its capacity. A monitor requests
+that a pod leaves its node; `evaluate_requests` processes requests in order, each on the scores that the previous one
+left behind. It neither reads the cluster nor moves anything.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from sterna.backends.kubernetes.api.job import KubeJob, PodRow, PodState
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 
 THRESHOLD = 1.0
-"""Overloaded: so many standard deviations above the mean of all nodes."""
+"""Standard deviations above the mean score at which a node counts as overloaded."""
 MAX_MOVES = 3
-"""Of one worker in its life."""
+"""Upper bound on moves of one worker."""
 _LAST_STEPS = 5
-"""With fewer steps left than this for each worker it may have, a job is not disturbed any more."""
+"""A job with at most this many remaining steps per maximum worker is not moved any more."""
 _EQUAL = 1e-9
 _FIXED = frozenset({"ps", "chief", "master", "launcher", "evaluator"})
-"""Types that stay where they are while their job runs."""
+"""Replica types that are never moved."""
 
 
 class NodeInfo(msgspec.Struct, frozen=True, rename="pascal"):
-    """A node in `/cluster-info`: CPUs in thousandths, memory in bytes, GPUs in whole ones."""
+    """A node in `/cluster-info`: CPU in millicores, memory in bytes, GPUs as a count."""
 
     cpu_total: int = 0
     mem_total: int = 0
     gpu_total: int = 0
     gpu_mem_total: int = 0
     cpu_free: int = 0
-    """What nobody asks for."""
+    """CPU that no pod requests."""
     mem_free: int = 0
     cpu_max_request: int = 0
-    """What all pods there may use at most, by their limits."""
+    """Sum of the CPU limits of its pods."""
     mem_max_request: int = 0
     gpu_free_count: int = 0
     gpu_free: dict[str, dict[str, int]] = {}
-    """GPUs that are shared now, by KubeShare's names: thousandths and memory that are free."""
+    """Free fraction (thousandths) of each shared GPU, by KubeShare's GPU id."""
 
     @property
     def score(self) -> float:
@@ -52,7 +52,7 @@ class NodeInfo(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def is_overloaded(node: str, infos: Mapping[str, NodeInfo], threshold: float = THRESHOLD) -> bool:
-    """Is its score above the mean by more than so many standard deviations of all? Not if nothing is known of it."""
+    """Return True if the score is more than `threshold` standard deviations above the mean; False if unknown."""
     if node not in infos:
         return False
     scores = [info.score for info in infos.values()]
@@ -62,25 +62,25 @@ def is_overloaded(node: str, infos: Mapping[str, NodeInfo], threshold: float = T
 
 
 class Found(NamedTuple):
-    """What a request is about, as far as the operator knows."""
+    """The job and pod that a request refers to."""
 
     job: KubeJob
     pod: PodRow
     steps_left: float = math.nan
-    """No number: unknown."""
+    """NaN if unknown."""
     is_leaving: bool = False
-    """It was decided already that it goes elsewhere."""
+    """True if the pod is being moved already."""
 
 
-class Relocation(NamedTuple):
-    """A worker that shall move."""
+class AcceptedMove(NamedTuple):
+    """A worker and the node it moves to."""
 
     found: Found
     target: str
 
 
-class Dropped(NamedTuple):
-    """A request that comes to nothing, and why, in a sentence."""
+class RejectedMove(NamedTuple):
+    """A request that is not carried out, and why, as a sentence."""
 
     request: MoveRequest
     why: str
@@ -88,29 +88,29 @@ class Dropped(NamedTuple):
 
 Find = Callable[[MoveRequest], Found | None]
 Hosts = Callable[[Found], Collection[str]]
-"""Nodes that have room for this pod and may take it."""
+"""Returns the nodes with capacity for this pod."""
 
 
-def relocated(
+def evaluate_requests(
     requests: Iterable[MoveRequest], find: Find, hosts: Hosts, infos: Mapping[str, NodeInfo]
-) -> Iterator[Relocation | Dropped]:
-    """What becomes of requests, in their order. Each is looked at when the answer to the one before was taken, so that
-    `find` and `hosts` know what was made of that."""
+) -> Iterator[AcceptedMove | RejectedMove]:
+    """Evaluate requests in order. Lazy: the caller applies each result before the next request is evaluated, so that
+    `find` and `hosts` reflect it."""
     scores = dict(infos)
     for request in requests:
         found = find(request)
         why = _objection(request, found)
         target = _target(found, hosts(found), scores) if found is not None and not why else ""
         if found is None or not target:
-            yield Dropped(request, why or f"No node with room for pod '{request.pod}' has less before it.")
+            yield RejectedMove(request, why or f"No node with room for pod '{request.pod}' has less before it.")
             continue
-        scores[found.pod.node] = _changed(scores[found.pod.node], found.pod, -1)
-        scores[target] = _changed(scores[target], found.pod, 1)
-        yield Relocation(found, target)
+        scores[found.pod.node] = _with_pod(scores[found.pod.node], found.pod, -1)
+        scores[target] = _with_pod(scores[target], found.pod, 1)
+        yield AcceptedMove(found, target)
 
 
 def _objection(request: MoveRequest, found: Found | None) -> str:
-    """Why a request is not looked at any further; empty: it is."""
+    """Return why a request is rejected; empty if it is not."""
     if found is None:
         return f"There is no pod '{request.pod}' of a job of ours."
     job, pod, steps_left, is_leaving = found
@@ -130,30 +130,29 @@ def _objection(request: MoveRequest, found: Found | None) -> str:
 
 
 def moves_of(job: KubeJob, pod: PodRow) -> int:
-    """How often this replica has been moved; a plain pod is its job."""
+    """Return the number of moves of a replica, or of the job if it has one pod."""
     return max(job.memory.replica_moves.get(replica_name(pod), 0), job.memory.moves if len(job.pods) == 1 else 0)
 
 
 def replica_name(pod: PodRow) -> str:
-    """Its place in `Memory.replica_moves`."""
+    """Return its key in `PersistedState.replica_moves`."""
     return f"{pod.type}-{pod.index}"
 
 
 def _target(found: Found, hosts: Collection[str], infos: Mapping[str, NodeInfo]) -> str:
-    """The node with the smallest score after the pod has left, among those that can take it; empty: its own is as
-    good as any. Equal ones by name."""
+    """Return the feasible node with the lowest score, ties broken by name; empty if the pod's own is as good."""
     source = found.pod.node
     if source not in infos:
         return ""
-    best, target = _changed(infos[source], found.pod, -1).score - _EQUAL, ""
+    best, target = _with_pod(infos[source], found.pod, -1).score - _EQUAL, ""
     for name in sorted(infos):
         if name != source and infos[name].score < best and name in hosts:
             best, target = infos[name].score, name
     return target
 
 
-def _changed(info: NodeInfo, pod: PodRow, sign: int) -> NodeInfo:
-    """As far as the score hangs on it."""
+def _with_pod(info: NodeInfo, pod: PodRow, sign: int) -> NodeInfo:
+    """Return the node with the pod's limits added (`sign=1`) or removed (`sign=-1`)."""
     return msgspec.structs.replace(
         info,
         cpu_max_request=info.cpu_max_request + sign * (pod.limit_cpus or pod.cpus),

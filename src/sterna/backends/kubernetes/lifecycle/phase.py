@@ -1,4 +1,4 @@
-"""The one word that people read first: where a job is on its way, from its pods and where it shall sit. Pure."""
+"""Phase of a job, derived from its pods and its assignment. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from enum import Enum
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.replicas import replaces_in_place
-from sterna.backends.kubernetes.lifecycle.verdict import Fate
+from sterna.backends.kubernetes.lifecycle.verdict import VerdictKind
 
 _ALIVE = (PodState.RUNNING, PodState.SUCCEEDED)
 
 
 class Phase(Enum):
-    """As in `status.phase`."""
+    """Values of `status.phase`."""
 
     WAITING = "Waiting"
     STARTING = "Starting"
@@ -29,13 +29,15 @@ class Phase(Enum):
         return self in (Phase.SUCCEEDED, Phase.FAILED)
 
 
-_BY_FATE = {Fate.COMPLETED: Phase.SUCCEEDED, Fate.FAILED: Phase.FAILED}
+_FINAL_PHASES = {VerdictKind.COMPLETED: Phase.SUCCEEDED, VerdictKind.FAILED: Phase.FAILED}
 
 
-def phase_of(job: KubeJob, replicas: Sequence[ReplicaAssignment], now: float, fate: Fate = Fate.GOES_ON) -> Phase:
-    """Of a job that has not ended before, or ends now by the fate that was just judged."""
-    if fate in _BY_FATE:
-        return _BY_FATE[fate]
+def phase_of(
+    job: KubeJob, replicas: Sequence[ReplicaAssignment], now: float, kind: VerdictKind = VerdictKind.CONTINUE
+) -> Phase:
+    """Return the phase of a job that has not ended, or that ends with the given verdict."""
+    if kind in _FINAL_PHASES:
+        return _FINAL_PHASES[kind]
     is_held_back = now < job.memory.not_before
     if not replicas:
         if any(not pod.is_terminated for pod in job.pods.values()):
@@ -43,7 +45,7 @@ def phase_of(job: KubeJob, replicas: Sequence[ReplicaAssignment], now: float, fa
         if job.parsed_job.is_suspended:
             return Phase.SUSPENDED
         return Phase.RESTARTING if is_held_back else Phase.WAITING
-    if fate in (Fate.REPLACE, Fate.RESTART):
+    if kind in (VerdictKind.REPLACE, VerdictKind.RESTART):
         return Phase.RESTARTING
     if is_running(job, replicas):
         return Phase.RUNNING
@@ -52,11 +54,14 @@ def phase_of(job: KubeJob, replicas: Sequence[ReplicaAssignment], now: float, fa
 
 
 def is_running(job: KubeJob, replicas: Sequence[ReplicaAssignment]) -> bool:
-    """Whether it trains: everybody runs; of a job that changes in place, its fewest workers with worker 0 among them
-    and all who are not workers. Any workers of an MPI job will do: its launcher leads them."""
+    """Return True if the job trains.
+
+    All replicas must run; of a job that replaces in place, the minimum number of workers including worker 0, and all
+    other replicas. Of an MPIJob any workers suffice, because its launcher leads them.
+    """
     spec = job.parsed_job.spec
     running = {key for key, pod in job.pods.items() if pod.state in _ALIVE and not pod.is_deleting}
-    wanted = {(replica.type, replica.index) for replica in replicas}
+    wanted = {(replica.type, replica.ordinal) for replica in replicas}
     if not replaces_in_place(job.parsed_job):
         return bool(wanted) and wanted <= running
     worker = spec.worker.type

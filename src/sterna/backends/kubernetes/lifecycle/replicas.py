@@ -1,9 +1,9 @@
-"""From where a job shall sit to the pods that make it so: which replica on which node, and what to do next.
+"""From a desired assignment to pods: which replica goes to which node, and the next creations and deletions.
 
-Pure and level-triggered: `seats` says who shall sit where with the fewest changes, `steps` compares that with the pods
-that exist and names the next creations and deletions. Asked again with the same pods it says the same; asked when all
-is done it says nothing. A name is used again only when its predecessor is gone, and a pod is made only where room is
-physically free. Nothing here talks to a server, and why a pod failed is not judged here (`lifecycle.py`).
+Pure and level-triggered: `place_replicas` assigns nodes with the fewest changes, `next_steps` compares that with the
+existing pods. The result is idempotent and empty once the assignment is reached. A pod name is reused only when the
+previous pod is gone, and a pod is created only where capacity is physically free. Causes of failures are judged in
+`verdict.py`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sterna.model.job import Resizing
 from sterna.model.snapshot import NEVER
 
 SERVING_TYPES = frozenset({"ps", "evaluator"})
-"""Types that are asked to go only when those they serve are gone: a worker that saves needs them."""
+"""Types that are deleted after all others are gone, because a worker that saves needs them."""
 
 
 class Need(NamedTuple):
-    """What must be free on a node."""
+    """Free capacity required on a node."""
 
     devices: int = 0
-    """Thousandths."""
+    """Thousandths of a device."""
     cpus: int = 0
-    """Thousandths."""
+    """Millicores."""
     memory_bytes: int = 0
 
     def plus(self, other: Need) -> Need:
@@ -39,32 +39,29 @@ class Need(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What to do next for one job."""
+    """Next steps for one job."""
 
     create: list[ReplicaAssignment]
     delete: list[PodRow]
-    """To be asked to go, with the grace that they have."""
+    """Pods to delete gracefully."""
     force: list[PodRow]
-    """To be deleted without grace: their node is lost, nobody will confirm their end (`gracePeriodSeconds: 0`)."""
+    """Pods on lost nodes to delete with `gracePeriodSeconds: 0`, because no kubelet will confirm their end."""
     waits_for: frozenset[str]
-    """Nodes where room must become free first."""
+    """Nodes on which capacity must become free first."""
     attempt: int
-    """Of what is created now; goes into `Memory.attempt`."""
+    """Attempt of the pods to create, for `PersistedState.attempt`."""
     until: float
-    """When to look again though nothing happened; `NEVER` if only events matter."""
+    """Time at which to reconcile again without an event; `NEVER` if none."""
     is_settled: bool
-    """Everybody who shall be there is, and nobody else."""
+    """True if the existing pods equal the desired replicas."""
 
 
 def replaces_in_place(parsed_job: ParsedJob) -> bool:
-    """Whether single replicas may come, go and be replaced while the others train on; else all of them start anew."""
-    if parsed_job.spec.resizing is not Resizing.RESTART:
-        return True
-    return parsed_job.spec.kind == "TFJob" and any(each.type == "ps" for each in parsed_job.spec.replicas)
+    """Return True if single replicas may be added, removed and replaced while the others train; else all restart."""
+    return parsed_job.spec.resizing is not Resizing.RESTART or parsed_job.survives_replica_loss
 
 
 def need_of(parsed_job: ParsedJob, replica_type: str) -> Need:
-    """What one replica of a type needs."""
     shape = parsed_job.shape
     if replica_type == parsed_job.spec.worker.type:
         return Need(shape.devices, shape.cpus, shape.memory_bytes)
@@ -74,7 +71,7 @@ def need_of(parsed_job: ParsedJob, replica_type: str) -> Need:
     return Need(spec.devices, spec.cpus, spec.memory_bytes)
 
 
-# Who sits where.
+# Placement of replicas.
 
 
 class _Place(NamedTuple):
@@ -82,7 +79,7 @@ class _Place(NamedTuple):
     gpu_id: str = ""
 
 
-def replicas(
+def place_replicas(
     parsed_job: ParsedJob,
     assignment: Assignment,
     node_names: Sequence[str],
@@ -90,16 +87,16 @@ def replicas(
     held_gpus: Mapping[Key, str] | None = None,
     gpu_ids: Mapping[tuple[str, int], str] | None = None,
 ) -> list[ReplicaAssignment]:
-    """A seat for every replica, parameter servers first; none if the home is empty.
+    """Return a node for every replica, parameter servers first; nothing if the assignment is empty.
 
     `current` maps each replica that stays to its node (`assignment.current_nodes`). A replica on a wanted node stays;
     any other takes an open place under the same index; new replicas take the lowest free indices, and surplus ones
-    with the highest indices leave, never worker 0. The workers of an MPI job are always the
-    first ones, because its operator removes the last. Jobs that do not change in place are laid out anew, from the
-    left, unless nothing changes.
+    with the highest indices leave, never worker 0. The workers of an MPIJob always
+    have the lowest ordinals, because the MPI operator removes the highest. A job that does not replace in place is
+    numbered from 0 again, unless nothing changes.
 
-    For parts of devices, `held_gpus` are the shared GPUs that replicas hold, and `gpu_ids` the names of those that
-    exist, by node and number; the others are named by `homes.gpu_id`.
+    For GPU fractions, `held_gpus` are the GPUs that replicas hold, and `gpu_ids` the ids of the shared GPUs that exist,
+    by node and number; other GPUs are named by `assignment.gpu_id`.
     """
     wanted = _places(assignment, node_names, gpu_ids or {})
     if not wanted:
@@ -112,7 +109,7 @@ def replicas(
         now = {index: place for index, place in now.items() if index < len(wanted)}
     elif not replaces_in_place(parsed_job) and not _is_laid_out(now, wanted):
         now = {}
-    assigned = _assigned(now, wanted)
+    assigned = _match_places(now, wanted)
     workers = [ReplicaAssignment(worker, index, *assigned[index]) for index in sorted(assigned)]
     return [*_others(parsed_job, assignment, node_names, current, workers[0].node), *workers]
 
@@ -129,71 +126,70 @@ def _places(assignment: Assignment, node_names: Sequence[str], gpu_ids: Mapping[
 
 def _names(runs: Sequence[tuple[int, int]], node_names: Sequence[str]) -> list[str]:
     if any(not 0 <= row < len(node_names) for row, _ in runs):
-        raise Bug(f"a home names rows {[row for row, _ in runs]} of {len(node_names)} nodes")
+        raise Bug(f"an assignment names rows {[row for row, _ in runs]} of {len(node_names)} nodes")
     return [node_names[row] for row, count in runs for _ in range(count)]
 
 
 def _is_laid_out(now: Mapping[int, _Place], wanted: Sequence[_Place]) -> bool:
-    """Whether the same places are taken already, by replicas that are numbered without gaps."""
+    """Return True if replicas numbered without gaps hold the wanted places already."""
     if len(now) != len(wanted):
         return False
     return Counter(now.values()) == Counter(wanted) and sorted(now) == list(range(len(wanted)))
 
 
-def _assigned(now: Mapping[int, _Place], wanted: Sequence[_Place]) -> dict[int, _Place]:
+def _match_places(now: Mapping[int, _Place], wanted: Sequence[_Place]) -> dict[int, _Place]:
     if not now:
         return dict(enumerate(wanted))
     left = Counter(wanted)
-    seated: dict[int, _Place] = {}
-    astray: list[int] = []
+    kept: dict[int, _Place] = {}
+    misplaced: list[int] = []
     for index in sorted(now):
         if left[now[index]] > 0:
             left[now[index]] -= 1
-            seated[index] = now[index]
+            kept[index] = now[index]
         else:
-            astray.append(index)
+            misplaced.append(index)
     vacant: list[_Place] = []
     for place in wanted:
         if left[place] > 0:
             left[place] -= 1
             vacant.append(place)
-    seated.update(zip(astray, vacant, strict=False))
+    kept.update(zip(misplaced, vacant, strict=False))
     index = 0
-    for place in vacant[len(astray) :]:
-        while index in seated:
+    for place in vacant[len(misplaced) :]:
+        while index in kept:
             index += 1
-        seated[index] = place
-    if 0 not in seated:
-        seated[0] = seated.pop(max(seated))
-    return seated
+        kept[index] = place
+    if 0 not in kept:
+        kept[0] = kept.pop(max(kept))
+    return kept
 
 
 def _others(
     parsed_job: ParsedJob, assignment: Assignment, node_names: Sequence[str], current: Mapping[Key, str], beside: str
 ) -> list[ReplicaAssignment]:
-    """Replicas that are not scaled, in the order in which the job lists them; without a seat of their own they sit
-    beside the first worker."""
+    """Place the replicas that are not scaled, in the order of the job; by default beside the first worker."""
     worker = parsed_job.spec.worker
     keys = [
         (spec.type, index) for spec in parsed_job.spec.replicas if spec is not worker for index in range(spec.count)
     ]
     vacant = _names(assignment.ps, node_names)
-    seated: dict[Key, str] = {}
+    placed: dict[Key, str] = {}
     for key in keys:
         node = current.get(key, "")
         if node in vacant:
             vacant.remove(node)
-            seated[key] = node
+            placed[key] = node
     for key in keys:
-        if key not in seated:
-            seated[key] = vacant.pop(0) if vacant else beside
-    return [ReplicaAssignment(*key, seated[key]) for key in keys]
+        if key not in placed:
+            placed[key] = vacant.pop(0) if vacant else beside
+    return [ReplicaAssignment(*key, placed[key]) for key in keys]
 
 
-# What to do next.
+# Next steps.
 
 
-def steps(
+def next_steps(
     job: KubeJob,
     replicas: Sequence[ReplicaAssignment],
     has_room: Callable[[str, Need], bool],
@@ -202,28 +198,28 @@ def steps(
     lost: Collection[str] = (),
     is_taken: Callable[[ReplicaAssignment], bool] = lambda replica: False,
 ) -> Steps:
-    """The next creations and deletions on the way to these seats; no seats: everything goes.
+    """Return the next creations and deletions towards `replicas`; with no replicas all pods are deleted.
 
-    `has_room` is asked with all that would be put on a node together, and takes nothing. `replaced` are replicas that
-    failed and come again (`lifecycle.judge`); `lost` are nodes that do not answer or are gone; `is_taken` says that
-    somebody else's pod still has the name, or the part of a GPU. Before `Memory.not_before` nothing is created. A job
+    `has_room` is called with the total need per node and reserves nothing. `replaced` are failed replicas to create
+    again (`verdict.judge`); `lost` are nodes that are gone or not ready; `is_taken` returns True if the pod name or the
+    GPU fraction is still held by another pod. Nothing is created before `PersistedState.not_before`. A job
     that replaces in place (`replaces_in_place`) gets the difference; any other is deleted as a whole before it is
-    created as a whole, with the next attempt. The first pods of an attempt are made together or not at all (DRAGON-12).
+    created as a whole, with the next attempt. The first pods of an attempt are created together or not at all.
 
-    Expects of the caller that creations and deletions under way are in `job.pods`, and that `Memory.started_at` is
-    set once all replicas of the attempt have run and is None between attempts.
+    Creations and deletions in flight must be in `job.pods`; `PersistedState.started_at` must be set once all replicas
+    of the attempt have run, and be None between attempts.
     """
-    wanted = {(replica.type, replica.index): replica for replica in replicas}
-    staying = {key for key, pod in job.pods.items() if key not in replaced and _sits_right(pod, wanted.get(key))}
+    wanted = {(replica.type, replica.ordinal): replica for replica in replicas}
+    staying = {key for key, pod in job.pods.items() if key not in replaced and _is_in_place(pod, wanted.get(key))}
     is_whole = not replaces_in_place(job.parsed_job)
-    if is_whole and staying and _must_begin_anew(job, replicas, staying):
+    if is_whole and staying and _needs_restart(job, replicas, staying):
         staying.clear()
     latest = max((pod.attempt for pod in job.pods.values()), default=0)
     attempt = max(job.pods[key].attempt for key in staying) if staying else max(job.memory.attempt, latest) + 1
-    if len(staying) == len(job.pods) == len(wanted):  # nobody leaves and nobody is missing, as of most jobs most times
+    if len(staying) == len(job.pods) == len(wanted):  # fast path: nothing to do
         return Steps([], [], [], frozenset(), attempt, NEVER, is_settled=True)
     leaving = [pod for key, pod in job.pods.items() if key not in staying]
-    missing = [replica for replica in replicas if (replica.type, replica.index) not in job.pods]
+    missing = [replica for replica in replicas if (replica.type, replica.ordinal) not in job.pods]
     create: list[ReplicaAssignment] = []
     waits_for: frozenset[str] = frozenset()
     is_held_back = now < job.memory.not_before
@@ -235,25 +231,27 @@ def steps(
             create, waits_for = _together(job.parsed_job, free, has_room)
     return Steps(
         create,
-        _asked_to_go(leaving),
+        _deletable(leaving),
         [pod for pod in leaving if is_dead(pod, lost, now)],
         waits_for,
         attempt,
-        look_again(leaving, lost, now, job.memory.not_before if missing and is_held_back else NEVER),
+        next_deadline(leaving, lost, now, job.memory.not_before if missing and is_held_back else NEVER),
         not leaving and not missing,
     )
 
 
-def _sits_right(pod: PodRow, replica: ReplicaAssignment | None) -> bool:
-    """A pod that has done its work sits right wherever it was: it uses nothing and must not run again."""
+def _is_in_place(pod: PodRow, replica: ReplicaAssignment | None) -> bool:
+    """Return True if a pod needs no move. A succeeded pod never does: it uses nothing and must not run again."""
     if replica is None or pod.is_deleting:
         return False
     return pod.state is PodState.SUCCEEDED or (pod.node, pod.gpu_id) == (replica.node, replica.gpu_id)
 
 
-def _must_begin_anew(job: KubeJob, replicas: Sequence[ReplicaAssignment], staying: Collection[Key]) -> bool:
-    """Whether those who sit right belong to an attempt that cannot become what is wanted: somebody left or is missing
-    after it had begun, somebody sits wrong, or it was made for another gang."""
+def _needs_restart(job: KubeJob, replicas: Sequence[ReplicaAssignment], staying: Collection[Key]) -> bool:
+    """Return True if the current attempt cannot become the wanted gang.
+
+    That is: a pod is misplaced, a pod is missing after the attempt started, or the pods were created for another gang.
+    """
     if any(key not in staying and not pod.is_deleting for key, pod in job.pods.items()):
         return True
     if job.memory.started_at is not None and len(staying) < len(replicas):
@@ -267,7 +265,7 @@ def _must_begin_anew(job: KubeJob, replicas: Sequence[ReplicaAssignment], stayin
 
 @lru_cache(maxsize=1024)
 def _gang(text: str) -> frozenset[ReplicaAssignment] | None:
-    """Asked anew whenever one pod of a gang changes, and a gang may have hundreds."""
+    """Decode with a cache: called for every change of one of hundreds of pods."""
     found = decode_assignment(text)
     return None if found is None else frozenset(found)
 
@@ -299,18 +297,18 @@ def _one_by_one(
     return create, frozenset(full)
 
 
-def _asked_to_go(leaving: Sequence[PodRow]) -> list[PodRow]:
-    """Those not asked yet, servers only when whom they serve has ended."""
+def _deletable(leaving: Sequence[PodRow]) -> list[PodRow]:
+    """Return pods not being deleted yet, serving types only when all others have terminated."""
     is_served = any(pod.type not in SERVING_TYPES and not pod.is_terminated for pod in leaving)
     return [pod for pod in leaving if not pod.is_deleting and not (is_served and pod.type in SERVING_TYPES)]
 
 
 def is_dead(pod: PodRow, lost: Collection[str], now: float) -> bool:
-    """Deletion was asked for, its grace is over, and its node is not there to carry it out."""
+    """Return True if a pod is being deleted, its grace period is over, and its node is lost."""
     return pod.is_deleting and pod.node in lost and pod.deletes_at is not None and pod.deletes_at <= now
 
 
-def look_again(leaving: Iterable[PodRow], lost: Collection[str], now: float, until: float = NEVER) -> float:
-    """When a back-off ends, or the grace of a pod whose node will not say that it is gone."""
+def next_deadline(leaving: Iterable[PodRow], lost: Collection[str], now: float, until: float = NEVER) -> float:
+    """Return the end of a back-off or of the grace period of a pod on a lost node, the earlier of both."""
     ends = [pod.deletes_at for pod in leaving if pod.is_deleting and pod.node in lost and pod.deletes_at is not None]
     return min([until, *(each for each in ends if each > now)])

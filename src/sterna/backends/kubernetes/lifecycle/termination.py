@@ -1,7 +1,7 @@
-"""Why a pod ended: by its own doing, or because its node, its kubelet or somebody else ended it. Pure.
+"""Termination cause of a pod: its own error, or its node, kubelet or the cluster. Pure.
 
-A pod that a kubelet refuses or evicts, or whose node is lost, did nothing wrong: it is made again and the job's count
-of failures stays as it is. What is known of such a pod is one word in its status and no exit code.
+A pod that is rejected or evicted, or whose node is lost, is created again without counting as a failure of the job.
+Such a pod has a one-word reason in its status and no exit code.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from enum import Enum
 from sterna.backends.kubernetes.api.job import PodRow
 
 LOST_CODE = 137
-"""What a container ends with whose runtime lost track of it."""
+"""Exit code of a container that its runtime lost track of."""
 
-_REFUSALS = frozenset(
+_REJECTIONS = frozenset(
     {
         "AppArmor",
         "HostPort",
@@ -28,7 +28,7 @@ _REFUSALS = frozenset(
         "UnexpectedAdmissionError",
     }
 )
-_REFUSED_FOR_ROOM = "OutOf"
+_OUT_OF_PREFIX = "OutOf"
 """`OutOfcpu`, `OutOfmemory`, `OutOfpods`, `OutOfnvidia.com/gpu`."""
 _EVICTIONS = frozenset(
     {
@@ -49,24 +49,23 @@ _LOSSES = frozenset({"ContainerStatusUnknown", "NodeFailure", "NodeLost", "NodeU
 
 
 class TerminationCause(Enum):
-    """What a failed pod suffered from."""
+    """Why a pod failed."""
 
-    REFUSED = "refused"
-    """Its kubelet did not take it: no room, or another node than it may have. It never ran."""
+    REJECTED = "rejected"
+    """Rejected by its kubelet before it ran: no capacity, or a node that it may not use."""
     EVICTED = "evicted"
-    """Put off its node for the sake of others."""
+    """Evicted or preempted."""
     LOST = "lost"
-    """Nobody saw how it ended."""
+    """Its node was lost, so that its end was not observed."""
     ENDED = "ended"
-    """It ran, and ended with an error of its own."""
+    """Ran and exited with an error."""
 
 
 def termination_cause(pod: PodRow) -> TerminationCause:
-    """Of a pod that failed."""
-    if pod.reason.startswith(_REFUSED_FOR_ROOM) and pod.reason != "OutOfMemoryKilled":
-        return TerminationCause.REFUSED if pod.exit_code is None else TerminationCause.ENDED
-    if pod.reason in _REFUSALS and pod.exit_code is None:
-        return TerminationCause.REFUSED
+    if pod.reason.startswith(_OUT_OF_PREFIX) and pod.reason != "OutOfMemoryKilled":
+        return TerminationCause.REJECTED if pod.exit_code is None else TerminationCause.ENDED
+    if pod.reason in _REJECTIONS and pod.exit_code is None:
+        return TerminationCause.REJECTED
     if pod.reason in _EVICTIONS:
         return TerminationCause.EVICTED
     if pod.reason in _LOSSES:
@@ -77,15 +76,15 @@ def termination_cause(pod: PodRow) -> TerminationCause:
 
 
 def termination_message(pod: PodRow) -> str:
-    """`worker-1 ended with exit code 137 (OOMKilled)`: the beginning of a sentence."""
-    who, ailment = f"{pod.type}-{pod.index}", termination_cause(pod)
-    if ailment is TerminationCause.REFUSED:
+    """Return the beginning of a sentence: `worker-1 ended with exit code 137 (OOMKilled)`."""
+    who, cause = f"{pod.type}-{pod.index}", termination_cause(pod)
+    if cause is TerminationCause.REJECTED:
         return f"{who} was refused by {pod.node} ({pod.reason})"
-    if ailment is TerminationCause.EVICTED:
+    if cause is TerminationCause.EVICTED:
         return f"{who} was evicted from {pod.node} ({pod.reason})"
-    if ailment is TerminationCause.LOST:
+    if cause is TerminationCause.LOST:
         return f"{who} was lost on {pod.node}: nobody saw how it ended"
     if pod.exit_code is None:
         return f"{who} ended: {pod.reason}"
-    said = f" ({pod.reason})" if pod.reason not in ("", "Error") else ""
-    return f"{who} ended with exit code {pod.exit_code}{said}"
+    reason = f" ({pod.reason})" if pod.reason not in ("", "Error") else ""
+    return f"{who} ended with exit code {pod.exit_code}{reason}"

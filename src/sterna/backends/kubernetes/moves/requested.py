@@ -17,7 +17,13 @@ from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
 from sterna.backends.kubernetes.cache.views import cluster_info
-from sterna.backends.kubernetes.lifecycle.overload import Dropped, Found, Relocation, relocated, replica_name
+from sterna.backends.kubernetes.lifecycle.overload import (
+    AcceptedMove,
+    Found,
+    RejectedMove,
+    evaluate_requests,
+    replica_name,
+)
 from sterna.engine.placement.free_capacity import Room
 from sterna.model.cluster import Assignment
 from sterna.model.reason import Code, Reason
@@ -37,9 +43,11 @@ class MonitorMoves:
 
     def carry_out(self, wishes: Sequence[MoveRequest], now: float) -> None:
         room = room_beside(self._state, reservations(self._state), now)
-        outcomes = relocated(wishes, self._found, lambda found: self._hosts(found, room), cluster_info(self._state))
+        outcomes = evaluate_requests(
+            wishes, self._found, lambda found: self._hosts(found, room), cluster_info(self._state)
+        )
         for outcome in outcomes:  # each is judged when the one before has been carried out
-            if isinstance(outcome, Dropped):
+            if isinstance(outcome, RejectedMove):
                 extra = {"job": outcome.request.pod, "node": outcome.request.node}
                 _log.warning("A monitor's request to move a pod was rejected: %s", outcome.why, extra=extra)
             else:
@@ -57,7 +65,7 @@ class MonitorMoves:
         slots = room.slots(self._state.entries[found.job.key].shape)
         return {self._state.capacity.names[row] for row in (slots > 0).nonzero()[0].tolist()}
 
-    def _move(self, move: Relocation, room: Room, now: float) -> None:
+    def _move(self, move: AcceptedMove, room: Room, now: float) -> None:
         job, pod = move.found.job, move.found.pod
         entry, capacity = self._state.entries[job.key], self._state.capacity
         held = (gpu_number(pod.gpu_id),) if pod.gpu_id else ()
@@ -69,7 +77,7 @@ class MonitorMoves:
         memory.moves, memory.moved_at, memory.moved_from = memory.moves + 1, now, pod.node
         there = ReplicaAssignment(pod.type, pod.index, move.target, gpu)
         replicas = [
-            there if (replica.type, replica.index) == (pod.type, pod.index) else replica for replica in entry.replicas
+            there if (replica.type, replica.ordinal) == (pod.type, pod.index) else replica for replica in entry.replicas
         ]
         self._state.reassign(entry, replicas)
         self._state.work_queue.request_round()  # others may use what it leaves
@@ -83,4 +91,6 @@ def _is_meant(pod: PodRow, request: MoveRequest) -> bool:
 
 
 def _replica_of(entry: JobEntry, pod: PodRow) -> ReplicaAssignment | None:
-    return next((replica for replica in entry.replicas if (replica.type, replica.index) == (pod.type, pod.index)), None)
+    return next(
+        (replica for replica in entry.replicas if (replica.type, replica.ordinal) == (pod.type, pod.index)), None
+    )

@@ -14,7 +14,7 @@ import msgspec
 
 from sterna.errors import UserError
 from sterna.kinds.labels import ATTEMPT_LABEL, GROUP, JOB_LABEL, MIGRATE_TO
-from sterna.kinds.parsing.decoding import decoded
+from sterna.kinds.parsing.fields import decode_fields
 
 MOVE_LABEL = f"{GROUP}/move"
 """On a record: that it is one."""
@@ -52,7 +52,7 @@ def record_name(pod: str) -> str:
 
 def move_record(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, Any]:
     """The record of a move; `pod` is the whole object as the server gave it."""
-    whole = decoded(dict(pod), dict[str, Any], "the pod")
+    whole = decode_fields(dict(pod), dict[str, Any], "the pod")
     moved = moved_pod(whole, node, attempt)
     metadata, spec, uid = moved["metadata"], whole.get("spec"), _mapping(whole.get("metadata")).get("uid", "")
     source = spec.get("nodeName", "") if isinstance(spec, dict) else ""
@@ -86,8 +86,8 @@ class _Record(msgspec.Struct):
 
 def read_record(record: Mapping[str, Any]) -> Move:
     """`UserError` if somebody has changed it beyond recognition."""
-    data = decoded(dict(record), _Record, "the record of a move").data
-    pod = decoded(data.get(_POD, "").encode(), dict[str, Any], "the pod in the record of a move")
+    data = decode_fields(dict(record), _Record, "the record of a move").data
+    pod = decode_fields(data.get(_POD, "").encode(), dict[str, Any], "the pod in the record of a move")
     metadata = pod.get("metadata")
     attempt = data.get(_ATTEMPT, "")
     if not isinstance(metadata, dict) or not data.get(_NODE) or not attempt.isdigit():

@@ -13,23 +13,22 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
-from sterna.backends.kubernetes.pods.gang import Gang, gang_of
-from sterna.backends.kubernetes.pods.variables import framework, identity, with_mount, with_variables
-from sterna.kinds import tf_job
-from sterna.kinds.context import ClusterDomain
-from sterna.kinds.environment import torch
-from sterna.kinds.environment.hosts import service_name
+from sterna.backends.kubernetes.pods.gang import ClusterDomain, GangRanks, framework_variables, gang_ranks, replica_port
+from sterna.backends.kubernetes.pods.hosts import service_name
+from sterna.backends.kubernetes.pods.variables import identity, with_mount, with_variables
+from sterna.kinds.environment.gang import LEADERS
+from sterna.kinds.kind import ReplicaName
 from sterna.kinds.labels import ASSIGNMENT, ATTEMPT_LABEL, INDEX_LABEL, JOB_LABEL, KIND_LABEL, PROGRESS, TYPE_LABEL
 from sterna.kinds.parsed_job import JobRef, ParsedJob
 from sterna.kinds.parsing.annotations import NO_PROGRESS
-from sterna.kinds.parsing.gpu_fraction import GPU_ID, annotations_of
-from sterna.kinds.resource import SHARE_PODS
+from sterna.kinds.parsing.gpu_fraction import GPU_ID, gpu_fraction_annotations
+from sterna.kinds.registry import kind_of
+from sterna.kinds.share_pod import SHARE_PODS
+from sterna.kinds.tf_job import CHIEF_PORT_NAME
+from sterna.progress.spec import progress_as_fields
 
 AGENT_VOLUME = "sterna-agent"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_KUBEFLOW = "training.kubeflow.org"
-_CONTAINERS = {"TFJob": tf_job.CONTAINER, "PyTorchJob": "pytorch"}
-_PORT_NAME = "training"
 _ALONE = ClusterDomain()
 
 
@@ -47,7 +46,7 @@ def pod_of(
     generation: int = 0,
 ) -> dict[str, Any]:
     """The pod to create for a seat; `gang` is everybody's, so that one survivor tells of all."""
-    metadata, spec = _parts(parsed_job, replica, gang_of(gang), attempt, around, generation)
+    metadata, spec = _parts(parsed_job, replica, gang_ranks(gang), attempt, around, generation)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -62,9 +61,11 @@ def share_pod_of(
 ) -> dict[str, Any]:
     """The SharePod for a seat, from which KubeShare makes the pod; bound, so that its scheduler leaves it alone
     (DRAGON-35). `gpu_memory_bytes`: of the GPU, for a share that does not say how much of it is needed."""
-    metadata, spec = _parts(parsed_job, replica, gang_of(gang), attempt, around, generation)
+    metadata, spec = _parts(parsed_job, replica, gang_ranks(gang), attempt, around, generation)
     if replica.gpu_id:
-        gpu_fraction = annotations_of(parsed_job.gpu_fraction, gpu_memory_bytes) if parsed_job.gpu_fraction else {}
+        gpu_fraction = (
+            gpu_fraction_annotations(parsed_job.gpu_fraction, gpu_memory_bytes) if parsed_job.gpu_fraction else {}
+        )
         metadata["annotations"] = {**gpu_fraction, **metadata["annotations"], GPU_ID: replica.gpu_id}
     return {"apiVersion": SHARE_PODS.api_version, "kind": SHARE_PODS.kind, "metadata": metadata, "spec": spec}
 
@@ -114,16 +115,21 @@ def owner_of(ref: JobRef) -> dict[str, Any]:
 
 
 def _parts(
-    parsed_job: ParsedJob, replica: ReplicaAssignment, gang: Gang, attempt: int, around: ClusterDomain, generation: int
+    parsed_job: ParsedJob,
+    replica: ReplicaAssignment,
+    gang: GangRanks,
+    attempt: int,
+    around: ClusterDomain,
+    generation: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    who = parsed_job.known_as(replica.type, replica.index)
+    who = parsed_job.known_as(replica.type, replica.ordinal)
     template = parsed_job.templates[who[0]]
     given = template.get("metadata")
     given = given if isinstance(given, dict) else {}
     labels = _labels(parsed_job, replica, who, attempt)
     annotations = {**(given.get("annotations") or {}), ASSIGNMENT: gang.assignment}
     if parsed_job.spec.progress != NO_PROGRESS:
-        annotations[PROGRESS] = msgspec.json.encode(parsed_job.spec.progress).decode()
+        annotations[PROGRESS] = msgspec.json.encode(progress_as_fields(parsed_job.spec.progress)).decode()
     metadata = {
         "name": service_name(parsed_job.ref.name, *who),
         "namespace": parsed_job.ref.namespace,
@@ -131,7 +137,7 @@ def _parts(
         "annotations": annotations,
         "ownerReferences": [owner_of(parsed_job.ref)],
     }
-    framework_ = framework(parsed_job, replica, who, gang, attempt, around.cluster_domain)
+    framework_ = framework_variables(parsed_job, replica, gang, attempt, around.cluster_domain)
     ours = {**framework_, **identity(parsed_job, replica, gang, attempt, generation)}
     return metadata, _pod_spec(parsed_job, template, replica.node, ours, framework_)
 
@@ -161,30 +167,34 @@ def _pod_spec(
 
 
 def _main(parsed_job: ParsedJob, containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    name = _CONTAINERS.get(parsed_job.spec.kind, "")
+    name = kind_of(parsed_job.ref.resource).container
     return next((each for each in containers if each.get("name") == name), containers[0])
 
 
 def _with_port(parsed_job: ParsedJob, container: dict[str, Any]) -> dict[str, Any]:
-    """DRAGON-3: the port is there even if nobody wrote it."""
-    if parsed_job.spec.kind != "TFJob":
+    """The container with the port of its kind, if the kind declares one and the template does not."""
+    port = kind_of(parsed_job.ref.resource).port
+    if not port.is_declared:
         return container
     written = container.get("ports")
     ports = [each for each in written if isinstance(each, dict)] if isinstance(written, list) else []
-    if any(each.get("name") == tf_job.PORT_NAME for each in ports):
+    if any(each.get("name") == port.name for each in ports):
         return container
-    return {**container, "ports": [*ports, {"name": tf_job.PORT_NAME, "containerPort": tf_job.PORT}]}
+    return {**container, "ports": [*ports, {"name": port.name, "containerPort": port.number}]}
 
 
 def _ports(parsed_job: ParsedJob, type_: str) -> list[dict[str, Any]]:
-    if parsed_job.spec.kind != "TFJob":
-        name = torch.PORT_NAME if parsed_job.spec.kind == "PyTorchJob" else _PORT_NAME
-        return [{"name": name, "port": torch.port(parsed_job)}]
-    port = tf_job.port(parsed_job, type_)
-    ports = [{"name": tf_job.PORT_NAME, "port": port}]
+    kind = kind_of(parsed_job.ref.resource)
+    called = type_ if kind.has_service_per_replica else _leader_type(parsed_job)
+    number = replica_port(parsed_job, called)
+    ports = [{"name": kind.port.name, "port": number}]
     if type_ == "ps" and parsed_job.chiefs:
-        ports.append({"name": tf_job.CHIEF_PORT_NAME, "port": port + 1})
+        ports.append({"name": CHIEF_PORT_NAME, "port": number + 1})
     return ports
+
+
+def _leader_type(parsed_job: ParsedJob) -> str:
+    return next((each for each in LEADERS if each in parsed_job.templates), parsed_job.spec.worker.type)
 
 
 def _own_labels(parsed_job: ParsedJob, type_: str, index: int) -> dict[str, str]:
@@ -197,47 +207,29 @@ def _own_labels(parsed_job: ParsedJob, type_: str, index: int) -> dict[str, str]
 
 
 def _selecting(parsed_job: ParsedJob, type_: str, index: int, who: tuple[str, int]) -> dict[str, str]:
-    """Labels that tell one replica from all others; a TFJob's are DRAGON's (DRAGON-5)."""
-    if parsed_job.spec.kind != "TFJob":
-        return _own_labels(parsed_job, type_, index)
-    return {
-        "group-name": "kubeflow.org",
-        "tf-job-name": parsed_job.ref.name,
-        "tf-replica-type": who[0],
-        "tf-replica-index": str(who[1]),
-    }
+    """Labels that select the pod of one replica."""
+    name = ReplicaName(*who, is_first=False, start_id="")
+    own = _own_labels(parsed_job, type_, index)
+    return kind_of(parsed_job.ref.resource).selector_labels(parsed_job, name) or own
 
 
 def _labels(parsed_job: ParsedJob, replica: ReplicaAssignment, who: tuple[str, int], attempt: int) -> dict[str, str]:
-    labels = {**_own_labels(parsed_job, replica.type, replica.index), ATTEMPT_LABEL: str(attempt)}
-    kind = parsed_job.spec.kind
-    if kind not in _CONTAINERS:
-        return labels
-    type_, index = who
-    labels |= {
-        f"{_KUBEFLOW}/job-name": parsed_job.ref.name,
-        f"{_KUBEFLOW}/replica-type": type_,
-        f"{_KUBEFLOW}/replica-index": str(index),
+    name = ReplicaName(*who, _is_first(parsed_job, *who), _start_id(parsed_job, replica, attempt))
+    return {
+        **_own_labels(parsed_job, replica.type, replica.ordinal),
+        ATTEMPT_LABEL: str(attempt),
+        **kind_of(parsed_job.ref.resource).pod_labels(parsed_job, name),
     }
-    is_first = _is_first(parsed_job, type_, index)
-    if is_first:
-        labels[f"{_KUBEFLOW}/job-role"] = "master"
-    if kind == "TFJob":
-        labels |= _selecting(parsed_job, replica.type, replica.index, who)
-        labels["tf-job-workerid"] = _slot_id(parsed_job, replica, attempt)
-        if is_first:
-            labels["tf-job-role"] = "master"
-    return labels
 
 
 def _is_first(parsed_job: ParsedJob, type_: str, index: int) -> bool:
     """The chief or master, and where there is none worker 0."""
-    firsts = [each for each in ("chief", "master") if each in parsed_job.templates]
+    firsts = [each for each in LEADERS if each in parsed_job.templates]
     return type_ in firsts if firsts else (type_, index) == ("worker", 0)
 
 
-def _slot_id(parsed_job: ParsedJob, replica: ReplicaAssignment, attempt: int) -> str:
-    """Five letters that tell this start of a replica from every other; the same whenever they are asked for."""
-    told = f"{parsed_job.ref.uid}/{replica.type}/{replica.index}/{replica.node}/{attempt}"
-    digest = hashlib.sha256(told.encode()).digest()
+def _start_id(parsed_job: ParsedJob, replica: ReplicaAssignment, attempt: int) -> str:
+    """Five letters that identify this start of a replica, always the same ones."""
+    start = f"{parsed_job.ref.uid}/{replica.type}/{replica.ordinal}/{replica.node}/{attempt}"
+    digest = hashlib.sha256(start.encode()).digest()
     return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:5])

@@ -12,25 +12,25 @@ from sys import intern
 import msgspec
 
 from sterna.backends.kubernetes.api.job import PendingServingPod, PodRow, PodState
-from sterna.kinds.labels import ASSIGNMENT, ATTEMPT_LABEL, GROUP, INDEX_LABEL, JOB_LABEL, TYPE_LABEL
+from sterna.kinds.labels import ASSIGNMENT, ATTEMPT_LABEL, INDEX_LABEL, JOB_LABEL, TYPE_LABEL
 from sterna.kinds.objects import Condition, Container, ContainerStatus, Meta, Needs, Owner, Pod, PodSpec, Terminated
+from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.parsing.gpu_fraction import GPU_ID
-from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.job_builder import parse_timestamp
 from sterna.kinds.parsing.pod_template import node_needs
 from sterna.kinds.parsing.quantities import milli_of
 from sterna.kinds.parsing.resource_requests import NOTHING, Demand, demand_of, limits_of
 from sterna.kinds.pod import is_serving
+from sterna.kinds.registry import find_kind, job_kinds
 from sterna.model.cluster import Shape
 
 _Amount = tuple[str, str | int | float]
 KUBEFLOW = "kubeflow.org"
-_OURS = {("TrainingJob", GROUP), ("TFJob", KUBEFLOW), ("PyTorchJob", KUBEFLOW)}
 _MPI_JOB, _MPI_ROLE, _MPI_INDEX, _MPI_OPERATOR = (
     f"training.{KUBEFLOW}/{name}" for name in ("job-name", "job-role", "replica-index", "operator-name")
 )
 _SHARE_POD = ("SharePod", "kubeshare.nthu")
 _DUMMY = "kubeshare-vgpu"
-_TRAINERS = ("tensorflow", "pytorch")
 _DISRUPTION = "DisruptionTarget"
 """The condition by which the cluster says that it is not the user who ends a pod."""
 _CLOCKS_SECONDS = 2.0
@@ -67,7 +67,7 @@ def pod_row(pod: Pod) -> PodRow:
         limit_memory_bytes=limit_memory_bytes,
     )
     if row.is_deleting:
-        row.deletes_at = seconds_of(meta.deletion_timestamp)
+        row.deletes_at = parse_timestamp(meta.deletion_timestamp)
     if _belongs(row, meta, owner):
         _tell(row, pod)
     return row
@@ -76,7 +76,9 @@ def pod_row(pod: Pod) -> PodRow:
 def pending_serving_pod(pod: Pod) -> PendingServingPod:
     """What a pending one asks for."""
     shape = Shape(*_uses(pod.spec)[0])
-    return PendingServingPod(pod.metadata.key, shape, node_needs(pod.spec), seconds_of(pod.metadata.creation_timestamp))
+    return PendingServingPod(
+        pod.metadata.key, shape, node_needs(pod.spec), parse_timestamp(pod.metadata.creation_timestamp)
+    )
 
 
 def _uses(spec: PodSpec) -> tuple[Demand, int, int]:
@@ -118,10 +120,18 @@ def _names(owner: Owner | None, kind: tuple[str, str]) -> bool:
     return owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == kind
 
 
+def _is_job(owner: Owner) -> bool:
+    """True if Sterna creates the pods of the owner."""
+    kind = find_kind(owner.kind)
+    return (
+        kind is not None and kind.ownership is PodOwnership.OPERATOR and _names(owner, (kind.name, kind.resource.group))
+    )
+
+
 def _belongs(row: PodRow, meta: Meta, owner: Owner | None) -> bool:
     """Whose it is, written into the row; false: none of ours."""
     labels = meta.labels
-    if owner is not None and (owner.kind, owner.api_version.partition("/")[0]) in _OURS:
+    if owner is not None and _is_job(owner):
         row.job, row.owner_uid = f"{meta.namespace}/{owner.name}", owner.uid
         _place(row, labels.get(TYPE_LABEL, ""), labels.get(INDEX_LABEL, ""))
     elif labels.get(_MPI_OPERATOR) == "mpi-operator" and labels.get(_MPI_JOB):
@@ -166,7 +176,7 @@ def _tell(row: PodRow, pod: Pod) -> None:
     row.message = _message(main, ended) or status.message
     running = main.state.running if main else None
     started = running.get("startedAt") if running else None
-    row.started_at = seconds_of(started if isinstance(started, str) else status.start_time) or None
+    row.started_at = parse_timestamp(started if isinstance(started, str) else status.start_time) or None
 
 
 def disruption_of(pod: Pod) -> str:
@@ -177,8 +187,8 @@ def disruption_of(pod: Pod) -> str:
         return ""
     meta = pod.metadata
     if meta.deletion_timestamp is not None:
-        deleted_at = seconds_of(meta.deletion_timestamp) - (meta.deletion_grace_period_seconds or 0)
-        if seconds_of(found.last_transition_time) > deleted_at + _CLOCKS_SECONDS:
+        deleted_at = parse_timestamp(meta.deletion_timestamp) - (meta.deletion_grace_period_seconds or 0)
+        if parse_timestamp(found.last_transition_time) > deleted_at + _CLOCKS_SECONDS:
             return ""
     return found.reason or _DISRUPTION
 
@@ -193,7 +203,7 @@ def _withheld(pod: Pod) -> tuple[float, int] | None:
         granted = sum(milli_of(each.requests.get("cpu", 0)) for each in needs)
     except (msgspec.MsgspecError, ValueError):
         return None
-    return (seconds_of(found.last_transition_time), granted) if granted > 0 else None
+    return (parse_timestamp(found.last_transition_time), granted) if granted > 0 else None
 
 
 def _condition(pod: Pod, type_: str) -> Condition | None:
@@ -203,7 +213,8 @@ def _condition(pod: Pod, type_: str) -> Condition | None:
 def _main(pod: Pod) -> ContainerStatus | None:
     """The container that trains; the kubelet sorts statuses by name, so it is looked for by the pod's own order."""
     names = [each.name for each in pod.spec.containers]
-    name = next((each for each in names if each in _TRAINERS), names[0] if names else "")
+    trainers = {kind.container for kind in job_kinds() if kind.container}
+    name = next((each for each in names if each in trainers), names[0] if names else "")
     return next((each for each in pod.status.container_statuses if each.name == name), None)
 
 

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from sterna.errors import UserError
-from sterna.kinds.labels import GROUP
 from sterna.kinds.objects import JobObject, PodSpec
 from sterna.kinds.parsed_job import GpuFraction, NodeNeeds
-from sterna.kinds.parsing.decoding import decoded
-from sterna.kinds.parsing.gpu_fraction import GPU_ID, PRIORITY, gpu_fraction_of
-from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.fields import decode_fields
+from sterna.kinds.parsing.gpu_fraction import GPU_ID, PRIORITY, parse_gpu_fraction
+from sterna.kinds.parsing.job_builder import parse_timestamp
 from sterna.kinds.parsing.pod_template import node_needs
 from sterna.kinds.parsing.resource_requests import NOTHING, demand_of
+from sterna.kinds.registry import job_kinds
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -68,7 +68,7 @@ def share_row(pod: JobObject) -> ShareRow:
     except ValueError:
         demand = NOTHING
     owner = next((each for each in meta.owner_references if each.controller), None)
-    is_ours = owner is not None and owner.api_version.partition("/")[0] in (GROUP, "kubeflow.org")
+    is_ours = owner is not None and owner.api_version.partition("/")[0] in {kind.resource.group for kind in job_kinds()}
     return ShareRow(
         key=meta.key,
         uid=meta.uid,
@@ -82,7 +82,7 @@ def share_row(pod: JobObject) -> ShareRow:
         is_terminated=_phase(pod) in _ENDED,
         is_deleting=meta.deletion_timestamp is not None,
         is_urgent=annotations.get(PRIORITY, "").lower() == "high",
-        submitted_at=seconds_of(meta.creation_timestamp),
+        submitted_at=parse_timestamp(meta.creation_timestamp),
         needs=node_needs(spec),
         owner_uid=owner.uid if owner and is_ours else "",
     )
@@ -96,14 +96,14 @@ def placing_patch(node: str, gpu_id: str, version: str) -> dict[str, Any]:
 
 def _spec(pod: JobObject) -> PodSpec:
     try:
-        return decoded(pod.spec, PodSpec, "spec")
+        return decode_fields(pod.spec, PodSpec, "spec")
     except UserError:
         return PodSpec()
 
 
 def _phase(pod: JobObject) -> str:
     try:
-        status = decoded(pod.status, _Status, "status").pod_status
+        status = decode_fields(pod.status, _Status, "status").pod_status
     except UserError:
         return ""
     return status.phase if status else ""
@@ -111,6 +111,6 @@ def _phase(pod: JobObject) -> str:
 
 def _gpu_fraction(annotations: dict[str, str]) -> GpuFraction | None:
     try:
-        return gpu_fraction_of(annotations)
+        return parse_gpu_fraction(annotations)
     except UserError:
         return None

@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
-from sterna.backends.kubernetes.pods.gang import Gang
-from sterna.kinds import tf_job
-from sterna.kinds.environment import torch
+from sterna.backends.kubernetes.pods.gang import GangRanks
 from sterna.kinds.parsed_job import ParsedJob
 
 AGENT_FOLDER = "/run/sterna"
@@ -36,36 +34,19 @@ _DOWNWARD = (
 
 
 def identity(
-    parsed_job: ParsedJob, replica: ReplicaAssignment, gang: Gang, attempt: int, generation: int
+    parsed_job: ParsedJob, replica: ReplicaAssignment, gang: GangRanks, attempt: int, generation: int
 ) -> dict[str, str]:
     """For the agent."""
     return {
         "STERNA_DIR": AGENT_FOLDER,
         "STERNA_JOB": parsed_job.ref.name,
         "STERNA_TYPE": replica.type,
-        "STERNA_INDEX": str(replica.index),
+        "STERNA_INDEX": str(replica.ordinal),
         "STERNA_RANK": str(gang.rank(replica)),
         "STERNA_SIZE": str(gang.size),
         "STERNA_ATTEMPT": str(attempt),
         "STERNA_GENERATION": str(generation),
     }
-
-
-def framework(
-    parsed_job: ParsedJob, replica: ReplicaAssignment, who: tuple[str, int], gang: Gang, attempt: int, domain: str
-) -> dict[str, str]:
-    """`who`: the type and index under which its framework knows this replica."""
-    if parsed_job.spec.kind == "TFJob":
-        return {"TF_CONFIG": tf_config(parsed_job, who, domain)}
-    if torch.is_elastic(parsed_job):
-        return torch.elastic_environment(parsed_job, replica.index, attempt, domain)
-    if parsed_job.spec.kind == "PyTorchJob" or len(gang.replicas) > 1:
-        return torch.fixed_environment(parsed_job, gang.rank(replica), gang.size, domain)
-    return dict(parsed_job.variables)
-
-
-def tf_config(parsed_job: ParsedJob, who: tuple[str, int], domain: str) -> str:
-    return tf_job.tf_config(parsed_job, *who, domain)
 
 
 def with_variables(container: Mapping[str, Any], ours: Mapping[str, str], has_agent: bool) -> dict[str, Any]:

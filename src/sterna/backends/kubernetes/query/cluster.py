@@ -19,10 +19,9 @@ import msgspec
 
 from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Followed, Inbox
 from sterna.backends.kubernetes.cache.object_parser import parsed_job_in
-from sterna.backends.kubernetes.cache.watched_resources import JOB_KINDS
+from sterna.backends.kubernetes.cache.watched_resources import job_resources
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.query.listing import (
-    KINDS,
     EventObject,
     JobListing,
     ListedJob,
@@ -43,6 +42,7 @@ from sterna.errors import UserError, did_you_mean
 from sterna.kinds.labels import MIGRATE_TO
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.parsing.documents import Document
+from sterna.kinds.registry import job_kinds
 from sterna.kinds.resource import PODS
 from sterna.model.snapshot import JobKey, Snapshot
 from sterna.service.errors import ForbiddenError, NotFoundError
@@ -71,7 +71,6 @@ _LONGEST_LABEL = 63
 _MOST_NAMES = 20
 _FRESH_SECONDS = 1.0
 """Cache TTL of a job found by name: `sterna logs -f` asks several times a second."""
-_MARKS = frozenset(word for kind in KINDS for word in (kind.kind.lower(), kind.plural))
 
 
 class QueryScope(NamedTuple):
@@ -154,7 +153,7 @@ class KubernetesCluster:
             for seen in answer:
                 listing.add(each.resource, seen)
         forbidden = [error for error in refused if isinstance(error, ForbiddenError)]
-        if len(refused) == len(JOB_KINDS):
+        if len(refused) == len(job_resources()):
             raise (forbidden or refused)[0]
         for error in forbidden:
             self._on_notice(str(error))
@@ -166,7 +165,8 @@ class KubernetesCluster:
         if is_recent and known is not None and self._clock() - known[0] < _FRESH_SECONDS:
             return known[1]
         *marks, name = text.split("/")
-        places = [mark for mark in marks if mark.lower() not in _MARKS]
+        words = {word for kind in job_kinds() for word in (kind.name.lower(), kind.resource.plural)}
+        places = [mark for mark in marks if mark.lower() not in words]
         namespace = places[0] if places else self._scope.searched
         if not all(map(_NAME.fullmatch, (name, *places))):
             raise NotFoundError(f"There is no job '{text[:80]}'; see the names with: sterna get jobs.")

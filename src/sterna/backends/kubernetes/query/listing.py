@@ -11,16 +11,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from sterna.backends.kubernetes.api.resources import EVENTS, Change, Delta, Followed
-from sterna.backends.kubernetes.cache.watched_resources import JOB_KINDS
+from sterna.backends.kubernetes.cache.watched_resources import job_resources
 from sterna.backends.kubernetes.pods.pod_rows import KUBEFLOW, pod_row
 from sterna.kinds.labels import JOB_LABEL
 from sterna.kinds.objects import JobObject, Meta, Pod
+from sterna.kinds.parse import is_managed
 from sterna.kinds.pod import is_plain_job
-from sterna.kinds.reading import is_ours
 from sterna.kinds.resource import PODS, Resource
 
-KINDS = (*JOB_KINDS, PODS)
-"""Resources that may be a job."""
 _MPI_NAME = f"training.{KUBEFLOW}/job-name"
 _MPI_PODS = f"training.{KUBEFLOW}/operator-name=mpi-operator"
 
@@ -71,7 +69,7 @@ def followed_jobs(namespace: str, name: str = "") -> list[Followed]:
     fields = f"metadata.name={name}" if name else ""
     pods = [(f"{JOB_LABEL}={name}", ""), (f"{_MPI_PODS},{_MPI_NAME}={name}", ""), (JOB_LABEL, fields)]
     return [
-        *(Followed(kind, JobObject, namespace, fields=fields, is_optional=True) for kind in JOB_KINDS),
+        *(Followed(kind, JobObject, namespace, fields=fields, is_optional=True) for kind in job_resources()),
         *(Followed(PODS, Pod, namespace, *which) for which in (pods if name else [(JOB_LABEL, ""), (_MPI_PODS, "")])),
     ]
 
@@ -103,7 +101,7 @@ class JobListing:
         if isinstance(seen, EventObject):
             self._events[uid] = seen
         elif isinstance(seen, JobObject):
-            if is_ours(seen, resource):
+            if is_managed(seen, resource):
                 self._jobs[uid] = ListedJob(resource, seen)
         else:
             self._pods[uid] = seen
@@ -125,7 +123,7 @@ class JobListing:
 
     def events(self) -> list[EventObject]:
         """Return the events about jobs, in order of their resource versions."""
-        kinds = {kind.kind for kind in JOB_KINDS}
+        kinds = {kind.kind for kind in job_resources()}
         about_jobs = [
             event
             for event in self._events.values()

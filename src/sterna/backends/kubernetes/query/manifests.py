@@ -8,26 +8,27 @@ job of it gets a name of its own (VODA-3).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.query.listing import KINDS
 from sterna.backends.kubernetes.query.views import ANY_IMAGE
 from sterna.errors import UserError, did_you_mean
 from sterna.kinds.labels import GROUP, JOB_LABEL, SERVING
+from sterna.kinds.loading import split_lists
+from sterna.kinds.mpi_job import MPI_JOBS
 from sterna.kinds.mpi_v1 import is_old, remarks_on, translated_v1
 from sterna.kinds.objects import JobObject, Pod
+from sterna.kinds.parse import parse_job
 from sterna.kinds.parsing.documents import Document
 from sterna.kinds.parsing.naming import numbered, stamped
-from sterna.kinds.reading import read
-from sterna.kinds.resource import MPI_JOBS, PODS, Resource
+from sterna.kinds.registry import job_kinds
+from sterna.kinds.resource import PODS, Resource
 
 SUBMISSION = f"{GROUP}/submission"
 """Annotation: under which key somebody created it, so that they know their own again when an answer was lost."""
 
-_RESOURCES = {resource.kind: resource for resource in KINDS}
 _MOST_NAMES = 100
 """Of one second."""
 _STAND_IN = "x" * 5
@@ -56,6 +57,10 @@ class Order(NamedTuple):
         return self._replace(document=translated_v1(self.document, self.names[0]), names=self.names[1:])
 
 
+def _resources() -> dict[str, Resource]:
+    return {kind.name: kind.resource for kind in job_kinds()}
+
+
 def orders_of(
     documents: Iterable[Document], namespace: str, key: str = "", at: float = 0.0
 ) -> tuple[list[Order], list[str]]:
@@ -63,10 +68,11 @@ def orders_of(
     `at` is the time that names are made of."""
     orders: list[Order] = []
     notices: list[str] = []
-    for document in _single(documents):
+    for document in split_lists(documents):
         where, kind = document.where(()), _kind(document)
-        if kind in _RESOURCES and not _is_serving(document.value):
-            orders.append(_order(document, _RESOURCES[kind], namespace, key, at))
+        resources = _resources()
+        if kind in resources and not _is_serving(document.value):
+            orders.append(_order(document, resources[kind], namespace, key, at))
             if kind == MPI_JOBS.kind:
                 notices += [f"{where}: {orders[-1].name}: {each}" for each in remarks_on(_plain(document.value))]
         else:
@@ -94,26 +100,15 @@ def _identity(order: Order) -> tuple[str, str, str]:
     return order.resource.kind, order.namespace, order.name
 
 
-def _single(documents: Iterable[Document]) -> Iterator[Document]:
-    """Documents one by one; a list, or a Kubernetes List, is taken apart."""
-    for document in documents:
-        value = document.value
-        items = value.get("items") if isinstance(value, Mapping) and value.get("kind") == "List" else value
-        if isinstance(items, list):
-            yield from (Document(item, document.source, {(): document.lines.get((), 1)}) for item in items)
-        else:
-            yield document
-
-
 def _kind(document: Document) -> str:
     value = document.value
     if not isinstance(value, Mapping) or not isinstance(value.get("metadata", {}), Mapping):
         raise UserError(f"{document.where(())}: expected a manifest: apiVersion, kind, metadata, spec.")
     kind = value.get("kind")
     if not isinstance(kind, str) or not kind:
-        raise UserError(f"{document.where(('kind',))}: 'kind' is missing; write one of: {', '.join(_RESOURCES)}.")
-    hint = did_you_mean(kind, _RESOURCES)
-    if kind not in _RESOURCES and hint.startswith("did"):
+        raise UserError(f"{document.where(('kind',))}: 'kind' is missing; write one of: {', '.join(_resources())}.")
+    hint = did_you_mean(kind, _resources())
+    if kind not in _resources() and hint.startswith("did"):
         raise UserError(f"{document.where(('kind',))}: the kind '{kind}' cannot be run; {hint}")
     return kind
 
@@ -170,4 +165,4 @@ def _check(whole: Mapping[str, Any], resource: Resource) -> None:
     elif not metadata.get("name"):
         raise UserError("metadata.name is missing; give the job a name.")
     type_: type[JobObject] | type[Pod] = Pod if resource == PODS else JobObject
-    read(msgspec.json.decode(msgspec.json.encode(whole), type=type_), resource, ANY_IMAGE)
+    parse_job(msgspec.json.decode(msgspec.json.encode(whole), type=type_), resource, ANY_IMAGE)

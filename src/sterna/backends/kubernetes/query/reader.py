@@ -17,7 +17,9 @@ import msgspec
 from sterna.backends.kubernetes.api.resources import ApiServer, Change, Followed, WriteResult
 from sterna.backends.kubernetes.transport.reflector import Reflector
 from sterna.errors import Retry, UserError
-from sterna.kinds.resource import MPI_JOBS, PYTORCH_JOBS, Resource
+from sterna.kinds.kind import INSTALL_HINT
+from sterna.kinds.registry import find_kind
+from sterna.kinds.resource import Resource
 from sterna.service.errors import ForbiddenError, NameTakenError, NotFoundError
 
 _MANAGER = "fieldManager=sterna-cli"
@@ -26,11 +28,6 @@ _MOST_THREADS = 8
 _T = TypeVar("_T")
 _MAY_NOT = re.compile(r'User "(.*?)" cannot (\w+) resource "(.*?)"(?: in API group "[^"]*")?(.*)', re.DOTALL)
 _INVALID = re.compile(r'^\S+ "[^"]*" is invalid: ')
-_INSTALL = "install Sterna first: kubectl apply -f deploy/sterna.yaml"
-_MAKERS = {
-    MPI_JOBS.plural: "install Kubeflow's MPI operator",
-    PYTORCH_JOBS.plural: "install Kubeflow's definition of it",
-}
 _LONGEST_ANSWER = 400
 
 
@@ -149,7 +146,8 @@ class ApiReader:
         if name and "could not find the requested resource" not in message and message != "404 page not found":
             where = f" in the namespace '{namespace}'" if namespace else ""
             return NotFoundError(f"There is no {resource.kind} '{name}'{where}.")
-        install = _MAKERS.get(resource.plural, _INSTALL)
+        kind = find_kind(resource.kind)
+        install = kind.install_hint if kind else INSTALL_HINT
         return UnknownKindError(f"{self._cluster()} does not know the kind {resource.kind}; {install}.")
 
     def _cluster(self) -> str:

@@ -13,7 +13,7 @@ from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.errors import UserError
 from sterna.kinds.labels import RULES
 from sterna.kinds.objects import Meta
-from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.job_builder import parse_timestamp
 from sterna.service.views import PolicyView
 from sterna.settings import LeaseSettings, OperatorSettings
 
@@ -50,7 +50,7 @@ def current_rules(reader: ApiReader, now: float) -> CurrentRules:
     if lease is None:
         what = "No operator has ever held the Lease, so the usual rules are asked; see that one runs: sterna operator."
         return CurrentRules(default_rules(), what)
-    silent_seconds = now - seconds_of(lease.spec.renew_time)
+    silent_seconds = now - parse_timestamp(lease.spec.renew_time)
     if not lease.spec.holder_identity or silent_seconds > _STALE_SECONDS:
         silence = f" for {silent_seconds:.0f} s" if lease.spec.renew_time else ""
         what = f"No operator has renewed its Lease{silence}: nobody decides; see that one runs."

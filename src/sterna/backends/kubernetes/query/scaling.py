@@ -7,13 +7,9 @@ from typing import Any
 import msgspec
 
 from sterna.errors import UserError
-from sterna.kinds.labels import MAX_WORKERS, MIN_WORKERS
-from sterna.kinds.objects import JobObject, Meta
+from sterna.kinds.objects import JobObject
 from sterna.kinds.parsed_job import ParsedJob
-from sterna.kinds.resource import MPI_JOBS, PODS, PYTORCH_JOBS, TF_JOBS, TRAINING_JOBS
-
-_ELASTIC = "elasticPolicy"
-_FEWEST, _MOST = "min-instances", "max-instances"
+from sterna.kinds.registry import kind_of
 
 
 def bounds_asked(parsed_job: ParsedJob, minimum: int | None, maximum: int | None) -> tuple[int, int]:
@@ -35,18 +31,9 @@ def bounds_patch(job: JobObject, parsed_job: ParsedJob, low: int, high: int) -> 
     if low <= leading:
         raise UserError(f"'{job.metadata.name}' has {leading} that always run; give at least {leading + 1} workers.")
     fewest, most = low - leading, high - leading
-    plural = parsed_job.ref.resource.plural
-    spec = _fields(job)
-    if plural == TRAINING_JOBS.plural:
-        asked = min(max(parsed_job.spec.request - leading, fewest), most)
-        return _patch(job.metadata, spec={"workers": {"min": fewest, "max": most, "request": asked}})
-    if plural == TF_JOBS.plural and {_FEWEST, _MOST} & spec.keys():
-        return _patch(job.metadata, spec={_FEWEST: fewest, _MOST: most})
-    if plural == PYTORCH_JOBS.plural and isinstance(spec.get(_ELASTIC), dict):
-        return _patch(job.metadata, spec={_ELASTIC: {"minReplicas": fewest, "maxReplicas": most}})
-    if plural in (TF_JOBS.plural, PYTORCH_JOBS.plural, MPI_JOBS.plural):
-        return _patch(job.metadata, annotations={MIN_WORKERS: str(fewest), MAX_WORKERS: str(most)})
-    raise UserError(f"'{job.metadata.name}' is a {PODS.kind}, which is one worker and stays one.")
+    patch = kind_of(parsed_job.ref.resource).scale_patch(parsed_job, _fields(job), fewest, most)
+    metadata = {**patch.get("metadata", {}), "resourceVersion": job.metadata.resource_version}
+    return {**patch, "metadata": metadata}
 
 
 def _fields(job: JobObject) -> dict[str, Any]:
@@ -55,10 +42,3 @@ def _fields(job: JobObject) -> dict[str, Any]:
     except msgspec.DecodeError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _patch(meta: Meta, spec: dict[str, Any] | None = None, annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"resourceVersion": meta.resource_version}
-    if annotations is not None:
-        metadata["annotations"] = annotations
-    return {"metadata": metadata, **({"spec": spec} if spec is not None else {})}

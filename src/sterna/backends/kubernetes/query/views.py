@@ -18,10 +18,11 @@ from sterna.backends.kubernetes.query.listing import EventObject, ListedJob
 from sterna.control.progress_tracker import category_of
 from sterna.kinds.context import ParseContext
 from sterna.kinds.labels import PHASE, REASON
-from sterna.kinds.mpi_v1 import ACCELERATOR
+from sterna.kinds.mpi_job import ACCELERATOR
 from sterna.kinds.objects import JobObject
 from sterna.kinds.parsed_job import ParsedJob
-from sterna.kinds.parsing.job_builder import seconds_of
+from sterna.kinds.parsing.job_builder import parse_timestamp
+from sterna.kinds.registry import find_kind
 from sterna.kinds.resource import PODS
 from sterna.service.views import EventView, JobView, ReplicaView
 
@@ -48,7 +49,6 @@ _EVENT_KINDS = (
     (re.compile(r".*Succeeded"), "completed"),
     (re.compile(r".*Restarting"), "restarted"),
     (re.compile(r"Invalid.*"), "invalid"),
-    (re.compile(r"(TrainingJob|TFJob|PyTorchJob|MPIJob|Pod)Failed"), "failed"),
 )
 """Event kinds of a local cluster by reason; other reasons stay as they are."""
 
@@ -97,7 +97,7 @@ def job_view(job: ListedJob, now: float, is_everywhere: bool = False) -> JobView
         category_of(spec.name, spec.category),
         spec.user,
         facts.parsed_job.submitted_at,
-        memory.first_started_at or seconds_of(status.get("startTime")) or None,
+        memory.first_started_at or parse_timestamp(status.get("startTime")) or None,
         ended_at,
         max(0.0, lasted - ran),
         ran,
@@ -164,7 +164,7 @@ def _ended_at(facts: _Facts, state: str) -> float | None:
         return None
     if facts.memory.ended_at is not None:
         return facts.memory.ended_at
-    return seconds_of(facts.status.get("completionTime")) or None
+    return parse_timestamp(facts.status.get("completionTime")) or None
 
 
 def _reason(facts: _Facts, state: str) -> str:
@@ -228,10 +228,12 @@ def event_view(event: EventObject, is_everywhere: bool = False) -> EventView:
         event.deprecated_last_timestamp,
         event.metadata.creation_timestamp,
     ]
-    at = next((seconds for text in told_at if (seconds := seconds_of(text))), 0.0)
+    at = next((seconds for text in told_at if (seconds := parse_timestamp(text))), 0.0)
     name = f"{about.namespace}/{about.name}" if is_everywhere else about.name
     return EventView(event.metadata.version, at, name, _event_kind(event.reason), event.note)
 
 
 def _event_kind(reason: str) -> str:
+    if reason.endswith("Failed") and find_kind(reason.removesuffix("Failed")):
+        return "failed"
     return next((kind for pattern, kind in _EVENT_KINDS if pattern.fullmatch(reason)), reason[:1].lower() + reason[1:])

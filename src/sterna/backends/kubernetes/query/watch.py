@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Change, Delta, Inbox
-from sterna.backends.kubernetes.cache.watched_resources import JOB_KINDS
+from sterna.backends.kubernetes.cache.watched_resources import job_resources
 from sterna.backends.kubernetes.query.listing import JobListing, followed_events, followed_jobs
 from sterna.errors import Retry, UserError
 from sterna.kinds.resource import Resource
@@ -59,9 +59,9 @@ class ClusterWatch:
             self._absent[delta.resource] = delta.why
         else:
             self._absent.pop(delta.resource, None)
-        if all(kind in self._absent for kind in JOB_KINDS):
-            raise UserError(self._absent[JOB_KINDS[0]])
-        lacking = [why for resource, why in self._absent.items() if resource not in (*JOB_KINDS, EVENTS)]
+        if all(kind in self._absent for kind in job_resources()):
+            raise UserError(self._absent[job_resources()[0]])
+        lacking = [why for resource, why in self._absent.items() if resource not in (*job_resources(), EVENTS)]
         if lacking:
             raise UserError(lacking[0])
 

@@ -10,7 +10,7 @@ from sterna.backends.kubernetes.api.job import PodRow, PodState, ReplicaAssignme
 from sterna.backends.kubernetes.api.resources import Write, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import Event
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
-from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
+from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind
 from sterna.backends.kubernetes.status.events import EventBuilder
 from sterna.backends.kubernetes.status.status_writer import UNSCHEDULABLE_CODES
 from sterna.model.reason import Code, Reason
@@ -56,7 +56,7 @@ class EventRecorder:
 
     def record_verdict(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Pods meant something for their job."""
-        if verdict.fate in (Fate.REPLACE, Fate.RESTART, Fate.FAILED):
+        if verdict.kind in (VerdictKind.REPLACE, VerdictKind.RESTART, VerdictKind.FAILED):
             failed = [pod for pod in entry.job.pods.values() if pod.state is PodState.FAILED and not pod.is_deleting]
             for pod in failed[:1]:
                 self._add(self._builder.pod_exit(entry.job, pod, now))
@@ -68,7 +68,7 @@ class EventRecorder:
     # What became of pods.
 
     def expect_pod(self, entry: JobEntry, replica: ReplicaAssignment) -> None:
-        entry.pending_pods[replica.type, replica.index] = (replica, False)
+        entry.pending_pods[replica.type, replica.ordinal] = (replica, False)
 
     def record_created(self, entry: JobEntry, pod: PodRow, now: float) -> None:
         """The server took a pod. All that were asked for together are told of together."""

@@ -17,7 +17,7 @@ from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignmen
 from sterna.backends.kubernetes.api.resources import EVENTS, Urgency, Verb, Write
 from sterna.backends.kubernetes.cache.node_facts import describe_labels
 from sterna.backends.kubernetes.lifecycle.termination import termination_message
-from sterna.backends.kubernetes.lifecycle.verdict import Fate, Verdict
+from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind
 from sterna.kinds.parsed_job import JobRef
 from sterna.model.reason import Code, Reason
 
@@ -43,10 +43,10 @@ _DECISIONS = {
 }
 _UNSCHEDULABLE_CODES = frozenset({Code.TOO_LARGE, Code.NO_NODE, Code.NO_SERVERS, Code.NOT_BESIDE_SERVERS})
 _VERDICTS = {
-    Fate.COMPLETED: ("Succeeded", "End", NORMAL),
-    Fate.FAILED: ("Failed", "End", WARNING),
-    Fate.RESTART: ("Restarting", "Restart", WARNING),
-    Fate.REPLACE: ("Restarting", "Restart", WARNING),
+    VerdictKind.COMPLETED: ("Succeeded", "End", NORMAL),
+    VerdictKind.FAILED: ("Failed", "End", WARNING),
+    VerdictKind.RESTART: ("Restarting", "Restart", WARNING),
+    VerdictKind.REPLACE: ("Restarting", "Restart", WARNING),
 }
 
 
@@ -93,12 +93,12 @@ class EventBuilder:
     def verdict(self, job: KubeJob, verdict: Verdict, now: float) -> Write | None:
         """`TFJobSucceeded`, `TFJobFailed`, `TFJobRestarting` and their like, or `Stopped`; None if nothing happened."""
         ref = job.parsed_job.ref
-        if verdict.fate is Fate.STOPPED:
+        if verdict.kind is VerdictKind.STOPPED:
             kind = WARNING if verdict.lost_seconds >= 1.0 else NORMAL
             return self.event(ref, "Stopped", "Stop", verdict.sentence, now, kind)
-        if verdict.fate not in _VERDICTS:
+        if verdict.kind not in _VERDICTS:
             return None
-        word, action, kind = _VERDICTS[verdict.fate]
+        word, action, kind = _VERDICTS[verdict.kind]
         return self.event(ref, f"{job.parsed_job.spec.kind}{word}", action, verdict.sentence, now, kind)
 
     def invalid(self, ref: JobRef, sentence: str, now: float) -> Write:
@@ -162,7 +162,7 @@ def _truncate(note: str) -> str:
 
 
 def _pod_name(job: KubeJob, replica: ReplicaAssignment) -> str:
-    return f"{job.parsed_job.ref.name}-{replica.type}-{replica.index}"
+    return f"{job.parsed_job.ref.name}-{replica.type}-{replica.ordinal}"
 
 
 def _name_in(key: str) -> str:

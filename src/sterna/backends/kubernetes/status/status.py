@@ -22,13 +22,13 @@ from sterna.backends.kubernetes.cache.progress import ProgressView
 from sterna.backends.kubernetes.lifecycle.conditions import (
     Subject,
     conditions_of,
-    ending,
+    end_condition,
     format_time,
     invalid_conditions,
     scheduling_of,
 )
 from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
-from sterna.backends.kubernetes.lifecycle.verdict import GOES_ON, Fate, Verdict, conditions_in
+from sterna.backends.kubernetes.lifecycle.verdict import CONTINUE, Verdict, VerdictKind, conditions_in
 from sterna.kinds.labels import MEMORY, PHASE, REASON
 from sterna.kinds.parsed_job import CleanPods, JobRef, PodOwnership
 from sterna.model.reason import Reason
@@ -62,7 +62,7 @@ class StatusInput:
     """Of the decision that was last made about it."""
     sentence: str = ""
     """Instead of the reason's: why the server refused its pods, that its place is being cleared, .."""
-    verdict: Verdict = GOES_ON
+    verdict: Verdict = CONTINUE
     progress: ProgressView | None = None
 
 
@@ -76,10 +76,10 @@ def status_of(job: KubeJob, given: StatusInput, now: float) -> dict[str, Any]:
     """The whole status as it shall be. Of a job that has ended only what is remembered still changes."""
     old = job.status
     conditions = conditions_in(old)
-    if ending(conditions) is not None and not job.parsed_job.ownership.is_delegated:
+    if end_condition(conditions) is not None and not job.parsed_job.ownership.is_delegated:
         return {**old, "sterna": persisted_fields(job.memory)}
     spec, memory, verdict = job.parsed_job.spec, job.memory, given.verdict
-    phase = phase_of(job, given.replicas, now, verdict.fate)
+    phase = phase_of(job, given.replicas, now, verdict.kind)
     sentence = sentence_of(job, given, phase)
     live = [pod for _, pod in sorted(job.pods.items()) if not (pod.is_terminated or pod.is_deleting)]
     workers = [pod for pod in live if pod.type == spec.worker.type]
@@ -132,7 +132,7 @@ def sentence_of(job: KubeJob, given: StatusInput, phase: Phase) -> str:
     """What is said of a job: how it ended, why it comes again, what keeps its pods from starting, or what was
     decided."""
     verdict = given.verdict
-    if verdict.sentence and verdict.fate is not Fate.GOES_ON:
+    if verdict.sentence and verdict.kind is not VerdictKind.CONTINUE:
         return verdict.sentence
     if phase is Phase.SUSPENDED:
         return "is suspended; set suspend to false to let it run."

@@ -17,7 +17,7 @@ from sterna.backends.kubernetes.api.resources import Urgency, Write, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import Told
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, durable_fields, has_ended
-from sterna.backends.kubernetes.lifecycle.conditions import INVALID, ending
+from sterna.backends.kubernetes.lifecycle.conditions import INVALID, end_condition
 from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
 from sterna.backends.kubernetes.status.status import (
@@ -31,7 +31,7 @@ from sterna.backends.kubernetes.status.status import (
     status_write,
 )
 from sterna.kinds.labels import PHASE
-from sterna.kinds.resource import PYTORCH_JOBS, Resource
+from sterna.kinds.registry import job_kinds
 from sterna.model.reason import Code
 from sterna.model.snapshot import NEVER
 
@@ -74,7 +74,7 @@ class StatusWriter:
     def __init__(self, state: ClusterState, backlog: Callable[[], int]) -> None:
         self._state, self._backlog = state, backlog
         self._heap: list[tuple[float, int]] = []
-        self._foreign: set[Resource] = {PYTORCH_JOBS}
+        self._foreign = {kind.resource for kind in job_kinds() if kind.has_foreign_definition}
         """Kinds whose definitions are not ours, so that the server drops what they do not know."""
 
     # When.
@@ -89,7 +89,7 @@ class StatusWriter:
             return
         if entry.stage is Stage.ENDED and not has_ended(entry):
             return  # it had ended before we came, and whoever was there before us told
-        phase = phase_of(entry.job, entry.replicas, now, entry.verdict.fate)
+        phase = phase_of(entry.job, entry.replicas, now, entry.verdict.kind)
         if phase.is_over:
             if state.phase != phase.value:
                 self._schedule_at(entry, now, Urgency.VERDICT)
@@ -171,7 +171,7 @@ class StatusWriter:
             return []
         if entry.stage is Stage.INVALID:
             return self._write_invalid(entry, now)
-        phase = phase_of(job, entry.replicas, now, entry.verdict.fate)
+        phase = phase_of(job, entry.replicas, now, entry.verdict.kind)
         if phase in _PATIENT and state.urgency > Urgency.VERDICT and self._backlog() > _BUSY:
             self._schedule_at(entry, now + _PATIENCE_SECONDS, state.urgency)
             return []
@@ -252,7 +252,7 @@ class StatusWriter:
                 if resource not in self._foreign and "conditions" in kept and "phase" not in kept:
                     self._foreign.add(resource)  # the server dropped what Kubeflow's definition does not know
                     state.is_outdated = True
-                if has_ended(entry) and ending(conditions_in(kept)) is not None:
+                if has_ended(entry) and end_condition(conditions_in(kept)) is not None:
                     self._note_end_write(entry)
         else:
             if answer.write.subresource:

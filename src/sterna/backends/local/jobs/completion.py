@@ -61,7 +61,7 @@ def decides(spec: JobSpec, replica_type: str, index: int) -> bool:
         return replica_type == leader and index == 0
     if replica_type != spec.worker.type:
         return False
-    return index == 0 if spec.kind == "TFJob" and not spec.is_done_by_all else True
+    return index == 0 if spec.is_done_by_first else True
 
 
 def is_complete(spec: JobSpec, attempt: AttemptRecord, done: set[str]) -> bool:

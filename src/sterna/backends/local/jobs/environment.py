@@ -7,22 +7,20 @@ it has cannot train.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sterna.backends.local.store.records import AttemptRecord, JobRecord, Places, ReplicaRecord
+from sterna.backends.local.store.records import AttemptRecord, JobRecord, ReplicaRecord, StatePaths
 from sterna.errors import Retry
+from sterna.kinds.environment.gang import UNRANKED, Gang, Member
+from sterna.kinds.registry import find_kind
 from sterna.model.job import ReplicaSpec, Resizing
 
 HOST = "127.0.0.1"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_SERVERS = frozenset({"ps", "evaluator", "launcher"})
-"""Types that take no part in the ranks of a training."""
-_FIRST = ("chief", "master")
 _TRIES = 64
 
 
@@ -30,7 +28,7 @@ _TRIES = 64
 class Surroundings:
     """What is the same for every job of a daemon."""
 
-    places: Places
+    paths: StatePaths
     url: str = ""
     """Of the REST API, for jobs that report over HTTP; empty: there is none."""
     token_file: str = ""
@@ -40,12 +38,6 @@ class Surroundings:
     def tell_url(self, url: str, token_file: str, ca_file: str) -> None:
         """The API listens; jobs that start from now on are told where."""
         self.url, self.token_file, self.ca_file = url, token_file, ca_file
-
-
-def rank_order(replica: tuple[str, int]) -> tuple[bool, bool, str, int]:
-    """Chief or master first, then workers, then those that have no rank."""
-    kind, index = replica
-    return kind in _SERVERS, kind not in _FIRST, kind, index
 
 
 def free_ports(count: int, taken: frozenset[int]) -> list[int]:
@@ -95,7 +87,7 @@ def environment(
     own.update(spec.env)
     own.update(_identity(around, job, attempt, replica))
     own["PYTHONUNBUFFERED"] = "1"
-    own["PYTHONPATH"] = os.pathsep.join(filter(None, [own.get("PYTHONPATH", ""), str(agent_folder(around.places))]))
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, [own.get("PYTHONPATH", ""), str(agent_folder(around.paths))]))
     given = dict(spec.env)
     own.update({name: str(cores) for name in _THREADS if name not in given})
     if replica.devices:
@@ -108,9 +100,9 @@ def environment(
 
 
 def _identity(around: Surroundings, job: JobRecord, attempt: AttemptRecord, replica: ReplicaRecord) -> dict[str, str]:
-    places = around.places
+    paths = around.paths
     named = {
-        "STERNA_DIR": str(places.replica(job.name, attempt.number, replica.name)),
+        "STERNA_DIR": str(paths.replica(job.name, attempt.number, replica.name)),
         "STERNA_JOB": job.name,
         "STERNA_ATTEMPT": str(attempt.number),
         "STERNA_TYPE": replica.type,
@@ -118,26 +110,26 @@ def _identity(around: Surroundings, job: JobRecord, attempt: AttemptRecord, repl
         "STERNA_RANK": str(replica.rank),
         "STERNA_SIZE": str(len(_ranked(attempt))),
         "STERNA_GENERATION": str(attempt.generation),
-        "STERNA_CHECKPOINT_DIR": str(places.checkpoint(job.name)),
+        "STERNA_CHECKPOINT_DIR": str(paths.checkpoint(job.name)),
     }
     if job.spec.resizing is Resizing.IN_PLACE:
-        named["STERNA_WORLD"] = str(places.world(job.name))
+        named["STERNA_WORLD"] = str(paths.world(job.name))
     return named
 
 
-def agent_folder(places: Places) -> Path:
+def agent_folder(paths: StatePaths) -> Path:
     """A folder that holds nothing but our package, so that a job's own Python finds the agent and nothing else."""
-    return places.state / "agent"
+    return paths.state / "agent"
 
 
-def no_token(places: Places) -> Path:
+def no_token(paths: StatePaths) -> Path:
     """What is shown where none is asked for, to clients that do not ask without one."""
-    return places.state / "no-token"
+    return paths.state / "no-token"
 
 
-def offer_agent(places: Places) -> None:
-    no_token(places).write_text("none\n", encoding="ascii")
-    folder = agent_folder(places)
+def offer_agent(paths: StatePaths) -> None:
+    no_token(paths).write_text("none\n", encoding="ascii")
+    folder = agent_folder(paths)
     folder.mkdir(exist_ok=True)
     link, package = folder / "sterna", Path(__file__).resolve().parents[2]
     if not link.is_symlink() or link.readlink() != package:
@@ -151,7 +143,7 @@ def _trainer_status(around: Surroundings, job: JobRecord) -> dict[str, str]:
         return {}
     told = {
         "KUBEFLOW_TRAINER_SERVER_URL": f"{around.url}/api/v1/jobs/{job.name}/trainer-status",
-        "KUBEFLOW_TRAINER_SERVER_TOKEN": around.token_file or str(no_token(around.places)),
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": around.token_file or str(no_token(around.paths)),
     }
     if around.ca_file:
         told["KUBEFLOW_TRAINER_SERVER_CA_CERT"] = around.ca_file
@@ -159,76 +151,40 @@ def _trainer_status(around: Surroundings, job: JobRecord) -> dict[str, str]:
 
 
 def _ranked(attempt: AttemptRecord) -> list[ReplicaRecord]:
-    return [replica for replica in attempt.members if replica.type not in _SERVERS]
+    return [replica for replica in attempt.members if replica.type not in UNRANKED]
 
 
 def _framework(
     around: Surroundings, job: JobRecord, attempt: AttemptRecord, replica: ReplicaRecord
 ) -> Mapping[str, str]:
-    if job.spec.kind == "TFJob":
-        return {"TF_CONFIG": tf_config(attempt.members, replica)}
-    if job.spec.resizing is Resizing.TORCHRUN:
-        return _torchrun(job, attempt, replica)
-    if job.spec.kind == "PyTorchJob":
-        return _torch(attempt, replica)
-    if job.spec.kind == "MPIJob":
-        return _mpi(around, job, attempt)
-    return {}
+    """Variables that the framework of the job's kind looks for, with addresses on loopback."""
+    kind = find_kind(job.spec.kind)
+    if kind is None:
+        return {}
+    ranked = sorted(_ranked(attempt), key=lambda each: each.rank)
+    called = attempt.first if job.spec.resizing is Resizing.TORCHRUN or not ranked else ranked[0]
+    gang = Gang(
+        rendezvous_id=f"{job.name}-{attempt.number}",
+        size=len(ranked) or sum(count for _, count in job.workers),
+        host=HOST,
+        port=called.port,
+        minimum=job.minimum,
+        maximum=job.maximum,
+        addresses=_addresses(attempt.members),
+        own_host=HOST,
+        folder=str(attempt_folder(around, job, attempt)),
+    )
+    member = Member(replica.type, replica.index, replica.rank, replica is attempt.first)
+    return kind.environment(job.spec, member, gang)
 
 
-def tf_config(members: Sequence[ReplicaRecord], replica: ReplicaRecord) -> str:
-    """Addresses of all replicas by type, and which of them this one is."""
-    cluster: dict[str, list[str]] = {}
+def _addresses(members: Sequence[ReplicaRecord]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found: dict[str, list[str]] = {}
     for member in sorted(members, key=lambda each: (each.type, each.index)):
         if member.type != "evaluator":  # it is not part of the cluster that trains
-            cluster.setdefault(member.type, []).append(f"{HOST}:{member.port}")
-    task = {"type": replica.type, "index": replica.index}
-    return json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
+            found.setdefault(member.type, []).append(f"{HOST}:{member.port}")
+    return tuple((type_, tuple(each)) for type_, each in found.items())
 
 
-def _torch(attempt: AttemptRecord, replica: ReplicaRecord) -> dict[str, str]:
-    ranked = sorted(_ranked(attempt), key=lambda each: each.rank)
-    return {
-        "MASTER_ADDR": HOST,
-        "MASTER_PORT": str(ranked[0].port),
-        "WORLD_SIZE": str(len(ranked)),
-        "RANK": str(replica.rank),
-        "LOCAL_RANK": "0",
-    }
-
-
-def _torchrun(job: JobRecord, attempt: AttemptRecord, replica: ReplicaRecord) -> dict[str, str]:
-    """Elastic agents that meet on loopback. Without the first variable a second agent can never join; the short last
-    call is waited for at every start; every agent that leaves costs the others a restart. They meet at the first, which
-    is the last to leave: not told so, whichever comes first would take that part, and take all others along."""
-    first = attempt.first
-    conf = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
-    return {
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "PET_NNODES": f"{job.minimum}:{job.maximum}",
-        "PET_NPROC_PER_NODE": "1",
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": f"{HOST}:{first.port}",
-        "PET_RDZV_ID": f"{job.name}-{attempt.number}",
-        "PET_RDZV_CONF": f"{conf},is_host={int(replica is first)}",
-        "PET_MAX_RESTARTS": "1000",
-        "PET_LOCAL_ADDR": HOST,
-    }
-
-
-def hostfile(around: Surroundings, job: JobRecord, attempt: AttemptRecord) -> Path:
-    return around.places.job(job.name) / str(attempt.number) / "hostfile"
-
-
-def _mpi(around: Surroundings, job: JobRecord, attempt: AttemptRecord) -> dict[str, str]:
-    path = hostfile(around, job, attempt)
-    return {
-        "STERNA_HOSTFILE": str(path),
-        "STERNA_DISCOVER_HOSTS": str(path.with_name("discover_hosts.sh")),
-        "STERNA_SIZE": str(sum(count for _, count in job.workers)),
-        "OMPI_MCA_orte_default_hostfile": str(path),
-        "PRTE_MCA_prte_default_hostfile": str(path),
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    }
+def attempt_folder(around: Surroundings, job: JobRecord, attempt: AttemptRecord) -> Path:
+    return around.paths.job(job.name) / str(attempt.number)

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 
 from sterna.backends.local.store.job_store import shape_of
@@ -28,7 +29,7 @@ _MOST_SEEN = 10_000
 _FRESH_SECONDS = 1.0
 
 
-class Admission:
+class JobValidator:
     """For the nodes of one cluster. What fits is worked out once for all jobs that are alike."""
 
     def __init__(self, slices: Slices) -> None:
@@ -96,7 +97,7 @@ def _check(spec: JobSpec) -> None:
         )
     if not any(each.command for each in spec.replicas):
         raise UserError(f"Job '{spec.name}' has no command; say what to run, e.g. [python, train.py].")
-    _check_patterns(spec.name, spec.progress.stdout)
+    _check_patterns(spec.name, spec.progress.sources.get("stdout", ()))
 
 
 def check_name(name: str) -> None:
@@ -107,7 +108,7 @@ def check_name(name: str) -> None:
         )
 
 
-def _check_patterns(name: str, patterns: tuple[str, ...]) -> None:
+def _check_patterns(name: str, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         if what := _trouble_with(pattern):
             raise UserError(f"Job '{name}': {what[:1].lower()}{what[1:]}")

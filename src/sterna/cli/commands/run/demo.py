@@ -187,6 +187,6 @@ def _clear(daemon: Daemon) -> None:
     with suppress(Retry):
         Launcher(daemon.state).retire()
     with suppress(OSError, Retry):
-        daemon.backend.means.groups.close()
+        daemon.backend.deps.groups.close()
     if left:
         print(f"sterna: These jobs did not end within {_CLEARING_SECONDS:g} s: {', '.join(left)}.", file=sys.stderr)

@@ -70,10 +70,9 @@ def command(
     stall: Stall = _USUAL.stall_seconds,
     journal: Journal = _USUAL.journal,
 ) -> int:
-    """Schedule the training jobs of a Kubernetes cluster until it is interrupted; training goes on without it.
+    """Schedule the training jobs of a Kubernetes cluster until interrupted; training goes on without it.
 
-    Everything it knows is kept in the cluster: it may be killed at any moment, and another one goes on. Of several
-    that run, the one that holds the Lease acts. What it cannot reach or may not see is told, and looked for again.
+    Its only state is the cluster's objects: it may be killed at any time. Of several replicas the holder of the Lease acts.
 
     \b
     Examples:

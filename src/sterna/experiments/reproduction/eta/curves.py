@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sterna.experiments.reproduction.eta.coverage import BandForecast
-from sterna.model.eta import Band, Factors, growth_curve, learned, learned_margin, remaining_seconds, seconds_to
+from sterna.model.eta import Band, Factors, fit_factors, fit_margin, growth_curve, remaining_seconds, seconds_to
 from sterna.model.growth import Direction, GrowthTable, History
 from sterna.workloads.published.curves import MODELS, RecordingClock, recording
 
@@ -105,7 +105,7 @@ def _histories() -> dict[tuple[str, RecordingClock, float, float], History]:
 
 @cache
 def _factors_without(model: str, clock: RecordingClock, seen: float) -> Factors:
-    factors = learned([_histories()[other, clock, _ALL, _ALL] for other in MODELS if other != model], seen)
+    factors = fit_factors([_histories()[other, clock, _ALL, _ALL] for other in MODELS if other != model], seen)
     assert factors is not None  # seven are enough
     return factors
 
@@ -114,7 +114,7 @@ def _factors_without(model: str, clock: RecordingClock, seen: float) -> Factors:
 def _margin_without(model: str, seen: float) -> float:
     others = [(number, other) for number, other in enumerate(MODELS) if other != model]
     misses = [(miss, number) for number, other in others for miss in _misses(other, seen)]
-    return learned_margin(*zip(*misses, strict=True))
+    return fit_margin(*zip(*misses, strict=True))
 
 
 @cache

@@ -20,7 +20,7 @@ from sterna.experiments.report.allocation import Span
 from sterna.experiments.reproduction.eta.coverage import BandForecast
 from sterna.experiments.scenario import Scenario
 from sterna.experiments.simulation import run_simulation
-from sterna.model.eta import learned_until
+from sterna.model.eta import fit_factors_until
 from sterna.model.speedup import Floats
 from sterna.workloads.generate import Mix, poisson
 
@@ -95,7 +95,7 @@ def _make_forecasts(at: Floats, forecast: Floats, finish: Floats) -> list[BandFo
     made, ended, guessed = at[order], finish[order], forecast[order]
     found = []
     for place, now in enumerate(made.tolist()):
-        factors = learned_until(now, made[:place], guessed[:place], ended[:place])
+        factors = fit_factors_until(now, made[:place], guessed[:place], ended[:place])
         if factors is not None:
             found.append(BandForecast(factors.around(float(guessed[place])), float(ended[place]) - now))
     return found

@@ -1,6 +1,6 @@
-"""A hundred thousand objects in seconds: copies of a few real ones, written into etcd behind the API server's back.
+"""Create a hundred thousand objects in seconds: copies of a few real ones, written directly into etcd.
 
-Made through the API they would take minutes of its CPU and prove nothing more. A copy is the stored bytes of an object
+Creating them through the API would take minutes. A copy is the stored bytes of an object
 with names and ids replaced by others of the same length, which leaves every encoding (protobuf, JSON) valid.
 """
 
@@ -31,7 +31,7 @@ def copy(data: bytes, replacements: Mapping[str, str]) -> bytes:
 
 
 def write_all(plane: ControlPlane, objects: Iterable[tuple[str, bytes]]) -> int:
-    """How many there were."""
+    """Number of objects that were copied."""
     count = 0
     for batch in _batches(objects):
         puts = [{"requestPut": {"key": _text(key.encode()), "value": _text(value)}} for key, value in batch]

@@ -1,4 +1,4 @@
-"""The model of Voda: its algorithms on worked examples, its packing, what changes cost, and how far to trust it."""
+"""The model of Voda: algorithms on worked examples, packing, costs of changes, and accuracy."""
 
 from __future__ import annotations
 

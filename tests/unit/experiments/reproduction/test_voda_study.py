@@ -1,4 +1,4 @@
-"""The study of Voda: what is promised holds, and the table says so in the agreed form."""
+"""The Voda study: its targets hold, and its table has the documented fields."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_running_it_again_gives_the_same_rows(study: Reproduction) -> None:
     assert reproduce(SEEDS).rows == study.rows
 
 
-def test_progress_is_told_seed_by_seed() -> None:
+def test_progress_counts_seeds() -> None:
     heard: list[tuple[int, int]] = []
     reproduce(2, lambda done, total: heard.append((done, total)))
     assert heard == [(1, 2), (2, 2)]

@@ -1,4 +1,4 @@
-"""Serving pods in a simulated day: they get room soon where there is a claim, and training pays little for it."""
+"""Serving pods in a simulated day: a reservation gets them capacity soon, at little cost to training."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_devices_of_a_pod_that_ended_go_back_to_training() -> None:
     assert world.observe().jobs.workers.tolist() == [4]
 
 
-def test_a_day_with_a_claim_serves_pods_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An eighth of a day, to be quick."""
+def test_reservation_serves_pods_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulates an eighth of a day, to be quick."""
     monkeypatch.setattr(serving, "DAY_SECONDS", 10_800.0)
     alone = serving.a_day("elastic-fifo", "none", 1, 260.0, pods=30)
     reserved = serving.a_day("elastic-fifo", "serving", 1, 260.0, pods=30)

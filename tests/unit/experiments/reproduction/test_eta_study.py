@@ -1,4 +1,4 @@
-"""The study of remaining time: coverage counted rightly, and bands that hold on replays by what was known then."""
+"""The study of remaining time: coverage is computed correctly, and bands hold on replays."""
 
 from __future__ import annotations
 

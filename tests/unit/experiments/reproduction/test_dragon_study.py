@@ -1,4 +1,4 @@
-"""The DRAGON study: what the default scheduler does to half-started jobs, and where the published gains come out."""
+"""The DRAGON study: half-started jobs under the default scheduler, and workloads with the published gains."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_published_gains_come_out_where_jobs_are_alone_and_ask_for_less_than
     assert utilization >= PUBLISHED_UTILIZATION
 
 
-def test_nothing_is_gained_where_nobody_is_elastic_and_the_network_costs_nothing() -> None:
+def test_nothing_is_gained_if_no_job_is_elastic_and_the_network_costs_nothing() -> None:
     small = Mixture("rigid", "2x4", 12, 60.0, (2, 4), least=None, most=None)
     ours, theirs = (run(small, 0, scheduler, 0.0) for scheduler in (Scheduler.DRAGON, Scheduler.PODS))
     assert ours.elapsed_seconds == pytest.approx(theirs.elapsed_seconds, rel=0.05)

@@ -1,1 +1,0 @@
-"""Manifests that users have, read into jobs: TrainingJob, TFJob, MPIJob, PyTorchJob, Pod. Way in: `loading.load`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -14,6 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sterna.engine.kernels.native import machine_code
+
+Say = Callable[[str], None]
+"""Prints a line about what is measured."""
 
 FASTEST_WORTH_COMPARING = {"ms": 0.05, "s": 0.02}
 """Below it a ratio to the baseline is dominated by the resolution of the clock."""
@@ -97,11 +100,11 @@ def show(measurements: Sequence[Measurement], baseline: Mapping[str, float]) -> 
         budget = "" if each.budget is None else f"{each.budget:g} {each.unit}"
         note = f"{each.note} (made-up trace)" if each.is_made_up else each.note
         peer = "" if each.peer_ratio is None else f"{each.peer_ratio:.1f}x"
-        table.add_row(each.case, _shown(each), budget, each.verdict, _to_baseline(each, baseline), peer, note)
+        table.add_row(each.case, _format_value(each), budget, each.verdict, _to_baseline(each, baseline), peer, note)
     Console(width=150).print(table)
 
 
-def _shown(each: Measurement) -> str:
+def _format_value(each: Measurement) -> str:
     return f"{each.value:,.2f} {each.unit}" if each.value < 1000 else f"{each.value:,.0f} {each.unit}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
@@ -28,9 +28,8 @@ from sterna.wiring import make_rules, rules_of
 from sterna.workloads.trace import Trace
 from tests.bench.bare_loop import bare_fifo
 from tests.bench.inputs import ELASTIC, fair_devices, is_made_up, pools_of, steady, trace_named
-from tests.bench.measurement import Measurement
+from tests.bench.measurement import Measurement, Say
 
-Say = Callable[[str], None]
 PLACEMENT = "stay"
 
 
@@ -101,7 +100,7 @@ def measure_growth(case: GrowthCase, is_quick: bool, say: Say) -> Iterator[Measu
             name = f"growth {jobs:,} jobs, {devices:,} devices"
             say(f"{name} ({case.policy}, load {case.load:g})")
             trace = steady(jobs, devices, case.load)
-            run = simulated(trace, f"{devices // 8}x8", case.policy)
+            run = run_benchmark(trace, f"{devices // 8}x8", case.policy)
             note = f"{run.wall_seconds / jobs * 1e6:.0f} us a job"
             yield Measurement(name, run.wall_seconds, "s", None, run.wall_seconds / run.bare_seconds, note)
 
@@ -113,7 +112,7 @@ def measure_restarts(case: RestartCase, is_quick: bool, say: Say) -> Iterator[Me
         free = 0.0
         for seconds in case.seconds:
             say(f"restart cost {seconds:g} s: {policy} on {case.trace}, elastic")
-            run = simulated(trace, case.nodes, policy, Costs(restart_seconds=seconds))
+            run = run_benchmark(trace, case.nodes, policy, Costs(restart_seconds=seconds))
             free = free or run.mean_jct_seconds
             note = f"{run.mean_jct_seconds / free:.3f} of the mean at {case.seconds[0]:g} s"
             name = f"restart {seconds:g} s {policy}"
@@ -128,22 +127,22 @@ def measure_pools(case: PoolCase, say: Say) -> Iterator[Measurement]:
         say(f"virtual cluster {pool}: {len(trace):,} jobs on {devices} devices, {case.elastic} against {case.rigid}")
         nodes = f"{devices // 8}x8"
         stretchy = trace.elastic(*ELASTIC)
-        rigid, elastic = (simulated(stretchy, nodes, policy) for policy in (case.rigid, case.elastic))
+        rigid, elastic = (run_benchmark(stretchy, nodes, policy) for policy in (case.rigid, case.elastic))
         slow, fast = rigid.mean_jct_seconds, elastic.mean_jct_seconds
         note = f"{slow:,.0f} s / {fast:,.0f} s, {len(trace):,} jobs, {devices} devices"
         name = f"pool {pool} {case.rigid} over {case.elastic}"
         yield Measurement(name, slow / fast, "x mean", note=note, is_made_up=is_made_up(case.trace))
 
 
-def simulated(trace: Trace, nodes: str, policy: str, costs: Costs | None = None) -> Run:
+def run_benchmark(trace: Trace, nodes: str, policy: str, costs: Costs | None = None) -> Run:
     rules = make_rules(policy, PLACEMENT)
     cluster = simulated_nodes(nodes)
     begin = perf_counter()
-    world = SimulatedBackend(workload_of(trace), cluster, SimulationConfig(costs=costs or Costs()))
-    controller = RoundLoop(world, rules)
+    backend = SimulatedBackend(workload_of(trace), cluster, SimulationConfig(costs=costs or Costs()))
+    controller = RoundLoop(backend, rules)
     controller.run()
     wall = perf_counter() - begin
-    spans = np.array(world.finish) - trace.submit_seconds
+    spans = np.array(backend.finish) - trace.submit_seconds
     peak = _peak_mb()
     devices = int(cluster.capacity[0].sum() // 1000)
     mean = float(spans[np.isfinite(spans)].mean())
@@ -176,7 +175,7 @@ def main() -> None:
     trace = trace_named(case.trace)
     if case.columns:
         native.use(None)
-    run = simulated(trace.elastic(*ELASTIC) if case.elastic else trace, case.nodes, case.policy)
+    run = run_benchmark(trace.elastic(*ELASTIC) if case.elastic else trace, case.nodes, case.policy)
     sys.stdout.buffer.write(msgspec.json.encode(run))
 
 

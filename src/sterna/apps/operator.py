@@ -192,7 +192,7 @@ class Operator:
         if self._thread.is_alive():
             self._thread.join(_STOP_SECONDS)
         if not self.is_stalled:  # else the loop may hold the lock that these need
-            self._learned.keep()
+            self._learned.save()
             self.backend.drain(_DRAIN_SECONDS)  # writes in flight must not arrive when another replica leads
         if self._leadership is not None:
             self._leadership.stop()
@@ -266,7 +266,7 @@ class Operator:
         if self._leadership is not None and not self._over.is_set():
             self.backend.watch_only(_SETTLE_SECONDS)
         if not self._over.is_set():
-            self._learned.recall()
+            self._learned.load()
             self.backend.become_leader()
             self._beat()
             _log.info("Sterna leads as %s with %d nodes.", self.identity, len(self.backend.state.capacity.names))
@@ -287,7 +287,7 @@ class Operator:
         self.requests.metrics.count_event(event, uid)
 
     def _save_learned(self, now: float) -> None:
-        if self._learned.look(now):
+        if self._learned.save_if_due(now):
             self.backend.timers.set(now + PAUSE_SECONDS)
 
     def _beat(self) -> None:

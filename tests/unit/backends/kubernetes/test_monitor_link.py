@@ -167,7 +167,7 @@ def test_what_a_pod_writes_becomes_what_the_operator_knows(
         job = running_job()
         operator.progress.follow(job)
         operator.progress.take(operator.endpoints.batches.take(), find_in(job), time.time())
-        assert job.memory.step == 3
+        assert job.persisted.step == 3
         assert server.followed[0].fields == "spec.nodeName=node-1"
     finally:
         monitor.stop()

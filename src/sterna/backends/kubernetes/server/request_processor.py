@@ -67,4 +67,4 @@ class RequestProcessor:
                     self._backend.status_writer.on_progress(entry, now)
         requests = self.endpoints.move_requests.take()
         if requests:
-            self._moves.carry_out(requests, now)
+            self._moves.apply(requests, now)

@@ -72,7 +72,7 @@ def command(
 ) -> int:
     """Schedule the training jobs of a Kubernetes cluster until interrupted; training goes on without it.
 
-    Its only state is the cluster's objects: it may be killed at any time. Of several replicas the holder of the Lease acts.
+    Its only state is the cluster's objects, so it may be killed at any time. Of several replicas the Lease holder acts.
 
     \b
     Examples:

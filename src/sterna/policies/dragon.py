@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from sterna.engine.kernels.walk import by_priority
+from sterna.engine.ordering.submit_order import priority_order
 from sterna.engine.ordering.tiresias_queues import CROSSED
 from sterna.engine.registry import Target, knob, policy
 from sterna.model.cluster import Bools, Ints
@@ -61,7 +61,7 @@ class _Pass:
         self.snapshot = snapshot
         self.target, self.free = _within_bounds(snapshot)
         self.changed = bool((self.target != jobs.workers).any())
-        order = by_priority(snapshot)
+        order = priority_order(snapshot)
         self._waiting = order[jobs.workers[order] == 0]
         running = self.target.nonzero()[0]
         self._running: list[int] = running[jobs.first_start[running].argsort(kind="stable")].tolist()

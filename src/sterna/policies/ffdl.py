@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.engine.kernels.walk import by_priority, minimum_in_order
 from sterna.engine.ordering.marginal_gain import spend_by_gain
+from sterna.engine.ordering.submit_order import fit_minimum_in_order, priority_order
 from sterna.engine.registry import Target, policy
 from sterna.model.snapshot import Snapshot
 
@@ -17,9 +17,9 @@ class Ffdl:
     large."""
 
     def __call__(self, snapshot: Snapshot) -> Target:
-        target = minimum_in_order(snapshot)
+        target = fit_minimum_in_order(snapshot)
         left = snapshot.units - int(snapshot.cost(target).sum())
         if left >= snapshot.smallest_need:
-            order = by_priority(snapshot)
+            order = priority_order(snapshot)
             spend_by_gain(target, order[target[order] > 0], snapshot, left)
         return Target(target)

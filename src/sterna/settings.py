@@ -90,6 +90,9 @@ class OperatorSettings:
     listen: str = _set(
         f"127.0.0.1:{OPERATOR_PORT}", "Address that the operator's HTTP server listens on.", "HOST:PORT", chart=False
     )
+    remote_api: bool = _set(
+        False, "Answer the REST API to other hosts, too; only behind a proxy that terminates TLS: callers send tokens."
+    )
     authenticate: bool = _set(True, "Accept reports and move requests only with a monitor's token.")
     identity: str = _set("", "Name of this replica in the Lease.  [default: the host name]", "NAME", chart=False)
     leader_election: bool = _set(True, "Act only while holding the Lease.")

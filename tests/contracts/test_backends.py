@@ -78,7 +78,7 @@ def local() -> Backend:
     rows = sorted(_jobs(), key=lambda job: (job.submit, job.name))
     machine = FakeMachine(folder, work={job.name: job.remaining for job in rows})
     world = a_cluster(folder, some_slices(4, 4, 4, devices=4), machine)
-    _open_stores.callback(world.store.close)
+    _open_stores.callback(world.database.close)
     machine.arrivals = [(machine.now + job.submit, _spec(job)) for job in rows if job.submit]
     for job in rows:
         if not job.submit:

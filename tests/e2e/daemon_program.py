@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from sterna.apps.daemon import Daemon, Options
-from sterna.backends.local.jobs.exits import Patience
+from sterna.backends.local.jobs.exits import RestartBackoff
 from sterna.backends.local.kernel.crash_points import VARIABLE
 from sterna.errors import SternaError
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
@@ -66,7 +66,7 @@ def a_job(name: str, steps: int, workers: int = 1, resizing: str = "restart") ->
 
 
 def main(state: str, nodes: str) -> None:
-    options = Options(Path(state), nodes, patience=Patience(0.05, 0.2), has_api=False)
+    options = Options(Path(state), nodes, backoff=RestartBackoff(0.05, 0.2), has_api=False)
     with Daemon(options) as daemon:
         print(json.dumps("ready"), flush=True)
         for line in sys.stdin:

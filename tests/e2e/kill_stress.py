@@ -101,8 +101,8 @@ class Stress:
         path = os.environ.get("PATH", os.defpath)
         environment = {"PATH": path, "STRESS_JOB": job.name}
         groups = list(self.control.make_job("node-0", job.name)) if self.control and job.attempt % 2 else []
-        intent = an_intent(["sh", "-c", script], env=environment, groups=groups, grace_seconds=0.2)
-        self._call(job, lambda job: self.replicas.launcher.start(_of(job), intent), point)
+        launch_spec = an_intent(["sh", "-c", script], env=environment, groups=groups, grace_seconds=0.2)
+        self._call(job, lambda job: self.replicas.launcher.start(_of(job), launch_spec), point)
 
     def _stop(self, job: Job) -> None:
         self.replicas.launcher.stop(_of(job), self.random.choice((0.0, 0.05, 0.2)), "stress")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.local.kernel.proc_table import Process, process, processes
-from sterna.backends.local.supervisor.launcher import Intent, Launcher, Phase, ReplicaState
+from sterna.backends.local.supervisor.launch_spec import LaunchSpec
+from sterna.backends.local.supervisor.launcher import Launcher, Phase, ReplicaState
 
 PATIENCE_SECONDS = 30.0
 
@@ -88,7 +89,7 @@ class Replicas:
         ]
 
 
-def an_intent(command: Sequence[str], **more: object) -> Intent:
+def an_intent(command: Sequence[str], **more: object) -> LaunchSpec:
     facts: dict[str, object] = {
         "token": "token",
         "command": list(command),
@@ -97,7 +98,7 @@ def an_intent(command: Sequence[str], **more: object) -> Intent:
         "grace_seconds": 5.0,
         "groups": [],
     }
-    return Intent.from_record({**facts, **more})
+    return LaunchSpec.from_record({**facts, **more})
 
 
 def living() -> list[Process]:

@@ -13,7 +13,7 @@ import pytest
 
 from sterna.apps.daemon import Daemon, Options
 from sterna.backends.local.cluster import LocalCluster
-from sterna.backends.local.jobs.exits import Patience
+from sterna.backends.local.jobs.exits import RestartBackoff
 from sterna.backends.local.kernel.proc_table import process
 from sterna.errors import UserError
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec, Resizing
@@ -33,7 +33,9 @@ def up(tmp_path: Path) -> Iterator[Up]:
     def start(nodes: str = "2x1cpu", shared: bool = False, **rules: str) -> LocalCluster:
         if daemons:
             daemons.pop().stop()
-        options = Options(tmp_path, nodes, shared, tuple(rules.items()), patience=Patience(0.1, 1.0), has_api=False)
+        options = Options(
+            tmp_path, nodes, shared, tuple(rules.items()), backoff=RestartBackoff(0.1, 1.0), has_api=False
+        )
         daemon = Daemon(options)
         daemon.start()
         daemons.append(daemon)
@@ -62,7 +64,7 @@ def training(name: str, steps: int, *more: str, **spec: object) -> JobSpec:
 
 
 def steps_of(cluster: LocalCluster, name: str) -> list[int]:
-    return [int(row["step"]) for row in cluster.history(name) if row["step"] is not None]
+    return [report.step for report in cluster.history(name) if report.step is not None]
 
 
 def test_a_training_is_moved_in_place_and_by_checkpoint_and_loses_no_step(up: Up) -> None:
@@ -125,7 +127,7 @@ def test_a_training_that_has_to_make_room_saves_and_goes_on_later(up: Up) -> Non
     until(lambda: cluster.job("low").state == "completed")
     view = cluster.job("low")
     assert (view.attempt, view.lost_seconds, view.restarts, view.step) == (2, 0.0, 0, 800)
-    second = [int(row["step"] or 0) for row in cluster.history("low") if row["attempt"] == 2]
+    second = [report.step or 0 for report in cluster.history("low") if report.attempt == 2]
     assert min(second) > at_stop - 1
 
 
@@ -196,8 +198,8 @@ def test_shares_divide_a_core_that_jobs_have_in_common(up: Up) -> None:
     cluster.create([a_job("much", "-c", burn), a_job("little", "-c", burn)])
     until(lambda: all(view.state == "running" and view.cpu_seconds > 0.05 for view in cluster.jobs()))
     backend = cluster._backend
-    with backend.book.lock:
-        backend.book.find("much").record.cpu_share, backend.book.find("little").record.cpu_share = 1.9, 0.1
+    with backend.store.lock:
+        backend.store.find("much").record.cpu_share, backend.store.find("little").record.cpu_share = 1.9, 0.1
     # Reconciled directly: a round would find that equal shares are wanted.
     backend.attempts.reconcile()
     before = _used(cluster)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.local.jobs.exits import Patience
+from sterna.backends.local.jobs.exits import RestartBackoff
 from sterna.backends.local.recovery import recover
 from sterna.backends.local.store.node_slices import Slices
 from sterna.control.round_loop import RoundLoop
@@ -22,7 +22,7 @@ class LocalRun:
 
     def __init__(self, folder: Path, slices: Slices, policy: str = "elastic-fifo", **rules: Any) -> None:
         self.folder, self.slices, self._rules = folder, slices, make_rules(policy, "stay", **rules)
-        self.at: FakeCluster = a_cluster(folder, slices, patience=Patience(1.0, 8.0))
+        self.at: FakeCluster = a_cluster(folder, slices, backoff=RestartBackoff(1.0, 8.0))
         self._begin()
 
     def _begin(self) -> None:
@@ -59,13 +59,13 @@ class LocalRun:
     def crash(self) -> None:
         """The daemon dies and another one comes; processes go on."""
         machine = self.machine
-        self.at.store.close()
-        self.at = a_cluster(self.folder, self.slices, machine, patience=Patience(1.0, 8.0))
+        self.at.database.close()
+        self.at = a_cluster(self.folder, self.slices, machine, backoff=RestartBackoff(1.0, 8.0))
         recover(self.at.backend)
         self._begin()
 
     def close(self) -> None:
-        self.at.store.close()
+        self.at.database.close()
 
 
 @pytest.fixture

@@ -15,17 +15,17 @@ from pathlib import Path
 from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.cluster import LocalCluster
 from sterna.backends.local.jobs.environment import Surroundings
-from sterna.backends.local.jobs.exits import Patience
-from sterna.backends.local.jobs.launching import Means
-from sterna.backends.local.store.database import Store
-from sterna.backends.local.store.job_store import Book
+from sterna.backends.local.jobs.exits import RestartBackoff
+from sterna.backends.local.jobs.launching import LocalDeps
+from sterna.backends.local.store.database import Database
+from sterna.backends.local.store.job_store import JobStore
 from sterna.backends.local.store.node_slices import LocalNode, Slices
-from sterna.backends.local.store.records import Places
-from sterna.backends.local.supervisor.launch_spec import Intent
+from sterna.backends.local.store.records import StatePaths
+from sterna.backends.local.supervisor.launch_spec import LaunchSpec
 from sterna.backends.local.supervisor.launcher import ExitRecord, Phase, ReplicaState
-from sterna.control.cluster_service import PolicyView
 from sterna.errors import Retry
 from sterna.model.job import JobSpec
+from sterna.service.views import Explanation, PolicyView
 from sterna.wiring import make_rules
 
 _DUST = 1e-9
@@ -36,7 +36,7 @@ class FakeProcess:
     """One replica."""
 
     job: str
-    intent: Intent
+    launch_spec: LaunchSpec
     exit: ExitRecord | None = None
     is_lost: bool = False
     is_void: bool = False
@@ -142,12 +142,12 @@ class FakeMachine:
     def _name(self, folder: Path) -> str:
         return str(folder.relative_to(self.state / "jobs"))
 
-    def start(self, folder: Path, intent: Intent) -> None:
+    def start(self, folder: Path, launch_spec: LaunchSpec) -> None:
         if self.refuses:
             raise Retry(self.refuses)
         name = self._name(folder)
         job, attempt, _ = name.split("/")
-        self.processes[name] = FakeProcess(job, intent)
+        self.processes[name] = FakeProcess(job, launch_spec)
         running = {other.split("/")[1] for other, each in self.processes.items() if each.job == job and each.is_running}
         self.most_at_once[job] = max(self.most_at_once.get(job, 0), len(running | {attempt}))
 
@@ -173,7 +173,7 @@ class FakeMachine:
     def void(self, folder: Path) -> bool:
         name = self._name(folder)
         if name not in self.processes:
-            nothing = Intent(token="", command=["true"], env={}, cwd="/")
+            nothing = LaunchSpec(token="", command=["true"], env={}, cwd="/")
             self.processes[name] = FakeProcess(name.split("/")[0], nothing, is_void=True)
         return self.processes[name].is_void
 
@@ -246,7 +246,7 @@ class FakeCluster:
     """A local backend and its verbs on a machine that is not there."""
 
     machine: FakeMachine
-    store: Store
+    database: Database
     backend: LocalBackend
     cluster: LocalCluster
 
@@ -257,16 +257,19 @@ def a_cluster(
     machine: FakeMachine | None = None,
     *,
     policy: str = "elastic-fifo",
-    patience: Patience | None = None,
+    backoff: RestartBackoff | None = None,
 ) -> FakeCluster:
     machine = machine or FakeMachine(state)
-    store = Store(state / "sterna.db")
-    book = Book(store, slices, machine.clock)
-    means = Means(machine, FakeControl(machine), Surroundings(Places(state)))
-    backend = LocalBackend(book, means, machine, patience=patience)
+    database = Database(state / "sterna.db")
+    store = JobStore(database, slices, machine.clock)
+    deps = LocalDeps(machine, FakeControl(machine), Surroundings(StatePaths(state)))
+    backend = LocalBackend(store, deps, machine, backoff=backoff)
     view = PolicyView(policy, "stay", "none", "equal", "serving", 0.0)
     cluster = LocalCluster(
-        backend, view, lambda rules: make_rules(rules.policy, rules.placement), lambda path, name: {"job": name}
+        backend,
+        view,
+        lambda rules: make_rules(rules.policy, rules.placement),
+        lambda path, name: Explanation(name, policy, "stay", 0, 0.0, "waits", [], []),
     )
     machine.cluster = cluster
-    return FakeCluster(machine, store, backend, cluster)
+    return FakeCluster(machine, database, backend, cluster)

@@ -26,27 +26,27 @@ from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.cgroups.select import Control, find_control
 from sterna.backends.local.cluster import LocalCluster
 from sterna.backends.local.jobs.environment import Surroundings, offer_agent
-from sterna.backends.local.jobs.exits import Patience
-from sterna.backends.local.jobs.launching import Means
+from sterna.backends.local.jobs.exits import RestartBackoff
+from sterna.backends.local.jobs.launching import LocalDeps
 from sterna.backends.local.kernel.atomic_files import owned_folder, replace_whole
 from sterna.backends.local.kernel.proc_table import boot_id, process
-from sterna.backends.local.kernel.wakeups import KernelPulse
+from sterna.backends.local.kernel.wakeups import EpollWakeups
 from sterna.backends.local.recovery import recover
-from sterna.backends.local.store.database import Store
-from sterna.backends.local.store.job_store import Book
+from sterna.backends.local.store.database import Database
+from sterna.backends.local.store.job_store import JobStore
 from sterna.backends.local.store.journal import StoredJournal
-from sterna.backends.local.store.node_slices import Machine, Slices, sliced, this_machine
-from sterna.backends.local.store.records import Places
+from sterna.backends.local.store.node_slices import Machine, Slices, slice_machine, this_machine
+from sterna.backends.local.store.records import StatePaths
 from sterna.backends.local.supervisor.launcher import Launcher
 from sterna.backends.local.supervisor.zygote_client import check_state_folder
 from sterna.control.clock import steady_clock
-from sterna.control.cluster_service import PolicyView
 from sterna.control.rate_limit import RateLimited
 from sterna.control.repeat_limit import RepeatLimit
 from sterna.control.round_loop import ChangedRounds, RoundLoop
 from sterna.control.specon_csv import SpeconCsvFile
 from sterna.engine.decide import Rules
 from sterna.errors import Bug, SternaError, UserError
+from sterna.service.views import Explanation, PolicyView
 from sterna.settings import is_count_only
 from sterna.wiring import growth_rule_of, make_rules, preferred_placement
 
@@ -74,7 +74,7 @@ class Options:
     """Rules that were chosen, by the names of `PolicyView`; others are as they were, or the usual ones."""
     listen: str = ""
     as_submitter: bool = False
-    patience: Patience | None = None
+    backoff: RestartBackoff | None = None
     has_api: bool = True
 
 
@@ -88,35 +88,35 @@ class Daemon:
         check_state_folder(self.state)
         self._clock = steady_clock()
         machine = this_machine()
-        slices = sliced(options.nodes, machine, options.shared)
-        self.store = Store(self.state / DATABASE)
+        slices = slice_machine(options.nodes, machine, options.shared)
+        self.database = Database(self.state / DATABASE)
         self._server: Server | None = None
         try:
             self._assemble(slices, machine)
         except BaseException:
-            self.store.close()
+            self.database.close()
             os.close(self._lock)
             raise
 
     def _assemble(self, slices: Slices, machine: Machine) -> None:
-        places = Places(self.state)
-        places.jobs.mkdir(mode=0o700, exist_ok=True)
-        offer_agent(places)
+        paths = StatePaths(self.state)
+        paths.jobs.mkdir(mode=0o700, exist_ok=True)
+        offer_agent(paths)
         view = self._chosen(slices)
         rules = make_local_rules(view)
-        self.book = Book(self.store, slices, self._clock, growth_rule_of(rules))
+        self.store = JobStore(self.database, slices, self._clock, growth_rule_of(rules))
         control = find_control(self.state)
-        _sweep(control, self.book)
+        _sweep(control, self.store)
         _make_nodes(control, slices)
         self._launcher = Launcher(self.state)
-        means = Means(self._launcher, control, Surroundings(places), self.options.as_submitter)
-        self.backend = LocalBackend(self.book, means, KernelPulse(), patience=self.options.patience)
+        deps = LocalDeps(self._launcher, control, Surroundings(paths), self.options.as_submitter)
+        self.backend = LocalBackend(self.store, deps, EpollWakeups(), backoff=self.options.backoff)
         self.cluster = LocalCluster(self.backend, view, make_local_rules, tell_story)
         self._over = threading.Event()
         self._rules: Rules | None = None
         self._repeats = RepeatLimit()
         self._rate_limit = RateLimited(self.backend, view.rate_limit_seconds)
-        self._journal = StoredJournal(self.store, view)
+        self._journal = StoredJournal(self.database, view)
         changes = ChangedRounds(self._journal)
         self.loop = RoundLoop(
             self._rate_limit,
@@ -132,7 +132,7 @@ class Daemon:
 
     def _chosen(self, slices: Slices) -> PolicyView:
         """What was asked for now, over what was in force before, over what is usual."""
-        kept = self.store.read("SELECT value FROM settings WHERE name = 'rules'")
+        kept = self.database.read("SELECT value FROM settings WHERE name = 'rules'")
         usual = _SHARED if slices.is_shared else _DEFAULT
         view = msgspec.json.decode(kept[0][0], type=PolicyView) if kept else msgspec.structs.replace(usual)
         given = dict(self.options.rules)
@@ -191,7 +191,7 @@ class Daemon:
         self._server = server
         token = "" if server.token_file is None else str(server.token_file)
         certificate = self._encryption.certificate if self._encryption else ""
-        self.backend.means.around.tell_url(server.url, token, certificate)
+        self.backend.deps.around.tell_url(server.url, token, certificate)
 
     def _tell_where(self) -> None:
         me = process(os.getpid())
@@ -216,15 +216,15 @@ class Daemon:
         for thread in (self._thread, self._warming):
             if thread.is_alive():
                 thread.join(_STOP_SECONDS)
-        self.book.close()
+        self.store.close()
         if self._server is not None:
             self._server.stop()
-        self.book.keep_lessons()
-        self.backend.watching.keep_positions()
-        if not self.book.live:
+        self.store.save_learned_curves()
+        self.backend.watcher.save_positions()
+        if not self.store.live:
             self._launcher.retire()
-        self.backend.means.groups.close()
-        self.store.close()
+        self.backend.deps.groups.close()
+        self.database.close()
         (self.state / ABOUT).unlink(missing_ok=True)
         os.close(self._lock)
 
@@ -235,7 +235,7 @@ class Daemon:
         rules = self.cluster.rules_in_force
         if rules is not self._rules:
             view = self.cluster.rules()
-            self.book.judge_by(growth_rule_of(rules))
+            self.store.set_growth_rule(growth_rule_of(rules))
             self._journal.change_rules(view)
             self._rate_limit.set_interval(view.rate_limit_seconds)
             self._rules = rules
@@ -244,14 +244,14 @@ class Daemon:
     def _report_bug(self, bug: Bug) -> None:
         if self._repeats.admits(str(bug)):
             _log.error("Plan applied without one job, about which it is wrong: %s", bug)
-            self.book.note("", "trouble", f"A plan was applied without one job, about which it is wrong: {bug}.")
+            self.store.note("", "trouble", f"A plan was applied without one job, about which it is wrong: {bug}.")
 
     def _report_error(self, error: Exception, retry_seconds: float) -> None:
         is_defect = not isinstance(error, SternaError)
         why = (f"{type(error).__name__}: {error}" if is_defect else str(error)).removesuffix(".")
         _log.error("Round failed; will retry in %g s: %s", retry_seconds, why, exc_info=error if is_defect else None)
-        with suppress(SternaError):  # the store may be what failed
-            self.book.note("", "trouble", f"A round failed and will be retried: {why}.")
+        with suppress(SternaError):  # the database may be what failed
+            self.store.note("", "trouble", f"A round failed and will be retried: {why}.")
 
 
 def make_local_rules(view: PolicyView) -> Rules:
@@ -261,10 +261,10 @@ def make_local_rules(view: PolicyView) -> Rules:
     return make_rules(view.policy, view.placement, view.migration, view.cpu_share, view.reservation)
 
 
-def tell_story(journal: Path, job: str) -> dict[str, object]:
+def tell_story(journal: Path, job: str) -> Explanation:
     from sterna.explain.narrative import explain
 
-    return explain(journal, job)
+    return msgspec.convert(explain(journal, job), Explanation)
 
 
 def _locked(state: Path) -> int:
@@ -281,9 +281,9 @@ def _locked(state: Path) -> int:
     return descriptor
 
 
-def _sweep(control: Control, book: Book) -> None:
+def _sweep(control: Control, store: JobStore) -> None:
     """Groups that a killed predecessor left behind empty go; of what may still run all stay."""
-    attempts = [attempt for job in book.live.values() if (attempt := job.record.attempt) is not None]
+    attempts = [attempt for job in store.live.values() if (attempt := job.record.attempt) is not None]
     live = [replica for attempt in attempts for replica in attempt.live]
     control.sweep({replica.group for replica in live}, {replica.node for replica in live})
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.control.journal_validation import FLOATS, INTS, SUMS, check_line, check_room, check_world
-from sterna.control.optional_columns import Told, laid_over, told_of
+from sterna.control.optional_columns import ExtraColumns, extra_columns, overlay_columns
 from sterna.control.shadow_rules import Forecast, ShadowRound
 from sterna.errors import UserError
 from sterna.model.cluster import Assignment, Nodes, Shape, Shapes
@@ -96,7 +96,7 @@ class RoundLine(msgspec.Struct, tag="round", tag_field="line", kw_only=True):
     """Job and sentence."""
     world: int = 0
     """How many `world` lines came before it, so that one that is missing is noticed; 0: not told."""
-    extras: Told = {}
+    extras: ExtraColumns = {}
     terms: list[tuple[int, float | None, int]] = []
     """Of actions that have any: which, its share, its evictor."""
     last_event: float | None = None
@@ -251,7 +251,7 @@ def _round_of(number: int, snapshot: Snapshot, decision: Decision) -> RoundLine:
         actions=[_action_line(action) for action in decision.plan],
         until=_finite(decision.until),
         reasons=[(reason.job, reason.sentence) for reason in decision.reasons],
-        extras=told_of(jobs),
+        extras=extra_columns(jobs),
         terms=[
             (place, action.cpu_share, action.evictor)
             for place, action in enumerate(decision.plan)
@@ -384,7 +384,7 @@ def _unreadable(error: Exception) -> str:
 def _columns(line: RoundLine) -> dict[str, npt.NDArray[Any]]:
     whole = {name: np.array(values, dtype=np.int64) for name, values in line.ints.items()}
     floats = {name: np.array([NEVER if v is None else v for v in values]) for name, values in line.floats.items()}
-    return laid_over({**whole, **floats}, line.extras, len(line.name))
+    return overlay_columns({**whole, **floats}, line.extras, len(line.name))
 
 
 def _as_round(line: RoundLine, world: World) -> Round:

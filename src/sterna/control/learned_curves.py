@@ -16,7 +16,7 @@ _PRIOR = Prior(restart_seconds=1.0)
 """Processes on one machine start sooner than containers on a cluster."""
 
 
-class Lessons:
+class LearnedCurves:
     """All that was learned here, and curves made of it."""
 
     def __init__(self, known: Iterable[CategoryRecord] = (), most: int = 64) -> None:
@@ -50,10 +50,10 @@ class Lessons:
     def restart_seconds(self) -> float:
         return restart_seconds(self._lessons.values(), _PRIOR)
 
-    def hear_of_steps(self, category: str, workers: int, steps: float, seconds: float) -> None:
+    def add_steps(self, category: str, workers: int, steps: float, seconds: float) -> None:
         self._put(self._of(category).with_steps(workers, steps, seconds))
 
-    def hear_of_restart(self, category: str, seconds: float) -> None:
+    def add_restart(self, category: str, seconds: float) -> None:
         self._put(self._of(category).with_restart(seconds))
 
     def row(self, category: str) -> int:
@@ -71,7 +71,7 @@ class Lessons:
         fit = self._fits.get(category)
         return fit[2].step_seconds if fit else None
 
-    def take_unsaved(self) -> list[CategoryRecord]:
+    def pop_unsaved(self) -> list[CategoryRecord]:
         """What has changed since the last call, to be kept."""
         changed = [self._lessons[category] for category in sorted(self._unsaved)]
         self._unsaved.clear()
@@ -86,14 +86,14 @@ class Lessons:
         self._lessons.pop(lesson.category, None)
         self._lessons[lesson.category] = lesson  # the latest news comes last
         self._unsaved.add(lesson.category)
-        self._think(lesson.category)
+        self._refit(lesson.category)
 
     def _read(self, category: str) -> None:
         if category in self._unread:
             self._unread.discard(category)
-            self._think(category)
+            self._refit(category)
 
-    def _think(self, category: str) -> None:
+    def _refit(self, category: str) -> None:
         """Fit again if there is news worth it."""
         lesson = self._lessons[category]
         if not lesson.paces:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sterna.model.snapshot import NEVER, Jobs, OptionalColumn
 
-Told = dict[str, list[tuple[int, float | str]]]
+ExtraColumns = dict[str, list[tuple[int, float | str]]]
 """By column: row and value, for some rows. Words stand for what JSON has no number for."""
 
 _DEFAULTS: dict[str, float] = {
@@ -23,9 +23,9 @@ _DEFAULTS: dict[str, float] = {
 _WORDS = {"unknown": math.nan, "never": NEVER, "always": -NEVER}
 
 
-def told_of(jobs: Jobs) -> Told:
+def extra_columns(jobs: Jobs) -> ExtraColumns:
     """What is out of the ordinary in these jobs; unknown totals count as that."""
-    told: Told = {}
+    told: ExtraColumns = {}
     for name, usual in _DEFAULTS.items():
         values = getattr(jobs, name)
         rows = (~np.isnan(values) if math.isnan(usual) else values != usual).nonzero()[0].tolist()
@@ -35,7 +35,9 @@ def told_of(jobs: Jobs) -> Told:
     return told | ({"remaining": [(row, "unknown") for row in unknown]} if unknown else {})
 
 
-def laid_over(columns: Mapping[str, npt.NDArray[Any]], told: Told, rows: int) -> dict[str, npt.NDArray[Any]]:
+def overlay_columns(
+    columns: Mapping[str, npt.NDArray[Any]], told: ExtraColumns, rows: int
+) -> dict[str, npt.NDArray[Any]]:
     """The columns with what was told laid over them."""
     whole = dict(columns)
     for name, entries in told.items():

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sterna.control.learned_curves import Lessons
+from sterna.control.learned_curves import LearnedCurves
 from sterna.model.eta import LEAST_WINDOWS, SHARED_CORE, Band, Factors, fit_factors, remaining_seconds
 from sterna.model.growth import Direction, Growth, GrowthRule, GrowthTable, History
 from sterna.model.job import ProgressSpec
@@ -31,7 +31,7 @@ _RISING = re.compile(r"acc|score|reward|auc|f1|bleu|recall|precision|map", re.IG
 _FALLING = re.compile(r"loss|err|perplex|ppl|mse|mae|rmse|wer|nll", re.IGNORECASE)
 
 
-class Told(NamedTuple):
+class ProgressReport(NamedTuple):
     """One progress report, wherever it came from."""
 
     at: float
@@ -45,7 +45,7 @@ class Told(NamedTuple):
     """That the process had used by then; 0 where it does not say."""
 
 
-class Pace(NamedTuple):
+class SpeedSample(NamedTuple):
     """How a job stands at a report: what is needed to tell how fast it is."""
 
     attempt: int
@@ -56,7 +56,7 @@ class Pace(NamedTuple):
 
 
 @dataclass
-class Course:
+class ProgressState:
     """What one job has told so far."""
 
     slot: int
@@ -68,7 +68,7 @@ class Course:
     value: float | None = None
     reported_at: float = -NEVER
     growth_since: float = -NEVER
-    pace: Pace | None = None
+    pace: SpeedSample | None = None
     marks: list[tuple[float, float]] = field(default_factory=list)
     """Work and step, of the present attempt at its present size."""
     first: float | None = None
@@ -92,30 +92,30 @@ class Course:
         return (work - since[0]) / (step - since[1]) if step > since[1] else math.nan
 
 
-class Training:
+class ProgressTracker:
     """The courses of all active jobs."""
 
-    def __init__(self, lessons: Lessons, rule: GrowthRule | None = None) -> None:
-        self.lessons = lessons
+    def __init__(self, learned_curves: LearnedCurves, rule: GrowthRule | None = None) -> None:
+        self.learned_curves = learned_curves
         self._table = GrowthTable(8, rule)
         self._free = list(range(7, -1, -1))
-        self._courses: dict[int, Course] = {}
+        self._courses: dict[int, ProgressState] = {}
         self._finished: list[History] = []
         self._factors: Factors = SHARED_CORE
 
-    def follow(self, key: int, spec: ProgressSpec, category: str) -> Course:
+    def follow(self, key: int, spec: ProgressSpec, category: str) -> ProgressState:
         """Begin to listen to a job."""
         if not self._free:
             size = len(self._table)
             self._table.resize(2 * size)
             self._free = list(range(2 * size - 1, size - 1, -1))
-        course = Course(self._free.pop(), spec, category, total=spec.total or None, metric=spec.metric)
+        course = ProgressState(self._free.pop(), spec, category, total=spec.total or None, metric=spec.metric)
         self._courses[key] = course
         if course.metric:
             self._table.declare([course.slot], _direction(course.metric, spec.goal))
         return course
 
-    def judge_by(self, rule: GrowthRule, heard: Iterable[tuple[int, int, Sequence[Told]]]) -> None:
+    def set_growth_rule(self, rule: GrowthRule, heard: Iterable[tuple[int, int, Sequence[ProgressReport]]]) -> None:
         """Find categories by another rule from now on, and again for what was heard: key, attempt and reports."""
         self._table = GrowthTable(len(self._table), rule)
         for course in self._courses.values():
@@ -126,7 +126,7 @@ class Training:
             if course_of_key is not None and reports:
                 self._judge(course_of_key, reports, attempt)
 
-    def _judge(self, course: Course, reports: Sequence[Told], attempt: int) -> None:
+    def _judge(self, course: ProgressState, reports: Sequence[ProgressReport], attempt: int) -> None:
         rows = [course.slot] * len(reports)
         steps = [-1.0 if told.step is None else float(told.step) for told in reports]
         self._table.update(
@@ -145,12 +145,12 @@ class Training:
         self._table.forget([course.slot])
         self._free.append(course.slot)
 
-    def of(self, key: int) -> Course | None:
+    def of(self, key: int) -> ProgressState | None:
         return self._courses.get(key)
 
     # Reports.
 
-    def take(self, heard: Iterable[tuple[int, Sequence[Told], Pace]]) -> set[int]:
+    def take(self, heard: Iterable[tuple[int, Sequence[ProgressReport], SpeedSample]]) -> set[int]:
         """Take in reports of some jobs; the keys of those about which a rule would now think otherwise."""
         news: set[int] = set()
         rows, steps, times, values, attempts = [], [], [], [], []
@@ -177,7 +177,7 @@ class Training:
                     news.add(key_of[slot])
         return news
 
-    def _advance(self, course: Course, reports: Sequence[Told], pace: Pace) -> None:
+    def _advance(self, course: ProgressState, reports: Sequence[ProgressReport], pace: SpeedSample) -> None:
         for told in reports:
             self._choose_metric(course, told)
             if told.total:
@@ -192,7 +192,7 @@ class Training:
         self._rate(course)
         self._pace(course, pace)
 
-    def _choose_metric(self, course: Course, told: Told) -> None:
+    def _choose_metric(self, course: ProgressState, told: ProgressReport) -> None:
         """The one that was declared; else `loss`, else the first that is heard of."""
         if course.metric or not told.metrics:
             return
@@ -200,13 +200,13 @@ class Training:
         self._table.forget([course.slot])  # reports without a value were only counted
         self._table.declare([course.slot], _direction(course.metric, course.spec.goal))
 
-    def _value(self, course: Course, told: Told) -> float:
+    def _value(self, course: ProgressState, told: ProgressReport) -> float:
         if not course.metric:
             return 0.0
         value = told.metrics.get(course.metric)
         return math.nan if value is None else value
 
-    def _rate(self, course: Course) -> None:
+    def _rate(self, course: ProgressState) -> None:
         """Part of its improvement so far that it gained a second lately."""
         if course.value is None or course.first is None:
             return
@@ -217,7 +217,7 @@ class Training:
             course.rate = abs(course.rated - course.value) / whole / (course.reported_at - course.rated_at)
             course.rated, course.rated_at = course.value, course.reported_at
 
-    def _pace(self, course: Course, pace: Pace) -> None:
+    def _pace(self, course: ProgressState, pace: SpeedSample) -> None:
         if course.step is None:
             return
         old = course.pace
@@ -225,7 +225,7 @@ class Training:
             course.marks.clear()
         elif course.marks and course.step > course.marks[-1][1]:
             work, step = course.marks[-1]
-            self.lessons.hear_of_steps(course.category, pace.workers, course.step - step, pace.work - work)
+            self.learned_curves.add_steps(course.category, pace.workers, course.step - step, pace.work - work)
         course.pace = pace
         if not course.marks or (course.step > course.marks[-1][1] and pace.work > course.marks[-1][0]):
             course.marks.append((pace.work, float(course.step)))
@@ -234,22 +234,22 @@ class Training:
 
     # What follows from them.
 
-    def growth_of(self, course: Course) -> Growth:
+    def growth_of(self, course: ProgressState) -> Growth:
         """Of a job that tells no metric nothing is known, which counts as progressing."""
         return Growth(int(self._table.growth[course.slot])) if course.value is not None else Growth.PROGRESSING
 
-    def remaining(self, course: Course) -> float:
+    def remaining(self, course: ProgressState) -> float:
         """Work left in seconds at one worker, by its own pace or else its category's; no number where unknown."""
         left = course.steps_left
         if math.isnan(left):
             return math.nan
         own = course.step_work
         if course.pace is not None and not math.isnan(own):
-            return left * own * self.lessons.speed(course.category, course.pace.workers)
-        known = self.lessons.step_seconds(course.category)
+            return left * own * self.learned_curves.speed(course.category, course.pace.workers)
+        known = self.learned_curves.step_seconds(course.category)
         return left * known if known is not None else math.nan
 
-    def eta(self, course: Course) -> Band | None:
+    def eta(self, course: ProgressState) -> Band | None:
         """Seconds until its last step, if it goes on as lately."""
         if not course.total:
             return None

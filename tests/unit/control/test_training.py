@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from sterna.control.learned_curves import Lessons
-from sterna.control.progress_tracker import Pace, Told, Training
+from sterna.control.learned_curves import LearnedCurves
+from sterna.control.progress_tracker import ProgressReport, ProgressTracker, SpeedSample
 from sterna.model.growth import Growth
 from sterna.model.job import ProgressSpec
 
 
 def _told(values: list[float], spec: ProgressSpec) -> Growth:
-    training = Training(Lessons())
+    training = ProgressTracker(LearnedCurves())
     course = training.follow(1, spec, "x")
-    reports = [Told(10.0 * n, n, 100, {"score": value}) for n, value in enumerate(values)]
+    reports = [ProgressReport(10.0 * n, n, 100, {"score": value}) for n, value in enumerate(values)]
     for report in reports:
-        training.take([(1, [report], Pace(1, 1, report.at))])
+        training.take([(1, [report], SpeedSample(1, 1, report.at))])
     return training.growth_of(course)
 
 

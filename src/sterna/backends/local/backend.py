@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from sterna.backends.local.equal_share_baseline import LocalBaseline
-from sterna.backends.local.jobs.exits import Endings, Patience
-from sterna.backends.local.jobs.launching import Means
-from sterna.backends.local.jobs.process_watcher import Watching
-from sterna.backends.local.jobs.reconciler import Attempts
-from sterna.backends.local.kernel.wakeups import Pulse
-from sterna.backends.local.snapshot import Instant, observed
-from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.jobs.exits import ExitHandler, RestartBackoff
+from sterna.backends.local.jobs.launching import LocalDeps
+from sterna.backends.local.jobs.process_watcher import ProcessWatcher
+from sterna.backends.local.jobs.reconciler import AttemptReconciler
+from sterna.backends.local.kernel.wakeups import Wakeups
+from sterna.backends.local.snapshot import Instant, build_snapshot
+from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import ACTIVE, COMPLETED
 from sterna.control.cluster_history import ClusterHistory
 from sterna.control.job_state import is_stale
@@ -43,24 +43,26 @@ class LocalBackend:
 
     def __init__(
         self,
-        book: Book,
-        means: Means,
-        pulse: Pulse,
+        store: JobStore,
+        deps: LocalDeps,
+        wakeups: Wakeups,
         *,
-        patience: Patience | None = None,
+        backoff: RestartBackoff | None = None,
         listen_seconds: float = 0.25,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.book, self.means = book, means
-        self._pulse, self._listen_seconds, self._sleep = pulse, listen_seconds, sleep
-        self.attempts = Attempts(book, means)
-        self.endings = Endings(book, self.attempts, means, patience, self._note_end)
-        self.watching = Watching(book, means, self.endings, pulse)
-        self._empty = book.slices.table()
-        self._baseline = LocalBaseline(book.slices, book.clock()) if book.slices.is_shared else None
-        self.closed: dict[str, str] = book.setting("closed") or {}
+        self.store, self.deps = store, deps
+        self._wakeups, self._listen_seconds, self._sleep = wakeups, listen_seconds, sleep
+        self.attempts = AttemptReconciler(store, deps)
+        self.exits = ExitHandler(store, self.attempts, deps, backoff, self._note_end)
+        self.watcher = ProcessWatcher(store, deps, self.exits, wakeups)
+        self._empty = store.slices.table()
+        self._baseline = LocalBaseline(store.slices, store.clock()) if store.slices.is_shared else None
+        self.closed: dict[str, str] = store.setting("closed") or {}
         """Nodes that take nobody new: `cordoned` or `draining`."""
-        self.history = ClusterHistory(job.record.service for job in book.jobs.values() if job.record.phase == COMPLETED)
+        self.history = ClusterHistory(
+            job.record.service for job in store.jobs.values() if job.record.phase == COMPLETED
+        )
         self.last_arrival = -NEVER
         self._listened_at = self._learned_at = -NEVER
         self._observed_at = NEVER
@@ -75,8 +77,8 @@ class LocalBackend:
     def observe(self) -> Snapshot:
         with self._flags:
             self._has_news = False
-        with self.book.lock:
-            self._observed_at = self.book.clock()
+        with self.store.lock:
+            self._observed_at = self.store.clock()
             instant = Instant(
                 self._observed_at,
                 self.history.last_action,
@@ -84,18 +86,18 @@ class LocalBackend:
                 frozenset(self.closed),
                 self.history.finished_service,
             )
-            return observed(self.book, self._empty, instant, self._baseline)
+            return build_snapshot(self.store, self._empty, instant, self._baseline)
 
     # What is decided.
 
     def apply(self, decision: Decision) -> Sequence[Outcome]:
         """Record the desired assignments and start reconciling. A decision that a crash discards is made again."""
         outcomes = []
-        with self.book.lock:
-            self.book.give_reasons(decision.reasons)
+        with self.store.lock:
+            self.store.set_reasons(decision.reasons)
             touched = []
             for action in decision.plan.actions:
-                job = self.book.jobs.get(action.key)
+                job = self.store.jobs.get(action.key)
                 if job is None or self._is_stale(job, action):
                     outcomes.append(Outcome.STALE)
                     continue
@@ -103,28 +105,28 @@ class LocalBackend:
                 touched.append(job)
                 outcomes.append(Outcome.APPLIED)
             if touched:
-                self.book.save_later(*touched)
+                self.store.save_later(*touched)
         if touched:
             self._reconcile()
         return outcomes
 
     def _is_stale(self, job: LocalJob, action: Action) -> bool:
-        nodes = self.book.slices.nodes
+        nodes = self.store.slices.nodes
         return not job.wants_to_run or is_stale(
             action,
             job.record,
             job.assignment,
-            self.book.clock(),
+            self.store.clock(),
             len(nodes),
             lambda row: nodes[row].name not in self.closed,
         )
 
     def _apply_action(self, job: LocalJob, action: Action) -> None:
-        now, evictor = self.book.clock(), self.book.jobs.get(action.evictor)
-        job.record.apply(action, now, self.book.slices.names, evictor.name if evictor is not None else "")
+        now, evictor = self.store.clock(), self.store.jobs.get(action.evictor)
+        job.record.apply(action, now, self.store.slices.names, evictor.name if evictor is not None else "")
         self.history.note_action(action.kind, now)
         if action.kind is not ActionKind.SET_CPU_SHARE:
-            self.book.seat(job, action.after)
+            self.store.assign(job, action.after)
 
     # What happens by itself.
 
@@ -133,20 +135,20 @@ class LocalBackend:
         self._pause_after_round()
         while not self._is_closed:
             self._attend()
-            now = self.book.clock()
+            now = self.store.clock()
             with self._flags:
                 if self._has_news or now >= until:
                     return True
-            ended = self._pulse.wait(self._pause_seconds(now, until))
+            ended = self._wakeups.wait(self._pause_seconds(now, until))
             if ended is None:
                 return False
-            self.watching.hear_of_end(ended)
+            self.watcher.handle_ends(ended)
         return False
 
     def _pause_after_round(self) -> None:
         """Sleep after a long round, or one during which jobs arrived: the API gets the CPU, and one round decides on a
         whole burst of submissions."""
-        now = self.book.clock()
+        now = self.store.clock()
         seconds = now - self._observed_at
         if seconds > _LONG_ROUND_SECONDS:
             is_burst = now - self.last_arrival < _MAX_PAUSE_SECONDS
@@ -160,7 +162,7 @@ class LocalBackend:
         self._due_at = -NEVER
         with self._flags:
             self._has_news = self._is_dirty = True
-        self._pulse.wake()
+        self._wakeups.wake()
 
     def hold(self, is_held: bool) -> None:
         """Decide, but let nothing be started or stopped meanwhile."""
@@ -169,21 +171,21 @@ class LocalBackend:
 
     def close(self) -> None:
         self._is_closed = True
-        self._pulse.wake()
+        self._wakeups.wake()
 
     def _attend(self) -> None:
         """Everything that may have become possible or known since the last time."""
-        now = self.book.clock()
-        if self.watching.look():
+        now = self.store.clock()
+        if self.watcher.look():
             self._note_news()
-        if self.watching.is_listening and now - self._listened_at >= self._listen_seconds:
+        if self.watcher.is_listening and now - self._listened_at >= self._listen_seconds:
             self._listened_at = now
-            if self.watching.listen():
+            if self.watcher.listen():
                 self._note_news()
         if now - self._learned_at >= _LEARNED_SECONDS:
             self._learned_at = now
-            self.book.keep_lessons()
-            self.watching.keep_positions()
+            self.store.save_learned_curves()
+            self.watcher.save_positions()
         self._keep_time(now)
         if self._is_dirty or now >= self._retry_at:
             self._reconcile()
@@ -196,11 +198,11 @@ class LocalBackend:
     def _note_end(self, job: LocalJob) -> None:
         """A job has completed or failed."""
         is_complete = job.record.phase == COMPLETED
-        self.history.note_end(self.book.clock(), job.record.service if is_complete else None)
-        self.book.training.forget(job.key, is_complete)
+        self.history.note_end(self.store.clock(), job.record.service if is_complete else None)
+        self.store.tracker.forget(job.key, is_complete)
 
     def note_arrival(self) -> None:
-        self.last_arrival = self.book.clock()
+        self.last_arrival = self.store.clock()
         self.history.note_arrival(self.last_arrival)
 
     def _reconcile(self) -> None:
@@ -213,22 +215,22 @@ class LocalBackend:
             self.attempts.reconcile()
             self._sweep()
         except Retry as error:
-            self._retry_at = self.book.clock() + _RETRY_SECONDS
+            self._retry_at = self.store.clock() + _RETRY_SECONDS
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                self.book.note("", "trouble", f"The machine refused, and is asked again: {error}.")
+                self.store.note("", "trouble", f"The machine refused, and is asked again: {error}.")
 
     def _sweep(self) -> None:
         """Jobs that are to be deleted and of which nothing runs any more; attempts that ended without a process."""
-        with self.book.lock:
-            jobs = [job for job in self.book.open.values() if not job.record.is_live]
+        with self.store.lock:
+            jobs = [job for job in self.store.open.values() if not job.record.is_live]
         for job in jobs:
             attempt = job.record.attempt
             if attempt is not None and attempt.counted_from:
-                self.endings.close(job)
+                self.exits.close(job)
                 self._note_news()
             elif job.record.deleting:
-                self.endings.forget(job)
+                self.exits.forget(job)
                 self._note_news()
 
     # Time.
@@ -237,8 +239,8 @@ class LocalBackend:
         """What is due: another try, the end of a job's time, the end of its memory."""
         if now < self._due_at:
             return
-        with self.book.lock:
-            jobs = list(self.book.jobs.values())
+        with self.store.lock:
+            jobs = list(self.store.jobs.values())
         due_at = NEVER
         for job in jobs:
             due = _due(job)
@@ -247,23 +249,23 @@ class LocalBackend:
                 continue
             record = job.record
             if record.phase != ACTIVE:
-                self.endings.forget(job)
+                self.exits.forget(job)
             elif record.not_before and not job.assignment.workers and record.not_before <= now:
                 record.not_before = 0.0
                 self._note_news()
                 due_at = min(due_at, _due(job))
             else:
                 seconds = record.spec.deadline_seconds
-                self.endings.fail(job, f"it was active for longer than the {seconds:g} s it may be")
+                self.exits.fail(job, f"it was active for longer than the {seconds:g} s it may be")
                 self._note_news()
         self._due_at = due_at
 
     def _pause_seconds(self, now: float, until: float) -> float | None:
         """How long it may sleep; None: until it is woken."""
-        if self.watching.has_starting():
+        if self.watcher.has_starting():
             return _STARTING_SECONDS
         at = min(until, self._due_at, self._retry_at)
-        if self.watching.is_listening:
+        if self.watcher.is_listening:
             at = min(at, self._listened_at + self._listen_seconds)
         return None if at == NEVER else max(at - now, 0.0)
 

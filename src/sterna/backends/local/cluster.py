@@ -1,52 +1,59 @@
-"""The local cluster as it is asked: every verb of `control/verbs`, for command line, REST and page alike.
+"""`LocalCluster`: the `ClusterService` of the local backend.
 
-Any thread may ask. What changes something is checked first, is on disk when it answers, and is carried out by the loop,
-which is only woken here. Answers are made from the book, so that asking costs the loop nothing.
+Thread-safe. A change is validated and durable when its verb returns; the round loop is woken and carries it out.
+Results are made from the job store, so that no verb waits for the loop.
 """
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from sterna.backends.local.backend import LocalBackend
-from sterna.backends.local.jobs.validation import Admission
-from sterna.backends.local.manual_moves import evicted, moved_to
+from sterna.backends.local.jobs.validation import JobValidator
+from sterna.backends.local.manual_moves import evict_jobs, find_move
 from sterna.backends.local.store.job_store import LocalJob
-from sterna.backends.local.store.journal import written
+from sterna.backends.local.store.journal import write_journal
 from sterna.backends.local.store.records import ACTIVE, JobRecord, ReplicaRecord, encode
-from sterna.backends.local.submit import Creating, Order
+from sterna.backends.local.submission import read_submission
+from sterna.backends.local.submit import JobSubmitter, Order
 from sterna.backends.local.views import job_view, node_views
-from sterna.control.cluster_service import EventView, JobView, NodeView, PolicyView
-from sterna.control.progress_tracker import Told
+from sterna.control.progress_tracker import ProgressReport
 from sterna.engine.decide import Rules
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import NOWHERE
 from sterna.model.job import JobSpec
-from sterna.parse_number import real
+from sterna.service.errors import NotFoundError
+from sterna.service.requests import RuleChanges, Submission, Submitted
+from sterna.service.updates import KINDS, Update, UpdateTracker
+from sterna.service.views import EventView, Explanation, JobView, LogPart, NodeView, PolicyView, ProgressView
 from sterna.wiring import preferred_placement
 
-Story = Callable[[Path, str], dict[str, object]]
-"""Tells of one job, from a journal file."""
+Story = Callable[[Path, str], Explanation]
+"""Explains one job from a journal file."""
 MakeRules = Callable[[PolicyView], Rules]
 
 _LONGEST_LOG = 16 << 20
+_WATCH_SECONDS = 0.25
+"""Least time between two updates of a watch; changes in between are merged."""
 
 
 class LocalCluster:
-    """Implements `Verbs`."""
+    """Implements `ClusterService` for one backend."""
 
     def __init__(self, backend: LocalBackend, rules: PolicyView, make_rules: MakeRules, story: Story) -> None:
-        self._backend, self._book = backend, backend.book
+        self._backend, self._store = backend, backend.store
         self._make_rules, self._story = make_rules, story
         self._view = rules
         self.rules_in_force = make_rules(rules)
-        self._admission = Admission(backend.book.slices)
-        self._creating = Creating(backend, self._admission)
+        self._validator = JobValidator(backend.store.slices)
+        self._creating = JobSubmitter(backend, self._validator)
 
     # Jobs.
 
@@ -57,37 +64,62 @@ class LocalCluster:
         return answer
 
     def create_each(self, orders: Sequence[Order]) -> list[list[JobView] | UserError]:
-        """Many at once for one flush of the disk: for each what `create` answers or raises."""
+        """Create several orders with one flush of the disk; for each, what `create` returns or raises."""
         return self._creating.create_each(orders)
 
+    def submit(self, submission: Submission) -> Submitted:
+        (outcome,) = self.submit_each([submission])
+        if isinstance(outcome, UserError):
+            raise outcome
+        return outcome
+
+    def submit_each(self, submissions: Sequence[Submission]) -> list[Submitted | UserError]:
+        """Store several submissions with one flush of the disk; for each, what `submit` returns or raises."""
+        outcomes: dict[int, Submitted | UserError] = {}
+        orders: dict[int, Order] = {}
+        notices: dict[int, list[str]] = {}
+        for place, submission in enumerate(submissions):
+            try:
+                specs, notices[place] = read_submission(submission)
+            except UserError as error:
+                outcomes[place] = error
+                continue
+            if specs:
+                orders[place] = specs, submission.key
+            else:
+                outcomes[place] = Submitted([], notices[place])
+        for place, created in zip(orders, self.create_each(list(orders.values())), strict=True):
+            outcomes[place] = Submitted(created, notices[place]) if isinstance(created, list) else created
+        return [outcomes[place] for place in range(len(submissions))]
+
     def jobs(self) -> list[JobView]:
-        with self._book.lock:
-            ordered = sorted(self._book.jobs.values(), key=lambda job: (job.record.submitted_at, job.name))
+        with self._store.lock:
+            ordered = sorted(self._store.jobs.values(), key=lambda job: (job.record.submitted_at, job.name))
             return [job_view(self._backend, job) for job in ordered]
 
     def job(self, name: str) -> JobView:
-        with self._book.lock:
-            return job_view(self._backend, self._book.find(name))
+        with self._store.lock:
+            return job_view(self._backend, self._store.find(name))
 
     def delete(self, names: Sequence[str]) -> list[JobView]:
-        with self._book.lock:
-            jobs = [self._book.find(name) for name in dict.fromkeys(names)]
+        with self._store.lock:
+            jobs = [self._store.find(name) for name in dict.fromkeys(names)]
             for job in jobs:
                 job.record.deleting = True
-                self._book.seat(job, NOWHERE)
+                self._store.assign(job, NOWHERE)
             views = [job_view(self._backend, job) for job in jobs]
-            statements = [self._book.statement(job) for job in jobs]
-        self._book.store.write(statements)
+            statements = [self._store.statement(job) for job in jobs]
+        self._store.database.write(statements)
         for job in jobs:
             if not job.record.is_live:
-                self._backend.endings.forget(job)
+                self._backend.exits.forget(job)
             else:
-                self._book.note(job.name, "deleting", "is being deleted: it is asked to stop.")
+                self._store.note(job.name, "deleting", "is being deleted: it is asked to stop.")
         self._backend.wake()
         return views
 
     def scale(self, name: str, minimum: int | None, maximum: int | None) -> JobView:
-        with self._book.lock:
+        with self._store.lock:
             job = self._active(name)
             record = job.record
             low = record.minimum if minimum is None else minimum
@@ -95,29 +127,29 @@ class LocalCluster:
             if maximum is not None and minimum is None:
                 low = min(low, high)
             spec = replace(record.spec, minimum=low, maximum=high, request=_between(record, low, high))
-            self._admission.admit(spec)
+            self._validator.admit(spec)
             record.minimum, record.maximum, record.spec = low, high, spec
-            statement = self._book.statement(job)
-        self._book.store.write([statement])
-        self._book.note(name, "scaled", f"may have {low} to {high} workers from now on.")
+            statement = self._store.statement(job)
+        self._store.database.write([statement])
+        self._store.note(name, "scaled", f"may have {low} to {high} workers from now on.")
         self._backend.wake()
         return self.job(name)
 
     def migrate(self, name: str, node: str, by_checkpoint: bool = False) -> JobView:
         self._row(node)
-        with self._book.lock:
+        with self._store.lock:
             job = self._active(name)
-            assignment = moved_to(self._backend, job, node)
-            job.record.note_move(job.assignment, assignment, self._book.clock(), self._book.slices.names)
+            assignment = find_move(self._backend, job, node)
+            job.record.note_move(job.assignment, assignment, self._store.clock(), self._store.slices.names)
             job.record.by_checkpoint = by_checkpoint
-            self._book.seat(job, assignment)
-            statement = self._book.statement(job)
-        self._book.store.write([statement])
+            self._store.assign(job, assignment)
+            statement = self._store.statement(job)
+        self._store.database.write([statement])
         self._backend.wake()
         return self.job(name)
 
     def _active(self, name: str) -> LocalJob:
-        job = self._book.find(name)
+        job = self._store.find(name)
         if job.record.phase != ACTIVE or job.record.deleting:
             state = "is being deleted" if job.record.deleting else f"has {job.record.phase}"
             raise UserError(f"Job '{name}' {state}, so that it cannot be changed; submit it again under another name.")
@@ -126,63 +158,76 @@ class LocalCluster:
     # Nodes.
 
     def nodes(self) -> list[NodeView]:
-        with self._book.lock:
+        with self._store.lock:
             return node_views(self._backend)
 
-    def cordon(self, node: str, is_open: bool, drain: bool = False) -> NodeView:
+    def node(self, name: str) -> NodeView:
+        row = self._row(name)
+        return self.nodes()[row]
+
+    def cordon(self, name: str) -> NodeView:
+        return self._close(name, is_open=False)
+
+    def drain(self, name: str) -> NodeView:
+        return self._close(name, is_open=False, drain=True)
+
+    def uncordon(self, name: str) -> NodeView:
+        return self._close(name, is_open=True)
+
+    def _close(self, node: str, is_open: bool, drain: bool = False) -> NodeView:
         row = self._row(node)
         backend = self._backend
-        with self._book.lock:
+        with self._store.lock:
             closed = {name: state for name, state in backend.closed.items() if name != node}
             if not is_open:
                 closed[node] = "draining" if drain else "cordoned"
             backend.closed = closed
-            moved = evicted(backend, row) if drain and not is_open else []
-            statements = [self._book.statement(job) for job in moved]
+            moved = evict_jobs(backend, row) if drain and not is_open else []
+            statements = [self._store.statement(job) for job in moved]
             statements.append(("INSERT OR REPLACE INTO settings VALUES ('closed', ?)", [encode(closed)]))
-        self._book.store.write(statements)
+        self._store.database.write(statements)
         word = "takes jobs again" if is_open else ("is drained" if drain else "takes no new jobs")
-        self._book.note("", "node", f"{node} {word}.")
+        self._store.note("", "node", f"{node} {word}.")
         backend.wake()
         return self.nodes()[row]
 
     def _row(self, node: str) -> int:
-        rows = self._book.slices.row_of
+        rows = self._store.slices.row_of
         if node not in rows:
-            raise UserError(f"There is no node '{node}': {did_you_mean(node, rows)}")
+            raise NotFoundError(f"There is no node '{node}': {did_you_mean(node, rows)}")
         return rows[node]
 
     # What happened.
 
     def events(self, job: str = "", after: int = 0, limit: int = 1000) -> list[EventView]:
         limit = max(0, limit)
-        with self._book.lock:
-            kept = list(self._book.events)
+        with self._store.lock:
+            kept = list(self._store.events)
         if job and not any(event.job == job for event in kept):
-            self._book.find(job)
+            self._store.find(job)
         if not kept or kept[0].number <= after + 1:
             found = [event for event in kept if event.number > after and (not job or event.job == job)]
             return found[-limit:] if limit and not after else found[:limit]
         return self._old_events(job, after, limit)
 
     def _old_events(self, job: str, after: int, limit: int) -> list[EventView]:
-        self._book.store.flush()
+        self._store.database.flush()
         order = "ASC" if after else "DESC"
         sql = (
             "SELECT number, at, job, kind, sentence FROM events WHERE number > ? AND (? = '' OR job = ?) "
             f"ORDER BY number {order} LIMIT ?"
         )
-        found = [EventView(*row) for row in self._book.store.read(sql, [after, job, job, limit])]
+        found = [EventView(*row) for row in self._store.database.read(sql, [after, job, job, limit])]
         return sorted(found, key=lambda event: event.number)
 
-    def log(self, name: str, replica: str = "", offset: int = 0, limit: int = 1 << 20) -> tuple[bytes, int]:
-        with self._book.lock:
-            job = self._book.find(name)
+    def log(self, name: str, replica: str = "", offset: int = 0, limit: int = 1 << 20) -> LogPart:
+        with self._store.lock:
+            job = self._store.find(name)
             attempt = job.record.attempt
             if attempt is None:
                 raise UserError(f"Job '{name}' has not started yet, so that it has no log; {job.record.reason}")
             chosen = _chosen(name, attempt.replicas, replica)
-            path = self._backend.means.around.places.replica(name, attempt.number, chosen.name) / "out.log"
+            path = self._backend.deps.around.paths.replica(name, attempt.number, chosen.name) / "out.log"
         try:
             with path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -190,59 +235,74 @@ class LocalCluster:
                 file.seek(start)
                 part = file.read(max(0, min(limit, _LONGEST_LOG)))
         except FileNotFoundError:
-            return b"", 0
-        return part, start + len(part)
+            return LogPart(b"", 0)
+        return LogPart(part, start + len(part))
 
-    def explain(self, name: str) -> dict[str, object]:
-        with self._book.lock:
-            self._book.find(name)
-        path = self._backend.means.around.places.state / f".journal-{threading.get_ident()}.jsonl"
+    def explain(self, name: str) -> Explanation:
+        with self._store.lock:
+            self._store.find(name)
+        path = self._backend.deps.around.paths.state / f".journal-{threading.get_ident()}.jsonl"
         try:
-            if not written(self._book.store, self._view, path):
+            if not write_journal(self._store.database, self._view, path):
                 raise UserError(f"Nothing has been decided yet that job '{name}' took part in; ask again in a moment.")
             return self._story(path, name)
         finally:
             path.unlink(missing_ok=True)
 
-    def history(self, name: str) -> list[dict[str, float | int | None]]:
-        with self._book.lock:
-            key = self._book.find(name).key
-        self._book.store.flush()
-        rows: list[dict[str, float | int | None]] = []
-        for attempt, told in self._book.reports(key):
-            rows.append({"at": told.at, "attempt": attempt, "step": told.step, "total": told.total, **told.metrics})
-        return rows
+    def history(self, name: str) -> list[ProgressView]:
+        with self._store.lock:
+            key = self._store.find(name).key
+        self._store.database.flush()
+        return [
+            ProgressView(report.at, attempt, report.step, report.total, dict(report.metrics))
+            for attempt, report in self._store.reports(key)
+        ]
 
     def report(self, name: str, step: int | None, total: int | None, metrics: dict[str, float]) -> None:
-        with self._book.lock:
-            job = self._book.find(name)
-            news = self._backend.watching.tell(job, [Told(self._book.clock(), step, total, dict(metrics))])
+        with self._store.lock:
+            job = self._store.find(name)
+            news = self._backend.watcher.tell(job, [ProgressReport(self._store.clock(), step, total, dict(metrics))])
         if news:
             self._backend.wake()
 
-    def changes(self, after: int) -> Iterator[int]:
-        return self._book.changes_after(after)
+    def watch(self, kinds: Collection[str] = KINDS, until: float = math.inf) -> Iterator[Update]:
+        tracker = UpdateTracker()
+        yield from self._updates(tracker, kinds)
+        for _ in self._store.changes_after(0):
+            if time.monotonic() >= until:
+                return
+            time.sleep(_WATCH_SECONDS)
+            yield from self._updates(tracker, kinds)
+
+    def _updates(self, tracker: UpdateTracker, kinds: Collection[str]) -> Iterator[Update]:
+        if "jobs" in kinds:
+            yield from tracker.compare_jobs(self.jobs())
+        if "nodes" in kinds:
+            yield from tracker.compare_nodes(self.nodes())
+        if "rules" in kinds:
+            yield from tracker.compare_rules(self.rules())
+        if "events" in kinds:
+            yield from tracker.compare_events(self.events(after=tracker.last_event))
 
     # Rules.
 
     def rules(self) -> PolicyView:
         return self._view
 
-    def set_rules(self, **changes: str) -> PolicyView:
-        known = PolicyView.__struct_fields__
-        for name in changes:
-            if name not in known:
-                raise UserError(f"There is no rule '{name}': {did_you_mean(name, known)}")
-        view = msgspec.structs.replace(self._view)
-        if "policy" in changes and "placement" not in changes:
-            view.placement = preferred_placement(changes["policy"])
-        for name, value in changes.items():
-            setattr(view, name, _seconds(value) if name == "rate_limit_seconds" else str(value))
+    def set_rules(self, changes: RuleChanges) -> PolicyView:
+        changed = {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not None}
+        if changes.policy is not None:
+            changed.setdefault("placement", preferred_placement(changes.policy))
+        if not 0 <= changed.get("rate_limit_seconds", 0.0) < 86400:
+            raise UserError(
+                f"A rate limit of '{changes.rate_limit_seconds}' is not possible; give seconds from 0 to 86,400."
+            )
+        view = msgspec.structs.replace(self._view, **changed)
         made = self._make_rules(view)
-        self._book.keep_setting("rules", view)
-        with self._book.lock:
+        self._store.save_setting("rules", view)
+        with self._store.lock:
             self._view, self.rules_in_force = view, made
-        self._book.note("", "rules", f"decides by {view.policy} and {view.placement} from now on.")
+        self._store.note("", "rules", f"decides by {view.policy} and {view.placement} from now on.")
         self._backend.wake()
         return view
 
@@ -257,13 +317,3 @@ def _chosen(name: str, replicas: Sequence[ReplicaRecord], wanted: str) -> Replic
 
 def _between(record: JobRecord, low: int, high: int) -> int:
     return min(max(record.spec.request, low), high)
-
-
-def _seconds(text: object) -> float:
-    try:
-        value = real(str(text))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 86400:
-        raise UserError(f"A rate limit of '{text}' is not possible; give seconds from 0 to 86,400.")
-    return value

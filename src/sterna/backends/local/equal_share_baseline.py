@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 
 from sterna.backends.local.store.job_store import LocalJob
 from sterna.backends.local.store.node_slices import Slices
-from sterna.control.progress_tracker import Training
+from sterna.control.progress_tracker import ProgressTracker
 from sterna.engine.cpu_sharing.equal_share_baseline import EqualShareBaseline
 
 
 class LocalBaseline:
-    """`EqualShareBaseline` that follows the jobs of the store."""
+    """`EqualShareBaseline` that follows the jobs of the database."""
 
     def __init__(self, slices: Slices, now: float) -> None:
         self._baseline = EqualShareBaseline([float(len(node.cores)) for node in slices.nodes], now)
 
-    def completions(self, now: float, jobs: Sequence[LocalJob], training: Training) -> Mapping[int, float]:
+    def completions(self, now: float, jobs: Sequence[LocalJob], tracker: ProgressTracker) -> Mapping[int, float]:
         """Return when each of these jobs ends or has ended there; NaN where its total is unknown."""
         self._baseline.advance(now)
         present = {job.key for job in jobs}
@@ -29,14 +29,14 @@ class LocalBaseline:
             if key not in present:
                 self._baseline.remove(key)
         for job in jobs:
-            self._update(job, training)
+            self._update(job, tracker)
         return self._baseline.completions()
 
-    def _update(self, job: LocalJob, training: Training) -> None:
+    def _update(self, job: LocalJob, tracker: ProgressTracker) -> None:
         if job.key not in self._baseline:
             self._baseline.add(job.key, job.cores * max(1, job.record.spec.request))
-        course = job.course
-        remaining = training.remaining(course) if course else math.nan
-        had = course.pace.work if course is not None and course.pace is not None else 0.0
+        progress = job.progress
+        remaining = tracker.remaining(progress) if progress else math.nan
+        had = progress.pace.work if progress is not None and progress.pace is not None else 0.0
         if not math.isnan(remaining):
             self._baseline.set_total(job.key, (had + remaining) * job.cores)

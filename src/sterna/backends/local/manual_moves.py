@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.store.job_store import LocalJob
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.errors import UserError
 from sterna.model.cluster import NOWHERE, Assignment
 
 
-def moved_to(backend: LocalBackend, job: LocalJob, node: str) -> Assignment:
+def find_move(backend: LocalBackend, job: LocalJob, node: str) -> Assignment:
     """Where a running job would sit if all its workers were on this node; refuses what is not possible."""
-    row = backend.book.slices.row_of[node]
+    row = backend.store.slices.row_of[node]
     if not job.assignment.workers:
         raise UserError(f"Job '{job.name}' does not run, so that it cannot be moved; wait until it has started.")
-    if {seat for seat, _ in job.assignment.workers} == {row}:
+    if {assign for assign, _ in job.assignment.workers} == {row}:
         raise UserError(f"Job '{job.name}' is on {node} already; name another node.")
     if node in backend.closed:
         raise UserError(f"{node} takes no jobs now; open it with: sterna uncordon {node}.")
@@ -27,29 +27,29 @@ def moved_to(backend: LocalBackend, job: LocalJob, node: str) -> Assignment:
     return assignment
 
 
-def evicted(backend: LocalBackend, row: int) -> list[LocalJob]:
+def evict_jobs(backend: LocalBackend, row: int) -> list[LocalJob]:
     """Seat everybody who is on a node elsewhere, where there is room, else let them wait; those that were touched."""
     touched = []
-    for job in backend.book.active():
-        if not any(seat == row for seat, _ in (*job.assignment.workers, *job.assignment.ps)):
+    for job in backend.store.active():
+        if not any(assign == row for assign, _ in (*job.assignment.workers, *job.assignment.ps)):
             continue
         assignment = _elsewhere(backend, job, row)
         if assignment is None:
             assignment = NOWHERE
-            job.record.waiting_since = backend.book.clock()
+            job.record.waiting_since = backend.store.clock()
         else:
-            job.record.note_move(job.assignment, assignment, backend.book.clock(), backend.book.slices.names)
-        backend.book.seat(job, assignment)
+            job.record.note_move(job.assignment, assignment, backend.store.clock(), backend.store.slices.names)
+        backend.store.assign(job, assignment)
         touched.append(job)
     return touched
 
 
 def _elsewhere(backend: LocalBackend, job: LocalJob, row: int) -> Assignment | None:
     """One other node that holds all of it; parameter servers on the node that closes are moved by a new start."""
-    if any(seat == row for seat, _ in job.assignment.ps):
+    if any(assign == row for assign, _ in job.assignment.ps):
         return None
     room = _room_without(backend, job)
-    for other, node in enumerate(backend.book.slices.nodes):
+    for other, node in enumerate(backend.store.slices.nodes):
         if other != row and node.name not in backend.closed:
             assignment = _fitted(room, job, other)
             if assignment is not None:
@@ -57,10 +57,10 @@ def _elsewhere(backend: LocalBackend, job: LocalJob, row: int) -> Assignment | N
     return None
 
 
-def _room_without(backend: LocalBackend, job: LocalJob) -> Room:
+def _room_without(backend: LocalBackend, job: LocalJob) -> FreeCapacity:
     """What is free, and what the job's workers would leave."""
-    room = Room(backend.book.slices.table())
-    for other in backend.book.active():
+    room = FreeCapacity(backend.store.slices.table())
+    for other in backend.store.active():
         if other.assignment.workers:
             room.occupy(
                 job.shape if other is job else other.shape,
@@ -69,7 +69,7 @@ def _room_without(backend: LocalBackend, job: LocalJob) -> Room:
     return room
 
 
-def _fitted(room: Room, job: LocalJob, row: int) -> Assignment | None:
+def _fitted(room: FreeCapacity, job: LocalJob, row: int) -> Assignment | None:
     size = job.assignment.size
     if room.slots_at(job.shape, row) < size:
         return None

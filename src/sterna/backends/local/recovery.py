@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sterna.backends.local.backend import LocalBackend
-from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.supervisor.launcher import Phase
-from sterna.control.progress_tracker import Pace, Told
-from sterna.engine.placement.free_capacity import Room
+from sterna.control.progress_tracker import ProgressReport, SpeedSample
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import NOWHERE
 
 _UNKNOWN_SHARE = -1.0
@@ -24,67 +24,67 @@ _UNKNOWN_SHARE = -1.0
 
 def recover(backend: LocalBackend) -> int:
     """Make book and machine agree; how many replicas were found running."""
-    book = backend.book
+    store = backend.store
     _seat_again(backend)
-    for job in book.jobs.values():
-        if job.course is not None:
-            _listen_again(book, job)
+    for job in store.jobs.values():
+        if job.progress is not None:
+            _listen_again(store, job)
     _void_what_never_began(backend)
     _clear_strangers(backend)
-    for job in [job for job in book.jobs.values() if job.record.deleting and not job.record.is_live]:
-        backend.endings.forget(job)
-    backend.watching.look(everybody=True)
-    for job in book.live.values():
+    for job in [job for job in store.jobs.values() if job.record.deleting and not job.record.is_live]:
+        backend.exits.forget(job)
+    backend.watcher.look(everybody=True)
+    for job in store.live.values():
         if (attempt := job.record.attempt) is not None:
-            backend.attempts.meet_again(job, attempt)
-    found = sum(len(each.live) for job in book.live.values() if (each := job.record.attempt) is not None)
+            backend.attempts.adopt_replica(job, attempt)
+    found = sum(len(each.live) for job in store.live.values() if (each := job.record.attempt) is not None)
     if found:
-        book.note("", "recovered", f"The daemon is back: {found} replicas were found running.")
+        store.note("", "recovered", f"The daemon is back: {found} replicas were found running.")
     return found
 
 
 def _seat_again(backend: LocalBackend) -> None:
     """Jobs keep their places as far as there is room for them on the nodes that there are now."""
-    book = backend.book
-    room = Room(book.slices.table())
-    for job in book.active():
+    store = backend.store
+    room = FreeCapacity(store.slices.table())
+    for job in store.active():
         if job.assignment.workers:
             room.occupy(job.shape, job.assignment)
             if room.free.min() < 0 or any(part < 0 for parts in room.shared.values() for part in parts.values()):
                 room.give(job.shape, job.assignment)
-                book.seat(job, NOWHERE)
+                store.assign(job, NOWHERE)
         attempt = job.record.attempt
         for replica in attempt.live if attempt is not None else ():
             job.weights[replica.group] = _UNKNOWN_SHARE
 
 
-def _listen_again(book: Book, job: LocalJob) -> None:
+def _listen_again(store: JobStore, job: LocalJob) -> None:
     """What it told our predecessor."""
-    by_attempt: dict[int, list[Told]] = {}
-    for attempt, told in book.reports(job.key):
+    by_attempt: dict[int, list[ProgressReport]] = {}
+    for attempt, told in store.reports(job.key):
         by_attempt.setdefault(attempt, []).append(told)
     for attempt, reports in sorted(by_attempt.items()):
-        book.training.take([(job.key, reports, Pace(attempt, 0, 0.0))])
+        store.tracker.take([(job.key, reports, SpeedSample(attempt, 0, 0.0))])
         job.told_at = max(job.told_at, reports[-1].at)
 
 
 def _void_what_never_began(backend: LocalBackend) -> None:
     """An intention without a claim is ours to call off; whoever links first wins, so a late shim does nothing."""
-    processes, places = backend.means.processes, backend.means.around.places
-    for job in list(backend.book.live.values()):
+    processes, paths = backend.deps.processes, backend.deps.around.paths
+    for job in list(backend.store.live.values()):
         attempt = job.record.attempt
         for replica in attempt.live if attempt is not None else ():
-            folder = places.replica(job.name, attempt.number, replica.name) if attempt is not None else Path()
+            folder = paths.replica(job.name, attempt.number, replica.name) if attempt is not None else Path()
             if processes.look(folder).phase in (Phase.ABSENT, Phase.ASKED):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 processes.void(folder)
 
 
 def _clear_strangers(backend: LocalBackend) -> None:
-    places, processes = backend.means.around.places, backend.means.processes
-    shutil.rmtree(places.state / "trash", ignore_errors=True)
-    known = {job.name for job in backend.book.jobs.values()}
-    for folder in places.jobs.iterdir() if places.jobs.is_dir() else ():
+    paths, processes = backend.deps.around.paths, backend.deps.processes
+    shutil.rmtree(paths.state / "trash", ignore_errors=True)
+    known = {job.name for job in backend.store.jobs.values()}
+    for folder in paths.jobs.iterdir() if paths.jobs.is_dir() else ():
         if folder.name in known or not folder.is_dir():
             continue
         for replica in _replicas_in(folder):

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from sterna.backends.local.equal_share_baseline import LocalBaseline
 from sterna.backends.local.jobs.reconciler import units
-from sterna.backends.local.store.job_store import Book, LocalJob
-from sterna.engine.placement.free_capacity import Room
+from sterna.backends.local.store.job_store import JobStore, LocalJob
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import MILLI, Nodes, Shape, Shapes
 from sterna.model.growth import Growth
 from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot, compute_totals
@@ -41,38 +41,38 @@ class Instant:
     history: Callable[[], Floats]
 
 
-def observed(book: Book, empty: Nodes, instant: Instant, baseline: LocalBaseline | None) -> Snapshot:
+def build_snapshot(store: JobStore, empty: Nodes, instant: Instant, baseline: LocalBaseline | None) -> Snapshot:
     """Everything that may be known now; the caller holds the book's lock."""
-    jobs = book.active()
+    jobs = store.active()
     shapes = tuple(dict.fromkeys(job.shape for job in jobs)) or _NOTHING
-    columns = _kept(book, jobs, instant.now, shapes) | _made(book, jobs, instant.now, baseline)
+    columns = _kept(store, jobs, instant.now, shapes) | _made(store, jobs, instant.now, baseline)
     barred = columns["maximum"] < columns["minimum"]
     table = Jobs(ColumnSource([job.name for job in jobs], columns), barred if barred.any() else None)
-    nodes = _with_room(book, empty, jobs, instant.closed)
+    nodes = _with_room(store, empty, jobs, instant.closed)
     shape_table = Shapes(shapes)
     assignments = {JobKey(job.key): job.assignment for job in jobs if job.assignment.workers}
-    lessons = book.training.lessons
+    learned_curves = store.tracker.learned_curves
     return Snapshot(
         instant.now,
         table,
         nodes,
         shape_table,
-        lessons.table.curves,
+        learned_curves.table.curves,
         MappingProxyType(assignments),
         *compute_totals(table, nodes, shape_table),
         instant.last_action,
         instant.history,
-        lessons.restart_seconds,
+        learned_curves.restart_seconds,
         last_event=instant.last_event,
         has_cpu_shares=bool((columns["cpu_share"] != 1.0).any()),
     )
 
 
-def _kept(book: Book, jobs: list[LocalJob], now: float, shapes: Sequence[Shape]) -> Columns:
+def _kept(store: JobStore, jobs: list[LocalJob], now: float, shapes: Sequence[Shape]) -> Columns:
     """What stands in the records as it is."""
     records = [job.record for job in jobs]
     code = {shape: number for number, shape in enumerate(shapes)}
-    rows, keys = book.slices.row_of, {job.name: job.key for job in jobs}
+    rows, keys = store.slices.row_of, {job.name: job.key for job in jobs}
     minimum = _ints([record.minimum for record in records])
     maximum = _ints([record.maximum for record in records])
     held = np.array([bool(job.assignment.workers) for job in jobs], dtype=np.bool_)
@@ -100,24 +100,26 @@ def _kept(book: Book, jobs: list[LocalJob], now: float, shapes: Sequence[Shape])
     }
 
 
-def _made(book: Book, jobs: list[LocalJob], now: float, baseline: LocalBaseline | None) -> Columns:
+def _made(store: JobStore, jobs: list[LocalJob], now: float, baseline: LocalBaseline | None) -> Columns:
     """What is worked out: time that runs, and what follows from reports."""
-    training, lessons = book.training, book.training.lessons
-    courses = [job.course for job in jobs]
+    tracker, learned_curves = store.tracker, store.tracker.learned_curves
+    progress_states = [job.progress for job in jobs]
     running = _floats([_running_seconds(job, now) for job in jobs])
-    held = _floats([units(book, job, attempt) if (attempt := job.record.attempt) is not None else 0 for job in jobs])
-    ends = baseline.completions(now, jobs, training) if baseline is not None else {}
-    is_shared = book.slices.is_shared
+    held = _floats([units(store, job, attempt) if (attempt := job.record.attempt) is not None else 0 for job in jobs])
+    ends = baseline.completions(now, jobs, tracker) if baseline is not None else {}
+    is_shared = store.slices.is_shared
     nothing = math.nan
     return {
-        "curve": _ints([lessons.row(job.category) for job in jobs]),
-        "remaining": _floats([training.remaining(course) if course else nothing for course in courses]),
+        "curve": _ints([learned_curves.row(job.category) for job in jobs]),
+        "remaining": _floats([tracker.remaining(progress) if progress else nothing for progress in progress_states]),
         "attained": _floats([job.record.attained for job in jobs]) + running * held / MILLI,
         "executed": _floats([job.record.executed for job in jobs]) + running,
         "most_cores": _floats([job.cores if is_shared else nothing for job in jobs]),
-        "growth": _ints([training.growth_of(course) if course else Growth.PROGRESSING for course in courses]),
-        "growth_rate": _floats([course.rate if course else nothing for course in courses]),
-        "growth_since": _floats([course.growth_since if course else -NEVER for course in courses]),
+        "growth": _ints(
+            [tracker.growth_of(progress) if progress else Growth.PROGRESSING for progress in progress_states]
+        ),
+        "growth_rate": _floats([progress.rate if progress else nothing for progress in progress_states]),
+        "growth_since": _floats([progress.growth_since if progress else -NEVER for progress in progress_states]),
         "unsaved": _floats([_unsaved(job, now) for job in jobs]),
         "default_finish": _floats([ends.get(job.key, nothing) for job in jobs]),
     }
@@ -149,12 +151,12 @@ def _unsaved(job: LocalJob, now: float) -> float:
     return max(0.0, now - max(record.saved_at, attempt.started_at))
 
 
-def _with_room(book: Book, empty: Nodes, jobs: list[LocalJob], closed: frozenset[str]) -> Nodes:
-    room = Room(empty)
+def _with_room(store: JobStore, empty: Nodes, jobs: list[LocalJob], closed: frozenset[str]) -> Nodes:
+    room = FreeCapacity(empty)
     for job in jobs:
         if job.assignment.workers:
             room.occupy(job.shape, job.assignment)
-    is_open = np.array([node.name not in closed for node in book.slices.nodes], dtype=np.bool_)
+    is_open = np.array([node.name not in closed for node in store.slices.nodes], dtype=np.bool_)
     capacity = empty.capacity.view()
     for column in (capacity, room.free, is_open, empty.rack):
         column.flags.writeable = False

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from sterna.backends.local.backend import LocalBackend
-from sterna.backends.local.jobs.validation import Admission
+from sterna.backends.local.jobs.validation import JobValidator
 from sterna.backends.local.kernel.crash_points import crash_point
 from sterna.backends.local.store.database import Statement
 from sterna.backends.local.store.job_store import insertion
 from sterna.backends.local.store.records import JobRecord, encode
-from sterna.control.cluster_service import JobView
 from sterna.errors import UserError
 from sterna.model.job import JobSpec
+from sterna.service.views import JobView
 
 Order = tuple[Sequence[JobSpec], str]
 """Jobs that are created all or none, and the key under which they are; empty: without one."""
@@ -39,11 +39,11 @@ class _Entry:
     key: str
 
 
-class Creating:
+class JobSubmitter:
     """Takes orders. Any thread may call."""
 
-    def __init__(self, backend: LocalBackend, admission: Admission) -> None:
-        self._backend, self._book, self._admission = backend, backend.book, admission
+    def __init__(self, backend: LocalBackend, admission: JobValidator) -> None:
+        self._backend, self._store, self._validator = backend, backend.store, admission
         self._user = _me()
         self._keys: set[str] = set()
         self._freed = threading.Condition()
@@ -73,19 +73,19 @@ class Creating:
                 self._keys.difference_update(keys)
                 self._freed.notify_all()
 
-    def _answered(self, orders: Sequence[Order], places: Sequence[int]) -> dict[int, list[JobView] | UserError]:
+    def _answered(self, orders: Sequence[Order], paths: Sequence[int]) -> dict[int, list[JobView] | UserError]:
         """What was answered before under the same key."""
-        keys = {orders[place][1]: place for place in places if orders[place][1]}
+        keys = {orders[place][1]: place for place in paths if orders[place][1]}
         if not keys:
             return {}
         marks = ", ".join("?" * len(keys))
-        found = self._book.store.read(f"SELECT key, names FROM answers WHERE key IN ({marks})", list(keys))
+        found = self._store.database.read(f"SELECT key, names FROM answers WHERE key IN ({marks})", list(keys))
         return {keys[key]: msgspec.json.decode(kept, type=list[JobView]) for key, kept in found}
 
-    def _taken(self, orders: Sequence[Order], places: Sequence[int]) -> dict[int, list[JobView] | UserError]:
+    def _taken(self, orders: Sequence[Order], paths: Sequence[int]) -> dict[int, list[JobView] | UserError]:
         outcomes: dict[int, list[JobView] | UserError] = {}
         admitted: dict[int, Order] = {}
-        for place in places:
+        for place in paths:
             try:
                 self._admit(orders[place][0])
                 admitted[place] = orders[place]
@@ -94,7 +94,7 @@ class Creating:
         try:
             answers = self._stored(list(admitted.values())) if admitted else []
         except BaseException as error:
-            self._book.release(spec.name for specs, _ in admitted.values() for spec in specs)
+            self._store.release(spec.name for specs, _ in admitted.values() for spec in specs)
             if not isinstance(error, UserError):
                 raise
             return outcomes | dict.fromkeys(admitted, error)
@@ -105,27 +105,27 @@ class Creating:
         if not specs:
             raise UserError("There is no job in what was submitted; give at least one.")
         for spec in specs:
-            self._admission.admit(spec)
-        self._book.reserve([spec.name for spec in specs])
+            self._validator.admit(spec)
+        self._store.reserve([spec.name for spec in specs])
 
     def _stored(self, orders: Sequence[Order]) -> list[list[JobView]]:
-        book = self._book
-        numbers, statement = book.next_keys(sum(len(specs) for specs, _ in orders))
+        store = self._store
+        numbers, statement = store.next_keys(sum(len(specs) for specs, _ in orders))
         unused = iter(numbers)
         entries = [self._entry(specs, key, unused) for specs, key in orders]
         statements: list[Statement] = [statement]
         for entry in entries:
             statements += [insertion(record) for record in entry.records]
             if entry.key:
-                values = [entry.key, book.clock(), encode(entry.answer)]
+                values = [entry.key, store.clock(), encode(entry.answer)]
                 statements.append(("INSERT INTO answers VALUES (?, ?, ?)", values))
-        book.store.write(statements)
+        store.database.write(statements)
         crash_point("daemon.acknowledging")
         self._tell(entries)
         return [entry.answer for entry in entries]
 
     def _entry(self, specs: Sequence[JobSpec], key: str, numbers: Iterator[int]) -> _Entry:
-        now = self._book.clock()
+        now = self._store.clock()
         records = []
         for spec in specs:
             owned = spec if spec.user else replace(spec, user=self._user)
@@ -143,14 +143,14 @@ class Creating:
 
     def _tell(self, entries: Sequence[_Entry]) -> None:
         """They are stored: now everybody may know."""
-        book = self._book
-        with book.lock:
+        store = self._store
+        with store.lock:
             events = []
             for record in (record for entry in entries for record in entry.records):
-                book.enter(record)
+                store.enter(record)
                 asks = f"{record.spec.request} worker" + ("" if record.spec.request == 1 else "s")
                 events.append((record.name, "submitted", f"submitted: asks for {asks}."))
-            book.note_all(events)
+            store.note_all(events)
             self._backend.note_arrival()
         self._backend.wake()
 

@@ -8,13 +8,13 @@ from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.store.job_store import LocalJob
 from sterna.backends.local.store.node_slices import LocalNode
 from sterna.backends.local.store.records import ACTIVE, ENDED, RUNNING, AttemptRecord, ReplicaRecord
-from sterna.control.cluster_service import JobView, NodeView, ReplicaView
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import MILLI, ResourceKind
+from sterna.service.views import JobView, NodeView, ReplicaView
 
 
 def job_view(backend: LocalBackend, job: LocalJob) -> JobView:
-    record, spec, now = job.record, job.record.spec, backend.book.clock()
+    record, spec, now = job.record, job.record.spec, backend.store.clock()
     attempt = record.attempt
     is_live = record.is_live
     view = JobView(
@@ -34,7 +34,7 @@ def job_view(backend: LocalBackend, job: LocalJob) -> JobView:
         record.ended_at,
         _waited(job, now),
         _ran(job, now),
-        backend.watching.cpu_seconds(job) if is_live else record.cpu_seconds,
+        backend.watcher.cpu_seconds(job) if is_live else record.cpu_seconds,
         record.attempts,
         record.restarts,
         record.moves,
@@ -101,37 +101,37 @@ def _replica_state(attempt: AttemptRecord, replica: ReplicaRecord) -> str:
 
 def _tell_progress(backend: LocalBackend, job: LocalJob, view: JobView) -> None:
     """What it reported; of a job that is over, what it had reported last."""
-    course, record = job.course, job.record
-    if course is None or record.phase != ACTIVE:
+    progress, record = job.progress, job.record
+    if progress is None or record.phase != ACTIVE:
         view.step, view.total, view.metric, view.value = record.step, record.total, record.metric, record.value
         return
-    training = backend.book.training
-    view.step, view.total, view.metric, view.value = course.step, course.total, course.metric, course.value
-    if course.value is not None:
-        view.growth = training.growth_of(course).name.lower()
-    if record.is_live and (band := training.eta(course)) is not None:
+    tracker = backend.store.tracker
+    view.step, view.total, view.metric, view.value = progress.step, progress.total, progress.metric, progress.value
+    if progress.value is not None:
+        view.growth = tracker.growth_of(progress).name.lower()
+    if record.is_live and (band := tracker.eta(progress)) is not None:
         low, middle, high = (each if math.isfinite(each) else None for each in (band.low, band.middle, band.high))
         view.eta_low_seconds, view.eta_seconds, view.eta_high_seconds = low, middle, high
 
 
 def node_views(backend: LocalBackend) -> list[NodeView]:
-    book = backend.book
-    room = Room(book.slices.table())
-    jobs: dict[str, list[str]] = {node.name: [] for node in book.slices.nodes}
-    for job in book.active():
+    store = backend.store
+    room = FreeCapacity(store.slices.table())
+    jobs: dict[str, list[str]] = {node.name: [] for node in store.slices.nodes}
+    for job in store.active():
         if job.assignment.workers:
             room.occupy(job.shape, job.assignment)
         attempt = job.record.attempt
         seats = {replica.node for replica in attempt.live} if attempt is not None else set()
         for name in seats & jobs.keys():
             jobs[name].append(job.name)
-    return [_node(backend, node, row, room, jobs[node.name]) for row, node in enumerate(book.slices.nodes)]
+    return [_node(backend, node, row, room, jobs[node.name]) for row, node in enumerate(store.slices.nodes)]
 
 
-def _node(backend: LocalBackend, node: LocalNode, row: int, room: Room, jobs: list[str]) -> NodeView:
+def _node(backend: LocalBackend, node: LocalNode, row: int, room: FreeCapacity, jobs: list[str]) -> NodeView:
     parts = sum(room.shared.get(row, {}).values())
     state = backend.closed.get(node.name, "ready")
-    words = backend.means.groups.words
+    words = backend.deps.groups.words
     return NodeView(
         node.name,
         "cordoned" if state == "draining" and not jobs else state,
@@ -141,7 +141,7 @@ def _node(backend: LocalBackend, node: LocalNode, row: int, room: Room, jobs: li
         (room.free.item(ResourceKind.DEVICES, row) + parts) / MILLI,
         node.memory_bytes,
         room.free.item(ResourceKind.MEMORY, row),
-        backend.book.slices.is_shared,
+        backend.store.slices.is_shared,
         f"{words}; {node.notice}" if node.notice else words,
         jobs,
     )

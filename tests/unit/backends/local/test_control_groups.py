@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.local.cgroups.affinity import AffinityControl
-from sterna.backends.local.cgroups.probe import Survey, survey_of
+from sterna.backends.local.cgroups.probe import CgroupMounts, survey_of
 from sterna.backends.local.cgroups.select import Control, find_control
 from sterna.backends.local.cgroups.v1 import LegacyControl
 from sterna.backends.local.cgroups.v2 import UnifiedControl
@@ -250,7 +250,7 @@ MOUNTS = """\
 
 def test_a_survey_finds_joint_hierarchies() -> None:
     found = survey_of(MOUNTS, "3:cpu,cpuacct:/\n2:cpuset:/\n0::/\n")
-    assert found == Survey(
+    assert found == CgroupMounts(
         {"cpu": "/v1/cpu,cpuacct", "cpuacct": "/v1/cpu,cpuacct", "cpuset": "/v1/cpuset"}, "/v2", "/v2"
     )
 
@@ -265,13 +265,13 @@ def test_a_survey_finds_our_own_group_also_where_only_a_part_of_the_tree_is_moun
 
 
 def test_a_machine_without_control_groups_has_none() -> None:
-    assert survey_of("24 1 0:22 / / rw - ext4 disk rw\n", "") == Survey({})
+    assert survey_of("24 1 0:22 / / rw - ext4 disk rw\n", "") == CgroupMounts({})
 
 
 def test_version_one_is_used_where_it_has_the_weights(tmp_path: Path) -> None:
     kernel = legacy_kernel()
     kernel.mount_unified(V2)
-    control = find_control(tmp_path, Survey({"cpu": CPU, "cpuset": CPUSET}, V2, V2), kernel)
+    control = find_control(tmp_path, CgroupMounts({"cpu": CPU, "cpuset": CPUSET}, V2, V2), kernel)
     assert isinstance(control, LegacyControl)
     control.make_node("node-0", [0])
     assert any(group.startswith(V2) for group in control.make_job("node-0", "a")), "version 2 ends a group at once"
@@ -280,7 +280,7 @@ def test_version_one_is_used_where_it_has_the_weights(tmp_path: Path) -> None:
 def test_without_the_right_to_make_groups_cores_and_shares_are_asked_for(tmp_path: Path) -> None:
     kernel = legacy_kernel()
     kernel.locked.update(kernel.files)
-    control = find_control(tmp_path, Survey({"cpu": CPU}), kernel)
+    control = find_control(tmp_path, CgroupMounts({"cpu": CPU}), kernel)
     assert isinstance(control, AffinityControl)
     assert control.words.startswith("affinity")
 
@@ -300,14 +300,14 @@ def delegated(*inside: int) -> FakeKernel:
 
 def test_a_delegated_group_in_which_we_are_alone_is_divided(tmp_path: Path) -> None:
     kernel = delegated(os.getpid())
-    control = find_control(tmp_path, Survey({}, f"{V2}/user.slice/mine", V2), kernel)
+    control = find_control(tmp_path, CgroupMounts({}, f"{V2}/user.slice/mine", V2), kernel)
     assert isinstance(control, UnifiedControl)
     assert kernel.groups_of(os.getpid()) == {f"{V2}/user.slice/mine/supervisor"}
 
 
 def test_a_group_with_others_inside_is_left_alone(tmp_path: Path) -> None:
     kernel = delegated(os.getpid(), 4242)
-    control = find_control(tmp_path, Survey({}, f"{V2}/user.slice/mine", V2), kernel)
+    control = find_control(tmp_path, CgroupMounts({}, f"{V2}/user.slice/mine", V2), kernel)
     assert isinstance(control, AffinityControl)
     assert kernel.groups_of(4242) == {f"{V2}/user.slice/mine"}
 
@@ -317,16 +317,16 @@ def test_the_next_group_above_will_do_if_it_is_ours_and_empty(tmp_path: Path) ->
     kernel.make(f"{V2}/user.slice/mine/shell")
     for pid in (os.getpid(), 4242):
         kernel.run(pid, f"{V2}/user.slice/mine/shell")
-    control = find_control(tmp_path, Survey({}, f"{V2}/user.slice/mine/shell", V2), kernel)
+    control = find_control(tmp_path, CgroupMounts({}, f"{V2}/user.slice/mine/shell", V2), kernel)
     assert isinstance(control, UnifiedControl)
     assert any(group.startswith(f"{V2}/user.slice/mine/sterna-") for group in kernel.files)
 
 
 def test_a_daemon_that_comes_back_from_elsewhere_finds_its_groups(tmp_path: Path) -> None:
     kernel = legacy_kernel()
-    first = find_control(tmp_path, Survey({"cpu": CPU, "cpuset": CPUSET}), kernel)
+    first = find_control(tmp_path, CgroupMounts({"cpu": CPU, "cpuset": CPUSET}), kernel)
     first.make_node("node-0", [0])
     groups = first.make_job("node-0", "a")
     kernel.make(f"{CPU}/login-2")
-    again = find_control(tmp_path, Survey({"cpu": f"{CPU}/login-2", "cpuset": CPUSET}), kernel)
+    again = find_control(tmp_path, CgroupMounts({"cpu": f"{CPU}/login-2", "cpuset": CPUSET}), kernel)
     assert again.make_job("node-0", "a") == groups

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.local.store.job_store import COUNTED_CPUS, shape_of
-from sterna.control.cluster_service import JobView
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec
+from sterna.service.views import JobView
 from tests.fakes.machine import FakeCluster, a_cluster, some_slices
 
 
@@ -21,7 +21,7 @@ from tests.fakes.machine import FakeCluster, a_cluster, some_slices
 def world(tmp_path: Path) -> Iterator[FakeCluster]:
     made = a_cluster(tmp_path, some_slices(1, 1))
     yield made
-    made.store.close()
+    made.database.close()
 
 
 def a_spec(name: str, workers: int = 1, kind: str = "TrainingJob", **needs: int) -> JobSpec:
@@ -49,7 +49,7 @@ def test_every_order_is_answered_for_itself(world: FakeCluster) -> None:
 
 def test_orders_that_come_together_are_numbered_and_told_one_by_one(world: FakeCluster) -> None:
     world.cluster.create_each([([a_spec(name)], "") for name in "abc"])
-    assert world.store.read("SELECT key, name FROM jobs ORDER BY key") == [(1, "a"), (2, "b"), (3, "c")]
+    assert world.database.read("SELECT key, name FROM jobs ORDER BY key") == [(1, "a"), (2, "b"), (3, "c")]
     told = [(event.number, event.job, event.kind) for event in world.cluster.events()]
     assert told == [(1, "a", "submitted"), (2, "b", "submitted"), (3, "c", "submitted")]
 
@@ -73,7 +73,7 @@ def test_what_the_disk_refuses_is_refused_to_all_and_nobody_s_name_is_taken(
     def refuses(statements: object) -> None:
         raise UserError("the disk is full; free some space and try again.")
 
-    monkeypatch.setattr(world.store, "write", refuses)
+    monkeypatch.setattr(world.database, "write", refuses)
     orders = [([a_spec("a")], ""), ([a_spec("b", workers=9)], ""), ([a_spec("c")], "k")]
     first, second, third = (names(answer) for answer in world.cluster.create_each(orders))
     assert "disk is full" in first
@@ -103,7 +103,7 @@ PATTERNS = [
 def test_a_pattern_that_cannot_be_used_is_refused_when_the_job_is_created(
     world: FakeCluster, pattern: str, says: str
 ) -> None:
-    spec = replace(a_spec("a"), progress=ProgressSpec(stdout=(pattern,)))
+    spec = replace(a_spec("a"), progress=ProgressSpec({"stdout": [pattern]}))
     with pytest.raises(UserError) as refusal:
         world.cluster.create([spec])
     assert str(refusal.value).startswith("Job 'a': ")

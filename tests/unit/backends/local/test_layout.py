@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.local.jobs.environment import Surroundings, environment, free_ports, offer_agent
-from sterna.backends.local.jobs.layout import devices_for, laid_out, rearranged, spec_of
+from sterna.backends.local.jobs.layout import devices_for, lay_out_replicas, plan_layout_change, spec_of
 from sterna.backends.local.store.node_slices import LocalNode
-from sterna.backends.local.store.records import AttemptRecord, JobRecord, Places, ReplicaRecord, Seats, decoded, encode
+from sterna.backends.local.store.records import (
+    AttemptRecord,
+    JobRecord,
+    NodeCounts,
+    ReplicaRecord,
+    StatePaths,
+    decode_record,
+    encode,
+)
 from sterna.model.cluster import Shape
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing
 
@@ -21,8 +29,8 @@ CHIEF = ReplicaSpec("chief", 1, ("lead",))
 
 def a_record(
     *replicas: ReplicaSpec,
-    workers: Seats,
-    servers: Seats | None = None,
+    workers: NodeCounts,
+    servers: NodeCounts | None = None,
     kind: str = "TrainingJob",
     resizing: Resizing = Resizing.RESTART,
     slots: list[int] | None = None,
@@ -41,7 +49,7 @@ def a_record(
 
 
 def an_attempt(record: JobRecord) -> AttemptRecord:
-    replicas = laid_out(record)
+    replicas = lay_out_replicas(record)
     for number, replica in enumerate(replicas):
         replica.port = 7000 + number
     return AttemptRecord(1, 0.0, replicas, record.workers, record.servers)
@@ -51,11 +59,11 @@ def variables(record: JobRecord, name: str, tmp_path: Path) -> dict[str, str]:
     attempt = an_attempt(record)
     replica = next(each for each in attempt.replicas if each.name == name)
     spec = spec_of(record, replica.type)
-    return environment(Surroundings(Places(tmp_path)), record, attempt, replica, spec, 1)
+    return environment(Surroundings(StatePaths(tmp_path)), record, attempt, replica, spec, 1)
 
 
 def test_worker_numbers_run_through_the_replicas_from_the_left() -> None:
-    replicas = laid_out(a_record(workers=[("b", 2), ("a", 1)]))
+    replicas = lay_out_replicas(a_record(workers=[("b", 2), ("a", 1)]))
     assert [(each.name, each.node, each.rank) for each in replicas] == [
         ("worker-0", "b", 0),
         ("worker-1", "b", 1),
@@ -65,24 +73,24 @@ def test_worker_numbers_run_through_the_replicas_from_the_left() -> None:
 
 def test_the_chief_is_first_in_rank_and_servers_are_last() -> None:
     record = a_record(PS, WORKER, CHIEF, workers=[("a", 2)], servers=[("b", 2)])
-    assert [each.name for each in laid_out(record)] == ["chief-0", "worker-0", "worker-1", "ps-0"]
+    assert [each.name for each in lay_out_replicas(record)] == ["chief-0", "worker-0", "worker-1", "ps-0"]
 
 
 def test_workers_without_a_command_are_replicas_only() -> None:
     launcher = ReplicaSpec("launcher", 1, ("mpirun",))
     record = a_record(launcher, ReplicaSpec("worker", 2, ()), workers=[("a", 2)], servers=[("a", 1)], kind="MPIJob")
-    assert [each.name for each in laid_out(record)] == ["launcher-0"]
+    assert [each.name for each in lay_out_replicas(record)] == ["launcher-0"]
 
 
 def test_a_launcher_runs_where_its_workers_sit_whatever_replica_it_was_given() -> None:
     launcher = ReplicaSpec("launcher", 1, ("mpirun",))
     record = a_record(launcher, ReplicaSpec("worker", 2, ()), workers=[("b", 2)], servers=[("a", 1)], kind="MPIJob")
-    assert [each.node for each in laid_out(record)] == ["b"]
+    assert [each.node for each in lay_out_replicas(record)] == ["b"]
 
 
 def test_every_start_has_a_token_of_its_own() -> None:
     record = a_record(workers=[("a", 2)])
-    assert len({each.token for each in [*laid_out(record), *laid_out(record)]}) == 4
+    assert len({each.token for each in [*lay_out_replicas(record), *lay_out_replicas(record)]}) == 4
 
 
 def test_tf_config_names_all_by_type_and_leaves_the_evaluator_out(tmp_path: Path) -> None:
@@ -151,9 +159,9 @@ def test_a_replica_knows_who_it_is_and_where_to_save(tmp_path: Path, monkeypatch
 def test_trainers_that_know_kubeflow_s_protocol_find_a_token_whether_one_is_needed_or_not(
     tmp_path: Path, token_file: str
 ) -> None:
-    record, places = a_record(workers=[("a", 1)]), Places(tmp_path)
-    offer_agent(places)
-    around = Surroundings(places, "http://127.0.0.1:1", token_file)
+    record, paths = a_record(workers=[("a", 1)]), StatePaths(tmp_path)
+    offer_agent(paths)
+    around = Surroundings(paths, "http://127.0.0.1:1", token_file)
     attempt = an_attempt(record)
     told = environment(around, record, attempt, attempt.replicas[0], record.spec.worker, 1)
     assert told["KUBEFLOW_TRAINER_SERVER_URL"] == "http://127.0.0.1:1/api/v1/jobs/job/trainer-status"
@@ -165,11 +173,11 @@ def test_the_fewest_changes_lead_from_one_arrangement_to_another() -> None:
     record = a_record(workers=[("a", 2), ("b", 1)])
     attempt = an_attempt(record)
     record.workers = [("a", 1), ("c", 1)]
-    change = rearranged(record, attempt)
+    change = plan_layout_change(record, attempt)
     assert [(each.name, target) for each, target in change.moved] == [("worker-1", "c")]
     assert [each.name for each in change.leaving] == ["worker-2"]
     record.workers = [("b", 1), ("a", 4)]
-    change = rearranged(record, attempt)
+    change = plan_layout_change(record, attempt)
     assert (change.moved, change.leaving, change.arriving) == ([], [], [("a", -1), ("a", -1)])
 
 
@@ -186,7 +194,7 @@ def test_the_one_at_which_others_meet_never_leaves(
     record = a_record(workers=[("a", 2), ("b", 1)], resizing=resizing)
     attempt = an_attempt(record)
     record.workers = [("b", 1)]
-    change = rearranged(record, attempt)
+    change = plan_layout_change(record, attempt)
     assert [(each.name, target) for each, target in change.moved] == moved
     assert [each.name for each in change.leaving] == leaving
 
@@ -211,4 +219,4 @@ def test_ports_are_free_and_differ() -> None:
 def test_a_record_survives_being_written_down() -> None:
     record = a_record(PS, WORKER, workers=[("a", 2)], servers=[("b", 1)], resizing=Resizing.TORCHRUN)
     record.attempt = an_attempt(record)
-    assert decoded(encode(record)) == record
+    assert decode_record(encode(record)) == record

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.control.progress_tracker import Told
+from sterna.control.progress_tracker import ProgressReport
 from sterna.errors import Retry, UserError
 from sterna.model.job import JobSpec, ReplicaSpec, Resizing, RestartPolicy
 from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
@@ -243,7 +243,7 @@ def test_a_share_that_changes_is_told_and_a_small_change_is_not(make: Callable[.
     world = make(1, is_shared=True)
     world.submit("a", 100)
     world.settle()
-    job = world.at.backend.book.find("a")
+    job = world.at.backend.store.find("a")
     for cpu_share in (0.25, 0.25, 0.26, 1.0):
         action = Action(
             ActionKind.SET_CPU_SHARE, JobKey(job.key), 0, job.assignment, job.assignment, cpu_share=cpu_share
@@ -316,7 +316,7 @@ def test_a_move_that_the_machine_refuses_is_made_by_checkpoint(
     def refuse(*_: object) -> None:
         raise OSError("no such control")
 
-    monkeypatch.setattr(world.at.backend.means.groups, "move", refuse)
+    monkeypatch.setattr(world.at.backend.deps.groups, "move", refuse)
     world.cluster.migrate("a", "node1")
     world.settle()
     view = world.cluster.job("a")
@@ -327,11 +327,11 @@ def test_a_job_with_a_device_moves_by_checkpoint(make: Callable[..., LocalRun]) 
     world = make(1, 1, devices=1)
     world.submit("a", 100, devices=MILLI)
     world.settle()
-    first = world.machine.processes["a/1/worker-0"].intent.env["CUDA_VISIBLE_DEVICES"]
+    first = world.machine.processes["a/1/worker-0"].launch_spec.env["CUDA_VISIBLE_DEVICES"]
     world.cluster.migrate("a", "node1")
     world.settle()
     assert world.cluster.job("a").attempt == 2
-    assert (first, world.machine.processes["a/2/worker-0"].intent.env["CUDA_VISIBLE_DEVICES"]) == ("0", "1")
+    assert (first, world.machine.processes["a/2/worker-0"].launch_spec.env["CUDA_VISIBLE_DEVICES"]) == ("0", "1")
 
 
 def test_a_device_is_not_given_to_two_while_one_is_leaving(make: Callable[..., LocalRun]) -> None:
@@ -353,15 +353,15 @@ def test_a_drained_node_is_left_by_all_and_a_cordoned_one_by_nobody(make: Callab
         world.submit(name, 100)
     world.settle()
     on_first = sorted(name for name in "abc" if world.cluster.job(name).nodes == ["node0"])
-    assert world.cluster.cordon("node0", is_open=False).state == "cordoned"
+    assert world.cluster.cordon("node0").state == "cordoned"
     world.settle()
     assert sorted(name for name in "abc" if world.cluster.job(name).nodes == ["node0"]) == on_first
-    world.cluster.cordon("node0", is_open=False, drain=True)
+    world.cluster.drain("node0")
     world.settle()
     assert world.cluster.nodes()[0].jobs == []
     assert world.cluster.nodes()[0].state == "cordoned"
     assert sorted(world.state(name) for name in "abc") == ["running", "waiting", "waiting"]
-    world.cluster.cordon("node0", is_open=True)
+    world.cluster.uncordon("node0")
     world.settle()
     assert [world.state(name) for name in "abc"] == ["running"] * 3
 
@@ -372,11 +372,11 @@ def test_shares_are_put_into_force_on_every_replica(make: Callable[..., LocalRun
         world.submit(name, 1000)
     world.settle()
     for name, left in (("long", 900), ("short", 100)):
-        job = world.at.backend.book.find(name)
+        job = world.at.backend.store.find(name)
         for step in (1000 - left - 10, 1000 - left):
             world.machine.now += 1
             job.record.cpu_seconds += 10
-            world.at.backend.watching.tell(job, [Told(world.machine.now, step, 1000, {"loss": 1.0})])
+            world.at.backend.watcher.tell(job, [ProgressReport(world.machine.now, step, 1000, {"loss": 1.0})])
     world.at.backend.wake()
     world.settle()
     assert world.machine.shares["short.1.worker-0"] > 1 > world.machine.shares["long.1.worker-0"]

@@ -37,10 +37,10 @@ def test_a_stop_that_was_written_down_but_not_asked_for_is_asked_for_after_a_cra
     world = make(1)
     world.submit("a", 100)
     world.settle()
-    attempt = world.at.backend.book.find("a").record.attempt
+    attempt = world.at.backend.store.find("a").record.attempt
     assert attempt is not None
     attempt.stopping = "it was about to be asked"
-    world.at.backend.book.save_later(world.at.backend.book.find("a"))
+    world.at.backend.store.save_later(world.at.backend.store.find("a"))
     world.crash()
     world.settle()
     assert world.machine.asked == ["a/1/worker-0"]
@@ -70,7 +70,7 @@ def test_what_could_not_be_asked_is_asked_again(make: Callable[..., LocalRun], m
 
     with monkeypatch.context() as patch:
         patch.setattr(world.machine, "stop", refuse)
-        world.cluster.cordon("node0", is_open=False, drain=True)
+        world.cluster.drain("node0")
         world.settle()
     assert world.state("a") == "stopping"
     world.go_on(3)
@@ -105,12 +105,12 @@ def test_growth_and_progress_survive_a_crash(make: Callable[..., LocalRun]) -> N
     world = make(1)
     world.submit("a", 1000)
     world.settle()
-    job = world.at.backend.book.find("a")
+    job = world.at.backend.store.find("a")
     for step in range(200):
         world.machine.now += 2
         loss = 1.0 if step > 40 else 3.0 - 0.05 * step
         world.cluster.report("a", step, 500, {"loss": loss})
-    assert job.course is not None
+    assert job.progress is not None
     before = world.cluster.job("a")
     assert before.growth == "converged"
     world.crash()

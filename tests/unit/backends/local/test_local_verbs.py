@@ -10,14 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sterna.backends.local.store.journal import StoredJournal, prune, written
-from sterna.control.cluster_service import ClusterService
+from sterna.backends.local.store.journal import StoredJournal, prune, write_journal
 from sterna.control.journal import read_opening, read_rounds
-from sterna.control.progress_tracker import Told
+from sterna.control.progress_tracker import ProgressReport
 from sterna.control.round_loop import ChangedRounds, RoundLoop, RoundObserver
 from sterna.control.specon_csv import HEADER, SpeconCsvFile
 from sterna.errors import UserError
 from sterna.model.job import JobSpec, ReplicaSpec
+from sterna.service.cluster_service import ClusterService
+from sterna.service.requests import RuleChanges
+from sterna.service.updates import JobsUpdate
 from sterna.wiring import make_rules
 from tests.fakes.machine import FakeCluster, a_cluster, some_slices
 
@@ -26,7 +28,7 @@ from tests.fakes.machine import FakeCluster, a_cluster, some_slices
 def world(tmp_path: Path) -> Iterator[FakeCluster]:
     made = a_cluster(tmp_path, some_slices(1, 1))
     yield made
-    made.store.close()
+    made.database.close()
 
 
 def a_spec(name: str, *command: str, workers: int = 1, **more: object) -> JobSpec:
@@ -46,7 +48,7 @@ def test_the_cluster_implements_all_verbs(world: FakeCluster) -> None:
 
 def test_what_was_created_is_on_disk_when_it_is_acknowledged(world: FakeCluster) -> None:
     world.cluster.create([a_spec("a"), a_spec("b")])
-    assert world.store.read("SELECT name FROM jobs ORDER BY name") == [("a",), ("b",)]
+    assert world.database.read("SELECT name FROM jobs ORDER BY name") == [("a",), ("b",)]
 
 
 def test_of_several_jobs_all_are_created_or_none(world: FakeCluster) -> None:
@@ -55,7 +57,7 @@ def test_of_several_jobs_all_are_created_or_none(world: FakeCluster) -> None:
     with pytest.raises(UserError, match="'a' already"):
         world.cluster.create([a_spec("a"), a_spec("a")])
     assert world.cluster.jobs() == []
-    assert world.store.read("SELECT name FROM jobs") == []
+    assert world.database.read("SELECT name FROM jobs") == []
     assert world.cluster.create([a_spec("a")])[0].name == "a"
 
 
@@ -116,7 +118,7 @@ def test_what_does_not_exist_is_answered_with_the_nearest_name(world: FakeCluste
         with pytest.raises(UserError, match="did you mean 'training'"):
             ask("trainin")
     with pytest.raises(UserError, match="did you mean 'node"):
-        world.cluster.cordon("node", is_open=False)
+        world.cluster.cordon("node")
     with pytest.raises(UserError, match="no node"):
         world.cluster.migrate("training", "elsewhere")
 
@@ -151,21 +153,23 @@ def test_events_are_told_from_a_number_on_and_by_job(world: FakeCluster) -> None
 
 def test_old_events_are_read_from_the_disk(world: FakeCluster) -> None:
     for number in range(30):
-        world.backend.book.note("a", "noted", f"number {number}.")
+        world.backend.store.note("a", "noted", f"number {number}.")
     for _ in range(20):
-        world.backend.book.events.popleft()
+        world.backend.store.events.popleft()
     assert len(world.cluster.events()) == 30
     assert [event.number for event in world.cluster.events("a", after=5, limit=3)] == [6, 7, 8]
 
 
-def test_whoever_waits_for_changes_is_told_of_each(world: FakeCluster) -> None:
-    changes = world.cluster.changes(0)
-    world.cluster.create([a_spec("a")])
-    first = next(changes)
-    world.cluster.create([a_spec("b")])
-    assert next(changes) > first
-    world.backend.book.close()
-    assert list(changes) == []
+def test_watch_yields_everything_once_and_then_each_change(world: FakeCluster) -> None:
+    updates = world.cluster.watch(("jobs",))
+    assert next(updates) == JobsUpdate([], [])
+    for name in ("a", "b"):
+        world.cluster.create([a_spec(name)])
+        update = next(updates)
+        assert isinstance(update, JobsUpdate)
+        assert name in [job.name for job in update.changed]
+    world.backend.store.close()
+    assert list(updates) == []
 
 
 def test_reports_from_outside_count_like_any_other(world: FakeCluster) -> None:
@@ -176,20 +180,18 @@ def test_reports_from_outside_count_like_any_other(world: FakeCluster) -> None:
         world.cluster.report("a", step, 100, {"loss": 5.0 - step})
     view = world.cluster.job("a")
     assert (view.step, view.total, view.metric, view.value) == (4, 100, "loss", 1.0)
-    assert [row["loss"] for row in world.cluster.history("a")] == [5, 4, 3, 2, 1]
+    assert [report.metrics["loss"] for report in world.cluster.history("a")] == [5, 4, 3, 2, 1]
 
 
 def test_rules_can_be_changed_while_it_runs_and_are_kept(world: FakeCluster) -> None:
-    view = world.cluster.set_rules(policy="dragon")
+    view = world.cluster.set_rules(RuleChanges(policy="dragon"))
     assert (view.policy, view.placement) == ("dragon", "pack")
-    assert world.cluster.set_rules(rate_limit_seconds="2.5").rate_limit_seconds == 2.5
-    assert world.backend.book.setting("rules")["policy"] == "dragon"
+    assert world.cluster.set_rules(RuleChanges(rate_limit_seconds=2.5)).rate_limit_seconds == 2.5
+    assert world.backend.store.setting("rules")["policy"] == "dragon"
     with pytest.raises(UserError, match="drag"):
-        world.cluster.set_rules(policy="drago")
-    with pytest.raises(UserError, match="did you mean 'policy'"):
-        world.cluster.set_rules(polcy="fifo")
+        world.cluster.set_rules(RuleChanges(policy="drago"))
     with pytest.raises(UserError, match="rate limit"):
-        world.cluster.set_rules(rate_limit_seconds="never")
+        world.cluster.set_rules(RuleChanges(rate_limit_seconds=1e9))
     assert world.cluster.rules().policy == "dragon"
 
 
@@ -213,16 +215,16 @@ def test_the_journal_goes_on_over_restarts_and_leaves_out_what_is_nothing_new(
     world: FakeCluster, tmp_path: Path
 ) -> None:
     rules = world.cluster.rules()
-    journal = ChangedRounds(StoredJournal(world.store, rules))
+    journal = ChangedRounds(StoredJournal(world.database, rules))
     world.cluster.create([a_spec("a"), a_spec("b"), a_spec("c")])
     for _ in range(5):
         world.machine.now += 2
         decide(world, journal)
-    again = ChangedRounds(StoredJournal(world.store, rules))
+    again = ChangedRounds(StoredJournal(world.database, rules))
     world.cluster.create([a_spec("d")])
     decide(world, again)
     path = tmp_path / "journal.jsonl"
-    assert written(world.store, rules, path)
+    assert write_journal(world.database, rules, path)
     assert read_opening(path).policy == "elastic-fifo"
     rounds = list(read_rounds(path))
     assert [recorded.number for recorded in rounds] == [0, 1, 2]
@@ -231,15 +233,15 @@ def test_the_journal_goes_on_over_restarts_and_leaves_out_what_is_nothing_new(
 
 def test_a_pruned_journal_can_still_be_read(world: FakeCluster, tmp_path: Path) -> None:
     rules = world.cluster.rules()
-    journal = ChangedRounds(StoredJournal(world.store, rules))
+    journal = ChangedRounds(StoredJournal(world.database, rules))
     for number in range(40):
         world.cluster.create([JobSpec(f"j{number}", "TrainingJob", (ReplicaSpec("worker", 1, ("true",), cpus=1000 - number),), 1, 1, 1)])  # fmt: skip  # noqa: E501
         world.machine.now += 2
         decide(world, journal)
-    world.store.flush()
-    prune(world.store, most_bytes=1000)
-    world.store.flush()
-    assert written(world.store, rules, tmp_path / "journal.jsonl")
+    world.database.flush()
+    prune(world.database, most_bytes=1000)
+    world.database.flush()
+    assert write_journal(world.database, rules, tmp_path / "journal.jsonl")
     numbers = [recorded.number for recorded in read_rounds(tmp_path / "journal.jsonl")]
     assert 0 < numbers[0] < 25
     assert numbers[-1] == 39
@@ -255,13 +257,13 @@ def test_distribution_csv_has_specon_s_header_and_tells_of_moves_and_of_those_ke
     for step in range(200):
         world.machine.now += 1
         for name in ("first", "second", "third"):
-            job = world.backend.book.find(name)
+            job = world.backend.store.find(name)
             loss = 9.0 - step if name == "third" else float(np.exp(-step))
-            world.backend.watching.tell(job, [Told(world.machine.now, step, 900, {"loss": loss})])
+            world.backend.watcher.tell(job, [ProgressReport(world.machine.now, step, 900, {"loss": loss})])
     for _ in range(3):
         world.machine.now += 31
         controller.round()
-    world.store.close()
+    world.database.close()
     lines = path.read_text().splitlines(keepends=True)
     assert lines[0] == HEADER == "time,job,orginal_node,to_node\n"
     rows = [line.rstrip("\n").split(",") for line in lines[1:]]

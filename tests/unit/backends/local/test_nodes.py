@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.local.store.node_slices import Machine, sliced, this_machine
+from sterna.backends.local.store.node_slices import Machine, slice_machine, this_machine
 from sterna.errors import UserError
 from sterna.model.cluster import ResourceKind
 
@@ -29,7 +29,7 @@ WITH_GPUS = Machine(tuple(range(8)), 2, 64 * GIB)
 def test_nodes_are_dealt_cores_and_devices_in_order(
     spec: str, machine: Machine, cores: list[tuple[int, ...]], devices: list[int]
 ) -> None:
-    slices = sliced(spec, machine)
+    slices = slice_machine(spec, machine)
     assert [node.cores for node in slices.nodes] == cores
     assert [len(node.devices) for node in slices.nodes] == devices
     given = [device for node in slices.nodes for device in node.devices]
@@ -39,24 +39,24 @@ def test_nodes_are_dealt_cores_and_devices_in_order(
 
 
 def test_nodes_beyond_what_the_machine_has_say_that_they_share_cores() -> None:
-    assert "6 cores of 4" in sliced("2x3cpu", FOUR).nodes[0].notice
-    assert not sliced("2x2cpu", FOUR).nodes[0].notice
+    assert "6 cores of 4" in slice_machine("2x3cpu", FOUR).nodes[0].notice
+    assert not slice_machine("2x2cpu", FOUR).nodes[0].notice
 
 
 def test_memory_is_a_node_s_part_of_the_machine_s_unless_it_is_said() -> None:
-    assert [node.memory_bytes for node in sliced("2x1cpu", FOUR).nodes] == [4 * GIB, 4 * GIB]
-    said = sliced("1x1cpu2gb", FOUR).nodes[0]
+    assert [node.memory_bytes for node in slice_machine("2x1cpu", FOUR).nodes] == [4 * GIB, 4 * GIB]
+    said = slice_machine("1x1cpu2gb", FOUR).nodes[0]
     assert said.memory_bytes == 2 * GIB
     assert said.limits_memory
 
 
 @pytest.mark.parametrize("spec", ["2x1cpu,shared", "shared,2x1cpu", "2x1cpu, shared: true"])
 def test_nodes_may_be_shared(spec: str) -> None:
-    slices = sliced(spec, FOUR)
+    slices = slice_machine(spec, FOUR)
     assert slices.is_shared
     assert len(slices) == 2
-    assert sliced("2x1cpu", FOUR, shared=True).is_shared
-    assert not sliced("2x1cpu", FOUR).is_shared
+    assert slice_machine("2x1cpu", FOUR, shared=True).is_shared
+    assert not slice_machine("2x1cpu", FOUR).is_shared
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_nodes_may_be_shared(spec: str) -> None:
 )
 def test_what_cannot_be_is_refused_in_a_sentence(spec: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        sliced(spec, FOUR)
+        slice_machine(spec, FOUR)
 
 
 def test_this_machine_has_cores_and_memory() -> None:

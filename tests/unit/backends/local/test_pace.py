@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sterna.agent.reporting import Reporter
-from sterna.control.progress_tracker import Told
+from sterna.control.progress_tracker import ProgressReport
 from sterna.control.round_loop import RoundLoop
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec
-from sterna.progress.reports import ProgressReader
+from sterna.progress.reader import ProgressReader
 from sterna.wiring import make_rules
 from tests.fakes.machine import FakeCluster, FakeMachine, a_cluster, some_slices
 
@@ -44,21 +44,21 @@ class Shared:
         """A second later: a report of this step, made a moment ago, while the job has used so much."""
         self.machine.now += 1.0
         self.machine.used["job"] = used
-        job = self.at.backend.book.find("job")
-        told = Told(self.machine.now - seconds_late, step, 1000, {"loss": 1.0}, cpu_seconds=own)
-        self.at.backend.watching.tell(job, [told])
+        job = self.at.backend.store.find("job")
+        told = ProgressReport(self.machine.now - seconds_late, step, 1000, {"loss": 1.0}, cpu_seconds=own)
+        self.at.backend.watcher.tell(job, [told])
 
     def step_seconds(self) -> float:
-        course = self.at.backend.book.find("job").course
-        assert course is not None
-        return course.step_work
+        progress = self.at.backend.store.find("job").progress
+        assert progress is not None
+        return progress.step_work
 
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Shared]:
     world = Shared(tmp_path)
     yield world
-    world.at.store.close()
+    world.at.database.close()
 
 
 def test_what_a_job_used_since_its_report_does_not_count(shared: Shared) -> None:

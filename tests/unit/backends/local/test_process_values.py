@@ -13,7 +13,7 @@ from sterna.backends.local.kernel.proc_table import Process, boot_id, descendant
 from sterna.backends.local.kernel.record_files import read_record, write_record
 from sterna.backends.local.supervisor import kill_tree
 from sterna.backends.local.supervisor.kill_tree import survivors
-from sterna.backends.local.supervisor.launch_spec import Intent, groups_of
+from sterna.backends.local.supervisor.launch_spec import LaunchSpec, groups_of
 from sterna.backends.local.supervisor.launcher import Launcher, Phase
 from sterna.backends.local.supervisor.lock_file import claim, read_claim, void
 from sterna.backends.local.supervisor.log_rotation import Log
@@ -42,13 +42,13 @@ def test_descendants_are_all_below_and_not_the_roots() -> None:
 
 
 def test_an_intent_survives_its_file(tmp_path: Path) -> None:
-    intent = Intent(
+    launch_spec = LaunchSpec(
         token="t", command=["a", "b c"], env={"X": "ü"}, cwd="/", groups=["/g"], cpus=[0, 3], nice=5, uid=7, gid=8
     )
-    write_record(str(tmp_path), "intent.json", intent.to_record())
+    write_record(str(tmp_path), "intent.json", launch_spec.to_record())
     record = read_record(str(tmp_path), "intent.json")
     assert record is not None
-    assert Intent.from_record(record).to_record() == intent.to_record()
+    assert LaunchSpec.from_record(record).to_record() == launch_spec.to_record()
     assert groups_of(str(tmp_path)) == ("/g",)
 
 

@@ -1,4 +1,4 @@
-"""The store keeps what it acknowledged, in order, and says in a sentence what it cannot do."""
+"""The database keeps what it acknowledged, in order, and says in a sentence what it cannot do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.local.store.database import Store
+from sterna.backends.local.store.database import Database
 from sterna.backends.local.store.schema import STEPS, upgrade
 from sterna.errors import UserError
 
@@ -22,92 +22,92 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    opened = Store(path)
+def database(path: Path) -> Iterator[Database]:
+    opened = Database(path)
     yield opened
     opened.close()
 
 
-def kept(store: Store) -> dict[str, bytes]:
-    return {str(name): value for name, value in store.read("SELECT name, value FROM settings")}
+def kept(database: Database) -> dict[str, bytes]:
+    return {str(name): value for name, value in database.read("SELECT name, value FROM settings")}
 
 
-def test_what_was_acknowledged_is_there_for_another_reader(store: Store, path: Path) -> None:
-    store.write([(SET, ["a", b"1"])])
+def test_what_was_acknowledged_is_there_for_another_reader(database: Database, path: Path) -> None:
+    database.write([(SET, ["a", b"1"])])
     other = sqlite3.connect(path)
     assert other.execute("SELECT value FROM settings").fetchall() == [(b"1",)]
     other.close()
 
 
-def test_disk_flushes_are_waited_for(store: Store) -> None:
+def test_disk_flushes_are_waited_for(database: Database) -> None:
     """WAL with full synchronisation: a power cut takes nothing back that was acknowledged."""
-    assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert database._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert database._connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_later_writes_come_after_earlier_ones(store: Store) -> None:
+def test_later_writes_come_after_earlier_ones(database: Database) -> None:
     for number in range(100):
-        store.write_later([(SET, ["a", str(number).encode()])])
-    store.flush()
-    assert kept(store) == {"a": b"99"}
+        database.write_later([(SET, ["a", str(number).encode()])])
+    database.flush()
+    assert kept(database) == {"a": b"99"}
 
 
-def test_many_writers_share_flushes_and_lose_nothing(store: Store) -> None:
+def test_many_writers_share_flushes_and_lose_nothing(database: Database) -> None:
     def write(name: int) -> None:
         for number in range(20):
-            store.write([(SET, [f"{name}-{number}", b""])])
+            database.write([(SET, [f"{name}-{number}", b""])])
 
     threads = [threading.Thread(target=write, args=(name,)) for name in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(kept(store)) == 160
+    assert len(kept(database)) == 160
 
 
-def test_one_parcel_is_stored_whole_or_not_at_all(store: Store) -> None:
+def test_one_parcel_is_stored_whole_or_not_at_all(database: Database) -> None:
     with pytest.raises(UserError):
-        store.write([(SET, ["a", b"1"]), ("INSERT INTO nowhere VALUES (1)", [])])
-    assert kept(store) == {}
+        database.write([(SET, ["a", b"1"]), ("INSERT INTO nowhere VALUES (1)", [])])
+    assert kept(database) == {}
 
 
-def test_a_bad_parcel_does_not_take_others_along(store: Store) -> None:
-    store.write_later([(SET, ["a", b"1"])])
+def test_a_bad_parcel_does_not_take_others_along(database: Database) -> None:
+    database.write_later([(SET, ["a", b"1"])])
     with pytest.raises(UserError):
-        store.write([("INSERT INTO nowhere VALUES (1)", [])])
-    store.flush()
-    assert kept(store) == {"a": b"1"}
+        database.write([("INSERT INTO nowhere VALUES (1)", [])])
+    database.flush()
+    assert kept(database) == {"a": b"1"}
 
 
-def test_a_full_disk_is_said_in_a_sentence_and_what_nobody_waits_for_is_written_later(store: Store) -> None:
-    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
-    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+def test_a_full_disk_is_said_in_a_sentence_and_what_nobody_waits_for_is_written_later(database: Database) -> None:
+    pages = database._connection.execute("PRAGMA page_count").fetchone()[0]
+    database._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(UserError, match="the disk is full; free some space"):
-        store.write([(SET, ["large", b"x" * 1_000_000])])
-    store.write_later([(SET, ["later", b"x" * 1_000_000])])
+        database.write([(SET, ["large", b"x" * 1_000_000])])
+    database.write_later([(SET, ["later", b"x" * 1_000_000])])
     with pytest.raises(UserError, match="full"):
-        store.write([(SET, ["large", b"x" * 1_000_000])])
-    assert store.trouble
-    store._connection.execute("PRAGMA max_page_count = 1000000")
-    store.flush()
-    assert set(kept(store)) == {"later"}
-    assert not store.trouble
+        database.write([(SET, ["large", b"x" * 1_000_000])])
+    assert database.trouble
+    database._connection.execute("PRAGMA max_page_count = 1000000")
+    database.flush()
+    assert set(kept(database)) == {"later"}
+    assert not database.trouble
 
 
 def test_closing_writes_what_still_waits(path: Path) -> None:
-    store = Store(path)
-    store.write_later([(SET, ["a", b"1"])])
-    store.close()
-    again = Store(path)
+    database = Database(path)
+    database.write_later([(SET, ["a", b"1"])])
+    database.close()
+    again = Database(path)
     assert kept(again) == {"a": b"1"}
     again.close()
 
 
 def test_after_closing_nothing_is_taken(path: Path) -> None:
-    store = Store(path)
-    store.close()
+    database = Database(path)
+    database.close()
     with pytest.raises(UserError, match="shutting down"):
-        store.write([(SET, ["a", b"1"])])
+        database.write([(SET, ["a", b"1"])])
 
 
 def test_an_older_form_becomes_the_newest(path: Path) -> None:
@@ -127,10 +127,10 @@ def test_a_newer_form_is_refused(path: Path) -> None:
     newer.commit()
     newer.close()
     with pytest.raises(UserError, match="newer Sterna"):
-        Store(path)
+        Database(path)
 
 
 def test_a_damaged_file_is_refused_in_a_sentence(path: Path) -> None:
     path.write_bytes(b"this is not a database, whatever it may look like" * 100)
     with pytest.raises(UserError, match="damaged"):
-        Store(path)
+        Database(path)

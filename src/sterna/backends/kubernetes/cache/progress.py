@@ -21,8 +21,8 @@ import numpy as np
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, PodState
 from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodReports
-from sterna.control.learned_curves import Lessons
-from sterna.control.progress_tracker import Course, Pace, Told, Training, category_of
+from sterna.control.learned_curves import LearnedCurves
+from sterna.control.progress_tracker import ProgressReport, ProgressState, ProgressTracker, SpeedSample, category_of
 from sterna.model.cluster import MILLI, Ints
 from sterna.model.eta import Band
 from sterna.model.growth import Growth, GrowthRule
@@ -30,7 +30,7 @@ from sterna.model.job import ReplicaSpec
 from sterna.model.learned import CategoryRecord, restart_seconds
 from sterna.model.snapshot import NEVER
 from sterna.model.speedup import LINEAR, Curves, Floats
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
 
 _SILENT_SECONDS = 30.0
 """A pod that has said nothing for so long no longer speaks for its job, if another one does."""
@@ -88,7 +88,7 @@ class _Voice:
     """Who speaks for a job, and what else is kept of it."""
 
     job: KubeJob
-    course: Course
+    course: ProgressState
     worker: ReplicaSpec
     """The type whose number counts for its pace."""
     uid: str = ""
@@ -106,7 +106,7 @@ class Progress:
 
     def __init__(self, rule: GrowthRule | None = None) -> None:
         """`rule` is for life: rules are settings of the operator, and another operator is told everything again."""
-        self._training = Training(Lessons(), rule)
+        self._training = ProgressTracker(LearnedCurves(), rule)
         self._voices: dict[int, _Voice] = {}
         self._rows: dict[int, int] = {}
         """Of the same jobs, in the columns."""
@@ -132,7 +132,7 @@ class Progress:
             return
         category = category_of(spec.name, spec.category)
         course = self._training.follow(job.key, spec.progress, category)
-        memory = job.memory
+        memory = job.persisted
         course.step, course.total, course.value = memory.step, memory.total or course.total, memory.value
         self._voices[job.key], self._rows[job.key] = _Voice(job, course, spec.worker), self._table.take_row()
         self._alike.setdefault(category, set()).add(job.key)
@@ -159,7 +159,7 @@ class Progress:
     def take(self, batches: Iterable[Batch], find: Find, now: float) -> set[int]:
         """Take in what monitors sent; the keys of jobs about which a rule would now think otherwise. A job's memory
         is brought up to date with it."""
-        spoken: dict[int, list[Told]] = {}
+        spoken: dict[int, list[ProgressReport]] = {}
         for batch in batches:
             if batch.memory != self.memory:
                 continue  # its monitor tells it again, after what came before it
@@ -192,8 +192,10 @@ class Progress:
             heard[report.source] = max(heard.get(report.source, -NEVER), report.at)
         return fresh
 
-    def _hear(self, job: KubeJob, pod: PodRow, told: list[Told], now: float, spoken: dict[int, list[Told]]) -> None:
-        voice, memory = self._voices[job.key], job.memory
+    def _hear(
+        self, job: KubeJob, pod: PodRow, told: list[ProgressReport], now: float, spoken: dict[int, list[ProgressReport]]
+    ) -> None:
+        voice, memory = self._voices[job.key], job.persisted
         saved = max((each.at for each in told if each.saved), default=0.0)
         memory.saved_at = max(memory.saved_at, saved)
         if not told or pod.attempt < memory.attempt or not self._speaks(voice, pod, now):
@@ -213,9 +215,9 @@ class Progress:
         voice.uid, voice.rank, voice.attempt, voice.heard_at = pod.uid, rank, pod.attempt, now
         return True
 
-    def _learn_restart(self, voice: _Voice, told: Sequence[Told]) -> None:
+    def _learn_restart(self, voice: _Voice, told: Sequence[ProgressReport]) -> None:
         """How long a job stood still that was started again: until it first told something."""
-        memory = voice.job.memory
+        memory = voice.job.persisted
         started = memory.started_at
         if voice.has_told or started is None:
             return
@@ -224,28 +226,28 @@ class Progress:
             return
         voice.has_told = True
         if memory.first_started_at is not None and started > memory.first_started_at:
-            self._training.lessons.hear_of_restart(voice.course.category, first - started)
+            self._training.learned_curves.add_restart(voice.course.category, first - started)
             self._restart_seconds = None
 
-    def _pace(self, voice: _Voice, told: Sequence[Told]) -> Pace:
+    def _pace(self, voice: _Voice, told: Sequence[ProgressReport]) -> SpeedSample:
         """At its last report. A pod without devices that is alone shares its node with others, so that what counts is
         the CPU it was given; elsewhere it is the time that passed."""
-        job, memory, worker = voice.job, voice.job.memory, voice.worker
+        job, memory, worker = voice.job, voice.job.persisted, voice.worker
         workers = max(1, _running(job, worker.type))
         voice.cpu_seconds = max([voice.cpu_seconds, *(each.cpu_seconds for each in told)])
         if voice.cpu_seconds and workers == 1 and not job.parsed_job.shape.devices:
-            return Pace(voice.attempt, workers, voice.cpu_seconds / max(1, -(-worker.cpus // MILLI)))
+            return SpeedSample(voice.attempt, workers, voice.cpu_seconds / max(1, -(-worker.cpus // MILLI)))
         started = memory.started_at if memory.started_at is not None else told[-1].at
-        return Pace(voice.attempt, workers, memory.executed + max(0.0, told[-1].at - started))
+        return SpeedSample(voice.attempt, workers, memory.executed + max(0.0, told[-1].at - started))
 
-    def _learn(self, heard: Sequence[tuple[int, list[Told], Pace]]) -> set[int]:
-        lessons = self._training.lessons
+    def _learn(self, heard: Sequence[tuple[int, list[ProgressReport], SpeedSample]]) -> set[int]:
+        learned = self._training.learned_curves
         categories = {self._voices[key].course.category for key, _, _ in heard}
-        before = {category: (lessons.row(category), lessons.step_seconds(category)) for category in categories}
+        before = {category: (learned.row(category), learned.step_seconds(category)) for category in categories}
         news = self._training.take(heard)
         changed = {key for key, _, _ in heard}
         for category, known in before.items():
-            if known != (lessons.row(category), lessons.step_seconds(category)):
+            if known != (learned.row(category), learned.step_seconds(category)):
                 changed |= self._alike[category]
         for key, told, _ in heard:
             self._remember(self._voices[key], told)
@@ -253,8 +255,8 @@ class Progress:
             self._refresh(key)
         return news
 
-    def _remember(self, voice: _Voice, told: Sequence[Told]) -> None:
-        course, memory = voice.course, voice.job.memory
+    def _remember(self, voice: _Voice, told: Sequence[ProgressReport]) -> None:
+        course, memory = voice.course, voice.job.persisted
         memory.step, memory.total, memory.metric, memory.value = course.step, course.total, course.metric, course.value
         voice.points += [Point(each.at, each.step, each.total, each.metrics.get(course.metric)) for each in told]
         while len(voice.points) > _POINTS:
@@ -268,7 +270,7 @@ class Progress:
             training.growth_of(course),
             course.rate,
             course.growth_since,
-            training.lessons.row(course.category),
+            training.learned_curves.row(course.category),
         )
 
     # What follows from them.
@@ -280,13 +282,13 @@ class Progress:
     @property
     def curves(self) -> Curves:
         """The speed-up curves that `columns` refers to."""
-        return self._training.lessons.table.curves
+        return self._training.learned_curves.table.curves
 
     @property
     def restart_seconds(self) -> float:
         """What it costs to start a job again, by all that was seen."""
         if self._restart_seconds is None:
-            self._restart_seconds = restart_seconds(self._training.lessons.learned.lessons)
+            self._restart_seconds = restart_seconds(self._training.learned_curves.learned.lessons)
         return self._restart_seconds
 
     def view(self, key: int, has_eta: bool = True) -> ProgressView:
@@ -298,7 +300,7 @@ class Progress:
         band = self._training.eta(course) if has_eta else None
         growth = "unknown" if course.value is None else self._training.growth_of(course).name.lower()
         heard = None if course.reported_at == -NEVER else course.reported_at
-        metric = course.metric or voice.job.memory.metric
+        metric = course.metric or voice.job.persisted.metric
         return ProgressView(course.step, course.total, metric, course.value, growth, *_seconds(band), reported_at=heard)
 
     def steps_left(self, key: int) -> float:
@@ -312,13 +314,13 @@ class Progress:
         return [] if voice is None else list(voice.points)
 
     @property
-    def lessons(self) -> Lessons:
+    def learned_curves(self) -> LearnedCurves:
         """What jobs have taught so far."""
-        return self._training.lessons
+        return self._training.learned_curves
 
     def recall(self, known: Iterable[CategoryRecord]) -> None:
         """What jobs have taught a predecessor."""
-        self._training.lessons.recall(known)
+        self._training.learned_curves.recall(known)
         self._restart_seconds = None
         for key in self._voices:
             self._refresh(key)
@@ -327,7 +329,7 @@ class Progress:
 def unsaved_seconds(job: KubeJob, now: float) -> float:
     """Work that moving it would throw away: none of one that has shown that it saves when asked, and none where there
     are no devices to move it for."""
-    memory = job.memory
+    memory = job.persisted
     if not job.parsed_job.shape.devices or memory.started_at is None or memory.saved_step >= 0:
         return 0.0
     return max(0.0, now - max(memory.saved_at, memory.started_at))
@@ -376,10 +378,10 @@ def _unknown(rows: int) -> ProgressColumns:
     )
 
 
-def _told(report: Report, ahead: float, now: float) -> Told:
+def _told(report: Report, ahead: float, now: float) -> ProgressReport:
     """On our clock; nothing was told later than now, whatever a file says of itself."""
     at = min(report.at + ahead, now)
-    return Told(at, report.step, report.total, report.metrics, report.saved, report.cpu_seconds)
+    return ProgressReport(at, report.step, report.total, report.metrics, report.saved, report.cpu_seconds)
 
 
 def _running(job: KubeJob, worker: str) -> int:

@@ -14,7 +14,7 @@ LEGACY = ("cpu", "cpuset", "cpuacct", "memory", "freezer")
 
 
 @dataclass(frozen=True)
-class Survey:
+class CgroupMounts:
     legacy: dict[str, str]
     """Our own group's folder by version 1 controller; two controllers may share one."""
     unified: str | None = None
@@ -23,16 +23,16 @@ class Survey:
     """Where version 2 is mounted."""
 
 
-def survey(proc: Path = Path("/proc")) -> Survey:
+def survey(proc: Path = Path("/proc")) -> CgroupMounts:
     try:
         mounts = (proc / "self" / "mountinfo").read_text(encoding="utf-8")
         groups = (proc / "self" / "cgroup").read_text(encoding="utf-8")
     except OSError:
-        return Survey({})
+        return CgroupMounts({})
     return survey_of(mounts, groups)
 
 
-def survey_of(mountinfo: str, own_groups: str) -> Survey:
+def survey_of(mountinfo: str, own_groups: str) -> CgroupMounts:
     """From the two files' text: `36 25 0:31 ROOT MOUNTPOINT OPTIONS ... - TYPE SOURCE OPTIONS` and
     `N:controllers:PATH`."""
     own = {}
@@ -51,7 +51,7 @@ def survey_of(mountinfo: str, own_groups: str) -> Survey:
             for name in LEGACY:
                 if name in options.split(",") and name in own:
                     legacy.setdefault(name, _folder(mount, root, own[name]))
-    return Survey(legacy, unified, top)
+    return CgroupMounts(legacy, unified, top)
 
 
 def _folder(mount: str, root: str, path: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sterna.backends.local.cgroups.affinity import AffinityControl
-from sterna.backends.local.cgroups.probe import Survey, survey
+from sterna.backends.local.cgroups.probe import CgroupMounts, survey
 from sterna.backends.local.cgroups.tree import Tree
 from sterna.backends.local.cgroups.v1 import LegacyControl
 from sterna.backends.local.cgroups.v2 import UnifiedControl
@@ -67,7 +67,7 @@ class Control(Protocol):
         ...
 
 
-def find_control(state: Path, found: Survey | None = None, tree: Tree = cgroup_files) -> Control:
+def find_control(state: Path, found: CgroupMounts | None = None, tree: Tree = cgroup_files) -> Control:
     """The best there is; with the groups of an earlier daemon on the same state folder, if they are still there."""
     state = state.resolve()
     name = "sterna-" + hashlib.sha256(str(state).encode()).hexdigest()[:12]
@@ -83,23 +83,23 @@ def find_control(state: Path, found: Survey | None = None, tree: Tree = cgroup_f
     return AffinityControl(str(state / "groups"))
 
 
-def _legacy(around: Survey, tree: Tree) -> Control | None:
+def _legacy(around: CgroupMounts, tree: Tree) -> Control | None:
     if "cpu" not in around.legacy:
         return None
     return LegacyControl(tree, around.legacy, _can_kill(around.unified, tree))
 
 
-def _unified(around: Survey, tree: Tree) -> Control | None:
+def _unified(around: CgroupMounts, tree: Tree) -> Control | None:
     return UnifiedControl(tree, around.unified) if around.unified and "cpu" not in around.legacy else None
 
 
-def _chosen(found: Survey, name: str, tree: Tree) -> Survey:
+def _chosen(found: CgroupMounts, name: str, tree: Tree) -> CgroupMounts:
     """Our top groups, named for the state folder, so that two clusters on a machine do not meet."""
     legacy = {controller: os.path.join(folder, name) for controller, folder in found.legacy.items()}
     unified = found.unified
     if unified is not None and "cpu" not in legacy:
         unified = _delegated(unified, found.unified_top, tree)
-    return Survey(legacy, os.path.join(unified, name) if unified else None, found.unified_top)
+    return CgroupMounts(legacy, os.path.join(unified, name) if unified else None, found.unified_top)
 
 
 def _delegated(own: str, top: str, tree: Tree) -> str | None:
@@ -135,12 +135,12 @@ def _can_kill(unified: str | None, tree: Tree) -> str | None:
     return unified if tree.has(unified, "cgroup.kill") else None
 
 
-def _remember(state: Path, around: Survey) -> None:
+def _remember(state: Path, around: CgroupMounts) -> None:
     record = {"boot_id": boot_id(), "legacy": around.legacy, "unified": around.unified, "top": around.unified_top}
     write_record(str(state), _MEMORY, dict(record), durable=False)
 
 
-def _remembered(state: Path, tree: Tree) -> Survey | None:
+def _remembered(state: Path, tree: Tree) -> CgroupMounts | None:
     record = read_record(str(state), _MEMORY)
     if record is None or record.get("boot_id") != boot_id():
         return None
@@ -150,4 +150,4 @@ def _remembered(state: Path, tree: Tree) -> Survey | None:
     top = legacy.get("cpu") or unified
     if not isinstance(top, str) or not tree.has(top, "cgroup.procs"):
         return None
-    return Survey(legacy, unified if isinstance(unified, str) else None, str(record.get("top", "")))
+    return CgroupMounts(legacy, unified if isinstance(unified, str) else None, str(record.get("top", "")))

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sterna.backends.local.store.records import AttemptRecord, JobRecord, Places, ReplicaRecord
+from sterna.backends.local.store.records import AttemptRecord, JobRecord, ReplicaRecord, StatePaths
 from sterna.errors import Retry
 from sterna.kinds.environment.gang import UNRANKED, Gang, Member
 from sterna.kinds.registry import find_kind
@@ -28,7 +28,7 @@ _TRIES = 64
 class Surroundings:
     """What is the same for every job of a daemon."""
 
-    places: Places
+    paths: StatePaths
     url: str = ""
     """Of the REST API, for jobs that report over HTTP; empty: there is none."""
     token_file: str = ""
@@ -87,7 +87,7 @@ def environment(
     own.update(spec.env)
     own.update(_identity(around, job, attempt, replica))
     own["PYTHONUNBUFFERED"] = "1"
-    own["PYTHONPATH"] = os.pathsep.join(filter(None, [own.get("PYTHONPATH", ""), str(agent_folder(around.places))]))
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, [own.get("PYTHONPATH", ""), str(agent_folder(around.paths))]))
     given = dict(spec.env)
     own.update({name: str(cores) for name in _THREADS if name not in given})
     if replica.devices:
@@ -100,9 +100,9 @@ def environment(
 
 
 def _identity(around: Surroundings, job: JobRecord, attempt: AttemptRecord, replica: ReplicaRecord) -> dict[str, str]:
-    places = around.places
+    paths = around.paths
     named = {
-        "STERNA_DIR": str(places.replica(job.name, attempt.number, replica.name)),
+        "STERNA_DIR": str(paths.replica(job.name, attempt.number, replica.name)),
         "STERNA_JOB": job.name,
         "STERNA_ATTEMPT": str(attempt.number),
         "STERNA_TYPE": replica.type,
@@ -110,26 +110,26 @@ def _identity(around: Surroundings, job: JobRecord, attempt: AttemptRecord, repl
         "STERNA_RANK": str(replica.rank),
         "STERNA_SIZE": str(len(_ranked(attempt))),
         "STERNA_GENERATION": str(attempt.generation),
-        "STERNA_CHECKPOINT_DIR": str(places.checkpoint(job.name)),
+        "STERNA_CHECKPOINT_DIR": str(paths.checkpoint(job.name)),
     }
     if job.spec.resizing is Resizing.IN_PLACE:
-        named["STERNA_WORLD"] = str(places.world(job.name))
+        named["STERNA_WORLD"] = str(paths.world(job.name))
     return named
 
 
-def agent_folder(places: Places) -> Path:
+def agent_folder(paths: StatePaths) -> Path:
     """A folder that holds nothing but our package, so that a job's own Python finds the agent and nothing else."""
-    return places.state / "agent"
+    return paths.state / "agent"
 
 
-def no_token(places: Places) -> Path:
+def no_token(paths: StatePaths) -> Path:
     """What is shown where none is asked for, to clients that do not ask without one."""
-    return places.state / "no-token"
+    return paths.state / "no-token"
 
 
-def offer_agent(places: Places) -> None:
-    no_token(places).write_text("none\n", encoding="ascii")
-    folder = agent_folder(places)
+def offer_agent(paths: StatePaths) -> None:
+    no_token(paths).write_text("none\n", encoding="ascii")
+    folder = agent_folder(paths)
     folder.mkdir(exist_ok=True)
     link, package = folder / "sterna", Path(__file__).resolve().parents[2]
     if not link.is_symlink() or link.readlink() != package:
@@ -143,7 +143,7 @@ def _trainer_status(around: Surroundings, job: JobRecord) -> dict[str, str]:
         return {}
     told = {
         "KUBEFLOW_TRAINER_SERVER_URL": f"{around.url}/api/v1/jobs/{job.name}/trainer-status",
-        "KUBEFLOW_TRAINER_SERVER_TOKEN": around.token_file or str(no_token(around.places)),
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": around.token_file or str(no_token(around.paths)),
     }
     if around.ca_file:
         told["KUBEFLOW_TRAINER_SERVER_CA_CERT"] = around.ca_file
@@ -187,4 +187,4 @@ def _addresses(members: Sequence[ReplicaRecord]) -> tuple[tuple[str, tuple[str, 
 
 
 def attempt_folder(around: Surroundings, job: JobRecord, attempt: AttemptRecord) -> Path:
-    return around.places.job(job.name) / str(attempt.number)
+    return around.paths.job(job.name) / str(attempt.number)

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sterna.backends.local.jobs.completion import AttemptResult, ProcessExit, after_failure, is_complete, is_done
-from sterna.backends.local.jobs.launching import Means
-from sterna.backends.local.jobs.reconciler import Attempts, book_time
+from sterna.backends.local.jobs.launching import LocalDeps
+from sterna.backends.local.jobs.reconciler import AttemptReconciler, count_run_time
 from sterna.backends.local.kernel.crash_points import crash_point
-from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import COMPLETED, ENDED, FAILED, AttemptRecord, ReplicaRecord
 from sterna.control.restart_policy import backoff_seconds
 from sterna.model.cluster import NOWHERE
 
 
 @dataclass(frozen=True)
-class Patience:
+class RestartBackoff:
     """How long a job waits after failures."""
 
     first_seconds: float = 1.0
-    most_seconds: float = 300.0
+    max_seconds: float = 300.0
 
 
 class Sweeper:
@@ -58,30 +58,30 @@ class Sweeper:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-class Endings:
+class ExitHandler:
     """Hears of every process that is gone."""
 
     def __init__(
         self,
-        book: Book,
-        attempts: Attempts,
-        means: Means,
-        rules: Patience | None = None,
+        store: JobStore,
+        attempts: AttemptReconciler,
+        deps: LocalDeps,
+        rules: RestartBackoff | None = None,
         on_finished: Callable[[LocalJob], None] = lambda job: None,
     ) -> None:
-        self._book, self._attempts, self._means = book, attempts, means
-        self._patience = rules or Patience()
+        self._store, self._reconciler, self._deps = store, attempts, deps
+        self._backoff = rules or RestartBackoff()
         self._on_finished = on_finished
         self._sweeper = Sweeper()
 
     def hear(self, job: LocalJob, replica: ReplicaRecord, ending: ProcessExit) -> None:
         """One process of a job is gone."""
         crash_point("daemon.hearing")
-        record, attempt, book = job.record, job.record.attempt, self._book
+        record, attempt, store = job.record, job.record.attempt, self._store
         assert attempt is not None
-        course = job.course
-        step, total = (course.step, course.total) if course else (None, None)
-        with book.lock:
+        progress = job.progress
+        step, total = (progress.step, progress.total) if progress else (None, None)
+        with store.lock:
             replica.state, replica.exit_code, replica.saved = ENDED, ending.code, ending.saved
             record.cpu_seconds += ending.cpu_seconds
             attempt.ended_at = max(attempt.ended_at, ending.at)
@@ -90,15 +90,15 @@ class Endings:
                 record.saved_step = step if step is not None else -1
         if replica.group:
             with suppress(OSError):  # an empty group that stays does no harm, and goes when the daemon does
-                self._means.groups.remove(replica.node, replica.group)
+                self._deps.groups.remove(replica.node, replica.group)
         if ending.saved:
             at = f" at step {step}" if step is not None else ""
-            book.note(job.name, "saved", f"{replica.name} saved its work{at} and ended as it was asked to.")
+            store.note(job.name, "saved", f"{replica.name} saved its work{at} and ended as it was asked to.")
         if is_done(ending, step, total):
             attempt.done.append(replica.name)
         elif not ending.began:
-            if not self._attempts.drop(job, attempt, replica):
-                self._attempts.stop(job, attempt.stopping or "it was not started")
+            if not self._reconciler.drop(job, attempt, replica):
+                self._reconciler.stop(job, attempt.stopping or "it was not started")
         elif not self._is_expected(replica, attempt, ending):
             self._fail(job, attempt, replica, ending)
         self._go_on(job, attempt, replica)
@@ -111,25 +111,25 @@ class Endings:
         how = "was lost: nobody saw how it ended" if ending.lost else f"ended with code {ending.code}"
         if ending.why:
             how = f"could not be started: {ending.why.removesuffix('.')}"
-        if self._attempts.drop(job, attempt, replica):
-            self._book.note(job.name, "resized", f"{replica.name} {how}; the others go on without it.")
+        if self._reconciler.drop(job, attempt, replica):
+            self._store.note(job.name, "resized", f"{replica.name} {how}; the others go on without it.")
             return
-        with self._book.lock:
+        with self._store.lock:
             attempt.failed, attempt.exit_code, attempt.failed_type = True, ending.code, replica.type
             attempt.lost = attempt.lost or ending.lost
-        self._book.note(job.name, "ended", f"{replica.name} {how}.")
+        self._store.note(job.name, "ended", f"{replica.name} {how}.")
 
     def _go_on(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> None:
         if attempt.live and not attempt.stopping:
             if is_complete(job.record.spec, attempt, set(attempt.done)):
-                self._attempts.stop(job, "the job is done")
+                self._reconciler.stop(job, "the job is done")
             elif attempt.failed:
-                self._attempts.stop(job, f"{replica.name} failed")
-        self._attempts.go_on(job, attempt)
+                self._reconciler.stop(job, f"{replica.name} failed")
+        self._reconciler.go_on(job, attempt)
         if not attempt.live:
             self.close(job)
         else:
-            self._book.save_later(job)
+            self._store.save_later(job)
 
     # The last one is gone.
 
@@ -138,9 +138,9 @@ class Endings:
         crash_point("daemon.closing")
         record, attempt = job.record, job.record.attempt
         assert attempt is not None
-        book_time(self._book, job, attempt.ended_at or self._book.clock())
+        count_run_time(self._store, job, attempt.ended_at or self._store.clock())
         attempt.counted_from = 0.0
-        self._book.index(job)
+        self._store.index(job)
         verdict = self._verdict(job, attempt)
         if verdict is not AttemptResult.COMPLETED and not record.deleting:
             self._count_lost(job, attempt)
@@ -170,11 +170,11 @@ class Endings:
             return
         since = max(job.record.saved_at, attempt.started_at)
         lost = max(0.0, attempt.ended_at - since)
-        with self._book.lock:
+        with self._store.lock:
             job.record.lost_seconds += lost
         if attempt.stopping and not attempt.failed and lost >= 1.0:
             sentence = f"lost {lost:.0f} s of work: it did not say that it saved before it ended."
-            self._book.note(job.name, "lost", sentence)
+            self._store.note(job.name, "lost", sentence)
 
     def _why_failed(self, job: LocalJob, attempt: AttemptRecord) -> str:
         record = job.record
@@ -183,62 +183,62 @@ class Endings:
         return f"failed with exit code {attempt.exit_code}{again} (restart policy {policy})."
 
     def _again(self, job: LocalJob, attempt: AttemptRecord) -> None:
-        record, now = job.record, self._book.clock()
-        with self._book.lock:
+        record, now = job.record, self._store.clock()
+        with self._store.lock:
             record.restarts += 1
-            wait = backoff_seconds(record.restarts, self._patience.first_seconds, self._patience.most_seconds)
+            wait = backoff_seconds(record.restarts, self._backoff.first_seconds, self._backoff.max_seconds)
             record.not_before, record.waiting_since = now + wait, now
             why = "its exit was not recorded" if attempt.lost else f"exit code {attempt.exit_code}"
             record.reason = f"waits {wait:g} s before it is tried again ({why})."
-            self._book.seat(job, NOWHERE)
-            self._book.save_later(job)
-        self._book.note(job.name, "restarting", record.reason)
+            self._store.assign(job, NOWHERE)
+            self._store.save_later(job)
+        self._store.note(job.name, "restarting", record.reason)
 
     def _wait(self, job: LocalJob, attempt: AttemptRecord) -> None:
         """It goes on when its turn comes, or at once where it shall sit now."""
-        with self._book.lock:
-            job.record.waiting_since = self._book.clock()
-            self._book.save_later(job)
+        with self._store.lock:
+            job.record.waiting_since = self._store.clock()
+            self._store.save_later(job)
         why = attempt.stopping or "it has to wait"
-        self._book.note(job.name, "stopped", f"{why if why.startswith('stopped') else f'stopped: {why}'}.")
+        self._store.note(job.name, "stopped", f"{why if why.startswith('stopped') else f'stopped: {why}'}.")
 
     def _finish(self, job: LocalJob, phase: str, code: int | None, sentence: str) -> None:
         record = job.record
-        with self._book.lock:
+        with self._store.lock:
             ended_at = record.attempt.ended_at if record.attempt is not None else 0.0
-            record.phase, record.exit_code, record.ended_at = phase, code, ended_at or self._book.clock()
+            record.phase, record.exit_code, record.ended_at = phase, code, ended_at or self._store.clock()
             record.reason = sentence
-            if (course := job.course) is not None:
-                record.step, record.total = course.step, course.total
-                record.metric, record.value = course.metric, course.value
-            self._book.seat(job, NOWHERE)
+            if (progress := job.progress) is not None:
+                record.step, record.total = progress.step, progress.total
+                record.metric, record.value = progress.metric, progress.value
+            self._store.assign(job, NOWHERE)
             self._on_finished(job)
-            self._book.index(job)
-            self._book.keep_lessons()
-            self._book.save_later(job)
-        self._book.note(job.name, phase, sentence)
+            self._store.index(job)
+            self._store.save_learned_curves()
+            self._store.save_later(job)
+        self._store.note(job.name, phase, sentence)
 
     def fail(self, job: LocalJob, why: str) -> None:
         """A job that shall not go on: at once if nothing of it runs, else when it has stopped."""
-        with self._book.lock:
+        with self._store.lock:
             job.record.doomed = why
-            self._book.seat(job, NOWHERE)
-            self._book.save_later(job)
+            self._store.assign(job, NOWHERE)
+            self._store.save_later(job)
         if not job.record.is_live:
             self._finish(job, FAILED, None, f"failed: {why}.")
 
     def forget(self, job: LocalJob) -> None:
         """Remove every trace of a job of which nothing runs, but for its events."""
-        places = self._means.around.places
-        folder = places.job(job.name)
-        aside = places.state / "trash" / f"{job.key}"
-        with self._book.lock:
-            if job.key not in self._book.jobs:
+        paths = self._deps.around.paths
+        folder = paths.job(job.name)
+        aside = paths.state / "trash" / f"{job.key}"
+        with self._store.lock:
+            if job.key not in self._store.jobs:
                 return
             aside.parent.mkdir(exist_ok=True)
             if is_there := folder.is_dir():
                 folder.rename(aside)
-            self._book.remove(job)
+            self._store.remove(job)
         if is_there:
             self._sweeper.sweep(aside.parent)
-        self._book.note(job.name, "deleted", "deleted.")
+        self._store.note(job.name, "deleted", "deleted.")

@@ -14,11 +14,11 @@ from typing import Protocol
 
 from sterna.backends.local.cgroups.select import Control
 from sterna.backends.local.jobs.environment import HOST, Surroundings, attempt_folder, environment, free_ports
-from sterna.backends.local.jobs.layout import devices_for, held_by, laid_out, over_committed, size_of, spec_of
+from sterna.backends.local.jobs.layout import devices_for, held_by, lay_out_replicas, over_committed, size_of, spec_of
 from sterna.backends.local.kernel.atomic_files import replace_whole
-from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import ENDED, AttemptRecord, ReplicaRecord, encode
-from sterna.backends.local.supervisor.launch_spec import Intent
+from sterna.backends.local.supervisor.launch_spec import LaunchSpec
 from sterna.backends.local.supervisor.launcher import ReplicaState
 from sterna.errors import Retry
 from sterna.kinds.registry import find_kind
@@ -28,7 +28,7 @@ from sterna.model.job import Resizing
 class Processes(Protocol):
     """Starts, stops and sees replicas by their folders."""
 
-    def start(self, folder: Path, intent: Intent, /) -> None: ...
+    def start(self, folder: Path, launch_spec: LaunchSpec, /) -> None: ...
 
     def stop(self, folder: Path, grace_seconds: float, why: str, /) -> None: ...
 
@@ -44,7 +44,7 @@ class Processes(Protocol):
 
 
 @dataclass(frozen=True)
-class Means:
+class LocalDeps:
     """What attempts are made with."""
 
     processes: Processes
@@ -54,19 +54,19 @@ class Means:
     log_bytes: int = 64 << 20
 
 
-class Launching:
+class AttemptLauncher:
     """Prepares and starts replicas."""
 
-    def __init__(self, book: Book, means: Means) -> None:
-        self._book, self._means = book, means
-        self._nodes = {node.name: node for node in book.slices.nodes}
+    def __init__(self, store: JobStore, deps: LocalDeps) -> None:
+        self._store, self._deps = store, deps
+        self._nodes = {node.name: node for node in store.slices.nodes}
 
     def arrange(self, job: LocalJob) -> bool:
         """Give it an attempt, if what it needs is not in use any more."""
-        record, now = job.record, self._book.clock()
+        record, now = job.record, self._store.clock()
         if not self._has_room(job):
             return False
-        replicas = laid_out(record)
+        replicas = lay_out_replicas(record)
         if not self.equip(job, replicas, record.attempts + 1):
             return False
         record.attempts += 1
@@ -82,7 +82,7 @@ class Launching:
         held = held_by(job.shape, job.record.workers, job.record.servers)
         if not held.keys() <= self._nodes.keys():
             return False
-        for other in self._book.live.values():
+        for other in self._store.live.values():
             attempt = other.record.attempt
             if other is job or attempt is None or not attempt.live:
                 continue
@@ -95,7 +95,7 @@ class Launching:
         """Devices, cores, a port and a control group for each; false while devices are still held by others."""
         others = [
             replica
-            for other in self._book.live.values()
+            for other in self._store.live.values()
             if other.record.attempt is not None
             for replica in other.record.attempt.live
         ]
@@ -127,8 +127,8 @@ class Launching:
 
     def prepare(self, job: LocalJob, attempt: AttemptRecord) -> None:
         """Folders and files that all replicas of an attempt find."""
-        around = self._means.around
-        checkpoint = around.places.checkpoint(job.name)
+        around = self._deps.around
+        checkpoint = around.paths.checkpoint(job.name)
         checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._hand_to_user(job, checkpoint.parent, checkpoint)
         self.write_world(job, attempt)
@@ -140,37 +140,37 @@ class Launching:
 
     def launch(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> None:
         """Ask for one process. If that cannot be done the replica is voided, so that it cannot begin later."""
-        means = self._means
+        deps = self._deps
         spec = spec_of(job.record, replica.type)
-        folder = means.around.places.replica(job.name, attempt.number, replica.name)
+        folder = deps.around.paths.replica(job.name, attempt.number, replica.name)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             uid, gid = self._hand_to_user(job, folder)
-            groups = means.groups.make_job(replica.node, replica.group) if replica.group else ()
+            groups = deps.groups.make_job(replica.node, replica.group) if replica.group else ()
             threads = len(replica.cores) if not job.record.spec.worker.command else int(job.cores)
-            intent = Intent(
+            launch_spec = LaunchSpec(
                 token=replica.token,
                 command=spec.command,
-                env=environment(means.around, job.record, attempt, replica, spec, threads),
-                cwd=spec.working_dir or str(means.around.places.job(job.name)),
+                env=environment(deps.around, job.record, attempt, replica, spec, threads),
+                cwd=spec.working_dir or str(deps.around.paths.job(job.name)),
                 grace_seconds=job.record.spec.grace_seconds,
                 groups=groups,
                 cpus=replica.cores,
-                log_bytes=means.log_bytes,
+                log_bytes=deps.log_bytes,
                 uid=uid,
                 gid=gid,
             )
-            means.processes.start(folder, intent)
+            deps.processes.start(folder, launch_spec)
         except (OSError, Retry) as error:
-            self._book.note(job.name, "trouble", f"{replica.name} could not be started: {error}.")
-            if folder.is_dir() and not means.processes.void(folder):
+            self._store.note(job.name, "trouble", f"{replica.name} could not be started: {error}.")
+            if folder.is_dir() and not deps.processes.void(folder):
                 return  # it has begun all the same
-            with self._book.lock:
+            with self._store.lock:
                 replica.state, attempt.failed, attempt.lost = ENDED, True, True
 
     def _hand_to_user(self, job: LocalJob, *folders: Path) -> tuple[int | None, int | None]:
         """Where jobs run as whoever submitted them, their folders are theirs."""
-        if not self._means.as_submitter or not job.record.spec.user:
+        if not self._deps.as_submitter or not job.record.spec.user:
             return None, None
         try:
             user = pwd.getpwnam(job.record.spec.user)
@@ -194,4 +194,4 @@ class Launching:
             if member.type == job.record.spec.worker.type
         ]
         content = encode({"generation": attempt.generation, "members": members})
-        replace_whole(self._means.around.places.world(job.name), content, durable=False)
+        replace_whole(self._deps.around.paths.world(job.name), content, durable=False)

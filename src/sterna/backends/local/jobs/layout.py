@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sterna.backends.local.store.node_slices import LocalNode
-from sterna.backends.local.store.records import AttemptRecord, JobRecord, ReplicaRecord, Seats
+from sterna.backends.local.store.records import AttemptRecord, JobRecord, NodeCounts, ReplicaRecord
 from sterna.kinds.environment.gang import rank_order
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.job import ReplicaSpec, Resizing
 
 
-def spread_out(seats: Seats) -> list[str]:
+def expand_nodes(seats: NodeCounts) -> list[str]:
     """One node name for each replica."""
     return [name for name, count in seats for _ in range(count)]
 
@@ -28,9 +28,9 @@ def size_of(seats: Sequence[tuple[str, int]]) -> int:
     return sum(count for _, count in seats)
 
 
-def gathered(names: Sequence[str]) -> Seats:
+def count_by_node(names: Sequence[str]) -> NodeCounts:
     """The same as seats, neighbours together."""
-    seats: Seats = []
+    seats: NodeCounts = []
     for name in names:
         if seats and seats[-1][0] == name:
             seats[-1] = (name, seats[-1][1] + 1)
@@ -43,9 +43,9 @@ def spec_of(job: JobRecord, replica_type: str) -> ReplicaSpec:
     return next(each for each in job.spec.replicas if each.type == replica_type)
 
 
-def laid_out(job: JobRecord) -> list[ReplicaRecord]:
+def lay_out_replicas(job: JobRecord) -> list[ReplicaRecord]:
     """The replicas of a new attempt, in rank order; ports and devices are still to be found."""
-    workers, others = spread_out(job.workers), spread_out(job.servers)
+    workers, others = expand_nodes(job.workers), expand_nodes(job.servers)
     planned: list[tuple[ReplicaSpec, int, str, int]] = []
     for spec in job.spec.replicas:
         is_scaled = spec is job.spec.worker
@@ -69,7 +69,7 @@ def is_host(job: JobRecord, attempt: AttemptRecord, replica: ReplicaRecord) -> b
 
 
 @dataclass(frozen=True)
-class Rearrangement:
+class LayoutChange:
     """How a running attempt becomes what it shall be, in place."""
 
     moved: list[tuple[ReplicaRecord, str]]
@@ -79,12 +79,12 @@ class Rearrangement:
     """Nodes of new workers, and for parts of devices the numbers under which the nodes count them."""
 
 
-def rearranged(job: JobRecord, attempt: AttemptRecord) -> Rearrangement:
+def plan_layout_change(job: JobRecord, attempt: AttemptRecord) -> LayoutChange:
     """The fewest changes: who sits right stays, then who can move moves, then the highest numbers leave, but never the
     one at which all others meet."""
     scaled = job.spec.worker.type
     workers = sorted((each for each in attempt.members if each.type == scaled), key=lambda each: each.index)
-    names = spread_out(job.workers)
+    names = expand_nodes(job.workers)
     wanted = Counter(zip(names, job.slots or [-1] * len(names), strict=True))
     astray: list[ReplicaRecord] = []
     for worker in workers:
@@ -98,9 +98,9 @@ def rearranged(job: JobRecord, attempt: AttemptRecord) -> Rearrangement:
         open_seats, astray = [(last.node, last.slot)], [*astray, last]
     moved = [(worker, node) for worker, (node, _) in zip(astray, open_seats, strict=False)]
     others = [each for each in attempt.members if each.type != scaled]
-    seats = spread_out(job.servers)
-    moved += [(each, seat) for each, seat in zip(others, seats, strict=False) if each.node != seat]
-    return Rearrangement(moved, astray[len(open_seats) :], open_seats[len(astray) :])
+    seats = expand_nodes(job.servers)
+    moved += [(each, assign) for each, assign in zip(others, seats, strict=False) if each.node != assign]
+    return LayoutChange(moved, astray[len(open_seats) :], open_seats[len(astray) :])
 
 
 def devices_for(node: LocalNode, shape: Shape, slot: int, present: Sequence[ReplicaRecord]) -> list[int] | None:
@@ -126,7 +126,7 @@ def over_committed(held: Mapping[str, tuple[int, int]], nodes: Mapping[str, Loca
     )
 
 
-def held_by(shape: Shape, workers: Seats, servers: Seats) -> dict[str, tuple[int, int]]:
+def held_by(shape: Shape, workers: NodeCounts, servers: NodeCounts) -> dict[str, tuple[int, int]]:
     """CPUs and memory that a job sitting so holds, by node."""
     held: dict[str, tuple[int, int]] = {}
     needs = ((workers, shape.cpus, shape.memory_bytes), (servers, shape.ps_cpus, shape.ps_memory_bytes))

@@ -11,17 +11,18 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from sterna.backends.local.jobs.completion import LOST_CODE, ProcessExit
-from sterna.backends.local.jobs.exits import Endings
-from sterna.backends.local.jobs.launching import Means
+from sterna.backends.local.jobs.exits import ExitHandler
+from sterna.backends.local.jobs.launching import LocalDeps
 from sterna.backends.local.jobs.layout import spec_of
 from sterna.backends.local.kernel.record_files import SAVED, read_record
-from sterna.backends.local.kernel.wakeups import Pulse
-from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.kernel.wakeups import Wakeups
+from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import ENDED, INTENDED, RUNNING, AttemptRecord, ReplicaRecord
 from sterna.backends.local.supervisor.launcher import Phase, ReplicaState
-from sterna.control.progress_tracker import Pace, Told
+from sterna.control.progress_tracker import ProgressReport, SpeedSample
 from sterna.errors import Retry
-from sterna.progress.reports import ProgressReader, Report
+from sterna.progress.reader import ProgressReader
+from sterna.progress.report import Report
 
 _ASKED_SECONDS = 15.0
 """A start that nobody has taken up by then is called off."""
@@ -31,11 +32,11 @@ _KEPT_SECONDS = 1.0
 """Of a job's reports so many seconds apart are kept on disk; the training hears all of them."""
 
 
-class Watching:
+class ProcessWatcher:
     """Sees processes come and go, and hears what they tell."""
 
-    def __init__(self, book: Book, means: Means, endings: Endings, pulse: Pulse) -> None:
-        self._book, self._means, self._endings, self._pulse = book, means, endings, pulse
+    def __init__(self, store: JobStore, deps: LocalDeps, exits: ExitHandler, wakeups: Wakeups) -> None:
+        self._store, self._deps, self._exits, self._wakeups = store, deps, exits, wakeups
         self._readers: dict[str, tuple[LocalJob, ReplicaRecord, ProgressReader]] = {}
         """By the name of the replica's folder below the jobs."""
         self._gone: set[str] = set()
@@ -52,7 +53,7 @@ class Watching:
     def has_starting(self) -> bool:
         return any(replica.state == INTENDED for _, _, replica in self._live())
 
-    def hear_of_end(self, names: Collection[str]) -> None:
+    def handle_ends(self, names: Collection[str]) -> None:
         self._gone.update(names)
 
     # Processes.
@@ -72,22 +73,22 @@ class Watching:
         return changed
 
     def _live(self) -> Iterator[tuple[LocalJob, AttemptRecord, ReplicaRecord]]:
-        with self._book.lock:
-            jobs = list(self._book.live.values())
+        with self._store.lock:
+            jobs = list(self._store.live.values())
         for job in jobs:
             attempt = job.record.attempt
             if attempt is not None:
                 yield from ((job, attempt, replica) for replica in attempt.live)
 
     def _see(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, name: str) -> bool:
-        folder = self._means.around.places.jobs / name
-        state = self._means.processes.look(folder)
+        folder = self._deps.around.paths.jobs / name
+        state = self._deps.processes.look(folder)
         if state.phase in (Phase.RUNNING, Phase.STARTING, Phase.ENDING):
             return self._follow(job, replica, name, folder, state)
         if state.phase in (Phase.ABSENT, Phase.ASKED):
             since = max(attempt.started_at, replica.intended_at, replica.asked_at)
-            is_late = self._book.clock() - since > _ASKED_SECONDS
-            if not is_late or not self._means.processes.void(folder):
+            is_late = self._store.clock() - since > _ASKED_SECONDS
+            if not is_late or not self._deps.processes.void(folder):
                 return False
         ending = self._ending(replica, folder, state)
         if ending is None:
@@ -97,50 +98,50 @@ class Watching:
             self._readers[name] = (job, replica, self._reader(job, replica, name, folder))
         self._read_last(name)
         self._note_saved(job, folder)
-        self._pulse.drop(name)
-        self._endings.hear(job, replica, ending)
+        self._wakeups.drop(name)
+        self._exits.hear(job, replica, ending)
         return True
 
     def _note_saved(self, job: LocalJob, folder: Path) -> None:
         """What it saved by itself is not lost, however it ended."""
-        with self._book.lock:
+        with self._store.lock:
             job.record.saved_at = max(job.record.saved_at, saved_at(folder))
 
     def _follow(self, job: LocalJob, replica: ReplicaRecord, name: str, folder: Path, state: ReplicaState) -> bool:
         """It runs: be told when it ends, and listen to it."""
         if name not in self._readers:
-            descriptor = self._means.processes.watch(folder)
+            descriptor = self._deps.processes.watch(folder)
             if descriptor is None:
                 self._gone.add(name)
                 return False
-            self._pulse.follow(name, descriptor)
+            self._wakeups.follow(name, descriptor)
             self._readers[name] = (job, replica, self._reader(job, replica, name, folder))
         if state.phase is Phase.STARTING or replica.state == RUNNING:
             return False
-        with self._book.lock:
+        with self._store.lock:
             replica.state, replica.pid = RUNNING, state.pid
-            self._book.save_later(job)
+            self._store.save_later(job)
         return False
 
     def _reader(self, job: LocalJob, replica: ReplicaRecord, name: str, folder: Path) -> ProgressReader:
         """One that goes on where a predecessor's stopped."""
         cwd = spec_of(job.record, replica.type).working_dir
         return ProgressReader(
-            folder, job.record.spec.progress, Path(cwd) if cwd else None, self._book.positions(job, name)
+            folder, job.record.spec.progress, Path(cwd) if cwd else None, self._store.positions(job, name)
         )
 
     def _ending(self, replica: ReplicaRecord, folder: Path, state: ReplicaState) -> ProcessExit | None:
         """How it ended; None while parts of it may still run."""
         if state.exit is not None:
             seen = state.exit
-            at = seen.at or self._book.clock()
+            at = seen.at or self._store.clock()
             return ProcessExit(
                 seen.code, at, seen.was_asked, seen.has_saved, cpu_seconds=seen.cpu_seconds, why=seen.error
             )
         if state.phase is not Phase.LOST:
-            return ProcessExit(LOST_CODE, self._book.clock(), bool(replica.asked_at), saved=False, began=False)
-        at = _last_sign(folder, self._book.clock())
-        if not self._means.processes.kill(folder):
+            return ProcessExit(LOST_CODE, self._store.clock(), bool(replica.asked_at), saved=False, began=False)
+        at = _last_sign(folder, self._store.clock())
+        if not self._deps.processes.kill(folder):
             return None
         was_asked = bool(replica.asked_at)
         has_saved = was_asked and saved_at(folder) >= replica.asked_at
@@ -158,7 +159,7 @@ class Watching:
                 self._read.add(name)
         return self._take(heard)
 
-    def tell(self, job: LocalJob, reports: Sequence[Told]) -> set[int]:
+    def tell(self, job: LocalJob, reports: Sequence[ProgressReport]) -> set[int]:
         """Reports that came another way."""
         return self._take([(job, list(reports))])
 
@@ -168,64 +169,64 @@ class Watching:
         if found is not None:
             job, _, reader = found
             self._take([(job, _told(reader.poll(is_last=True)))])
-            self._book.keep_positions(job, name, reader.positions)
+            self._store.save_positions(job, name, reader.positions)
             reader.close()
             self._read.discard(name)
             self._used.pop(job.key, None)
 
-    def keep_positions(self) -> None:
+    def save_positions(self) -> None:
         """Where a successor shall go on reading."""
         for name in self._read & self._readers.keys():
             job, _, reader = self._readers[name]
-            self._book.keep_positions(job, name, reader.positions)
+            self._store.save_positions(job, name, reader.positions)
         self._read.clear()
 
-    def _take(self, heard: Sequence[tuple[LocalJob, list[Told]]]) -> set[int]:
-        with self._book.lock:
+    def _take(self, heard: Sequence[tuple[LocalJob, list[ProgressReport]]]) -> set[int]:
+        with self._store.lock:
             batch = []
             for job, reports in heard:
                 attempt = job.record.attempt
-                if not reports or attempt is None or job.course is None:
+                if not reports or attempt is None or job.progress is None:
                     continue
                 self._learn_restart(job, attempt, reports[0])
                 self._keep(job, attempt, reports)
                 saved = max((told.at for told in reports if told.saved), default=0.0)
                 job.record.saved_at = max(job.record.saved_at, saved)
                 batch.append((job.key, reports, self._pace(job, attempt, reports[-1])))
-            news = self._book.training.take(batch)
+            news = self._store.tracker.take(batch)
             if batch:
-                self._book.changed()
+                self._store.changed()
             return news
 
-    def _keep(self, job: LocalJob, attempt: AttemptRecord, reports: Sequence[Told]) -> None:
+    def _keep(self, job: LocalJob, attempt: AttemptRecord, reports: Sequence[ProgressReport]) -> None:
         kept = []
         for told in reports:
             if told.at - job.told_at >= _KEPT_SECONDS or told.step == told.total:
                 job.told_at = told.at
                 kept.append(told)
         if kept:
-            self._book.keep_reports(job, attempt.number, kept)
+            self._store.keep_reports(job, attempt.number, kept)
 
-    def _learn_restart(self, job: LocalJob, attempt: AttemptRecord, first: Told) -> None:
+    def _learn_restart(self, job: LocalJob, attempt: AttemptRecord, first: ProgressReport) -> None:
         if attempt.first_report_at:
             return
         attempt.first_report_at = first.at
         if attempt.number > 1 and first.at > attempt.started_at:
-            self._book.training.lessons.hear_of_restart(job.category, first.at - attempt.started_at)
+            self._store.tracker.learned_curves.add_restart(job.category, first.at - attempt.started_at)
 
-    def _pace(self, job: LocalJob, attempt: AttemptRecord, told: Told) -> Pace:
+    def _pace(self, job: LocalJob, attempt: AttemptRecord, told: ProgressReport) -> SpeedSample:
         """When it made a report: on shared nodes the CPU it had been given counts, elsewhere the time that passed."""
         workers = sum(count for _, count in attempt.workers)
-        if not self._book.slices.is_shared:
-            running = self._book.clock() - attempt.counted_from if attempt.counted_from else 0.0
-            return Pace(attempt.number, workers, job.record.executed + running)
-        return Pace(attempt.number, workers, self._cpu_seconds_at(job, attempt, told) / job.cores)
+        if not self._store.slices.is_shared:
+            running = self._store.clock() - attempt.counted_from if attempt.counted_from else 0.0
+            return SpeedSample(attempt.number, workers, job.record.executed + running)
+        return SpeedSample(attempt.number, workers, self._cpu_seconds_at(job, attempt, told) / job.cores)
 
-    def _cpu_seconds_at(self, job: LocalJob, attempt: AttemptRecord, told: Told) -> float:
+    def _cpu_seconds_at(self, job: LocalJob, attempt: AttemptRecord, told: ProgressReport) -> float:
         """What it had used when it made this report, which is heard of a moment later: on a shared node it may have had
         much CPU since, or none. Its own count is exact, if it is nearly all there is; else what lies between two
         readings is divided by time."""
-        now, used, earlier = self._book.clock(), self.cpu_seconds(job), job.record.cpu_seconds
+        now, used, earlier = self._store.clock(), self.cpu_seconds(job), job.record.cpu_seconds
         since, before = self._used.get(job.key, (attempt.started_at, earlier))
         self._used[job.key] = (now, used)
         is_between = since <= told.at < now and used >= before
@@ -238,9 +239,9 @@ class Watching:
         used, attempt = job.record.cpu_seconds, job.record.attempt
         for replica in attempt.live if attempt is not None else ():
             if replica.state == RUNNING and attempt is not None:
-                counted = self._means.groups.cpu_seconds(replica.group) if replica.group else None
-                folder = self._means.around.places.jobs / _name(job, attempt, replica)
-                used += self._means.processes.cpu_seconds(folder) if counted is None else counted
+                counted = self._deps.groups.cpu_seconds(replica.group) if replica.group else None
+                folder = self._deps.around.paths.jobs / _name(job, attempt, replica)
+                used += self._deps.processes.cpu_seconds(folder) if counted is None else counted
         return used
 
 
@@ -248,8 +249,10 @@ def _name(job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> str:
     return f"{job.name}/{attempt.number}/{replica.name}"
 
 
-def _told(reports: Sequence[Report]) -> list[Told]:
-    return [Told(each.at, each.step, each.total, each.metrics, each.saved, each.cpu_seconds) for each in reports]
+def _told(reports: Sequence[Report]) -> list[ProgressReport]:
+    return [
+        ProgressReport(each.at, each.step, each.total, each.metrics, each.saved, each.cpu_seconds) for each in reports
+    ]
 
 
 def saved_at(folder: Path) -> float:

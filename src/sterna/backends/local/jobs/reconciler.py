@@ -11,10 +11,10 @@ import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from sterna.backends.local.jobs.launching import Launching, Means
-from sterna.backends.local.jobs.layout import gathered, is_host, rearranged, size_of, spread_out
+from sterna.backends.local.jobs.launching import AttemptLauncher, LocalDeps
+from sterna.backends.local.jobs.layout import count_by_node, expand_nodes, is_host, plan_layout_change, size_of
 from sterna.backends.local.kernel.crash_points import crash_point
-from sterna.backends.local.store.job_store import Book, LocalJob
+from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import ENDED, RUNNING, AttemptRecord, ReplicaRecord
 from sterna.errors import Retry, UserError
 from sterna.model.cluster import MILLI, ResourceKind
@@ -27,24 +27,24 @@ _TELLING = 0.1
 """A share that has changed by this part is told of."""
 
 
-class Attempts:
+class AttemptReconciler:
     """All attempts of a cluster."""
 
-    def __init__(self, book: Book, means: Means) -> None:
-        self._book, self._means = book, means
-        self._launching = Launching(book, means)
+    def __init__(self, store: JobStore, deps: LocalDeps) -> None:
+        self._store, self._deps = store, deps
+        self._launcher = AttemptLauncher(store, deps)
 
     # One pass.
 
     def reconcile(self) -> None:
         """Do the next thing for every job that is not as it shall be."""
-        with self._book.lock:
-            live = list(self._book.live.values())
-            seated = [job for job in self._book.open.values() if job.assignment.workers and not job.record.is_live]
+        with self._store.lock:
+            live = list(self._store.live.values())
+            seated = [job for job in self._store.open.values() if job.assignment.workers and not job.record.is_live]
         for job in live:
             if job.record.is_live:
                 self._adapt(job)
-        now = self._book.clock()
+        now = self._store.clock()
         starting = [job for job in seated if job.wants_to_run and job.record.not_before <= now]
         if starting:
             self._start(sorted(starting, key=lambda job: (job.record.submitted_at, job.name)))
@@ -73,7 +73,7 @@ class Attempts:
         if is_resize and (is_led or record.spec.resizing is Resizing.RESTART):
             self.stop(job, f"it goes on with {size_of(record.workers)} instead of {size_of(attempt.workers)} workers")
             return
-        change = rearranged(record, attempt)
+        change = plan_layout_change(record, attempt)
         self._book_time(job)
         if is_led or not (can_move or not change.moved) or not self._moved_all(job, change.moved):
             self.stop(job, f"it moves to {', '.join(dict.fromkeys(name for name, _ in record.workers))}")
@@ -81,53 +81,53 @@ class Attempts:
         if change.leaving or change.arriving:
             self._resize(job, attempt, change.leaving, change.arriving)
         else:
-            with self._book.lock:
+            with self._store.lock:
                 attempt.workers, attempt.servers = list(record.workers), list(record.servers)
-                self._book.save_later(job)
+                self._store.save_later(job)
 
     # Starting.
 
     def _start(self, jobs: Iterable[LocalJob]) -> None:
         begun: list[tuple[LocalJob, AttemptRecord | None]] = []
         statements = []
-        with self._book.lock:
+        with self._store.lock:
             for job in jobs:
                 before = job.record.attempt
-                if job.wants_to_run and job.assignment.workers and self._launching.arrange(job):
-                    self._book.index(job)
+                if job.wants_to_run and job.assignment.workers and self._launcher.arrange(job):
+                    self._store.index(job)
                     begun.append((job, before))
-                    statements.append(self._book.statement(job))
+                    statements.append(self._store.statement(job))
         if not begun:
             return
         try:
-            self._book.store.write(statements)
+            self._store.database.write(statements)
         except UserError as error:
-            with self._book.lock:
+            with self._store.lock:
                 for job, before in begun:
                     job.record.attempt = before
                     job.record.attempts -= 1
-                    self._book.index(job)
+                    self._store.index(job)
             raise Retry(str(error)) from None
         crash_point("daemon.intended")
         for job, _ in begun:
             attempt = job.record.attempt
             assert attempt is not None
-            self._launching.prepare(job, attempt)
+            self._launcher.prepare(job, attempt)
             for replica in attempt.replicas:
-                self._launching.launch(job, attempt, replica)
+                self._launcher.launch(job, attempt, replica)
             self._tell_start(job, attempt)
 
     def _tell_start(self, job: LocalJob, attempt: AttemptRecord) -> None:
-        record, now = job.record, self._book.clock()
-        with self._book.lock:
+        record, now = job.record, self._store.clock()
+        with self._store.lock:
             record.waited_seconds += max(0.0, now - record.queued_since)
             if record.first_started_at is None:
                 record.first_started_at = now
-            self._book.save_later(job)
+            self._store.save_later(job)
         workers = size_of(attempt.workers)
         again = f", attempt {attempt.number}" if attempt.number > 1 else ""
-        where = ", ".join(dict.fromkeys(spread_out(attempt.workers)))
-        self._book.note(job.name, "started", f"started with {_counted(workers)} on {where}{again}.")
+        where = ", ".join(dict.fromkeys(expand_nodes(attempt.workers)))
+        self._store.note(job.name, "started", f"started with {_counted(workers)} on {where}{again}.")
         self._share(job, attempt)
 
     # Changes in place.
@@ -138,19 +138,19 @@ class Attempts:
             for replica, target in moves:
                 self._move(job, replica, target)
         except OSError as error:
-            self._book.note(job.name, "trouble", f"it cannot be moved in place: {error}.")
+            self._store.note(job.name, "trouble", f"it cannot be moved in place: {error}.")
             return False
         return True
 
     def _move(self, job: LocalJob, replica: ReplicaRecord, target: str) -> None:
         source = replica.node
         if replica.group:
-            self._means.groups.move(replica.group, source, target)
-        with self._book.lock:
+            self._deps.groups.move(replica.group, source, target)
+        with self._store.lock:
             replica.node = target
-            replica.cores = self._launching.cores(job, replica)
+            replica.cores = self._launcher.cores(job, replica)
             job.weights.pop(replica.group, None)
-        self._book.note(job.name, "moved", f"{replica.name} moved from {source} to {target} in place, without a stop.")
+        self._store.note(job.name, "moved", f"{replica.name} moved from {source} to {target} in place, without a stop.")
 
     def _resize(
         self,
@@ -160,14 +160,14 @@ class Attempts:
         arriving: Sequence[tuple[str, int]],
     ) -> None:
         """Workers come and go while the others train on. Who leaves is told first that it is no member any more."""
-        record, before, now = job.record, size_of(attempt.workers), self._book.clock()
-        with self._book.lock:
+        record, before, now = job.record, size_of(attempt.workers), self._store.clock()
+        with self._store.lock:
             used = {each.index for each in attempt.replicas if each.type == record.spec.worker.type}
             new = [
                 ReplicaRecord(record.spec.worker.type, index, 0, node, secrets.token_hex(8), slot=slot, intended_at=now)
                 for index, (node, slot) in zip(_unused(used, len(arriving)), arriving, strict=True)
             ]
-            if not self._launching.equip(job, new, attempt.number):
+            if not self._launcher.equip(job, new, attempt.number):
                 return
             for replica in leaving:
                 replica.leaving = True
@@ -176,19 +176,19 @@ class Attempts:
             for rank, member in enumerate(attempt.members):
                 member.rank = rank
             attempt.workers, attempt.servers = list(record.workers), list(record.servers)
-            statement = self._book.statement(job)
-        self._book.store.write([statement])
+            statement = self._store.statement(job)
+        self._store.database.write([statement])
         crash_point("daemon.resizing")
-        self._launching.write_world(job, attempt)
+        self._launcher.write_world(job, attempt)
         for replica in new:
-            self._launching.launch(job, attempt, replica)
+            self._launcher.launch(job, attempt, replica)
         self._press(job, attempt)
         sentence = f"from {before} to {_counted(size_of(attempt.workers))} while it runs"
-        self._book.note(job.name, "resized", f"{'grew' if arriving else 'shrank'} {sentence}.")
+        self._store.note(job.name, "resized", f"{'grew' if arriving else 'shrank'} {sentence}.")
 
-    def meet_again(self, job: LocalJob, attempt: AttemptRecord) -> None:
+    def adopt_replica(self, job: LocalJob, attempt: AttemptRecord) -> None:
         """After a crash: members may not have been told of the last change."""
-        self._launching.write_world(job, attempt)
+        self._launcher.write_world(job, attempt)
 
     def drop(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> bool:
         """Go on without a worker that died, if the job can: its seat is given up until a decision fills it again."""
@@ -199,18 +199,18 @@ class Attempts:
         if not is_elastic or is_missed or attempt.stopping:
             return False
         self._book_time(job)
-        with self._book.lock:
+        with self._store.lock:
             replica.leaving = True
-            attempt.workers = gathered([each.node for each in workers])
+            attempt.workers = count_by_node([each.node for each in workers])
             attempt.generation += 1
             for rank, member in enumerate(attempt.members):
                 member.rank = rank
-            rows = self._book.slices.row_of
+            rows = self._store.slices.row_of
             seats = tuple((rows[name], count) for name, count in attempt.workers)
             slots = tuple(each.slot for each in workers) if job.assignment.slots else ()
-            self._book.seat(job, job.assignment._replace(workers=seats, slots=slots))
-            self._book.save_later(job)
-        self._launching.write_world(job, attempt)
+            self._store.assign(job, job.assignment._replace(workers=seats, slots=slots))
+            self._store.save_later(job)
+        self._launcher.write_world(job, attempt)
         return True
 
     def _share(self, job: LocalJob, attempt: AttemptRecord) -> None:
@@ -219,7 +219,7 @@ class Attempts:
         for replica in attempt.members:
             if replica.group and job.weights.get(replica.group, 1.0) != cpu_share:
                 try:
-                    self._means.groups.set_cpu_share(replica.node, replica.group, cpu_share)
+                    self._deps.groups.set_cpu_share(replica.node, replica.group, cpu_share)
                 except OSError:
                     continue  # it is just ending, or just beginning: the next pass tries again
                 job.weights[replica.group] = cpu_share
@@ -229,7 +229,7 @@ class Attempts:
         """Once for all its replicas, and not for every little change."""
         if abs(cpu_share - job.told_share) >= _TELLING * job.told_share:
             job.told_share = cpu_share
-            self._book.note(job.name, "shared", Reason(0, job.name, Code.SHARED, round(cpu_share, 2)).sentence)
+            self._store.note(job.name, "shared", Reason(0, job.name, Code.SHARED, round(cpu_share, 2)).sentence)
 
     # Stopping.
 
@@ -237,9 +237,9 @@ class Attempts:
         """Ask all of it to save and end; those that serve others last."""
         attempt = job.record.attempt
         assert attempt is not None
-        with self._book.lock:
+        with self._store.lock:
             attempt.stopping = why
-            self._book.save_later(job)
+            self._store.save_later(job)
         crash_point("daemon.stopping")
         self._press(job, attempt)
 
@@ -257,44 +257,44 @@ class Attempts:
             self._press(job, attempt)
 
     def _ask(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, why: str) -> None:
-        asked_at = self._book.clock()
-        folder = self._means.around.places.replica(job.name, attempt.number, replica.name)
-        if replica.state != RUNNING and self._means.processes.void(folder):
-            with self._book.lock:
+        asked_at = self._store.clock()
+        folder = self._deps.around.paths.replica(job.name, attempt.number, replica.name)
+        if replica.state != RUNNING and self._deps.processes.void(folder):
+            with self._store.lock:
                 replica.state = ENDED  # it never began
             if replica.group:
                 with suppress(OSError):
-                    self._means.groups.remove(replica.node, replica.group)
+                    self._deps.groups.remove(replica.node, replica.group)
             return
-        self._means.processes.stop(folder, job.record.spec.grace_seconds, why)
-        with self._book.lock:
+        self._deps.processes.stop(folder, job.record.spec.grace_seconds, why)
+        with self._store.lock:
             replica.asked_at = asked_at
-            self._book.save_later(job)
+            self._store.save_later(job)
 
     # Time.
 
     def _book_time(self, job: LocalJob) -> None:
-        book_time(self._book, job)
+        count_run_time(self._store, job)
 
 
-def book_time(book: Book, job: LocalJob, until: float | None = None) -> None:
+def count_run_time(store: JobStore, job: LocalJob, until: float | None = None) -> None:
     """Add what an attempt has used at its present size to what its job has used in all."""
     attempt, record = job.record.attempt, job.record
     if attempt is None or not attempt.counted_from:
         return
-    now = book.clock() if until is None else until
+    now = store.clock() if until is None else until
     span = max(0.0, now - attempt.counted_from)
-    with book.lock:
-        used = span * units(book, job, attempt) / MILLI
+    with store.lock:
+        used = span * units(store, job, attempt) / MILLI
         record.executed += span
         record.attained += used
         record.service += used
         attempt.counted_from = now
 
 
-def units(book: Book, job: LocalJob, attempt: AttemptRecord) -> int:
+def units(store: JobStore, job: LocalJob, attempt: AttemptRecord) -> int:
     """What it holds, in thousandths of what policies count."""
-    has_devices = any(node.devices for node in book.slices.nodes)
+    has_devices = any(node.devices for node in store.slices.nodes)
     resource = ResourceKind.DEVICES if has_devices else ResourceKind.CPUS
     shape = job.shape
     need, base = (shape.devices, 0) if resource is ResourceKind.DEVICES else (shape.cpus, shape.ps * shape.ps_cpus)

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 
-class Pulse(Protocol):
+class Wakeups(Protocol):
     """What a backend sleeps by; tests put another clock in its place."""
 
     def follow(self, name: str, descriptor: int, /) -> None:
@@ -32,7 +32,7 @@ class Pulse(Protocol):
     def close(self) -> None: ...
 
 
-class KernelPulse:
+class EpollWakeups:
     """The real one."""
 
     def __init__(self) -> None:

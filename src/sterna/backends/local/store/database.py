@@ -36,7 +36,7 @@ class _Parcel:
     error: UserError | None = field(default=None)
 
 
-class Store:
+class Database:
     """An open database. Closing it writes what is still waiting."""
 
     def __init__(self, path: Path) -> None:
@@ -49,7 +49,7 @@ class Store:
         self._is_closing = False
         self.trouble = ""
         """Why writing fails at present; empty: it does not."""
-        self._thread = threading.Thread(target=self._keep_writing, name="store", daemon=True)
+        self._thread = threading.Thread(target=self._keep_writing, name="database", daemon=True)
         self._thread.start()
 
     # For everybody.

@@ -13,20 +13,21 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.local.store.database import Statement, Store
+from sterna.backends.local.store.database import Database, Statement
 from sterna.backends.local.store.node_slices import Slices
-from sterna.backends.local.store.records import ACTIVE, JobRecord, Seats, decoded, encode
-from sterna.control.cluster_service import EventView
-from sterna.control.learned_curves import Lessons
-from sterna.control.progress_tracker import Course, Told, Training, category_of
-from sterna.errors import UserError, did_you_mean
+from sterna.backends.local.store.records import ACTIVE, JobRecord, NodeCounts, decode_record, encode
+from sterna.control.learned_curves import LearnedCurves
+from sterna.control.progress_tracker import ProgressReport, ProgressState, ProgressTracker, category_of
+from sterna.errors import did_you_mean
 from sterna.kinds.registry import find_kind
 from sterna.model.cluster import MILLI, NOWHERE, Assignment, Shape
 from sterna.model.growth import GrowthRule
 from sterna.model.job import JobSpec
 from sterna.model.learned import CategoryRecord
 from sterna.model.reason import Reason
-from sterna.progress.reports import Positions
+from sterna.progress.report import Positions
+from sterna.service.errors import NameTakenError, NotFoundError
+from sterna.service.views import EventView
 
 COUNTED_CPUS = 10
 """Thousandths of a CPU that a job which asks for none counts for on a shared node, so that jobs are spread."""
@@ -46,9 +47,9 @@ class LocalJob:
         "assignment",
         "category",
         "cores",
-        "course",
         "key",
         "name",
+        "progress",
         "reason",
         "record",
         "shape",
@@ -58,7 +59,7 @@ class LocalJob:
     )
 
     def __init__(
-        self, record: JobRecord, shape: Shape, cores: float, assignment: Assignment, course: Course | None
+        self, record: JobRecord, shape: Shape, cores: float, assignment: Assignment, progress: ProgressState | None
     ) -> None:
         self.record = record
         self.key, self.name = record.key, record.name
@@ -68,7 +69,7 @@ class LocalJob:
         self.category = category_of(record.name, record.spec.category)
         self.assignment = assignment
         """Where it shall sit, by rows of the node table."""
-        self.course = course
+        self.progress = progress
         self.weights: dict[str, float] = {}
         """Shares in force, by control group."""
         self.told_at = 0.0
@@ -83,11 +84,11 @@ class LocalJob:
         return self.record.phase == ACTIVE and not self.record.deleting and not self.record.doomed
 
 
-class Book:
+class JobStore:
     """Jobs by number and by name, events by number."""
 
-    def __init__(self, store: Store, slices: Slices, clock: Clock, rule: GrowthRule | None = None) -> None:
-        self.store, self.slices, self.clock = store, slices, clock
+    def __init__(self, database: Database, slices: Slices, clock: Clock, rule: GrowthRule | None = None) -> None:
+        self.database, self.slices, self.clock = database, slices, clock
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
         self._changes = 0
@@ -101,20 +102,20 @@ class Book:
         self._reserved: set[str] = set()
         self._rows = slices.row_of
         self.events: deque[EventView] = deque(maxlen=_EVENTS)
-        self.training = Training(Lessons(_lessons(store)), rule)
+        self.tracker = ProgressTracker(LearnedCurves(_read_learned(database)), rule)
         self._load()
 
     def _load(self) -> None:
-        recent = self.store.read(
+        recent = self.database.read(
             "SELECT number, at, job, kind, sentence FROM events ORDER BY number DESC LIMIT ?", [_EVENTS]
         )
         self.events.extend(EventView(*row) for row in reversed(recent))
         self._changes = self.events[-1].number if self.events else 0
-        self._next_key = 1 + (self.store.read("SELECT max(key) FROM jobs")[0][0] or 0)
-        used = self.store.read("SELECT value FROM settings WHERE name = 'next_key'")
+        self._next_key = 1 + (self.database.read("SELECT max(key) FROM jobs")[0][0] or 0)
+        used = self.database.read("SELECT value FROM settings WHERE name = 'next_key'")
         self._next_key = max(self._next_key, int(used[0][0]) if used else 1)
-        for (line,) in self.store.read("SELECT record FROM jobs ORDER BY key"):
-            self._enter(decoded(line))
+        for (line,) in self.database.read("SELECT record FROM jobs ORDER BY key"):
+            self._enter(decode_record(line))
 
     # Jobs.
 
@@ -132,7 +133,7 @@ class Book:
             for name in names:
                 if name in self._keys or name in self._reserved or name in wanted:
                     advice = f"choose another name, or delete it first: sterna delete {name}."
-                    raise UserError(f"There is a job '{name}' already; {advice}")
+                    raise NameTakenError(f"There is a job '{name}' already; {advice}")
                 wanted.add(name)
             self._reserved.update(wanted)
 
@@ -147,15 +148,15 @@ class Book:
             return self._enter(record)
 
     def _enter(self, record: JobRecord) -> LocalJob:
-        course = None
+        progress = None
         if record.phase == ACTIVE:
             category = category_of(record.name, record.spec.category)
-            course = self.training.follow(record.key, record.spec.progress, category)
+            progress = self.tracker.follow(record.key, record.spec.progress, category)
         assignment = Assignment(self._seats(record.workers), self._seats(record.servers), tuple(record.slots))
         is_lost = len(assignment.workers) < len(record.workers) or len(assignment.ps) < len(record.servers)
         if is_lost:  # the daemon came back with other nodes
             assignment, record.workers, record.servers, record.slots = NOWHERE, [], [], []
-        job = LocalJob(record, shape_of(record.spec, self.slices), cores_of(record.spec), assignment, course)
+        job = LocalJob(record, shape_of(record.spec, self.slices), cores_of(record.spec), assignment, progress)
         self.jobs[record.key] = job
         self._keys[record.name] = record.key
         self.index(job)
@@ -177,8 +178,8 @@ class Book:
             self.open.pop(job.key, None)
             self.live.pop(job.key, None)
             del self._keys[job.name]
-            self.training.forget(job.key)
-            self.store.write_later(
+            self.tracker.forget(job.key)
+            self.database.write_later(
                 [
                     ("DELETE FROM jobs WHERE key = ?", [job.key]),
                     ("DELETE FROM progress WHERE job = ?", [job.key]),
@@ -189,7 +190,7 @@ class Book:
     def find(self, name: str) -> LocalJob:
         key = self._keys.get(name)
         if key is None:
-            raise UserError(f"There is no job '{name}': {did_you_mean(name, self._keys)}")
+            raise NotFoundError(f"There is no job '{name}': {did_you_mean(name, self._keys)}")
         return self.jobs[key]
 
     def active(self) -> list[LocalJob]:
@@ -197,7 +198,7 @@ class Book:
         wanting = [job for job in self.open.values() if job.wants_to_run]
         return sorted(wanting, key=lambda job: (job.record.submitted_at, job.name))
 
-    def seat(self, job: LocalJob, assignment: Assignment) -> None:
+    def assign(self, job: LocalJob, assignment: Assignment) -> None:
         """From now on it shall sit there."""
         names = [node.name for node in self.slices.nodes]
         job.assignment = assignment
@@ -205,10 +206,10 @@ class Book:
         job.record.servers = [(names[node], count) for node, count in assignment.ps]
         job.record.slots = list(assignment.slots)
 
-    def _seats(self, seats: Seats) -> tuple[tuple[int, int], ...]:
+    def _seats(self, seats: NodeCounts) -> tuple[tuple[int, int], ...]:
         return tuple((self._rows[name], count) for name, count in seats if name in self._rows)
 
-    def give_reasons(self, reasons: Iterable[Reason]) -> None:
+    def set_reasons(self, reasons: Iterable[Reason]) -> None:
         """Why jobs wait or changed, as the last round saw it."""
         with self.lock:
             for reason in reasons:
@@ -216,17 +217,17 @@ class Book:
                 if key is not None:
                     self.jobs[key].reason = reason
 
-    def judge_by(self, rule: GrowthRule) -> None:
+    def set_growth_rule(self, rule: GrowthRule) -> None:
         """Find growth categories by another rule from now on."""
         with self.lock:
-            self.store.flush()
-            heard: list[tuple[int, int, list[Told]]] = []
+            self.database.flush()
+            heard: list[tuple[int, int, list[ProgressReport]]] = []
             for key in self.open:
-                by_attempt: dict[int, list[Told]] = {}
-                for attempt, told in self.reports(key) if self.jobs[key].course else ():
+                by_attempt: dict[int, list[ProgressReport]] = {}
+                for attempt, told in self.reports(key) if self.jobs[key].progress else ():
                     by_attempt.setdefault(attempt, []).append(told)
                 heard += [(key, attempt, by_attempt[attempt]) for attempt in sorted(by_attempt)]
-            self.training.judge_by(rule, heard)
+            self.tracker.set_growth_rule(rule, heard)
 
     # The disk.
 
@@ -235,7 +236,7 @@ class Book:
 
     def save_later(self, *jobs: LocalJob) -> None:
         with self.lock:
-            self.store.write_later([self.statement(job) for job in jobs])
+            self.database.write_later([self.statement(job) for job in jobs])
             self.changed()
 
     # What happened.
@@ -252,7 +253,7 @@ class Book:
             for number, told in enumerate(happened, last + 1):
                 self.events.append(EventView(number, now, *told))
                 statements.append((sql, [number, now, *told]))
-            self.store.write_later(statements)
+            self.database.write_later(statements)
             self.changed()
 
     def changed(self) -> None:
@@ -282,51 +283,51 @@ class Book:
 
     # Progress.
 
-    def keep_reports(self, job: LocalJob, attempt: int, reports: Iterable[Told]) -> None:
+    def keep_reports(self, job: LocalJob, attempt: int, reports: Iterable[ProgressReport]) -> None:
         rows = [[job.key, attempt, told.at, told.step, told.total, encode(told.metrics)] for told in reports]
         sql = "INSERT INTO progress (job, attempt, at, step, total, metrics) VALUES (?, ?, ?, ?, ?, ?)"
-        self.store.write_later([(sql, row) for row in rows])
+        self.database.write_later([(sql, row) for row in rows])
 
-    def reports(self, key: int) -> list[tuple[int, Told]]:
+    def reports(self, key: int) -> list[tuple[int, ProgressReport]]:
         """What was kept of a job's reports, oldest first, with their attempts."""
         sql = "SELECT attempt, at, step, total, metrics FROM progress WHERE job = ? ORDER BY id"
         return [
-            (attempt, Told(at, step, total, msgspec.json.decode(metrics)))
-            for attempt, at, step, total, metrics in self.store.read(sql, [key])
+            (attempt, ProgressReport(at, step, total, msgspec.json.decode(metrics)))
+            for attempt, at, step, total, metrics in self.database.read(sql, [key])
         ]
 
-    def keep_positions(self, job: LocalJob, replica: str, places: Positions) -> None:
+    def save_positions(self, job: LocalJob, replica: str, paths: Positions) -> None:
         sql = "INSERT OR REPLACE INTO positions VALUES (?, ?, ?)"
-        self.store.write_later([(sql, [job.key, replica, encode(places)])])
+        self.database.write_later([(sql, [job.key, replica, encode(paths)])])
 
     def positions(self, job: LocalJob, replica: str) -> Positions:
         """How far a replica's progress has been read."""
         sql = "SELECT place FROM positions WHERE job = ? AND replica = ?"
-        found = self.store.read(sql, [job.key, replica])
+        found = self.database.read(sql, [job.key, replica])
         return msgspec.json.decode(found[0][0], type=Positions) if found else {}
 
-    def keep_lessons(self) -> None:
-        changed = self.training.lessons.take_unsaved()
+    def save_learned_curves(self) -> None:
+        changed = self.tracker.learned_curves.pop_unsaved()
         if changed:
             sql = "INSERT OR REPLACE INTO learned VALUES (?, ?)"
-            self.store.write_later([(sql, [lesson.category, encode(lesson)]) for lesson in changed])
+            self.database.write_later([(sql, [lesson.category, encode(lesson)]) for lesson in changed])
 
     def setting(self, name: str) -> Any:
-        found = self.store.read("SELECT value FROM settings WHERE name = ?", [name])
+        found = self.database.read("SELECT value FROM settings WHERE name = ?", [name])
         return msgspec.json.decode(found[0][0]) if found else None
 
-    def keep_setting(self, name: str, value: Any) -> None:
+    def save_setting(self, name: str, value: Any) -> None:
         """Durable when this returns."""
-        self.store.write([("INSERT OR REPLACE INTO settings VALUES (?, ?)", [name, encode(value)])])
+        self.database.write([("INSERT OR REPLACE INTO settings VALUES (?, ?)", [name, encode(value)])])
 
 
 def insertion(record: JobRecord) -> Statement:
     return "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", [record.key, record.name, encode(record)]
 
 
-def _lessons(store: Store) -> list[CategoryRecord]:
+def _read_learned(database: Database) -> list[CategoryRecord]:
     decoder = msgspec.json.Decoder(CategoryRecord)
-    return [decoder.decode(line) for (line,) in store.read("SELECT lesson FROM learned ORDER BY category")]
+    return [decoder.decode(line) for (line,) in database.read("SELECT lesson FROM learned ORDER BY category")]
 
 
 def shape_of(spec: JobSpec, slices: Slices) -> Shape:

@@ -1,4 +1,4 @@
-"""The journal of a cluster that runs: rounds as rows of the store, in the form of any other journal.
+"""The journal of a cluster that runs: rounds as rows of the database, in the form of any other journal.
 
 The oldest rounds are dropped when there are too many. `written` makes a journal file of those that are kept.
 """
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from sterna.backends.local.store.database import Store
-from sterna.control.cluster_service import PolicyView
+from sterna.backends.local.store.database import Database
 from sterna.control.journal import VERSION, JournalWriter, Opening, RoundLine, World
 from sterna.control.shadow_rules import ShadowRound
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
+from sterna.service.views import PolicyView
 
 _MOST_BYTES = 64 << 20
 _MOST_EVENTS = 100_000
@@ -24,13 +24,13 @@ _PRUNE_EVERY = 256
 class StoredJournal(JournalWriter):
     """Writes rounds where the jobs are kept. One round may follow another daemon's: numbers go on."""
 
-    def __init__(self, store: Store, rules: PolicyView) -> None:
-        self._store = store
+    def __init__(self, database: Database, rules: PolicyView) -> None:
+        self._database = database
         self._encoder = msgspec.json.Encoder()
         self._world: World | None = None
         self._worlds = 0
-        store.flush()
-        last = store.read("SELECT line FROM journal WHERE kind = 'round' ORDER BY id DESC LIMIT 1")
+        database.flush()
+        last = database.read("SELECT line FROM journal WHERE kind = 'round' ORDER BY id DESC LIMIT 1")
         self._rounds = msgspec.json.decode(last[0][0], type=RoundLine).round + 1 if last else 0
         self._opening: Opening | None = None
         self.change_rules(rules)
@@ -45,36 +45,36 @@ class StoredJournal(JournalWriter):
     def record(self, snapshot: Snapshot, decision: Decision, shadow: ShadowRound | None = None) -> None:
         super().record(snapshot, decision, shadow)
         if self._rounds % _PRUNE_EVERY == 0:
-            prune(self._store)
+            prune(self._database)
 
     def _put(self, line: Opening | World | RoundLine) -> None:
         kind = "round" if isinstance(line, RoundLine) else "world" if isinstance(line, World) else "opening"
         if isinstance(line, RoundLine):
             line.world = 0  # rows are pruned and never torn, so that nobody needs to count them
         sql = "INSERT INTO journal (kind, line) VALUES (?, ?)"
-        self._store.write_later([(sql, [kind, self._encoder.encode(line)])])
+        self._database.write_later([(sql, [kind, self._encoder.encode(line)])])
 
 
 def opening_of(rules: PolicyView) -> Opening:
     return Opening(VERSION, rules.policy, rules.placement, rules.migration, rules.cpu_share, rules.reservation)
 
 
-def prune(store: Store, most_bytes: int = _MOST_BYTES) -> None:
+def prune(database: Database, most_bytes: int = _MOST_BYTES) -> None:
     """Drop the oldest events, and the oldest rounds up to a line with the nodes on which the others were decided."""
-    store.write_later([("DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?", [_MOST_EVENTS])])
-    total = int(store.read("SELECT coalesce(sum(length(line)), 0) FROM journal")[0][0])
+    database.write_later([("DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?", [_MOST_EVENTS])])
+    total = int(database.read("SELECT coalesce(sum(length(line)), 0) FROM journal")[0][0])
     if total <= most_bytes:
         return
-    half = int(store.read("SELECT (min(id) + max(id)) / 2 FROM journal")[0][0])
-    first = store.read("SELECT max(id) FROM journal WHERE kind = 'world' AND id <= ?", [half])[0][0]
+    half = int(database.read("SELECT (min(id) + max(id)) / 2 FROM journal")[0][0])
+    first = database.read("SELECT max(id) FROM journal WHERE kind = 'world' AND id <= ?", [half])[0][0]
     if first is not None:
-        store.write_later([("DELETE FROM journal WHERE id < ?", [first])])
+        database.write_later([("DELETE FROM journal WHERE id < ?", [first])])
 
 
-def written(store: Store, rules: PolicyView, path: Path) -> bool:
+def write_journal(database: Database, rules: PolicyView, path: Path) -> bool:
     """Make a journal file of what is kept, with the rules in force now; false if there are no rounds."""
-    store.flush()
-    rows = store.read("SELECT kind, line FROM journal WHERE kind != 'opening' ORDER BY id")
+    database.flush()
+    rows = database.read("SELECT kind, line FROM journal WHERE kind != 'opening' ORDER BY id")
     if not any(kind == "round" for kind, _ in rows):
         return False
     lines = [msgspec.json.encode(opening_of(rules)), *(line for _, line in rows)]

@@ -85,7 +85,7 @@ def this_machine() -> Machine:
     return Machine(tuple(sorted(os.sched_getaffinity(0))), _gpu_count(), pages * size)
 
 
-def sliced(spec: str, machine: Machine, shared: bool = False) -> Slices:
+def slice_machine(spec: str, machine: Machine, shared: bool = False) -> Slices:
     """The nodes that `--nodes` asks for."""
     parts = [part.strip().lower() for part in spec.split(",")]
     words = [part for part in parts if part.replace(" ", "") in ("shared", "shared:true", "shared=true")]

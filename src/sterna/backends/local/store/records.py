@@ -18,7 +18,7 @@ ACTIVE, COMPLETED, FAILED = "active", "completed", "failed"
 INTENDED, RUNNING, ENDED = "intended", "running", "ended"
 """States of a replica: committed but not known to run; seen to run; gone, with or without a record of its exit."""
 
-Seats = list[tuple[str, int]]
+NodeCounts = list[tuple[str, int]]
 """Pairs of node name and number of replicas there."""
 
 
@@ -61,9 +61,9 @@ class AttemptRecord(msgspec.Struct):
     number: int
     started_at: float
     replicas: list[ReplicaRecord]
-    workers: Seats
+    workers: NodeCounts
     """Where its workers sit."""
-    servers: Seats = []
+    servers: NodeCounts = []
     generation: int = 0
     stopping: str = ""
     """Why all of it was asked to stop; empty: it was not."""
@@ -105,9 +105,9 @@ class JobRecord(JobState, omit_defaults=True, rename="camel", kw_only=True):
     maximum: int
     phase: str = ACTIVE
     deleting: bool = False
-    workers: Seats = msgspec.field(default_factory=list)
+    workers: NodeCounts = msgspec.field(default_factory=list)
     """Where its workers shall sit; empty: it shall wait."""
-    servers: Seats = msgspec.field(default_factory=list)
+    servers: NodeCounts = msgspec.field(default_factory=list)
     slots: list[int] = msgspec.field(default_factory=list)
     attempts: int = 0
     attempt: AttemptRecord | None = None
@@ -142,11 +142,11 @@ encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(JobRecord)
 
 
-def decoded(line: bytes) -> JobRecord:
+def decode_record(line: bytes) -> JobRecord:
     return _decoder.decode(line)
 
 
-class Places:
+class StatePaths:
     """Where things lie in a state folder."""
 
     def __init__(self, state: Path) -> None:

@@ -14,7 +14,7 @@ from sterna.backends.local.cgroups.leaf import enter, pins_cores
 from sterna.backends.local.kernel.crash_points import VARIABLE, crash_point
 from sterna.backends.local.kernel.prctl import die_with_parent, set_oom_score
 from sterna.backends.local.supervisor.kill_tree import FOLDER_VARIABLE
-from sterna.backends.local.supervisor.launch_spec import Intent
+from sterna.backends.local.supervisor.launch_spec import LaunchSpec
 
 CANNOT_PREPARE, CANNOT_EXECUTE, NOT_FOUND = 125, 126, 127
 """Exit codes as a shell gives them; 125 as container engines do for what went wrong before the program."""
@@ -31,14 +31,14 @@ class StartError(Exception):
         self.sentence = sentence
 
 
-def start(folder: str, intent: Intent, groups: tuple[str, ...], log: int, oom_score: int) -> int:
+def start(folder: str, launch_spec: LaunchSpec, groups: tuple[str, ...], log: int, oom_score: int) -> int:
     """Fork the main process; returns its pid once it runs its own program. Raises StartError if it does not get
     there."""
     shim = os.getpid()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(folder, intent, groups, log, oom_score, shim, writing)
+        _become(folder, launch_spec, groups, log, oom_score, shim, writing)
     crash_point("shim.forked-main")
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
@@ -51,22 +51,22 @@ def start(folder: str, intent: Intent, groups: tuple[str, ...], log: int, oom_sc
 
 
 def _become(
-    folder: str, intent: Intent, groups: tuple[str, ...], log: int, oom_score: int, shim: int, pipe: int
+    folder: str, launch_spec: LaunchSpec, groups: tuple[str, ...], log: int, oom_score: int, shim: int, pipe: int
 ) -> None:
     """Never returns."""
     try:
         crash_point("child.forked")
         os.setsid()
-        _take_place(intent, groups, oom_score)
+        _take_place(launch_spec, groups, oom_score)
         crash_point("child.entered")
         _take_streams(log)
-        _take_user(intent)
+        _take_user(launch_spec)
         die_with_parent(signal.SIGKILL)
         if os.getppid() != shim:
             os._exit(CANNOT_PREPARE)  # the shim died before the line above could bind us to it
-        _take_folder(intent.cwd)
+        _take_folder(launch_spec.cwd)
         _restore_signals()
-        _execute(intent.command, _environment(folder, intent))
+        _execute(launch_spec.command, _environment(folder, launch_spec))
     except StartError as error:
         os.write(pipe, f"{error.code} {error.sentence}".encode())
         os._exit(error.code)
@@ -75,22 +75,22 @@ def _become(
         os._exit(CANNOT_PREPARE)
 
 
-def _take_place(intent: Intent, groups: tuple[str, ...], oom_score: int) -> None:
+def _take_place(launch_spec: LaunchSpec, groups: tuple[str, ...], oom_score: int) -> None:
     for group in groups:
         try:
             enter(group)
         except OSError as error:
             sentence = f"the control group {group} could not be entered ({error.strerror}); restart the daemon."
             raise StartError(CANNOT_PREPARE, sentence) from error
-    if intent.cpus and not pins_cores(intent.groups):
+    if launch_spec.cpus and not pins_cores(launch_spec.groups):
         try:
-            os.sched_setaffinity(0, intent.cpus)
+            os.sched_setaffinity(0, launch_spec.cpus)
         except OSError as error:
-            cores = ",".join(map(str, intent.cpus))
+            cores = ",".join(map(str, launch_spec.cpus))
             sentence = f"the cores {cores} are not at hand here ({error.strerror}); choose other nodes."
             raise StartError(CANNOT_PREPARE, sentence) from error
-    if intent.nice:
-        _be_nice(intent.nice)
+    if launch_spec.nice:
+        _be_nice(launch_spec.nice)
     set_oom_score(oom_score)
 
 
@@ -114,12 +114,12 @@ def _take_streams(log: int) -> None:
     os.dup2(log, 2)
 
 
-def _take_user(intent: Intent) -> None:
-    if intent.gid is not None:
-        os.setgroups([intent.gid])
-        os.setgid(intent.gid)
-    if intent.uid is not None:
-        os.setuid(intent.uid)
+def _take_user(launch_spec: LaunchSpec) -> None:
+    if launch_spec.gid is not None:
+        os.setgroups([launch_spec.gid])
+        os.setgid(launch_spec.gid)
+    if launch_spec.uid is not None:
+        os.setuid(launch_spec.uid)
 
 
 def _take_folder(cwd: str) -> None:
@@ -137,9 +137,9 @@ def _restore_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _environment(folder: str, intent: Intent) -> dict[str, str]:
+def _environment(folder: str, launch_spec: LaunchSpec) -> dict[str, str]:
     """The folder's name in it is how a stray process is recognised."""
-    environment = {**intent.env, FOLDER_VARIABLE: folder}
+    environment = {**launch_spec.env, FOLDER_VARIABLE: folder}
     environment.pop(VARIABLE, None)
     return environment
 

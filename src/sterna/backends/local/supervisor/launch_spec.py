@@ -12,7 +12,7 @@ from sterna.backends.local.kernel.record_files import INTENT, Record, read_recor
 LOG_BYTES = 64 << 20
 
 
-class Intent:
+class LaunchSpec:
     """One start of one replica."""
 
     __slots__ = ("command", "cpus", "cwd", "env", "gid", "grace_seconds", "groups", "log_bytes", "nice", "token", "uid")
@@ -64,12 +64,12 @@ class Intent:
         }
 
     @staticmethod
-    def from_record(record: Record) -> Intent:
+    def from_record(record: Record) -> LaunchSpec:
         """Raises ValueError, KeyError or TypeError on what was not written by `to_record`."""
         command, env, groups, cpus = record["command"], record["env"], record.get("groups"), record.get("cpus")
         if not isinstance(command, list) or not command or not isinstance(env, dict):
             raise ValueError("an intent needs a command and an environment")
-        return Intent(
+        return LaunchSpec(
             token=str(record["token"]),
             command=[str(word) for word in command],
             env={str(name): str(value) for name, value in env.items()},
@@ -84,18 +84,18 @@ class Intent:
         )
 
 
-def read_intent(folder: str) -> Intent | None:
+def read_launch_spec(folder: str) -> LaunchSpec | None:
     """None if there is none that can be understood."""
     record = read_record(folder, INTENT)
     try:
-        return None if record is None else Intent.from_record(record)
+        return None if record is None else LaunchSpec.from_record(record)
     except (KeyError, TypeError, ValueError):
         return None
 
 
 def groups_of(folder: str) -> tuple[str, ...]:
-    intent = read_intent(folder)
-    return () if intent is None else intent.groups
+    launch_spec = read_launch_spec(folder)
+    return () if launch_spec is None else launch_spec.groups
 
 
 def _number(value: object) -> float | None:

@@ -21,12 +21,10 @@ from sterna.backends.local.kernel.proc_table import descendants, is_alive, proce
 from sterna.backends.local.kernel.record_files import EXIT, INTENT, SHIM, STOP, Record, read_record, write_record
 from sterna.backends.local.supervisor import lock_file
 from sterna.backends.local.supervisor.kill_tree import end_replica
-from sterna.backends.local.supervisor.launch_spec import Intent, groups_of
+from sterna.backends.local.supervisor.launch_spec import LaunchSpec, groups_of
 from sterna.backends.local.supervisor.lock_file import Claim, read_claim
 from sterna.backends.local.supervisor.zygote_client import ZygoteClient
 from sterna.errors import Retry
-
-__all__ = ["ExitRecord", "Intent", "Launcher", "Phase", "ReplicaState"]
 
 _SHIM_PATIENCE_SECONDS = 5.0
 
@@ -94,14 +92,14 @@ class Launcher:
         self._state = state.resolve()
         self._zygote = ZygoteClient(self._state)
 
-    def start(self, folder: str | Path, intent: Intent) -> None:
+    def start(self, folder: str | Path, launch_spec: LaunchSpec) -> None:
         """Have a shim start it. Again without harm, also after a crash anywhere in between: one claim wins."""
         folder = Path(folder).resolve()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if read_claim(str(folder)) is not None:
                 return
-            write_record(str(folder), INTENT, intent.to_record())
+            write_record(str(folder), INTENT, launch_spec.to_record())
         except OSError as error:
             raise Retry(f"the intent of {folder} was not written: {error}") from None
         crash_point("launcher.intended")

@@ -28,7 +28,7 @@ from sterna.backends.local.kernel.record_files import (
 )
 from sterna.backends.local.supervisor.exec import CANNOT_PREPARE, StartError, start
 from sterna.backends.local.supervisor.kill_tree import end_children, reap
-from sterna.backends.local.supervisor.launch_spec import Intent, read_intent
+from sterna.backends.local.supervisor.launch_spec import LaunchSpec, read_launch_spec
 from sterna.backends.local.supervisor.lock_file import claim
 from sterna.backends.local.supervisor.log_rotation import Log
 
@@ -89,18 +89,18 @@ class Shim:
 
     def _start(self) -> Log | None:
         """Start the main process; None if it was asked to stop before it began."""
-        intent = read_intent(self._folder)
-        if intent is None:
+        launch_spec = read_launch_spec(self._folder)
+        if launch_spec is None:
             raise StartError(CANNOT_PREPARE, "the intent cannot be read; start the replica again.")
-        self._groups, self._grace_seconds = intent.groups, intent.grace_seconds
+        self._groups, self._grace_seconds = launch_spec.groups, launch_spec.grace_seconds
         if read_record(self._folder, STOP) is not None:
             self._asked_at = time.time()
             return None
-        log = self._open_log(intent)
+        log = self._open_log(launch_spec)
         crash_point("shim.opened")
         try:
-            groups = groups_to_enter(intent.groups, self._folder)
-            self._main = start(self._folder, intent, groups, log.descriptor, self._oom_score)
+            groups = groups_to_enter(launch_spec.groups, self._folder)
+            self._main = start(self._folder, launch_spec, groups, log.descriptor, self._oom_score)
         except StartError as error:
             log.say(error.sentence)
             raise
@@ -110,11 +110,11 @@ class Shim:
         self._note_start()
         return log
 
-    def _open_log(self, intent: Intent) -> Log:
+    def _open_log(self, launch_spec: LaunchSpec) -> Log:
         try:
-            log = Log(self._folder, intent.log_bytes)
-            if intent.uid is not None:
-                os.chown(self._folder, intent.uid, -1 if intent.gid is None else intent.gid)
+            log = Log(self._folder, launch_spec.log_bytes)
+            if launch_spec.uid is not None:
+                os.chown(self._folder, launch_spec.uid, -1 if launch_spec.gid is None else launch_spec.gid)
         except OSError as error:
             raise StartError(CANNOT_PREPARE, f"the log cannot be written: {error}.") from error
         return log

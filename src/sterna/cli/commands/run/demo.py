@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, ReportFile
+from sterna.cli.parsing.options import ReportFile
+from sterna.cli.parsing.parameters import AsJson
 from sterna.errors import Retry, UserError
 
 if TYPE_CHECKING:
@@ -186,6 +187,6 @@ def _clear(daemon: Daemon) -> None:
     with suppress(Retry):
         Launcher(daemon.state).retire()
     with suppress(OSError, Retry):
-        daemon.backend.means.groups.close()
+        daemon.backend.deps.groups.close()
     if left:
         print(f"sterna: These jobs did not end within {_CLEARING_SECONDS:g} s: {', '.join(left)}.", file=sys.stderr)

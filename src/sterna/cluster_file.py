@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Nodes, ResourceKind, Shape, Shapes
 from sterna.model.formatting import counted
@@ -236,10 +236,10 @@ def _nodes(entries: Sequence[_Entry]) -> Nodes:
     )
 
 
-def _seated(jobs: Sequence[_Job], nodes: Nodes) -> tuple[dict[JobKey, Assignment], Room]:
+def _seated(jobs: Sequence[_Job], nodes: Nodes) -> tuple[dict[JobKey, Assignment], FreeCapacity]:
     """Homes of the running jobs, and what they leave free; refused if a node would hold more than it has."""
     row_of = {name: row for row, name in enumerate(nodes.name)}
-    room = Room(nodes)
+    room = FreeCapacity(nodes)
     assignments: dict[JobKey, Assignment] = {}
     for key, job in enumerate(jobs):
         workers, ps = (_on_nodes(job, running, row_of) for running in (job.running, job.ps_running))

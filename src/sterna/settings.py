@@ -87,6 +87,9 @@ class OperatorSettings:
         "", "Put behind the names of services, such as cluster.local.", "DOMAIN", aliases=("CUSTOM_CLUSTER_DOMAIN",)
     )
     listen: str = _set(f"127.0.0.1:{OPERATOR_PORT}", "Where the operator's service answers.", "HOST:PORT", chart=False)
+    remote_api: bool = _set(
+        False, "Answer the REST API to other hosts, too; only behind a proxy that terminates TLS: callers send tokens."
+    )
     authenticate: bool = _set(True, "Take reports and requests to move from monitors only, known by their tokens.")
     identity: str = _set("", "Name in the Lease.  [default: the host's name]", "NAME", chart=False)
     leader_election: bool = _set(True, "Act only while holding the Lease.")

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.engine.decide import Rules, decide
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.engine.registry import RuleKind
 from sterna.explain.formatting import duration
 from sterna.model.cluster import ANYWHERE, MILLI, Bools, Nodes, ResourceKind
@@ -178,7 +178,7 @@ def without(snapshot: Snapshot, rows: npt.NDArray[np.intp], seconds: float) -> S
     jobs = snapshot.jobs
     keep = np.ones(len(jobs), dtype=np.bool_)
     keep[rows] = False
-    room = Room(snapshot.nodes)
+    room = FreeCapacity(snapshot.nodes)
     for row in rows.tolist():
         assignment = snapshot.assignment_of(row)
         if assignment.workers and assignment.workers[0][0] != ANYWHERE:

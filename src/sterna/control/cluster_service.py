@@ -111,10 +111,10 @@ class PolicyView(msgspec.Struct):
 
 
 class ClusterService(Protocol):
-    """What can be asked of a cluster. Every name that does not exist is a `UserError` with the nearest one."""
+    """Operations on a running cluster. An unknown name raises `UserError` with the nearest known one."""
 
     def create(self, specs: Sequence[JobSpec], key: str = "") -> list[JobView]:
-        """All or none, durable when this returns. The same `key` again answers what it answered the first time."""
+        """Create all jobs or none, durably. A repeated `key` returns the first answer."""
         ...
 
     def jobs(self) -> list[JobView]: ...

@@ -1,7 +1,7 @@
-"""The local cluster as it is asked: every verb of `control/verbs`, for command line, REST and page alike.
+"""`LocalCluster`: the `ClusterService` of a local cluster, for command line, REST API and dashboard.
 
-Any thread may ask. What changes something is checked first, is on disk when it answers, and is carried out by the loop,
-which is only woken here. Answers are made from the book, so that asking costs the loop nothing.
+Any thread may call. A change is validated first, is on disk when the call returns, and is carried out by the round
+loop, which is only woken here. Reads come from the job store, so they cost the loop nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from sterna.parse_number import real
 from sterna.wiring import preferred_placement
 
 Story = Callable[[Path, str], dict[str, object]]
-"""Tells of one job, from a journal file."""
+"""Explains one job from a journal file."""
 MakeRules = Callable[[PolicyView], Rules]
 
 _LONGEST_LOG = 16 << 20
 
 
 class LocalCluster:
-    """Implements `Verbs`."""
+    """Implements `ClusterService`."""
 
     def __init__(self, backend: LocalBackend, rules: PolicyView, make_rules: MakeRules, story: Story) -> None:
         self._backend, self._store = backend, backend.store
@@ -57,7 +57,7 @@ class LocalCluster:
         return answer
 
     def create_each(self, orders: Sequence[Order]) -> list[list[JobView] | UserError]:
-        """Many at once for one flush of the disk: for each what `create` answers or raises."""
+        """Create several orders with one disk flush; return for each what `create` returns or raises."""
         return self._creating.create_each(orders)
 
     def jobs(self) -> list[JobView]:
@@ -152,7 +152,7 @@ class LocalCluster:
             raise UserError(f"There is no node '{node}': {did_you_mean(node, rows)}")
         return rows[node]
 
-    # What happened.
+    # Events and logs.
 
     def events(self, job: str = "", after: int = 0, limit: int = 1000) -> list[EventView]:
         limit = max(0, limit)
@@ -248,7 +248,7 @@ class LocalCluster:
 
 
 def _chosen(name: str, replicas: Sequence[ReplicaRecord], wanted: str) -> ReplicaRecord:
-    """The one asked for; else the first in rank."""
+    """Return the replica of that name; without a name, the first in rank."""
     names = [each.name for each in replicas]
     if wanted and wanted not in names:
         raise UserError(f"Job '{name}' has no replica '{wanted}': {did_you_mean(wanted, names)}")

@@ -64,7 +64,7 @@ def training(name: str, steps: int, *more: str, **spec: object) -> JobSpec:
 
 
 def steps_of(cluster: LocalCluster, name: str) -> list[int]:
-    return [int(row["step"]) for row in cluster.history(name) if row["step"] is not None]
+    return [report.step for report in cluster.history(name) if report.step is not None]
 
 
 def test_a_training_is_moved_in_place_and_by_checkpoint_and_loses_no_step(up: Up) -> None:
@@ -127,7 +127,7 @@ def test_a_training_that_has_to_make_room_saves_and_goes_on_later(up: Up) -> Non
     until(lambda: cluster.job("low").state == "completed")
     view = cluster.job("low")
     assert (view.attempt, view.lost_seconds, view.restarts, view.step) == (2, 0.0, 0, 800)
-    second = [int(row["step"] or 0) for row in cluster.history("low") if row["attempt"] == 2]
+    second = [report.step or 0 for report in cluster.history("low") if report.attempt == 2]
     assert min(second) > at_stop - 1
 
 

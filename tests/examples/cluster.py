@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.e2e.replicas import Replicas
@@ -20,7 +21,8 @@ from tests.examples.frameworks import ROOT
 with warnings.catch_warnings():
     # typer reads names that newer versions of click are about to drop.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from sterna.cli.connect.client import Client, client
+    from sterna.cli.connect.cluster import ClusterOptions
+    from sterna.service.cluster_service import ClusterService
 
 PATIENCE_SECONDS = 400.0
 """Timeout: frameworks take seconds to import, and minutes on a busy machine."""
@@ -33,7 +35,7 @@ class Cluster:
         self._state = state
         self._env = os.environ | {"STERNA_STATE": str(state), "PYTHONPATH": str(ROOT / "src")}
         self.sterna("up", "--detach", "--nodes", "2x1cpu", "--listen", "127.0.0.1:0")
-        self._client: Client = client(str(state))
+        self._service: ClusterService = ClusterOptions(str(state)).connect()
 
     def sterna(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "sterna.cli", *arguments]
@@ -42,18 +44,18 @@ class Cluster:
         return done.stdout
 
     def job(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._client.get("jobs", name)
+        found: dict[str, Any] = msgspec.to_builtins(self._service.job(name))
         return found
 
     def steps(self, name: str) -> list[int]:
         """Return every reported step, in order."""
-        return [report["step"] for report in self._client.get("jobs", name, "history") if report["step"] is not None]
+        return [report.step for report in self._service.history(name) if report.step is not None]
 
     def kinds(self, name: str) -> list[str]:
-        return [event["kind"] for event in self._client.get("events", job=name)]
+        return [event.kind for event in self._service.events(name)]
 
     def output(self, name: str, replica: str = "") -> str:
-        return self._client.log(name, replica, 0)[0].decode()
+        return self._service.log(name, replica).text.decode()
 
     def until(self, name: str, fact: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until a condition holds for a job; raise with its log if it has failed."""
@@ -77,11 +79,11 @@ class Cluster:
 
     def close(self) -> None:
         """Delete the jobs first: a cluster that ends leaves running jobs and their control groups behind."""
-        names = [job["name"] for job in self._client.get("jobs")]
+        names = [job.name for job in self._service.jobs()]
         if names:
-            self._client.delete("jobs", name=names)
+            self._service.delete(names)
         ends_at = time.monotonic() + PATIENCE_SECONDS
-        while self._client.get("jobs") and time.monotonic() < ends_at:
+        while self._service.jobs() and time.monotonic() < ends_at:
             time.sleep(0.1)
         subprocess.run([sys.executable, "-m", "sterna.cli", "down"], capture_output=True, env=self._env, timeout=120)
         replicas = Replicas(self._state)

@@ -23,9 +23,9 @@ from sterna.backends.local.store.node_slices import LocalNode, Slices
 from sterna.backends.local.store.records import StatePaths
 from sterna.backends.local.supervisor.launch_spec import LaunchSpec
 from sterna.backends.local.supervisor.launcher import ExitRecord, Phase, ReplicaState
-from sterna.control.cluster_service import PolicyView
 from sterna.errors import Retry
 from sterna.model.job import JobSpec
+from sterna.service.views import Explanation, PolicyView
 from sterna.wiring import make_rules
 
 _DUST = 1e-9
@@ -266,7 +266,10 @@ def a_cluster(
     backend = LocalBackend(store, deps, machine, backoff=backoff)
     view = PolicyView(policy, "stay", "none", "equal", "serving", 0.0)
     cluster = LocalCluster(
-        backend, view, lambda rules: make_rules(rules.policy, rules.placement), lambda path, name: {"job": name}
+        backend,
+        view,
+        lambda rules: make_rules(rules.policy, rules.placement),
+        lambda path, name: Explanation(name, policy, "stay", 0, 0.0, "waits", [], []),
     )
     machine.cluster = cluster
     return FakeCluster(machine, database, backend, cluster)

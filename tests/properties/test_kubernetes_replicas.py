@@ -77,7 +77,7 @@ class Cluster:
     def plan(self) -> Steps:
         verdict = judge(self.job, self.now, self.replicas)
         if verdict.kind is VerdictKind.STOPPED:
-            self.job.memory.started_at = None
+            self.job.persisted.started_at = None
         replaced = tuple(self.job.pods) if verdict.kind is VerdictKind.RESTART else verdict.replicas
         found = next_steps(self.job, self.replicas, self.has_room, self.now, replaced)
         assert found == next_steps(self.job, self.replicas, self.has_room, self.now, replaced)
@@ -88,7 +88,7 @@ class Cluster:
         wanted = self.replicas
         for replica in plan.create:
             assert (replica.type, replica.ordinal) not in self.job.pods, "a name was used twice"
-            self.job.memory.attempt = plan.attempt
+            self.job.persisted.attempt = plan.attempt
             made = pod(replica, PodState.PENDING, plan.attempt, wanted)
             self.job.pods[replica.type, replica.ordinal] = made
         for each in plan.delete:
@@ -120,8 +120,8 @@ class Cluster:
             row.is_terminated = True
         elif row.state is PodState.PENDING:
             row.state = PodState.RUNNING
-        if is_running(self.job, self.replicas) and self.job.memory.started_at is None:
-            self.job.memory.started_at = self.now
+        if is_running(self.job, self.replicas) and self.job.persisted.started_at is None:
+            self.job.persisted.started_at = self.now
 
 
 EVENTS = ("decide", "decide", "advance", "advance", "step", "step", "fail", "refuse", "vanish", "crowd")

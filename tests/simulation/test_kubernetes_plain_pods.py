@@ -216,7 +216,7 @@ def test_a_pod_that_ends_well_when_asked_to_go_is_done_unless_its_steps_say_othe
 ) -> None:
     cluster, _, _ = a_moving_pod(stop_message="bye")
     assert cluster.operator is not None
-    memory = next(iter(cluster.operator.backend.state.entries.values())).job.memory
+    memory = next(iter(cluster.operator.backend.state.entries.values())).job.persisted
     memory.step, memory.total = step, 100
     cluster.run(10.0)
     assert [pod["spec"]["nodeName"] for pod in cluster.pods()] == nodes

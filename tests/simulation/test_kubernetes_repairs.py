@@ -245,7 +245,7 @@ def test_one_job_that_cannot_be_told_of_does_not_keep_the_others_from_being_told
     mishaps = list[Exception]()
     cluster.operator.on_error = mishaps.append
     cluster.run(0.2)
-    entry_of(cluster, "odd").job.memory.enqueued_at = cast(float, "no time at all")
+    entry_of(cluster, "odd").job.persisted.enqueued_at = cast(float, "no time at all")
     cluster.run(10)
     assert cluster.phases()["good"] == "Running"
     assert mishaps

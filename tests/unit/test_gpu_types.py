@@ -13,7 +13,7 @@ from sterna.control.journal import JournalWriter, read_opening
 from sterna.engine.decide import decide
 from sterna.errors import UserError
 from sterna.explain.narrative import explain
-from sterna.service import plan, replay
+from sterna.planning import plan, replay
 from sterna.settings import OperatorSettings
 from sterna.wiring import make_rules, rules_by_type, unknown_types
 from tests.builders import a_job, a_node, a_snapshot

@@ -1,6 +1,7 @@
-"""REST, server-sent events, metrics and the page of a running cluster. The way in is `serve`.
+"""The HTTP application of a cluster: REST, server-sent events, metrics, dashboard. `serve` runs it for a daemon.
 
-Importing this package is cheap; what it needs is imported when it is first used.
+Built from any `ClusterService`; no backend belongs here. Importing this package is cheap; FastAPI is imported at the
+first use.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
-def as_in_go(seconds: float) -> str:
-    """Rounded to whole seconds."""
+def format_go_duration(seconds: float) -> str:
+    """Format seconds, rounded to whole ones."""
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     minutes, rest = divmod(rest, 60)

@@ -1,33 +1,35 @@
-"""Jobs over REST: create, list, look at, scale, move, delete, and everything that is known of one.
+"""Routes of jobs: create, list, get, scale, move, delete, logs, explanation, progress.
 
-Bodies of `create` are manifests, as YAML or JSON, one or many; all are taken or none.
+Bodies of `create` are manifests, as YAML or JSON, one or many; all are created or none.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from sterna.api.problem_json import Problem
 from sterna.api.responses import (
-    Answer,
-    Asker,
-    Cluster,
-    asked,
-    body_of,
-    changeable,
-    described,
-    found,
-    json_of,
-    readable,
-    taken_as,
+    CurrentCaller,
+    JsonResponse,
+    Service,
+    body_schema,
+    call,
+    call_by_name,
+    check_may_change,
+    check_may_read,
+    read_body,
+    read_json,
+    response_schema,
 )
-from sterna.api.submit_batching import Created, Intake, Submission
-from sterna.control.cluster_service import JobView
+from sterna.api.services import ServiceRegistry
 from sterna.kinds.loading import NAME
+from sterna.service.cluster_service import LOG_BYTES
+from sterna.service.errors import NotFoundError
+from sterna.service.requests import MoveTarget, ProgressRequest, ScaleRequest, Submission, Submitted
+from sterna.service.views import Explanation, JobView, ProgressView
 
 PATH = "/api/v1/jobs"
 router = APIRouter(prefix=PATH, tags=["jobs"])
@@ -37,45 +39,18 @@ _LONGEST_KEY = 200
 _MOST_LOG = 8 << 20
 
 
-class Bounds(msgspec.Struct, forbid_unknown_fields=True):
-    """New bounds of a job; what is absent stays."""
-
-    minimum: int | None = None
-    maximum: int | None = None
-
-
-class Move(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a job should go."""
-
-    node: str
-    by_checkpoint: bool = False
-
-
-class Report(msgspec.Struct, forbid_unknown_fields=True):
-    """Progress from outside."""
-
-    step: int | None = None
-    total: int | None = None
-    metrics: dict[str, float] = {}
-
-
-CREATE: dict[str, Any] = {
-    "tags": ["jobs"],
-    "summary": "Create",
-    "description": "Create every job in the body, or none. The same Idempotency-Key again creates nothing.",
-    "operationId": "create_api_v1_jobs_post",
-    "responses": described(Created, 201, "On disk."),
+_CREATE: dict[str, Any] = {
     "parameters": [
         {
             "name": "Idempotency-Key",
             "in": "header",
-            "description": "Any text; what was created under it once is not created again.",
+            "description": "Any text; jobs created under it once are not created again.",
             "schema": {"type": "string", "maxLength": _LONGEST_KEY},
         },
         {
             "name": "cwd",
             "in": "query",
-            "description": "The folder that commands start in and relative paths begin at.",
+            "description": "Folder that commands start in and relative paths begin at; local clusters only.",
             "schema": {"type": "string"},
         },
     ],
@@ -88,96 +63,108 @@ CREATE: dict[str, Any] = {
         },
     },
 }
-"""`create`, for OpenAPI: it is no endpoint of FastAPI's."""
 
 
-@router.get("", responses=described(list[JobView], words="Every job that is not forgotten."))
-async def jobs(cluster: Cluster) -> Response:
-    return Answer(await asked(cluster.jobs))
+@router.get("", responses=response_schema(list[JobView], words="Every job."))
+async def jobs(service: Service) -> Response:
+    return JsonResponse(await call(service.jobs))
 
 
-async def create(request: Request, intake: Intake) -> Response:
+@router.post("", status_code=201, responses=response_schema(Submitted, 201, "Durable."), openapi_extra=_CREATE)
+async def create(request: Request, service: Service, caller: CurrentCaller) -> Response:
     """Create every job in the body, or none. The same Idempotency-Key again creates nothing."""
-    cwd, key = request.query_params.get("cwd", ""), request.headers.get("idempotency-key", "")
+    key = request.headers.get("idempotency-key", "")
     if len(key) > _LONGEST_KEY:
         raise Problem(422, f"The Idempotency-Key is too long; at most {_LONGEST_KEY} letters.")
-    body, kind = await body_of(request), request.headers.get("content-type", "")
-    made = await intake.take(Submission(body, kind, cwd, request.state.caller, key))
-    headers = {"Location": f"/api/v1/jobs/{made.jobs[0].name}"} if len(made.jobs) == 1 else {}
-    return Answer(made, 201, headers)
+    submission = Submission(
+        await read_body(request),
+        "json" in request.headers.get("content-type", ""),
+        request.query_params.get("cwd", ""),
+        f"{caller.name}/{key}" if key else "",  # two users may choose the same key
+        caller.name,
+    )
+    registry: ServiceRegistry = request.app.state.services
+    submitted = await registry.batcher_of(service).submit(submission)
+    headers = {"Location": f"/api/v1/jobs/{submitted.jobs[0].name}"} if len(submitted.jobs) == 1 else {}
+    return JsonResponse(submitted, 201, headers)
 
 
-@router.delete("", responses=described(list[JobView], words="Being deleted."))
-async def delete_some(cluster: Cluster, caller: Asker, name: Annotated[list[str], Query()]) -> Response:
-    """Delete every job that is named, or none."""
+@router.delete("", responses=response_schema(list[JobView], words="Being deleted."))
+async def delete_some(service: Service, caller: CurrentCaller, name: Annotated[list[str], Query()]) -> Response:
+    """Delete all of these jobs, or none."""
     for each in name:
-        await changeable(cluster, each, caller)
-    return Answer(await found(cluster.delete, name))
+        await check_may_change(service, each, caller)
+    return JsonResponse(await call_by_name(service.delete, name))
 
 
-@router.get("/{name}", responses=described(JobView))
-async def job(name: str, cluster: Cluster) -> Response:
-    return Answer(await found(cluster.job, _named(name)))
-
-
-@router.delete("/{name}", responses=described(JobView, words="Being deleted."))
-async def delete(name: str, cluster: Cluster, caller: Asker) -> Response:
-    await changeable(cluster, _named(name), caller)
-    return Answer((await found(cluster.delete, [name]))[0])
-
-
-@router.patch("/{name}", responses=described(JobView), openapi_extra=taken_as(Bounds))
-async def scale(name: str, request: Request, cluster: Cluster, caller: Asker) -> Response:
-    """Change the fewest and the most workers of a job."""
-    bounds = await json_of(request, Bounds)
-    await changeable(cluster, _named(name), caller)
-    return Answer(await asked(cluster.scale, name, bounds.minimum, bounds.maximum))
-
-
-@router.post("/{name}/migrate", responses=described(JobView), openapi_extra=taken_as(Move))
-async def migrate(name: str, request: Request, cluster: Cluster, caller: Asker) -> Response:
+@router.post("/{name:path}/migrate", responses=response_schema(JobView), openapi_extra=body_schema(MoveTarget))
+async def migrate(name: str, request: Request, service: Service, caller: CurrentCaller) -> Response:
     """Move a job to a node."""
-    move = await json_of(request, Move)
-    await changeable(cluster, _named(name), caller)
-    return Answer(await asked(cluster.migrate, name, move.node, move.by_checkpoint))
+    move = await read_json(request, MoveTarget)
+    await check_may_change(service, _check_name(name), caller)
+    try:
+        return JsonResponse(await call(service.migrate, name, move.node, move.by_checkpoint))
+    except NotFoundError as error:  # of the node: the job was found
+        raise Problem(422, str(error)) from None
 
 
-@router.post("/{name}/progress", status_code=204, openapi_extra=taken_as(Report))
-async def progress(name: str, request: Request, cluster: Cluster, caller: Asker) -> Response:
-    """Tell of a job's progress from outside of it."""
-    report = await json_of(request, Report)
-    await changeable(cluster, _named(name), caller)
-    await asked(cluster.report, name, report.step, report.total, report.metrics)
+@router.post("/{name:path}/progress", status_code=204, openapi_extra=body_schema(ProgressRequest))
+async def progress(name: str, request: Request, service: Service, caller: CurrentCaller) -> Response:
+    """Report a job's progress from outside the job."""
+    report = await read_json(request, ProgressRequest)
+    await check_may_change(service, _check_name(name), caller)
+    await call(service.report, name, report.step, report.total, report.metrics)
     return Response(status_code=204)
 
 
-@router.get("/{name}/log", response_class=Response)
+@router.get("/{name:path}/log", response_class=Response)
 async def log(
     name: str,
-    cluster: Cluster,
-    caller: Asker,
+    service: Service,
+    caller: CurrentCaller,
     replica: Annotated[str, Query(description="`worker-0`; empty: the first.", pattern=r"^[a-z0-9-]*$")] = "",
     offset: Annotated[int, Query(description="From this byte; negative: counted from the end.")] = 0,
-    limit: Annotated[int, Query(ge=1, le=_MOST_LOG)] = 1 << 20,
+    limit: Annotated[int, Query(ge=1, le=_MOST_LOG)] = LOG_BYTES,
 ) -> Response:
-    """A part of what a replica printed; the header Sterna-Log-End says where it ends."""
-    await readable(cluster, _named(name), caller)
-    text, end = await found(cluster.log, name, replica, offset, limit)
+    """Part of a replica's output; the header Sterna-Log-End is the offset of its end."""
+    await check_may_read(service, _check_name(name), caller)
+    text, end = await call_by_name(service.log, name, replica, offset, limit)
     return Response(text, media_type="text/plain; charset=utf-8", headers={LOG_END: str(end)})
 
 
-@router.get("/{name}/explain", responses=described(dict[str, Any], words="Its story, and what would start it."))
-async def explain(name: str, cluster: Cluster) -> Response:
-    return Answer(await found(cluster.explain, _named(name)))
+@router.get("/{name:path}/explain", responses=response_schema(Explanation, words="Its story, and what would start it."))
+async def explain(name: str, service: Service) -> Response:
+    return JsonResponse(await call_by_name(service.explain, _check_name(name)))
 
 
-@router.get("/{name}/history", responses=described(list[dict[str, Any]], words="Its reports, oldest first."))
-async def history(name: str, cluster: Cluster) -> Response:
-    return Answer(await found(cluster.history, _named(name)))
+@router.get(
+    "/{name:path}/history", responses=response_schema(list[ProgressView], words="Its progress reports, oldest first.")
+)
+async def history(name: str, service: Service) -> Response:
+    return JsonResponse(await call_by_name(service.history, _check_name(name)))
 
 
-def _named(name: str) -> str:
-    """A name that could be one: anything else is not there, and never reaches a file system."""
-    if not NAME.fullmatch(name):
+@router.get("/{name:path}", responses=response_schema(JobView))
+async def job(name: str, service: Service) -> Response:
+    return JsonResponse(await call_by_name(service.job, _check_name(name)))
+
+
+@router.delete("/{name:path}", responses=response_schema(JobView, words="Being deleted."))
+async def delete(name: str, service: Service, caller: CurrentCaller) -> Response:
+    await check_may_change(service, _check_name(name), caller)
+    return JsonResponse((await call_by_name(service.delete, [name]))[0])
+
+
+@router.patch("/{name:path}", responses=response_schema(JobView), openapi_extra=body_schema(ScaleRequest))
+async def scale(name: str, request: Request, service: Service, caller: CurrentCaller) -> Response:
+    """Change the minimum and maximum of a job's workers."""
+    bounds = await read_json(request, ScaleRequest)
+    await check_may_change(service, _check_name(name), caller)
+    return JsonResponse(await call(service.scale, name, bounds.minimum, bounds.maximum))
+
+
+def _check_name(name: str) -> str:
+    """Reject what cannot be a name, or `NAMESPACE/NAME`, before it reaches a file system or an API server."""
+    if not all(NAME.fullmatch(part) for part in name.split("/")):
         raise Problem(404, f"There is no job '{name[:80]}'; see the names with: sterna get jobs.")
     return name

@@ -1,8 +1,8 @@
-"""Whose socket is at the other end of a connection on this machine, asked of the kernel.
+"""The user that owns the other end of a loopback connection, as the kernel knows it.
 
-One question for one connection (netlink's socket diagnosis) takes a fiftieth of a millisecond; where that is not to be
-had the kernel's table of all connections is read, which takes milliseconds. Only one that is established counts: one
-that was closed is listed as root's.
+Netlink's socket diagnosis takes 20 microseconds for one connection; where it is not available, the kernel's table of
+all connections is parsed, which takes milliseconds. Only established connections count: closed ones are listed as
+root's.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ Address = tuple[str, int]
 
 _ESTABLISHED = 1
 _INET_DIAG, _BY_FAMILY, _REQUEST = 4, 20, 1
-"""Netlink's family of socket diagnosis, its one kind of message, and the flag of a question."""
+"""Netlink's family of socket diagnosis, its message type, and the flag of a request."""
 _HEADER = struct.Struct("=IHHII")
-_QUESTION = struct.Struct("=BBBBI")
-_ANSWER = struct.Struct("=BBBB48sIIII")
+_REQUEST_BODY = struct.Struct("=BBBBI")
+_RESPONSE_BODY = struct.Struct("=BBBB48sIIII")
 """Family, state, timer, retransmissions; the two ends; expiry, two queues, and the user."""
 _ANY_COOKIE = b"\xff" * 8
-_PATIENCE_SECONDS = 0.5
+_TIMEOUT_SECONDS = 0.5
 
 
 def owner_of(theirs: Address, ours: Address) -> int | None:
-    """The user whose socket is at `theirs` and connected to `ours`; None: not known."""
+    """Return the user whose socket is at `theirs` and connected to `ours`; None: not known."""
     with suppress(OSError, struct.error):
-        return _asked(theirs, ours)
+        return _diagnose(theirs, ours)
     return listed_owner(theirs, ours)
 
 
-def _asked(theirs: Address, ours: Address) -> int | None:
+def _diagnose(theirs: Address, ours: Address) -> int | None:
     family = socket.AF_INET6 if ":" in theirs[0] else socket.AF_INET
     ends = struct.pack("!HH", theirs[1], ours[1]) + _packed(family, theirs[0]) + _packed(family, ours[0])
     wanted = ends + struct.pack("=I", 0) + _ANY_COOKIE
-    question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + wanted
+    request = _REQUEST_BODY.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + wanted
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _INET_DIAG) as kernel:
-        kernel.settimeout(_PATIENCE_SECONDS)
-        kernel.send(_HEADER.pack(_HEADER.size + len(question), _BY_FAMILY, _REQUEST, 1, 0) + question)
+        kernel.settimeout(_TIMEOUT_SECONDS)
+        kernel.send(_HEADER.pack(_HEADER.size + len(request), _BY_FAMILY, _REQUEST, 1, 0) + request)
         reply = kernel.recv(4096)
     if _HEADER.unpack_from(reply)[1] != _BY_FAMILY:
         raise OSError("the kernel does not say")
-    _, state, _, _, found, _, _, _, uid = _ANSWER.unpack_from(reply, _HEADER.size)
+    _, state, _, _, found, _, _, _, uid = _RESPONSE_BODY.unpack_from(reply, _HEADER.size)
     return int(uid) if state == _ESTABLISHED and found.startswith(ends) else None
 
 
@@ -53,7 +53,7 @@ def _packed(family: int, host: str) -> bytes:
 
 
 def listed_owner(theirs: Address, ours: Address, tables: Path = Path("/proc/net")) -> int | None:
-    """The same, from the table of all connections."""
+    """Return the same from the table of all connections."""
     wanted = [_in_table(*theirs), _in_table(*ours)]
     name = "tcp6" if ":" in theirs[0] else "tcp"
     try:
@@ -68,7 +68,7 @@ def listed_owner(theirs: Address, ours: Address, tables: Path = Path("/proc/net"
 
 
 def _in_table(host: str, port: int) -> str:
-    """An address as the kernel's table writes it: words of four bytes in the machine's own order."""
+    """Format an address as the kernel's table does: words of four bytes in the machine's byte order."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     packed = socket.inet_pton(family, host.partition("%")[0])
     words = [packed[at : at + 4] for at in range(0, len(packed), 4)]

@@ -1,6 +1,6 @@
-"""Who is at the other end of a connection: by which way they came, and which user of this machine they are.
+"""The other end of a connection: its transport, and the user of this machine that owns it.
 
-On a unix socket the kernel tells; on loopback it is asked for the owner of the other socket.
+On a unix socket the kernel passes the user; on loopback it is asked for the owner of the other socket.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sterna.api.ownership import owner_of
 _CREDENTIALS = struct.Struct("3i")
 
 
-class Way(Enum):
-    """How a peer came."""
+class Transport(Enum):
+    """Kind of connection."""
 
     SOCKET = "unix socket"
     LOOPBACK = "loopback"
@@ -32,29 +32,29 @@ class Way(Enum):
 class Peer:
     """The other end of a connection."""
 
-    way: Way
+    transport: Transport
     uid: int | None = None
     """None: not known."""
 
 
-STRANGER = Peer(Way.NETWORK)
+UNKNOWN_PEER = Peer(Transport.NETWORK)
 
 
 def peer_of(transport: asyncio.Transport) -> Peer:
-    """Asked once, when a connection is made."""
+    """Identify the peer of a new connection."""
     end: socket.socket | None = transport.get_extra_info("socket")
     if end is None:
-        return STRANGER
+        return UNKNOWN_PEER
     try:
         if end.family == socket.AF_UNIX:
             data = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            return Peer(Way.SOCKET, _CREDENTIALS.unpack(data)[1])
+            return Peer(Transport.SOCKET, _CREDENTIALS.unpack(data)[1])
         theirs, ours = end.getpeername(), end.getsockname()
-    except OSError:  # gone before we looked
-        return STRANGER
+    except OSError:  # closed before it could be asked
+        return UNKNOWN_PEER
     if not (is_loopback(theirs[0]) and is_loopback(ours[0])):
-        return STRANGER
-    return Peer(Way.LOOPBACK, owner_of(theirs[:2], ours[:2]))
+        return UNKNOWN_PEER
+    return Peer(Transport.LOOPBACK, owner_of(theirs[:2], ours[:2]))
 
 
 @lru_cache(maxsize=1024)
@@ -69,7 +69,7 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def user_name(uid: int) -> str:
-    """A user's name, or its number if it has none."""
+    """Return the name of a user, or the number of one without a name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

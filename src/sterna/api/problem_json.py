@@ -1,9 +1,9 @@
-"""What is answered when something cannot be done: a status code, and the same sentence that the command line prints.
+"""Error responses (RFC 9457): a status code, and the sentence that a command would print.
 
-    400  the request itself cannot be read        404  no such job or node
+    400  the request cannot be parsed             404  no such job or node
     401  a token is needed                        409  the name is taken
-    403  not for this caller                      422  understood, but it cannot be done
-    413  too much at once                         500  a bug of ours      503  try again
+    403  not allowed for this caller              422  valid, but it cannot be done
+    413  the body is too large                    500  a bug of Sterna     503  try again
 
 The body is `application/problem+json` with `title`, `status` and `detail`.
 """
@@ -18,16 +18,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sterna.errors import Retry, SternaError, UserError
+from sterna.service.errors import ForbiddenError, MalformedError, NameTakenError, NotFoundError
 
+_STATUSES = {NotFoundError: 404, NameTakenError: 409, ForbiddenError: 403, MalformedError: 400}
 _log = logging.getLogger(__name__)
 
 
 class Problem(SternaError):
-    """An answer that is not what was asked for."""
+    """An error response."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+def status_of(error: UserError) -> int:
+    """Return the status code of a rejection."""
+    return next((status for type_, status in _STATUSES.items() if isinstance(error, type_)), 422)
 
 
 def problem_response(problem: Problem) -> Response:
@@ -36,12 +43,12 @@ def problem_response(problem: Problem) -> Response:
     return Response(msgspec.json.encode(body), problem.status, headers, "application/problem+json")
 
 
-def answer_to(request: Request, error: Exception) -> Response:
-    """The response to whatever was raised while a request was served."""
+def error_response(request: Request, error: Exception) -> Response:
+    """Return the response to an exception that was raised while a request was served."""
     if isinstance(error, Problem):
         return problem_response(error)
     if isinstance(error, UserError):
-        return problem_response(Problem(422, str(error)))
+        return problem_response(Problem(status_of(error), str(error)))
     if isinstance(error, Retry):
         return problem_response(Problem(503, f"{error}; try again."))
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)

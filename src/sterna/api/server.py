@@ -1,7 +1,7 @@
-"""`serve`: the API of one cluster on a unix socket and on an address, in a thread of whoever runs the cluster.
+"""`serve`: the HTTP application of a daemon's cluster, on a unix socket and on an address, in a thread.
 
-Both are bound before this returns, so that a port that is taken is an error of the caller and not of a thread. The
-socket is for this machine's commands; the address is for the page, for jobs that report over HTTP, and for others.
+Both are bound before `serve` returns, so that a port that is taken is an error of the caller. Commands of this machine
+use the socket; the dashboard, jobs that report over HTTP and other machines use the address.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from starlette.concurrency import run_in_threadpool
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sterna.api.application import Application
-from sterna.api.auth import Gate, Rules
+from sterna.api import container_migration
+from sterna.api.application import Application, create_application
+from sterna.api.auth import LocalAuthenticator
+from sterna.api.metrics import create_metrics_router
 from sterna.api.peers import is_loopback, own_uid, peer_of
-from sterna.api.responses import asked
-from sterna.api.watch import Watching
-from sterna.control.cluster_service import ClusterService
 from sterna.errors import Bug, UserError
+from sterna.service.cluster_service import ClusterService
 
 DEFAULT_PORT = 8470
 _LISTEN = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
@@ -39,28 +40,29 @@ _LONGEST_HEAD_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Encryption:
-    """Files of a certificate and its key."""
+    """Files of a TLS certificate and its key."""
 
     certificate: str
     key: str
 
 
 class Server:
-    """An API that is being served."""
+    """A running server."""
 
     def __init__(self, url: str, token_file: Path | None, thread: _Thread) -> None:
         self.url = url
+        self.port = int(url.rpartition(":")[2])
         self.token_file = token_file
-        """None: the address is this machine's own, and asks for no token."""
+        """None: the address is a loopback address, and needs no token."""
         self._thread = thread
 
     def stop(self) -> None:
-        """Finish what is being answered, then end."""
+        """Finish the requests in progress, then stop."""
         self._thread.stop()
 
 
 def serve(
-    verbs: ClusterService,
+    service: ClusterService,
     socket_path: Path,
     listen: str = "",
     token_file: Path | None = None,
@@ -68,29 +70,37 @@ def serve(
     encryption: Encryption | None = None,
     as_submitter: bool = False,
 ) -> Server:
-    """Answer for this cluster until stopped. Without `listen` it is loopback's usual port, or any that is free."""
+    """Serve a cluster until stopped. Default of `listen`: the default port on loopback, or a free one."""
     host, port = parse_listen(listen) if listen else ("127.0.0.1", DEFAULT_PORT)
     needs_token = not is_loopback(host)
-    token = token_in(token_file) if token_file is not None else ""
+    token = read_token(token_file) if token_file is not None else ""
     if needs_token and not token:
         raise Bug(f"{host} is open to others, and there is no token file")
-    app = Application(verbs)
-    gate = Gate(app, Rules(own_uid(), token, as_submitter))
-    servers = [_server(gate, None), _server(gate, encryption)]
-    address = bound(host, port, may_be_another=not listen)
+    authenticator = LocalAuthenticator(own_uid(), token, as_submitter)
+    app = create_application(service, authenticator, [container_migration.router, create_metrics_router(service)])
+    servers = [_create_server(app, None), _create_server(app, encryption)]
+    address = bind_address(host, port, may_be_another=not listen)
     try:
-        local = _bound_socket(socket_path, 0o666 if as_submitter else 0o600)
+        local = _bind_socket(socket_path, 0o666 if as_submitter else 0o600)
     except UserError:
         address.close()
         raise
-    thread = _Thread(app.watching, servers, [local, address], socket_path)
-    thread.begin()
+    thread = _Thread(app, servers, [local, address], socket_path)
+    thread.start()
     scheme = "https" if encryption else "http"
-    return Server(f"{scheme}://{_shown(address)}", token_file if needs_token else None, thread)
+    return Server(f"{scheme}://{_format_address(address)}", token_file if needs_token else None, thread)
+
+
+def serve_address(app: Application, listen: str) -> Server:
+    """Serve an application on one address, without a unix socket and without TLS, until stopped."""
+    address = bind_address(*parse_listen(listen), may_be_another=False)
+    thread = _Thread(app, [_create_server(app, None)], [address])
+    thread.start()
+    return Server(f"http://{_format_address(address)}", None, thread)
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """The host and port of `127.0.0.1:8470`, `[::1]:8470`, `localhost:0` or `:8470` (every address)."""
+    """Parse the host and port of `127.0.0.1:8470`, `[::1]:8470`, `localhost:0` or `:8470` (every address)."""
     match = _LISTEN.fullmatch(text.strip())
     if match is None or int(match["port"]) > 65535:
         raise UserError(
@@ -99,12 +109,12 @@ def parse_listen(text: str) -> tuple[str, int]:
     return match["six"] or match["four"] or "0.0.0.0", int(match["port"])
 
 
-def token_in(path: Path) -> str:
-    """The token, made if it is not there yet; only its owner can read the file."""
+def read_token(path: Path) -> str:
+    """Return the token of a file that only its owner can read; created if there is none."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return _kept_token(path)
+        return _stored_token(path)
     except OSError as error:
         raise UserError(f"{path}: the token cannot be written ({error.strerror}); choose another --state.") from None
     token = secrets.token_urlsafe(32)
@@ -115,7 +125,7 @@ def token_in(path: Path) -> str:
     return token
 
 
-def _kept_token(path: Path) -> str:
+def _stored_token(path: Path) -> str:
     try:
         os.chmod(path, 0o600)
         token = path.read_text(encoding="ascii").strip()
@@ -126,13 +136,13 @@ def _kept_token(path: Path) -> str:
     return token
 
 
-def bound(host: str, port: int, may_be_another: bool) -> socket.socket:
-    """A socket at an address, or on any free port of it where the one that was meant is taken and need not be."""
+def bind_address(host: str, port: int, may_be_another: bool) -> socket.socket:
+    """Bind an address; if the port is taken and `may_be_another`, a free port."""
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError:
         raise UserError(f"--listen {host}:{port}: there is no address '{host}'; use one of this machine's.") from None
-    # Said in full: only then does asyncio let small packets go at once, and answers need not wait for an ACK.
+    # With the protocol named, asyncio sets TCP_NODELAY, so that responses need not wait for an ACK.
     end = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -140,14 +150,14 @@ def bound(host: str, port: int, may_be_another: bool) -> socket.socket:
     except OSError as error:
         end.close()
         if may_be_another:
-            return bound(host, 0, may_be_another=False)
+            return bind_address(host, 0, may_be_another=False)
         what = "this port is taken; choose another, or 0 for any" if error.errno == 98 else str(error.strerror).lower()
         raise UserError(f"--listen {host}:{port}: {what}.") from None
     return end
 
 
-def _bound_socket(path: Path, mode: int) -> socket.socket:
-    """A unix socket; what a killed process left in its place goes."""
+def _bind_socket(path: Path, mode: int) -> socket.socket:
+    """Bind a unix socket; a file that a killed process left there is removed."""
     with suppress(FileNotFoundError):
         path.unlink()
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -165,7 +175,7 @@ def _bound_socket(path: Path, mode: int) -> socket.socket:
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """A name for a path that fits into a socket's address, which holds 107 bytes."""
+    """Yield a short alias of a path: a socket's address holds 107 bytes."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -173,8 +183,8 @@ def _short(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def _shown(end: socket.socket) -> str:
-    """An address that a browser on this machine can open."""
+def _format_address(end: socket.socket) -> str:
+    """Format an address that a browser on this machine can open."""
     host, port = end.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = socket.gethostname()
@@ -182,7 +192,7 @@ def _shown(end: socket.socket) -> str:
 
 
 class _Connection(HttpToolsProtocol):
-    """A connection that knows who is at its other end, and that ends when the head of a request does not."""
+    """A connection that knows its peer, and rejects requests with too long a head."""
 
     _has_head = False
     _head_bytes = 0
@@ -200,15 +210,14 @@ class _Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        if not self._has_head:
+        super().data_received(data)
+        if not self._has_head and not self.transport.is_closing():
             self._head_bytes += len(data)
             if self._head_bytes > _LONGEST_HEAD_BYTES:
                 self.send_400_response("The head of this request is too long.")
-                return
-        super().data_received(data)
 
 
-def _server(app: Gate, encryption: Encryption | None) -> uvicorn.Server:
+def _create_server(app: Application, encryption: Encryption | None) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         http=_Connection,
@@ -234,17 +243,18 @@ def _server(app: Gate, encryption: Encryption | None) -> uvicorn.Server:
 
 
 class _Thread:
-    """The loop on which everything is answered."""
+    """The thread with the event loop of the servers."""
 
     def __init__(
-        self, watching: Watching, servers: list[uvicorn.Server], ends: list[socket.socket], path: Path
+        self, app: Application, servers: list[uvicorn.Server], ends: list[socket.socket], path: Path | None = None
     ) -> None:
-        self._watching, self._servers, self._ends, self._path = watching, servers, ends, path
+        """`path`: of a unix socket, removed at the end."""
+        self._app, self._servers, self._ends, self._path = app, servers, ends, path
         self._is_ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="sterna-api", daemon=True)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self._thread.start()
         if not self._is_ready.wait(_START_SECONDS):
             raise Bug("the API did not begin to listen")
@@ -255,8 +265,8 @@ class _Thread:
             return
         for server in self._servers:
             server.should_exit = True
-        with suppress(RuntimeError):  # the loop has ended in between
-            loop.call_soon_threadsafe(self._watching.close)
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(self._app.close)
         self._thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
@@ -266,11 +276,11 @@ class _Thread:
             self._is_ready.set()
             for end in self._ends:
                 end.close()
-            self._path.unlink(missing_ok=True)
+            if self._path is not None:
+                self._path.unlink(missing_ok=True)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._watching.start(self._loop)
         serving = [
             asyncio.create_task(server.serve(sockets=[end]))
             for server, end in zip(self._servers, self._ends, strict=True)
@@ -278,5 +288,5 @@ class _Thread:
         while not all(server.started for server in self._servers) and not any(task.done() for task in serving):
             await asyncio.sleep(0.005)
         self._is_ready.set()
-        await asked(os.getpid)  # anything: so that the first to ask does not wait for what is imported for threads
+        await run_in_threadpool(os.getpid)  # imports what threads need, so that the first request does not wait
         await asyncio.gather(*serving)

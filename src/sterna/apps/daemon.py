@@ -40,13 +40,13 @@ from sterna.backends.local.store.records import StatePaths
 from sterna.backends.local.supervisor.launcher import Launcher
 from sterna.backends.local.supervisor.zygote_client import check_state_folder
 from sterna.control.clock import steady_clock
-from sterna.control.cluster_service import PolicyView
 from sterna.control.rate_limit import RateLimited
 from sterna.control.repeat_limit import RepeatLimit
 from sterna.control.round_loop import ChangedRounds, RoundLoop
 from sterna.control.specon_csv import SpeconCsvFile
 from sterna.engine.decide import Rules
 from sterna.errors import Bug, SternaError, UserError
+from sterna.service.views import Explanation, PolicyView
 from sterna.settings import is_count_only
 from sterna.wiring import growth_rule_of, make_rules, preferred_placement
 
@@ -261,10 +261,10 @@ def make_local_rules(view: PolicyView) -> Rules:
     return make_rules(view.policy, view.placement, view.migration, view.cpu_share, view.reservation)
 
 
-def tell_story(journal: Path, job: str) -> dict[str, object]:
+def tell_story(journal: Path, job: str) -> Explanation:
     from sterna.explain.narrative import explain
 
-    return explain(journal, job)
+    return msgspec.convert(explain(journal, job), Explanation)
 
 
 def _lock_state_folder(state: Path) -> int:

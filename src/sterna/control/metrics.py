@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 
 from sterna import __version__
-from sterna.control.cluster_service import JobView, NodeView
+from sterna.service.views import JobView, NodeView
 
 _STATES = ("waiting", "running", "stopping", "completed", "failed", "deleting")
 _ACTIVE = frozenset({"waiting", "running", "stopping"})

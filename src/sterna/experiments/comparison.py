@@ -68,7 +68,7 @@ class Comparison:
     def about_ratios(self) -> str:
         return (
             f"ratio: mean completion time over that of {self.baseline.policy}, what people run today (first come, "
-            "first served, gaps filled, nobody stopped); below 1 is better."
+            "first served, gaps filled, no job stopped); below 1 is better."
         )
 
     @cached_property

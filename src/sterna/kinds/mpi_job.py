@@ -179,7 +179,7 @@ def _progress(name: str, launcher: ReplicaGroup, given: Mapping[str, str]) -> Pr
     """Voda's scripts write one row per epoch into `<metrics-dir>/<job>.csv`."""
     words = " ".join([*launcher.main.command, *launcher.main.args])
     folder = _METRICS_FOLDER.search(expand(words, given))
-    return ProgressSpec(csv=f"{folder[1]}/{name}.csv" if folder else "", total=_number(given, ("EPOCHS",)) or 0)
+    return ProgressSpec({"csv": f"{folder[1]}/{name}.csv"} if folder else {}, total=_number(given, ("EPOCHS",)) or 0)
 
 
 def mpi_scale(workers: int, version: str = "") -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _parse_manifest(pod: JobObject, context: ParseContext) -> ParsedJob:
 def _progress(words: list[str]) -> ProgressSpec:
     """SpeCon's scripts get the file to which they report as an argument."""
     reports = [word for word in words[1:] if word.endswith(".csv")]
-    return ProgressSpec(csv=reports[0] if reports else "")
+    return ProgressSpec({"csv": reports[0]} if reports else {})
 
 
 KIND = register(

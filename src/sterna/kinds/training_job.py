@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from sterna.errors import UserError
+from sterna.errors import UserError, did_you_mean
 from sterna.kinds.context import ParseContext
 from sterna.kinds.environment.torch import gang_environment
 from sterna.kinds.kind import READ, Kind, Permission
@@ -35,6 +35,7 @@ from sterna.kinds.registry import register
 from sterna.kinds.resource import Resource
 from sterna.model.cluster import MILLI
 from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY, ProgressSpec, Resizing, RestartPolicy
+from sterna.progress.spec import ProgressError, parse_progress, progress_fields
 
 TRAINING_JOBS = Resource(GROUP, "v1alpha1", "trainingjobs", "TrainingJob")
 NOT_IN_PLACE = "On a cluster this job is resized by checkpoint and restart: its workers cannot join in place there."
@@ -64,17 +65,6 @@ class ReplicaNeeds(Fields):
     gpu: Amount | None = None
 
 
-class ProgressFields(Fields):
-    """How the job reports progress, if not by the agent."""
-
-    stdout: str | list[str] | None = None
-    csv: str = ""
-    tensorboard: str = ""
-    metric: str = ""
-    goal: Literal["", "min", "max"] = ""
-    total: Annotated[int, msgspec.Meta(ge=0)] = 0
-
-
 class ParameterServers(Fields):
     """Replicas of type `ps`, which stay while workers join and leave."""
 
@@ -96,7 +86,7 @@ class TrainingJobSpec(Fields, rename="camel"):
     resources: ReplicaNeeds | None = None
     env: dict[str, Any] | list[Any] | None = None
     working_dir: str = ""
-    progress: ProgressFields | None = None
+    progress: dict[str, Any] | None = None
     category: str = ""
     priority: Annotated[int, msgspec.Meta(ge=LEAST_PRIORITY, le=MOST_PRIORITY)] = 0
     grace: Amount | None = None
@@ -195,19 +185,14 @@ def _grace_seconds(spec: TrainingJobSpec) -> float:
     return float(DEFAULT_GRACE_SECONDS) if spec.grace is None else parse_seconds(spec.grace, "spec.grace")
 
 
-def _progress(fields: ProgressFields | None) -> ProgressSpec:
-    if fields is None:
-        return ProgressSpec()
-    patterns = [fields.stdout] if isinstance(fields.stdout, str) else fields.stdout or []
-    for pattern in patterns:
-        try:
-            has_groups = bool(re.compile(pattern).groupindex)
-        except (re.error, RecursionError, OverflowError):
-            has_groups = False
-        if not has_groups:
-            wanted = r"a regular expression with named groups such as step=(?P<step>\d+)"
-            raise expected("spec.progress.stdout", wanted, pattern)
-    return ProgressSpec(tuple(patterns), fields.csv, fields.tensorboard, fields.metric, fields.goal, fields.total)
+def _progress(fields: Mapping[str, Any] | None) -> ProgressSpec:
+    for name in fields or {}:
+        if name not in progress_fields():
+            raise UserError(f"spec.progress has no field '{name}'; {did_you_mean(name, progress_fields())}")
+    try:
+        return parse_progress(fields or {})
+    except ProgressError as error:
+        raise expected(f"spec.progress.{error.field}", error.wanted, error.value) from None
 
 
 def _group(

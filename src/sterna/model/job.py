@@ -7,8 +7,9 @@ Kubernetes, processes or files.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from sterna.model.cached_attribute import cached_attribute
 
@@ -64,18 +65,14 @@ class ReplicaSpec:
 
 @dataclass(frozen=True)
 class ProgressSpec:
-    """Progress sources of a job besides the agent, which may always report."""
+    """How a job reports progress, beside the agent, which always may."""
 
-    stdout: tuple[str, ...] = ()
-    """Regular expressions with named groups (`step`, `total`, and metrics); empty: the built-in ones."""
-    csv: str = ""
-    """Path of a file with SpeCon's or Voda's columns, relative to the working directory."""
-    tensorboard: str = ""
-    """Directory of event files."""
+    sources: dict[str, Any] = field(default_factory=dict)
+    """Parameters by name of a progress source, as that source parsed them: `{"csv": "run.csv"}`. JSON values."""
     metric: str = ""
     """Name of the metric; empty: the first that is reported, `loss` before others."""
     goal: str = ""
-    """`min` or `max`; empty: derived from the name of the metric."""
+    """`min` or `max`; empty: inferred from the name of the metric."""
     total: int = 0
     """Total steps, for reports without a total; 0: unknown."""
 

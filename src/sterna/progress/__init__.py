@@ -1,1 +1,4 @@
-"""Progress as jobs tell it: lines of output, CSV and TensorBoard files, reports of the agent; for whoever watches."""
+"""Progress of training jobs: one file in `sources/` per way in, found by import, and the formats that they read.
+
+Nothing here knows a job, a pod or a backend, or decides what to make of a report.
+"""

@@ -28,7 +28,7 @@ class CsvReader:
         self._header: tuple[str, ...] = ()
         self._separator = ","
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         self._header = ()
 
     def read(self, raw: bytes) -> Counted | None:

@@ -10,21 +10,20 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, cast
+from typing import Any
 
 from sterna.errors import UserError
-from sterna.progress.csv_rows import CsvReader
-from sterna.progress.events import MARK, EventFile
 from sterna.progress.lines import LineReader
 from sterna.progress.names import Counted, is_rising, main_metric
+from sterna.progress.registry import all_sources
+from sterna.progress.source_kind import SourceKind
+from sterna.progress.tail import lines_in
 
 _EXAMPLES = 5
 """Shown of the beginning, and as many of the end."""
 _LONGEST_SHOWN = 100
-_PIECE_BYTES = 1 << 16
-_BREAKS = re.compile(rb"[\r\n\b]+")
 
 
 @dataclass
@@ -100,10 +99,10 @@ def read_saved(path: str, patterns: Sequence[str] = ()) -> Saved:
     found = Saved(has_patterns=bool(patterns))
     reader = LineReader(patterns)
     try:
-        if MARK in os.path.basename(path) and not patterns:
-            _read_events(path, found)
-        elif path.endswith(".csv") and not patterns:
-            _read_rows(path, found)
+        name = os.path.basename(path)
+        source = next((each for each in all_sources() if each.read_file and each.reads_file(name)), None)
+        if source is not None and not patterns:
+            _read_rows(path, source, found)
         else:
             _read_lines(path, reader, found)
     except FileNotFoundError:
@@ -121,7 +120,7 @@ def read_saved(path: str, patterns: Sequence[str] = ()) -> Saved:
 
 
 def _read_lines(path: str, reader: LineReader, found: Saved) -> None:
-    for line in _lines(path):
+    for line in lines_in(path):
         found.lines += 1
         read = reader.read(line)
         if read is not None:
@@ -130,43 +129,11 @@ def _read_lines(path: str, reader: LineReader, found: Saved) -> None:
             found.example = line.decode("utf-8", "replace").strip()[:_LONGEST_SHOWN]
 
 
-def _read_rows(path: str, found: Saved) -> None:
-    reader = CsvReader()
-    for line in _lines(path):
+def _read_rows(path: str, source: SourceKind, found: Saved) -> None:
+    assert source.read_file is not None
+    for line, said in source.read_file(path):
         found.lines += 1
-        said = reader.read(line)
         if said is not None:
-            found.take(said, "CSV")
-        else:
-            found.example = found.example or line.decode("utf-8", "replace").strip()[:_LONGEST_SHOWN]
-
-
-def _read_events(path: str, found: Saved) -> None:
-    with open(path, "rb"):
-        pass  # raises what is to be said
-    file = EventFile(path)
-    before = None
-    while True:
-        for each in file.poll():
-            found.lines += 1
-            found.take(Counted(max(each.step, 0), None, each.values, each.at), "TensorBoard")
-        if file.position == before:
-            break
-        before = file.position
-    file.close()
-
-
-def _lines(path: str) -> Iterator[bytes]:
-    """Lines as a terminal shows them: bars that are drawn anew are lines of their own."""
-    with open(path, "rb") as plain:
-        is_packed = plain.read(2) == b"\x1f\x8b"
-    opened = cast("Callable[..., IO[bytes]]", gzip.open if is_packed else open)
-    with opened(path, "rb") as file:
-        rest = b""
-        while piece := file.read(_PIECE_BYTES):
-            *whole, rest = _BREAKS.split(rest + piece)
-            if len(rest) > _PIECE_BYTES:
-                whole, rest = [*whole, rest[:_PIECE_BYTES]], b""
-            yield from (line for line in whole if line)
-        if rest:
-            yield rest
+            found.take(said, source.title or source.name)
+        elif not found.example:
+            found.example = line.decode("utf-8", "replace").strip()[:_LONGEST_SHOWN]

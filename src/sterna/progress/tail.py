@@ -7,8 +7,12 @@ and it does not know what the lines mean.
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
 import time
+from collections.abc import Callable, Iterator
+from typing import IO, cast
 
 import msgspec
 
@@ -16,6 +20,8 @@ MOST_BYTES = 1 << 18
 """Read in one look; the rest waits for the next."""
 _BACKLOG_BYTES = 1 << 21
 """A log that is farther ahead is not read from where we were: its end says more."""
+_PIECE_BYTES = 1 << 16
+_LINE_BREAKS = re.compile(rb"[\r\n\b]+")
 _RENAME_SECONDS = 2.0
 """How often it is checked that the name still means the same file."""
 
@@ -197,3 +203,19 @@ class Tail:
             self._file = -1
             self._begin_anew()
             self._looked_at = -1
+
+
+def lines_in(path: str) -> Iterator[bytes]:
+    """Lines of a saved file, gzipped or not, as a terminal shows them: a redrawn progress bar is a line of its own."""
+    with open(path, "rb") as plain:
+        is_packed = plain.read(2) == b"\x1f\x8b"
+    opened = cast("Callable[..., IO[bytes]]", gzip.open if is_packed else open)
+    with opened(path, "rb") as file:
+        rest = b""
+        while piece := file.read(_PIECE_BYTES):
+            *whole, rest = _LINE_BREAKS.split(rest + piece)
+            if len(rest) > _PIECE_BYTES:
+                whole, rest = [*whole, rest[:_PIECE_BYTES]], b""
+            yield from (line for line in whole if line)
+        if rest:
+            yield rest

@@ -16,7 +16,8 @@ import pytest
 
 from sterna.agent import membership, process, reporting, stopping
 from sterna.agent.reporting import Reporter
-from sterna.progress import reports
+from sterna.progress.reader import ProgressReader
+from sterna.progress.sources.agent import AGENT_FILE
 from tests.unit.agent.scripts import ROOT, environment, lines, script, until
 
 NONE: dict[str, Any] = {}
@@ -106,7 +107,7 @@ def test_a_torn_line_does_not_tear_the_next(tmp_path: Path, monkeypatch: pytest.
     reporter.report(1, None, NONE, 0)
     monkeypatch.setattr(os, "write", write)
     reporter.report(2, None, NONE, 1)
-    reader = reports.ProgressReader(tmp_path)
+    reader = ProgressReader(tmp_path)
     assert [report.step for report in reader.poll()] == [2]
     reader.close()
 
@@ -179,12 +180,12 @@ def test_the_agent_needs_nothing_but_the_standard_library() -> None:
 
 
 def test_both_sides_of_the_file_agree_on_its_name_and_fields(tmp_path: Path) -> None:
-    assert reports.AGENT_FILE == reporting.FILE
+    assert AGENT_FILE == reporting.FILE
     assert (stopping.FILE, stopping.EXIT_CODE) == ("saved.json", 143)
     here = process.Process({"STERNA_DIR": str(tmp_path)})
     here.report(1, 2, {"loss": 0.5})
     here.saved(None)
-    reader = reports.ProgressReader(tmp_path)
+    reader = ProgressReader(tmp_path)
     told, kept = reader.poll()
     reader.close()
     assert (told.step, told.total, told.metrics, told.saved) == (1, 2, {"loss": 0.5}, False)

@@ -54,7 +54,7 @@ def test_metrics_are_in_prometheus_words(api: Served) -> None:
         'sterna_events_total{kind="submitted"} 2.0',
     ):
         assert line in text
-    api.cluster.tell("a", "moved", "It moved.")
+    api.cluster.record("It moved.", "moved", "a")
     text = api.ask("GET", "/metrics").text
     assert 'sterna_events_total{kind="moved"} 1.0' in text
     assert 'sterna_events_total{kind="submitted"} 2.0' in text

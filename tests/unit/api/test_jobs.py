@@ -101,7 +101,7 @@ def test_a_job_is_scaled_moved_reported_on_and_deleted(api: Served) -> None:
     assert api.ask("POST", "/api/v1/jobs/a/migrate", {"node": "node-1"}).value["nodes"] == ["node-1"]
     assert api.ask("POST", "/api/v1/jobs/a/migrate", {"node": "nowhere"}).status == 422
     assert api.ask("POST", "/api/v1/jobs/a/progress", {"step": 3, "total": 9, "metrics": {"loss": 0.5}}).status == 204
-    assert api.ask("GET", "/api/v1/jobs/a/history").value[0]["loss"] == 0.5
+    assert api.ask("GET", "/api/v1/jobs/a/history").value[0]["metrics"] == {"loss": 0.5}
     assert api.ask("DELETE", "/api/v1/jobs/a").value["state"] == "deleting"
     assert api.ask("DELETE", "/api/v1/jobs/a").status == 404
 

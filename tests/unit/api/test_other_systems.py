@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.fakes.http_server import MANIFEST, Served
-from tests.unit.manifests.texts import MPI_JOB
+from tests.unit.kinds.manifest_texts import MPI_JOB
 
 SMALL = MPI_JOB.replace("nvidia.com/gpu: 1", "cpu: 1")
 
@@ -112,7 +112,7 @@ def test_a_value_reaches_its_job_by_the_pod_s_name(api: Served, pod: str) -> Non
     api.create("a")
     reply = api.ask("POST", "/monitor", {"pod": pod, "value": 0.75})
     assert (reply.status, reply.text) == (200, "Ok")
-    assert api.cluster.reports["a"][0]["value"] == 0.75
+    assert api.cluster.reports["a"][0].metrics["value"] == 0.75
 
 
 def test_a_monitor_survives_bad_samples(api: Served) -> None:
@@ -173,7 +173,8 @@ def test_an_unmodified_hugging_face_job_reports(api: Served, path: str) -> None:
         "lastUpdatedTime": "2026-01-01T00:00:00Z",
     }
     assert api.ask("POST", path, {"trainerStatus": status}).status == 200
-    assert api.cluster.reports["a"][0] | {"at": 0} == {"at": 0, "step": 30, "total": 100, "loss": 0.5}
+    report = api.cluster.reports["a"][0]
+    assert (report.step, report.total, report.metrics) == (30, 100, {"loss": 0.5})
 
 
 def test_a_percentage_alone_is_progress_too(api: Served) -> None:

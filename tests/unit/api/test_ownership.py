@@ -10,7 +10,7 @@ import pytest
 
 from sterna.api.auth import Caller
 from sterna.api.problem_json import Problem
-from sterna.api.responses import changeable, owner_only, readable
+from sterna.api.responses import check_is_owner, check_may_change, check_may_read
 from sterna.kinds.loading import load
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.http_server import MANIFEST
@@ -42,10 +42,10 @@ def status(function: Callable[[], object]) -> int:
 def test_a_job_is_changed_and_its_output_read_by_its_submitter_and_by_the_owner(
     cluster: FakeCluster, name: str, caller: Caller, expected: int
 ) -> None:
-    assert status(lambda: asyncio.run(changeable(cluster, name, caller))) == expected
-    assert status(lambda: asyncio.run(readable(cluster, name, caller))) == expected
+    assert status(lambda: asyncio.run(check_may_change(cluster, name, caller))) == expected
+    assert status(lambda: asyncio.run(check_may_read(cluster, name, caller))) == expected
 
 
 def test_nodes_and_rules_are_the_owner_s() -> None:
-    assert status(lambda: owner_only(ME)) == 403
-    assert status(lambda: owner_only(OWNER)) == 200
+    assert status(lambda: check_is_owner(ME)) == 403
+    assert status(lambda: check_is_owner(OWNER)) == 200

@@ -154,7 +154,7 @@ def test_reports_are_printed_and_exported(sterna: Sterna, cluster: Served) -> No
     assert "nothing so far" in sterna("history", "a").out
     cluster.cluster.report("a", 1, 9, {"loss": 0.5})
     cluster.cluster.report("a", 2, 9, {"loss": 0.25})
-    assert sterna("history", "a").out.splitlines()[0].split() == ["TIME", "STEP", "TOTAL", "LOSS"]
+    assert sterna("history", "a").out.splitlines()[0].split() == ["TIME", "ATTEMPT", "STEP", "TOTAL", "LOSS"]
     assert sterna("history", "a", "-o", "csv", "--last", "1").out.splitlines()[1].endswith(",2,9,0.25")
 
 
@@ -281,9 +281,9 @@ def test_every_command_has_help_with_an_example(sterna: Sterna, name: str) -> No
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("get", "What to list."),
-        ("submit", "What every worker runs."),
-        ("scale", "Its workers: 2, 1:4"),
+        ("get", "Kind of object to list."),
+        ("submit", "Command that every worker runs."),
+        ("scale", "Number of workers: 2, 1:4"),
         ("policy set", "name or name:key=value"),
         ("replay", "A file written with --journal."),
         ("trace info", "A trace of any known format."),
@@ -298,7 +298,7 @@ def test_positional_arguments_are_explained_too_and_once(sterna: Sterna, name: s
 
 @pytest.mark.parametrize("arguments", [["get", "jobs"], ["submit", "--", "true"]])
 def test_asking_a_cluster_imports_nothing_heavy(cluster: Served, arguments: list[str]) -> None:
-    heavy = ("numpy", "rich", "yaml", "msgspec", "pydantic", "fastapi", "http.client", "ssl", "asyncio")
+    heavy = ("numpy", "rich", "yaml", "pydantic", "fastapi", "http.client", "ssl", "asyncio")
     code = (
         f"import sys; from sterna.cli.main import main; code = main({arguments}); "
         f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr); sys.exit(code)"

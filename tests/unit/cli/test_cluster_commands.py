@@ -12,15 +12,15 @@ import pytest
 import yaml
 
 from sterna.backends.kubernetes.api.resources import EVENTS, NODES
-from sterna.control.cluster_service import EventView, JobView, NodeView
 from sterna.kinds.mpi_job import MPI_JOBS
 from sterna.kinds.resource import PODS
 from sterna.kinds.tf_job import TF_JOBS
 from sterna.kinds.training_job import TRAINING_JOBS
+from sterna.service.views import EventView, JobView, NodeView
 from tests.fakes.kube_http import HttpKube
-from tests.unit.backends.kubernetes.kind_builders import old_manifest
 from tests.unit.cli.cluster_builders import Lab, kubeconfig, tf_job, training_job, written
 from tests.unit.cli.conftest import Sterna
+from tests.unit.kinds.kind_builders import old_manifest
 
 LAB = ("--context", "lab")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sterna.backends.kubernetes.query.cluster import KubernetesCluster, Place
+from sterna.backends.kubernetes.query.cluster import KubernetesCluster, QueryScope
 from sterna.kinds.mpi_job import MPI_JOBS
 from sterna.kinds.parsing.documents import Document
 from tests.fakes.kube_requests import Response
-from tests.unit.backends.kubernetes.kind_builders import mpi_job, old_manifest
 from tests.unit.cli.cluster_builders import Lab
+from tests.unit.kinds.kind_builders import mpi_job, old_manifest
 
 CATEGORY = "tensorflow2-keras-mnist-elastic"
 
@@ -31,9 +31,9 @@ class Race(Lab):
 
 def created(lab: Lab, *manifests: dict[str, Any], key: str = "") -> list[str]:
     """All at the same instant."""
-    cluster = KubernetesCluster(lab.client, Place(), lambda *about: [], lambda: 1_700_000_000.0)
-    jobs, _ = cluster.create_documents([Document(each, "the request") for each in manifests], key)
-    return [job.name for job in jobs]
+    cluster = KubernetesCluster(lab.client, QueryScope(), lambda *about: [], lambda: 1_700_000_000.0)
+    submitted = cluster.create_documents([Document(each, "the request") for each in manifests], key)
+    return [job.name for job in submitted.jobs]
 
 
 def voda_job() -> dict[str, Any]:

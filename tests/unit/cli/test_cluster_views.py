@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.query.listing import EventObject, Sightings
+from sterna.backends.kubernetes.query.listing import EventObject, JobListing
 from sterna.backends.kubernetes.query.logs import Logs
 from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.backends.kubernetes.query.scaling import bounds_asked, bounds_patch
-from sterna.backends.kubernetes.query.views import ClusterJob, job_view, seconds_in
+from sterna.backends.kubernetes.query.views import job_view, seconds_in
 from sterna.backends.kubernetes.status.status import duration_text
 from sterna.errors import UserError
 from sterna.kinds.mpi_job import MPI_JOBS
@@ -22,25 +22,26 @@ from sterna.kinds.pytorch_job import PYTORCH_JOBS
 from sterna.kinds.resource import PODS, Resource
 from sterna.kinds.tf_job import TF_JOBS
 from sterna.kinds.training_job import TRAINING_JOBS
+from sterna.service.views import JobView
 from tests.unit.cli.cluster_builders import Lab, tf_job, training_job
 
 NOW = Lab().now + 100.0
 
 
-def seen(kube: Lab) -> list[ClusterJob]:
+def seen(kube: Lab) -> list[JobView]:
     """Everything in a cluster, as people see it."""
-    sightings = Sightings()
+    listing = JobListing()
     for resource, type_ in ((TRAINING_JOBS, JobObject), (TF_JOBS, JobObject), (MPI_JOBS, JobObject), (PODS, Pod)):
         for each in kube.items(resource):
-            sightings.see(resource, msgspec.convert(each, type_) if type_ is Pod else _decoded(each))
-    return [job_view(job, NOW) for job in sightings.jobs()]
+            listing.add(resource, msgspec.convert(each, type_) if type_ is Pod else _decoded(each))
+    return [job_view(job, NOW) for job in listing.jobs()]
 
 
 def _decoded(each: dict[str, Any]) -> JobObject:
     return msgspec.json.decode(msgspec.json.encode(each), type=JobObject)
 
 
-def a_job(kube: Lab, status: dict[str, Any] | None = None, pods: tuple[str, ...] = ()) -> ClusterJob:
+def a_job(kube: Lab, status: dict[str, Any] | None = None, pods: tuple[str, ...] = ()) -> JobView:
     job = kube.training_job("a", workers="1:4")
     if status is not None:
         kube.tell("a", status)
@@ -170,11 +171,11 @@ def test_objects_that_cannot_be_read_are_shown_with_what_is_wrong() -> None:
 
 
 def test_events_of_others_are_left_out() -> None:
-    sightings = Sightings()
+    listing = JobListing()
     for number, kind in enumerate(("Deployment", "TFJob")):
         event = {"metadata": {"uid": str(number)}, "regarding": {"kind": kind, "name": "x"}}
-        sightings.see(TF_JOBS, msgspec.convert(event, EventObject))
-    assert [event.regarding.kind for event in sightings.events()] == ["TFJob"]
+        listing.add(TF_JOBS, msgspec.convert(event, EventObject))
+    assert [event.regarding.kind for event in listing.events()] == ["TFJob"]
 
 
 # Bounds.

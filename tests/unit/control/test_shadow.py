@@ -11,7 +11,7 @@ from sterna.engine.decide import decide
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.plan import ActionKind
 from sterna.model.serving_pod import ServingPod
-from sterna.service import replay
+from sterna.planning import replay
 from sterna.wiring import make_rules
 from tests.builders import a_job, a_snapshot, some_nodes
 

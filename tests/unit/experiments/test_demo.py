@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sterna.control.cluster_service import JobView
 from sterna.errors import UserError
 from sterna.experiments.demo.figures import core_use
 from sterna.experiments.demo.load import LoadMeter, LoadReading
@@ -20,6 +19,7 @@ from sterna.experiments.demo.report import demo_page
 from sterna.experiments.demo.run import Demo, DemoCluster, DemoPhase, JobsSample, PhaseResult, Watcher, phases
 from sterna.experiments.demo.screen import LiveScreen, Screen, screen_for
 from sterna.experiments.demo.summary import cautions, document, headline, sentences
+from sterna.service.views import JobView
 from tests.fakes.cluster import FakeCluster
 
 COSTS = dict.fromkeys(("softmax", "mlp", "coder", "conv", "rnn"), 0.001)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sterna.model.job import ProgressSpec
-from sterna.progress.reports import ProgressReader, Report
+from sterna.progress.reader import ProgressReader
+from sterna.progress.report import Report
 from tests.unit.progress.event_files import event, plain
 
 VODA = (
@@ -56,7 +57,7 @@ def test_stdout_is_read_only_while_the_agent_is_silent(tmp_path: Path) -> None:
 def test_a_declared_pattern_is_read_beside_the_agent(tmp_path: Path) -> None:
     (tmp_path / "out.log").write_text("cost 0.5\n")
     (tmp_path / "progress.jsonl").write_text(_line(2))
-    found = _read(tmp_path, ProgressSpec(stdout=(r"cost (?P<cost>\S+)",)))
+    found = _read(tmp_path, ProgressSpec({"stdout": [r"cost (?P<cost>\S+)"]}))
     assert [report.source for report in found] == ["agent", "stdout"]
 
 
@@ -112,13 +113,13 @@ CSVS = [
 @pytest.mark.parametrize(("text", "rows"), CSVS, ids=[text.partition("\n")[0][:20] for text, _ in CSVS])
 def test_a_csv_file_is_read_by_its_columns(tmp_path: Path, text: str, rows: list[tuple[object, ...]]) -> None:
     (tmp_path / "m.csv").write_text(text, encoding="utf-8")
-    found = _read(tmp_path, ProgressSpec(csv="m.csv"))
+    found = _read(tmp_path, ProgressSpec({"csv": "m.csv"}))
     assert [(report.step, report.total, report.metrics) for report in found] == rows
 
 
 def test_voda_s_rows_are_epochs_that_are_over(tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_text(VODA)
-    first, second = _read(tmp_path, ProgressSpec(csv="m.csv"))
+    first, second = _read(tmp_path, ProgressSpec({"csv": "m.csv"}))
     assert (first.step, first.total, second.step) == (1, 20, 2)
     assert first.metrics == {
         "accuracy": 0.5,
@@ -135,7 +136,7 @@ def test_a_csv_file_is_found_from_the_working_folder_and_may_begin_anew(tmp_path
     work.mkdir()
     table = work / "m.csv"
     table.write_text("step,loss\n1,0.5\n2,0.4\n")
-    spec = ProgressSpec(csv="m.csv")
+    spec = ProgressSpec({"csv": "m.csv"})
     reader = ProgressReader(tmp_path, spec, work)
     assert [report.step for report in reader.poll()] == [1, 2]
     positions = reader.positions
@@ -149,7 +150,7 @@ def test_a_csv_file_is_found_from_the_working_folder_and_may_begin_anew(tmp_path
 def test_a_folder_of_tensorboard_s_is_read(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "events.out.tfevents.1.host").write_bytes(event(4, plain("loss", 0.5)))
-    spec = ProgressSpec(tensorboard="runs", total=9)
+    spec = ProgressSpec({"tensorboard": "runs"}, total=9)
     reader = ProgressReader(tmp_path, spec)
     assert reader.poll() == [Report(1.7e9, 4, 9, {"loss": 0.5}, 0, "tensorboard")]
     positions = reader.positions
@@ -158,15 +159,15 @@ def test_a_folder_of_tensorboard_s_is_read(tmp_path: Path) -> None:
 
 
 def test_a_replica_that_writes_nothing_or_nonsense_has_no_reports(tmp_path: Path) -> None:
-    assert _read(tmp_path / "missing", ProgressSpec(csv="x.csv", tensorboard="runs")) == []
+    assert _read(tmp_path / "missing", ProgressSpec({"csv": "x.csv", "tensorboard": "runs"})) == []
     for name in ("progress.jsonl", "out.log", "x.csv"):
         (tmp_path / name).write_bytes(bytes(range(256)) * 50)
-    assert _read(tmp_path, ProgressSpec(csv="x.csv")) == []
+    assert _read(tmp_path, ProgressSpec({"csv": "x.csv"})) == []
 
 
 def test_a_pattern_that_slipped_through_is_noted_and_the_built_in_ones_are_used(tmp_path: Path) -> None:
     (tmp_path / "out.log").write_text("step=1 loss=0.5\n")
-    reader = ProgressReader(tmp_path, ProgressSpec(stdout=("(broken",)))
+    reader = ProgressReader(tmp_path, ProgressSpec({"stdout": ["(broken"]}))
     assert [report.step for report in reader.poll()] == [1]
     assert "built-in patterns" in reader.notices[0]
     reader.close()

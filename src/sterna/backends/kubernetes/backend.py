@@ -174,7 +174,7 @@ class KubernetesBackend:
                 entry.reason = reason  # only its row changed
             else:
                 self.explain(entry, reason, now)
-            if entry.job.memory.not_before <= now:
+            if entry.job.persisted.not_before <= now:
                 clear_verdict(entry)
             self.status_writer.schedule(entry, now)
 
@@ -207,7 +207,7 @@ class KubernetesBackend:
         names, capacity = self.state.capacity.names, self.state.capacity
         return not entry.wants_to_run or is_stale(
             action,
-            entry.job.memory,
+            entry.job.persisted,
             entry.assignment,
             self.clock(),
             len(names),
@@ -217,7 +217,7 @@ class KubernetesBackend:
     def _apply_action(self, entry: JobEntry, action: Action) -> None:
         now, names = self.clock(), self.state.capacity.names
         evictor = self.state.entries.get(action.evictor)
-        entry.job.memory.apply(action, now, names, evictor.name if evictor is not None else "")
+        entry.job.persisted.apply(action, now, names, evictor.name if evictor is not None else "")
         self.history.note_action(action.kind, now)
         if action.cpu_share is not None:
             self.state.work_queue.mark_changed(entry)
@@ -358,7 +358,7 @@ class KubernetesBackend:
             if entry is not None:
                 entry.next_reconcile_at = NEVER
                 self.state.work_queue.enqueue(entry)
-                if entry.job.memory.not_before <= now and entry.wants_to_run and not entry.replicas:
+                if entry.job.persisted.not_before <= now and entry.wants_to_run and not entry.replicas:
                     self.state.work_queue.request_round()
         self.write_results.expire_unknown(now)
         if self.state.capacity.is_distrusting:
@@ -407,7 +407,7 @@ class KubernetesBackend:
         self._hooks.on_job_event(what, entry.parsed_job.ref.uid)
         if what in (JobEvent.COMPLETED, JobEvent.FAILED):
             is_complete = what is JobEvent.COMPLETED
-            self.history.note_end(self.clock(), entry.job.memory.attained if is_complete else None)
+            self.history.note_end(self.clock(), entry.job.persisted.attained if is_complete else None)
             self.state.progress.forget(entry.key, is_complete)
 
     def _on_arrival(self, entry: JobEntry) -> None:

@@ -1,10 +1,9 @@
-"""What jobs have taught, kept in a ConfigMap beside the Lease so that the next operator begins with it.
+"""`LearnedStore`: learned curves of job categories in a ConfigMap, so that the next leader starts with them.
 
-Read once, when this replica begins to lead; what it has heard by then comes on top. Written by whoever leads, at most
-once a minute and only if something was learned, and once more at the end. What does not fit goes, the categories first
-of which nothing was heard for longest. A ConfigMap that cannot be understood is somebody's mistake or another
-version's: it is left as it is until somebody deletes or mends it, and lessons are learned anew meanwhile. An operator
-decides without lessons, only less well: a server that does not answer holds it up for a few seconds a minute at most.
+Read once when this replica starts leading, and merged with what it learned meanwhile. Written by the leader, at most
+once a minute and only after a change, and once at shutdown. If the curves do not fit, the least recently updated
+categories are dropped. A ConfigMap that cannot be parsed is left alone until an administrator deletes or repairs it.
+The operator works without curves; an API server that does not answer delays it by a few seconds a minute at most.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from sterna.model.learned import CategoryRecord
 
 _log = logging.getLogger(__name__)
 
-MOST_BYTES = 256 * 1024
-"""About two thousand categories. A ConfigMap could hold four times as much, but etcd keeps old ones for a while."""
+MAX_BYTES = 256 * 1024
+"""About two thousand categories. A ConfigMap may hold four times as much, but etcd keeps old revisions for a while."""
 PAUSE_SECONDS = 60.0
-"""Between two writes."""
+"""Minimum interval between two writes."""
 _KEY = "lessons.json"
 _TIMEOUT_SECONDS = 5.0
-_LONGEST_CATEGORY, _MOST_WORKERS, _MOST_SIZES, _MOST = 256, 1_000_000, 1_000, 1e12
+_MAX_CATEGORY, _MAX_WORKERS, _MAX_SIZES, _MAX_VALUE = 256, 1_000_000, 1_000, 1e12
 
 
-class Kept(NamedTuple):
-    """Lessons as they are written down."""
+class LearnedDocument(NamedTuple):
+    """Learned curves as JSON."""
 
     document: str
     dropped: int
-    """Categories for which there was no room."""
+    """Number of categories that did not fit."""
 
 
 class LearnedStore:
-    """The ConfigMap of one cluster. For the thread that decides."""
+    """The ConfigMap of one cluster. Not thread-safe."""
 
     def __init__(
         self,
@@ -55,48 +54,48 @@ class LearnedStore:
         self._server, self._namespace, self._progress = server, namespace, progress
         self._is_leading = is_leading
         self._version = ""
-        """Of the ConfigMap as we last read or wrote it; empty: there is none."""
-        self._is_known = self._has_recalled = False
-        """What is in it is known, so that it may be written over; and counts with what we heard."""
+        """Resource version last read or written; empty if there is no ConfigMap."""
+        self._is_known = self._is_merged = False
+        """The content is known, so that it may be overwritten; and was merged into `progress`."""
         self._is_unsaved = False
-        """Something was learned that is not written down yet."""
+        """True if there are changes that were not written."""
         self._due_at = 0.0
 
-    def recall(self) -> bool:
-        """Begin with what a predecessor left; whether the ConfigMap was read, or there is none."""
+    def load(self) -> bool:
+        """Load the curves of a previous leader; return True if the ConfigMap was read or does not exist."""
         if self._is_known:
             return True
-        found = self._found()
+        found = self._read()
         self._is_known = found is not None
-        if found is not None and not self._has_recalled:
-            self._has_recalled = True
+        if found is not None and not self._is_merged:
+            self._is_merged = True
             self._progress.recall(found)
         return self._is_known
 
-    def look(self, now: float) -> bool:
-        """Write down what was learned, if it is time for that; whether to look again after `PAUSE_SECONDS`."""
-        if now < self._due_at or not self.keep():
+    def save_if_due(self, now: float) -> bool:
+        """Write changes at most every `PAUSE_SECONDS`; return True if there were any."""
+        if now < self._due_at or not self.save():
             return False
         self._due_at = now + PAUSE_SECONDS
         return True
 
-    def keep(self) -> bool:
-        """Write down at once what is not yet; another time, if that cannot be done now. Whether there was anything."""
+    def save(self) -> bool:
+        """Write changes now, or keep them for a later attempt; return True if there were any."""
         lessons = self._progress.learned_curves
         self._is_unsaved = bool(lessons.pop_unsaved()) or self._is_unsaved
-        if self._is_unsaved and self._is_leading() and self.recall():
-            self._write(document_of(lessons.by_age))
+        if self._is_unsaved and self._is_leading() and self.load():
+            self._write(encode_curves(lessons.by_age))
             return True
         return self._is_unsaved
 
-    def _write(self, kept: Kept) -> None:
-        if kept.dropped:
-            kib = MOST_BYTES // 1024
+    def _write(self, encoded: LearnedDocument) -> None:
+        if encoded.dropped:
+            kib = MAX_BYTES // 1024
             _log.warning("What jobs taught is more than %d KiB; the oldest categories are not kept.", kib)
         try:
-            self._is_unsaved = not self._written(kept.document)
-        except Retry as trouble:
-            self._tell_refused(str(trouble))
+            self._is_unsaved = not self._store(encoded.document)
+        except Retry as error:
+            self._log_rejection(str(error))
 
     # The ConfigMap.
 
@@ -104,24 +103,24 @@ class LearnedStore:
     def _where(self) -> str:
         return f"{self._namespace}/{LESSONS}"
 
-    def _found(self) -> Sequence[CategoryRecord] | None:
-        """What is in it now; None: that cannot be known, or not be understood, which is told once."""
+    def _read(self) -> Sequence[CategoryRecord] | None:
+        """Return the stored curves; None if they cannot be read or parsed, which is logged."""
         try:
-            answer = self._server.ask(
+            result = self._server.ask(
                 "GET", CONFIG_MAPS.path(self._namespace, LESSONS), timeout_seconds=_TIMEOUT_SECONDS
             )
-        except Retry as trouble:
-            self._tell_refused(str(trouble))
+        except Retry as error:
+            self._log_rejection(str(error))
             return None
-        if answer.status == 404:
+        if result.status == 404:
             self._version = ""
             return ()
-        if not answer.is_done:
-            self._tell_refused(_said(answer))
+        if not result.is_done:
+            self._log_rejection(_server_message(result))
             return None
         try:
-            record = msgspec.json.decode(answer.body, type=Record)
-            lessons = lessons_in(record.data.get(_KEY, "[]"))
+            record = msgspec.json.decode(result.body, type=Record)
+            lessons = decode_curves(record.data.get(_KEY, "[]"))
         except (msgspec.MsgspecError, ValueError, RecursionError, UserError) as error:
             what = f"What jobs taught, in the ConfigMap {self._where}, is not understood ({error})"
             _log.warning("%s", f"{what}; it is learned anew, and written there once you delete that ConfigMap.")
@@ -129,26 +128,26 @@ class LearnedStore:
         self._version = record.metadata.resource_version
         return lessons
 
-    def _written(self, document: str) -> bool:
-        answer = self._changed(document) if self._version else self._created(document)
-        if answer.status in (404, 409):  # somebody else was at it
-            if self._found() is None:
+    def _store(self, document: str) -> bool:
+        result = self._patch(document) if self._version else self._create(document)
+        if result.status in (404, 409):  # changed by another client
+            if self._read() is None:
                 self._is_known = False
                 return False
-            answer = self._changed(document) if self._version else self._created(document)
-        if answer.is_done:
-            self._version = msgspec.json.decode(answer.body, type=Record).metadata.resource_version
+            result = self._patch(document) if self._version else self._create(document)
+        if result.is_done:
+            self._version = msgspec.json.decode(result.body, type=Record).metadata.resource_version
         else:
-            self._tell_refused(_said(answer))
-        return answer.is_done
+            self._log_rejection(_server_message(result))
+        return result.is_done
 
-    def _created(self, document: str) -> WriteResult:
+    def _create(self, document: str) -> WriteResult:
         meta = {"name": LESSONS, "namespace": self._namespace}
         body = {"apiVersion": CONFIG_MAPS.api_version, "kind": CONFIG_MAPS.kind, "metadata": meta}
         content = msgspec.json.encode({**body, "data": {_KEY: document}})
         return self._server.ask("POST", CONFIG_MAPS.path(self._namespace), content, timeout_seconds=_TIMEOUT_SECONDS)
 
-    def _changed(self, document: str) -> WriteResult:
+    def _patch(self, document: str) -> WriteResult:
         body = {"metadata": {"resourceVersion": self._version}, "data": {_KEY: document}}
         return self._server.ask(
             "PATCH",
@@ -158,17 +157,17 @@ class LearnedStore:
             timeout_seconds=_TIMEOUT_SECONDS,
         )
 
-    def _tell_refused(self, why: str) -> None:
+    def _log_rejection(self, why: str) -> None:
         if FENCE in why:
-            return  # another one leads; this one will end
+            return  # another replica leads; this one exits
         what = f"What jobs taught cannot be kept in the ConfigMap {self._where} ({why.removesuffix('.')})"
         _log.warning("%s", f"{what}; let the operator get, create and patch it. It is tried again.")
 
 
-def document_of(lessons: Sequence[CategoryRecord], most_bytes: int = MOST_BYTES) -> Kept:
-    """Lessons, oldest first, as JSON; the newest that have room."""
+def encode_curves(lessons: Sequence[CategoryRecord], max_bytes: int = MAX_BYTES) -> LearnedDocument:
+    """Encode curves, given oldest first; the newest that fit are kept."""
     parts: list[bytes] = []
-    left = most_bytes - 2
+    left = max_bytes - 2
     for lesson in reversed(lessons):
         part = msgspec.json.encode(lesson)
         left -= len(part) + 1
@@ -176,27 +175,27 @@ def document_of(lessons: Sequence[CategoryRecord], most_bytes: int = MOST_BYTES)
             break
         parts.append(part)
     document = b"[" + b",".join(reversed(parts)) + b"]"
-    return Kept(document.decode(), len(lessons) - len(parts))
+    return LearnedDocument(document.decode(), len(lessons) - len(parts))
 
 
-def lessons_in(document: str) -> list[CategoryRecord]:
-    """`UserError` if somebody has changed them beyond recognition; what cannot be a measurement is left out."""
+def decode_curves(document: str) -> list[CategoryRecord]:
+    """Decode curves; raise `UserError` if they are malformed, and drop values that cannot be measurements."""
     try:
         found = msgspec.json.decode(document, type=list[CategoryRecord])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UserError(f"{_KEY}: {error}") from None
-    return [lesson for each in found if (lesson := _sane(each)).category]
+    return [lesson for each in found if (lesson := _sanitize(each)).category]
 
 
-def _sane(lesson: CategoryRecord) -> CategoryRecord:
-    sane = CategoryRecord(lesson.category if len(lesson.category) <= _LONGEST_CATEGORY else "")
-    for pace in lesson.paces[:_MOST_SIZES]:
-        if pace.workers <= _MOST_WORKERS:
+def _sanitize(lesson: CategoryRecord) -> CategoryRecord:
+    sane = CategoryRecord(lesson.category if len(lesson.category) <= _MAX_CATEGORY else "")
+    for pace in lesson.paces[:_MAX_SIZES]:
+        if pace.workers <= _MAX_WORKERS:
             sane = sane.with_steps(pace.workers, pace.steps, pace.seconds)
-    if 0 < lesson.restarts <= _MOST and 0 <= lesson.restarting_seconds <= _MOST:
+    if 0 < lesson.restarts <= _MAX_VALUE and 0 <= lesson.restarting_seconds <= _MAX_VALUE:
         sane = replace(sane, restarts=lesson.restarts, restarting_seconds=lesson.restarting_seconds)
     return sane
 
 
-def _said(answer: WriteResult) -> str:
-    return answer.message or answer.reason or f"status {answer.status}"
+def _server_message(result: WriteResult) -> str:
+    return result.message or result.reason or f"status {result.status}"

@@ -1,13 +1,15 @@
-"""`LocalCluster`: the `ClusterService` of a local cluster, for command line, REST API and dashboard.
+"""`LocalCluster`: the `ClusterService` of the local backend.
 
-Any thread may call. A change is validated first, is on disk when the call returns, and is carried out by the round
-loop, which is only woken here. Reads come from the job store, so they cost the loop nothing.
+Thread-safe. A change is validated and durable when its verb returns; the round loop is woken and carries it out.
+Results are made from the job store, so that no verb waits for the loop.
 """
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,26 +21,31 @@ from sterna.backends.local.manual_moves import evict_jobs, find_move
 from sterna.backends.local.store.job_store import LocalJob
 from sterna.backends.local.store.journal import write_journal
 from sterna.backends.local.store.records import ACTIVE, JobRecord, ReplicaRecord, encode
+from sterna.backends.local.submission import read_submission
 from sterna.backends.local.submit import JobSubmitter, Order
 from sterna.backends.local.views import job_view, node_views
-from sterna.control.cluster_service import EventView, JobView, NodeView, PolicyView
 from sterna.control.progress_tracker import ProgressReport
 from sterna.engine.decide import Rules
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import NOWHERE
 from sterna.model.job import JobSpec
-from sterna.parse_number import real
+from sterna.service.errors import NotFoundError
+from sterna.service.requests import RuleChanges, Submission, Submitted
+from sterna.service.updates import KINDS, Update, UpdateTracker
+from sterna.service.views import EventView, Explanation, JobView, LogPart, NodeView, PolicyView, ProgressView
 from sterna.wiring import preferred_placement
 
-Story = Callable[[Path, str], dict[str, object]]
+Story = Callable[[Path, str], Explanation]
 """Explains one job from a journal file."""
 MakeRules = Callable[[PolicyView], Rules]
 
 _LONGEST_LOG = 16 << 20
+_WATCH_SECONDS = 0.25
+"""Least time between two updates of a watch; changes in between are merged."""
 
 
 class LocalCluster:
-    """Implements `ClusterService`."""
+    """Implements `ClusterService` for one backend."""
 
     def __init__(self, backend: LocalBackend, rules: PolicyView, make_rules: MakeRules, story: Story) -> None:
         self._backend, self._store = backend, backend.store
@@ -57,8 +64,33 @@ class LocalCluster:
         return answer
 
     def create_each(self, orders: Sequence[Order]) -> list[list[JobView] | UserError]:
-        """Create several orders with one disk flush; return for each what `create` returns or raises."""
+        """Create several orders with one flush of the disk; for each, what `create` returns or raises."""
         return self._creating.create_each(orders)
+
+    def submit(self, submission: Submission) -> Submitted:
+        (outcome,) = self.submit_each([submission])
+        if isinstance(outcome, UserError):
+            raise outcome
+        return outcome
+
+    def submit_each(self, submissions: Sequence[Submission]) -> list[Submitted | UserError]:
+        """Store several submissions with one flush of the disk; for each, what `submit` returns or raises."""
+        outcomes: dict[int, Submitted | UserError] = {}
+        orders: dict[int, Order] = {}
+        notices: dict[int, list[str]] = {}
+        for place, submission in enumerate(submissions):
+            try:
+                specs, notices[place] = read_submission(submission)
+            except UserError as error:
+                outcomes[place] = error
+                continue
+            if specs:
+                orders[place] = specs, submission.key
+            else:
+                outcomes[place] = Submitted([], notices[place])
+        for place, created in zip(orders, self.create_each(list(orders.values())), strict=True):
+            outcomes[place] = Submitted(created, notices[place]) if isinstance(created, list) else created
+        return [outcomes[place] for place in range(len(submissions))]
 
     def jobs(self) -> list[JobView]:
         with self._store.lock:
@@ -129,7 +161,20 @@ class LocalCluster:
         with self._store.lock:
             return node_views(self._backend)
 
-    def cordon(self, node: str, is_open: bool, drain: bool = False) -> NodeView:
+    def node(self, name: str) -> NodeView:
+        row = self._row(name)
+        return self.nodes()[row]
+
+    def cordon(self, name: str) -> NodeView:
+        return self._close(name, is_open=False)
+
+    def drain(self, name: str) -> NodeView:
+        return self._close(name, is_open=False, drain=True)
+
+    def uncordon(self, name: str) -> NodeView:
+        return self._close(name, is_open=True)
+
+    def _close(self, node: str, is_open: bool, drain: bool = False) -> NodeView:
         row = self._row(node)
         backend = self._backend
         with self._store.lock:
@@ -149,7 +194,7 @@ class LocalCluster:
     def _row(self, node: str) -> int:
         rows = self._store.slices.row_of
         if node not in rows:
-            raise UserError(f"There is no node '{node}': {did_you_mean(node, rows)}")
+            raise NotFoundError(f"There is no node '{node}': {did_you_mean(node, rows)}")
         return rows[node]
 
     # Events and logs.
@@ -175,7 +220,7 @@ class LocalCluster:
         found = [EventView(*row) for row in self._store.database.read(sql, [after, job, job, limit])]
         return sorted(found, key=lambda event: event.number)
 
-    def log(self, name: str, replica: str = "", offset: int = 0, limit: int = 1 << 20) -> tuple[bytes, int]:
+    def log(self, name: str, replica: str = "", offset: int = 0, limit: int = 1 << 20) -> LogPart:
         with self._store.lock:
             job = self._store.find(name)
             attempt = job.record.attempt
@@ -190,10 +235,10 @@ class LocalCluster:
                 file.seek(start)
                 part = file.read(max(0, min(limit, _LONGEST_LOG)))
         except FileNotFoundError:
-            return b"", 0
-        return part, start + len(part)
+            return LogPart(b"", 0)
+        return LogPart(part, start + len(part))
 
-    def explain(self, name: str) -> dict[str, object]:
+    def explain(self, name: str) -> Explanation:
         with self._store.lock:
             self._store.find(name)
         path = self._backend.deps.around.paths.state / f".journal-{threading.get_ident()}.jsonl"
@@ -204,14 +249,14 @@ class LocalCluster:
         finally:
             path.unlink(missing_ok=True)
 
-    def history(self, name: str) -> list[dict[str, float | int | None]]:
+    def history(self, name: str) -> list[ProgressView]:
         with self._store.lock:
             key = self._store.find(name).key
         self._store.database.flush()
-        rows: list[dict[str, float | int | None]] = []
-        for attempt, told in self._store.reports(key):
-            rows.append({"at": told.at, "attempt": attempt, "step": told.step, "total": told.total, **told.metrics})
-        return rows
+        return [
+            ProgressView(report.at, attempt, report.step, report.total, dict(report.metrics))
+            for attempt, report in self._store.reports(key)
+        ]
 
     def report(self, name: str, step: int | None, total: int | None, metrics: dict[str, float]) -> None:
         with self._store.lock:
@@ -220,24 +265,39 @@ class LocalCluster:
         if news:
             self._backend.wake()
 
-    def changes(self, after: int) -> Iterator[int]:
-        return self._store.changes_after(after)
+    def watch(self, kinds: Collection[str] = KINDS, until: float = math.inf) -> Iterator[Update]:
+        tracker = UpdateTracker()
+        yield from self._updates(tracker, kinds)
+        for _ in self._store.changes_after(0):
+            if time.monotonic() >= until:
+                return
+            time.sleep(_WATCH_SECONDS)
+            yield from self._updates(tracker, kinds)
+
+    def _updates(self, tracker: UpdateTracker, kinds: Collection[str]) -> Iterator[Update]:
+        if "jobs" in kinds:
+            yield from tracker.compare_jobs(self.jobs())
+        if "nodes" in kinds:
+            yield from tracker.compare_nodes(self.nodes())
+        if "rules" in kinds:
+            yield from tracker.compare_rules(self.rules())
+        if "events" in kinds:
+            yield from tracker.compare_events(self.events(after=tracker.last_event))
 
     # Rules.
 
     def rules(self) -> PolicyView:
         return self._view
 
-    def set_rules(self, **changes: str) -> PolicyView:
-        known = PolicyView.__struct_fields__
-        for name in changes:
-            if name not in known:
-                raise UserError(f"There is no rule '{name}': {did_you_mean(name, known)}")
-        view = msgspec.structs.replace(self._view)
-        if "policy" in changes and "placement" not in changes:
-            view.placement = preferred_placement(changes["policy"])
-        for name, value in changes.items():
-            setattr(view, name, _seconds(value) if name == "rate_limit_seconds" else str(value))
+    def set_rules(self, changes: RuleChanges) -> PolicyView:
+        changed = {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not None}
+        if changes.policy is not None:
+            changed.setdefault("placement", preferred_placement(changes.policy))
+        if not 0 <= changed.get("rate_limit_seconds", 0.0) < 86400:
+            raise UserError(
+                f"A rate limit of '{changes.rate_limit_seconds}' is not possible; give seconds from 0 to 86,400."
+            )
+        view = msgspec.structs.replace(self._view, **changed)
         made = self._make_rules(view)
         self._store.save_setting("rules", view)
         with self._store.lock:
@@ -257,13 +317,3 @@ def _chosen(name: str, replicas: Sequence[ReplicaRecord], wanted: str) -> Replic
 
 def _between(record: JobRecord, low: int, high: int) -> int:
     return min(max(record.spec.request, low), high)
-
-
-def _seconds(text: object) -> float:
-    try:
-        value = real(str(text))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 86400:
-        raise UserError(f"A rate limit of '{text}' is not possible; give seconds from 0 to 86,400.")
-    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.store.job_store import LocalJob
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.errors import UserError
 from sterna.model.cluster import NOWHERE, Assignment
 
@@ -59,9 +59,9 @@ def _find_other_node(backend: LocalBackend, job: LocalJob, row: int) -> Assignme
     return None
 
 
-def _room_without(backend: LocalBackend, job: LocalJob) -> Room:
+def _room_without(backend: LocalBackend, job: LocalJob) -> FreeCapacity:
     """Return the free capacity without the workers of `job`."""
-    room = Room(backend.store.slices.table())
+    room = FreeCapacity(backend.store.slices.table())
     for other in backend.store.active():
         if other.assignment.workers:
             room.occupy(
@@ -71,7 +71,7 @@ def _room_without(backend: LocalBackend, job: LocalJob) -> Room:
     return room
 
 
-def _fit_on_node(room: Room, job: LocalJob, row: int) -> Assignment | None:
+def _fit_on_node(room: FreeCapacity, job: LocalJob, row: int) -> Assignment | None:
     size = job.assignment.size
     if room.slots_at(job.shape, row) < size:
         return None

@@ -20,9 +20,9 @@ from sterna.backends.local.kernel.crash_points import crash_point
 from sterna.backends.local.store.database import Statement
 from sterna.backends.local.store.job_store import insertion
 from sterna.backends.local.store.records import JobRecord, encode
-from sterna.control.cluster_service import JobView
 from sterna.errors import UserError
 from sterna.model.job import JobSpec
+from sterna.service.views import JobView
 
 Order = tuple[Sequence[JobSpec], str]
 """Jobs that are created all or none, and their idempotency key; empty: none."""

@@ -1,7 +1,6 @@
-"""One question over HTTP, one answer: what commands need of the protocol, and no more.
+"""A minimal HTTP/1.1 client: one request per connection.
 
-A connection is for one question. The standard library's client would do, but importing it (mail headers, certificates)
-takes as long as all the rest of a command that asks one question.
+Importing the standard library's client (mail headers, certificates) takes as long as the rest of a short command.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from sterna.errors import Retry
 _LONGEST_LINE = 1 << 16
 
 
-class Opens(Protocol):
-    """How a connection is made."""
+class OpenConnection(Protocol):
+    """Opens a connection."""
 
     def __call__(self, timeout_seconds: float | None) -> socket.socket: ...
 
 
 class Reply:
-    """An answer whose head has been read; the body may still be on its way."""
+    """A response whose head has been read; the body may still arrive."""
 
     def __init__(self, end: socket.socket, file: BinaryIO) -> None:
         self._end, self._file = end, file
@@ -49,7 +48,7 @@ class Reply:
         return self.headers.get("transfer-encoding", "").lower() == "chunked"
 
     def read(self) -> bytes:
-        """All of the body."""
+        """Return the whole body."""
         if self._is_chunked:
             return b"".join(_chunks(self._file))
         text = self._file.read()
@@ -58,7 +57,7 @@ class Reply:
         return text
 
     def lines(self) -> Iterator[bytes]:
-        """The body's lines as they come."""
+        """Yield the lines of the body as they arrive."""
         if not self._is_chunked:
             yield from self._file
             return
@@ -69,15 +68,20 @@ class Reply:
         if rest:
             yield rest
 
-    def wait_at_most(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         self._end.settimeout(seconds)
 
 
-def ask(
-    opens: Opens, timeout_seconds: float, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
+def send_request(
+    open_connection: OpenConnection,
+    timeout_seconds: float,
+    method: str,
+    path: str,
+    headers: Mapping[str, str],
+    body: bytes = b"",
 ) -> Reply:
-    """Send a question and read the head of its answer. What the system refuses is raised as it is."""
-    end = opens(timeout_seconds)
+    """Send a request and read the head of its response; raises `OSError` as it comes."""
+    end = open_connection(timeout_seconds)
     try:
         head = [
             f"{method} {path} HTTP/1.1",
@@ -94,7 +98,7 @@ def ask(
 
 
 def open_socket(path: Path, timeout_seconds: float | None) -> socket.socket:
-    """A unix socket, by way of its folder: its address holds 107 bytes, and a path may be longer."""
+    """Connect to a unix socket by way of its folder: an address holds 107 bytes, and a path may be longer."""
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     end.settimeout(timeout_seconds)
     folder = -1
@@ -111,7 +115,7 @@ def open_socket(path: Path, timeout_seconds: float | None) -> socket.socket:
 
 
 def open_address(host: str, port: int, is_secure: bool, timeout_seconds: float | None) -> socket.socket:
-    """A connection to a host; a secure one trusts what the system trusts, or `$SSL_CERT_FILE`."""
+    """Connect to a host; TLS trusts the system's certificates, or `$SSL_CERT_FILE`."""
     end = socket.create_connection((host, port), timeout_seconds)
     if not is_secure:
         return end
@@ -121,7 +125,7 @@ def open_address(host: str, port: int, is_secure: bool, timeout_seconds: float |
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    """The parts of a body that comes in parts, each behind its size."""
+    """Yield the chunks of a body with chunked transfer encoding."""
     while True:
         try:
             size = int(_line(file).partition(b";")[0], 16)

@@ -1,8 +1,7 @@
-"""Which cluster a command means: one of this machine, one at an address, or a Kubernetes cluster of the kubeconfig.
+"""The Kubernetes cluster that a command means.
 
-Options for the last are added here to every command that asks a cluster (those with `--state` and `--server`), so that
-no command has to know of them. Called as `kubectl sterna`, a command always means the cluster that kubectl would ask.
-Nothing heavy is imported: most commands ask a cluster of this machine and are over at once.
+Its options (`--context`, `-n` ..) are added to every command that has `--state` and `--server`, so that no command has
+to declare them. As a kubectl plugin (`kubectl sterna`), a command means the current context of the kubeconfig.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ import click
 from sterna.errors import UserError
 
 PLUGIN = "kubectl sterna"
-"""How the program is called as a plugin of kubectl."""
+"""Program name as a plugin of kubectl."""
 CONTEXT = "STERNA_CONTEXT"
 
-_KEPT = "sterna.where"
-_ASKS = frozenset({"state", "server"})
-"""The options of every command that asks a cluster."""
+_META_KEY = "sterna.target"
+_CLUSTER_OPTIONS = frozenset({"state", "server"})
+"""Options of every command that speaks to a running cluster."""
 
 
-class Where(NamedTuple):
-    """A Kubernetes cluster, and where in it to look; empty: as the kubeconfig says."""
+class KubernetesTarget(NamedTuple):
+    """A Kubernetes cluster and namespace; empty fields are taken from the kubeconfig."""
 
     context: str = ""
     kubeconfig: str = ""
@@ -32,44 +31,48 @@ class Where(NamedTuple):
     is_everywhere: bool = False
     is_plugin: bool = False
     flags: tuple[str, ...] = ()
-    """As they were typed."""
+    """The options as the user typed them."""
 
-    def as_typed(self, words: str) -> str:
-        """A command on the same cluster, for people to type."""
+    def command_line(self, words: str) -> str:
+        """Return a command line for the same cluster."""
         return f"{PLUGIN if self.is_plugin else 'sterna'} {' '.join([words, *self.flags])}"
 
 
 def add_options(command: click.Command) -> None:
-    """Let a command, and all below it, take a Kubernetes cluster."""
+    """Add the Kubernetes options to a command and its subcommands."""
     if isinstance(command, click.Group):
         for each in command.commands.values():
             add_options(each)
-    if {parameter.name for parameter in command.params} >= _ASKS:
+    if {parameter.name for parameter in command.params} >= _CLUSTER_OPTIONS:
         command.params += _options()
 
 
 def _options() -> list[click.Option]:
-    kept: dict[str, Any] = {"expose_value": False, "callback": _keep}
+    stored: dict[str, Any] = {"expose_value": False, "callback": _store}
     return [
         click.Option(
-            ["--context"], metavar="NAME", envvar=CONTEXT, help="A Kubernetes cluster: a context of your kubeconfig.",
-            **kept,
+            ["--context"], metavar="NAME", envvar=CONTEXT, help="Kubernetes cluster: a context of your kubeconfig.",
+            **stored,
         ),
-        click.Option(["--kubeconfig"], metavar="FILE", help="Another kubeconfig than yours.", **kept),
-        click.Option(["--namespace", "-n"], metavar="NAME", help="Its namespace.  [default: the context's]", **kept),
-        click.Option(["--all-namespaces", "-A"], is_flag=True, help="All its namespaces.", **kept),
+        click.Option(
+            ["--kubeconfig"], metavar="FILE", help="Kubeconfig file.  [default: as kubectl]", **stored
+        ),
+        click.Option(
+            ["--namespace", "-n"], metavar="NAME", help="Kubernetes namespace.  [default: the context's]", **stored
+        ),
+        click.Option(["--all-namespaces", "-A"], is_flag=True, help="All namespaces (Kubernetes).", **stored),
     ]  # fmt: skip
 
 
-def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    context.meta.setdefault(_KEPT, {})[parameter.name] = value
+def _store(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    context.meta.setdefault(_META_KEY, {})[parameter.name] = value
     return value
 
 
-def chosen(state: str | None, server: str | None) -> Where | None:
-    """The Kubernetes cluster that the running command means; None if it means another."""
+def chosen_target(state: str | None, server: str | None) -> KubernetesTarget | None:
+    """Return the Kubernetes cluster that the running command means; None: another cluster."""
     context = click.get_current_context(silent=True)
-    given: Mapping[str, Any] = context.meta.get(_KEPT, {}) if context is not None else {}
+    given: Mapping[str, Any] = context.meta.get(_META_KEY, {}) if context is not None else {}
     if context is None or not given:
         return None
     is_plugin = context.find_root().info_name == PLUGIN
@@ -81,7 +84,7 @@ def chosen(state: str | None, server: str | None) -> Where | None:
     flags = _typed_flags(context, given)
     if not other and (is_typed or given["context"] or is_plugin):
         place = given["namespace"] or "", bool(given["all_namespaces"])
-        return Where(given["context"] or "", given["kubeconfig"] or "", *place, is_plugin, flags)
+        return KubernetesTarget(given["context"] or "", given["kubeconfig"] or "", *place, is_plugin, flags)
     if flags:
         raise UserError(f"{flags[0]} is for Kubernetes clusters; add --context NAME, or leave it out.")
     return None

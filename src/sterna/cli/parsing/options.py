@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +15,6 @@ from sterna.errors import UserError
 if TYPE_CHECKING:
     from sterna.experiments.scenario import Scenario
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Placement = Annotated[
     str | None, typer.Option("--placement", help="Which node for each worker.  [default: stay; with dragon: pack]")
 ]
@@ -90,33 +87,6 @@ class ScenarioOptions:
             help="What policies know of jobs: all, what was learned so far, or wrong by about SIGMA (0.3: 30 %).",
         ),
     ] = "true"
-
-
-def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first parameter is a dataclass of options, with an option for each of its fields."""
-    first, *rest = inspect.signature(command, eval_str=True).parameters.values()
-    hints = get_type_hints(first.annotation, include_extras=True)
-    options = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
-        )
-        for field in fields(first.annotation)
-    ]
-
-    def flat(**values: Any) -> None:
-        own = {option.name: values.pop(option.name) for option in options}
-        command(first.annotation(**own), **values)
-
-    others = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in rest]
-    required = [each for each in (*options, *others) if each.default is inspect.Parameter.empty]
-    optional = [each for each in (*options, *others) if each.default is not inspect.Parameter.empty]
-    flat.__signature__ = inspect.Signature([*required, *optional])  # type: ignore[attr-defined]
-    flat.__doc__, flat.__name__ = command.__doc__, command.__name__
-    flat.__annotations__ = {}
-    return flat
 
 
 def scenario_of(options: ScenarioOptions) -> Scenario:

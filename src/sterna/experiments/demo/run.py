@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Protocol
 
-from sterna.control.cluster_service import ClusterService, JobView
 from sterna.errors import UserError
 from sterna.experiments.demo.load import LoadMeter, LoadReading
 from sterna.experiments.demo.mix import TrainingTask
+from sterna.model.job import JobSpec
+from sterna.service.views import JobView, LogPart, NodeView
 
 DISTURBED = 0.1
 """A phase is repeated if other processes used more than this fraction of the CPUs."""
@@ -130,11 +132,23 @@ class PhaseResult:
         return self.others > DISTURBED
 
 
+class JobRunner(Protocol):
+    """The verbs of a local cluster that the demo uses."""
+
+    def create(self, specs: Sequence[JobSpec]) -> list[JobView]: ...
+
+    def jobs(self) -> list[JobView]: ...
+
+    def nodes(self) -> list[NodeView]: ...
+
+    def log(self, name: str, replica: str = "", offset: int = 0) -> LogPart: ...
+
+
 @dataclass(frozen=True)
 class DemoCluster:
     """A cluster that was opened for one phase."""
 
-    verbs: ClusterService
+    service: JobRunner
     url: str
     working_dir: str
 
@@ -196,24 +210,24 @@ class Demo:
             self._watcher.begin(phase, cluster.url, is_again)
             specs = [each.spec(phase.cpus, cluster.working_dir) for each in self._work]
             since = self._meter.read()
-            cluster.verbs.create(specs)
-            samples, others = self._watch(phase, cluster.verbs, since)
-            control = cluster.verbs.nodes()[0].control
+            cluster.service.create(specs)
+            samples, others = self._watch(phase, cluster.service, since)
+            control = cluster.service.nodes()[0].control
         return PhaseResult(phase, samples, others, control)
 
-    def _watch(self, phase: DemoPhase, verbs: ClusterService, since: LoadReading) -> tuple[list[JobsSample], float]:
+    def _watch(self, phase: DemoPhase, service: JobRunner, since: LoadReading) -> tuple[list[JobsSample], float]:
         """Poll until all jobs are done. The load of other processes counts only while every core has a job: others
         may use an idle core without disturbing a job."""
         samples: list[JobsSample] = []
         others = math.nan
         limit_seconds = _PATIENCE * sum(each.cpu_seconds for each in self._work)
         while True:
-            sample = JobsSample(time.monotonic() - since.at, tuple(verbs.jobs()))
+            sample = JobsSample(time.monotonic() - since.at, tuple(service.jobs()))
             samples.append(sample)
             self._watcher.show(phase, sample)
             for job in sample.jobs:
                 if job.state == "failed":
-                    raise UserError(_failure(job, verbs))
+                    raise UserError(_failure(job, service))
             active = sum(job.state not in _OVER for job in sample.jobs)
             if active >= self._meter.count or len(samples) == 1:
                 others = self._meter.others(
@@ -229,8 +243,8 @@ class Demo:
             time.sleep(_LOOK_SECONDS)
 
 
-def _failure(job: JobView, verbs: ClusterService) -> str:
-    lines = verbs.log(job.name, offset=-2000)[0].decode(errors="replace").strip().splitlines()
+def _failure(job: JobView, service: JobRunner) -> str:
+    lines = service.log(job.name, offset=-2000)[0].decode(errors="replace").strip().splitlines()
     last = lines[-1] if lines else "it said nothing"
     return (
         f"The demo's job '{job.name}' ended with code {job.exit_code} ({last}); was it ended from outside, or is "

@@ -19,7 +19,7 @@ from sterna.experiments.demo.run import DemoPhase, JobsSample, PhaseResult, Watc
 from sterna.experiments.demo.summary import compare_phases, headline, is_disturbed, sentences
 
 if TYPE_CHECKING:
-    from sterna.control.cluster_service import JobView
+    from sterna.service.views import JobView
 
 _NEXT = "sterna up --detach --shared, then sterna submit --cpus 0 -- python train.py"
 _LINE_SECONDS = 5.0

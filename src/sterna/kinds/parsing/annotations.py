@@ -6,13 +6,14 @@ bounds at all. Where a kind has a field of its own, the field goes first.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sterna.errors import UserError
 from sterna.kinds.labels import GROUP, MAX_WORKERS, MIN_WORKERS
 from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY, ProgressSpec
+from sterna.progress.spec import MOST_STEPS, ProgressError, parse_progress, progress_fields
 
 WORKERS = f"{GROUP}/workers"
 PRIORITY = f"{GROUP}/priority"
@@ -20,12 +21,9 @@ CATEGORY = f"{GROUP}/category"
 SUSPEND = f"{GROUP}/suspend"
 NODE_PREFERENCE = f"{GROUP}/node-preference"
 PREEMPTIBLE = f"{GROUP}/preemptible"
-TOTAL, CSV, TENSORBOARD = f"{GROUP}/total", f"{GROUP}/csv", f"{GROUP}/tensorboard"
-STDOUT, METRIC, GOAL = f"{GROUP}/stdout", f"{GROUP}/metric", f"{GROUP}/goal"
 
 NO_PROGRESS = ProgressSpec()
 MOST_WORKERS = 100_000
-_MOST_STEPS = 10**15
 
 
 @dataclass(frozen=True)
@@ -67,29 +65,16 @@ def is_true(annotations: Mapping[str, str], key: str) -> bool:
 
 
 def _progress(annotations: Mapping[str, str]) -> ProgressSpec:
-    pattern, goal = annotations.get(STDOUT, ""), annotations.get(GOAL, "")
-    if pattern and not _has_groups(pattern):
-        raise UserError(
-            f"The annotation {STDOUT} is no regular expression with named groups; write one such as "
-            r"step=(?P<step>\d+)."
-        )
-    if goal not in ("", "min", "max"):
-        raise UserError(f"The annotation {GOAL} is '{goal[:40]}'; write min or max.")
-    return ProgressSpec(
-        stdout=(pattern,) if pattern else (),
-        csv=annotations.get(CSV, ""),
-        tensorboard=annotations.get(TENSORBOARD, ""),
-        metric=annotations.get(METRIC, ""),
-        goal=goal,
-        total=_number(annotations, TOTAL, 0, _MOST_STEPS) or 0,
-    )
-
-
-def _has_groups(pattern: str) -> bool:
+    fields: dict[str, Any] = {}
+    for name in progress_fields():
+        if f"{GROUP}/{name}" in annotations:
+            fields[name] = annotations[f"{GROUP}/{name}"]
+    fields["total"] = _number(annotations, f"{GROUP}/total", 0, MOST_STEPS) or 0
     try:
-        return bool(re.compile(pattern).groupindex)
-    except (re.error, RecursionError, OverflowError):
-        return False
+        return parse_progress(fields)
+    except ProgressError as error:
+        text = str(error.value)[:40]
+        raise UserError(f"The annotation {GROUP}/{error.field} is '{text}'; write {error.wanted}.") from None
 
 
 def _number(annotations: Mapping[str, str], key: str, least: int, most: int) -> int | None:

@@ -275,9 +275,7 @@ def _shape(worker: Demand, servers: Sequence[ReplicaGroup], selector: tuple[tupl
 def merge_progress(first: ProgressSpec, second: ProgressSpec) -> ProgressSpec:
     """Fields of the first; where it has none, of the second."""
     return ProgressSpec(
-        first.stdout or second.stdout,
-        first.csv or second.csv,
-        first.tensorboard or second.tensorboard,
+        {**second.sources, **first.sources},
         first.metric or second.metric,
         first.goal or second.goal,
         first.total or second.total,

@@ -11,7 +11,7 @@ from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignmen
 from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodReports
 from sterna.backends.kubernetes.cache.progress import Find, Progress
 from sterna.model.cluster import Shape
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod
 
 START = 1_000_000.0

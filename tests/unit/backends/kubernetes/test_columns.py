@@ -69,7 +69,7 @@ def test_work_of_a_job_that_has_shown_that_it_saves_is_not_at_risk() -> None:
 
 def test_a_job_whose_time_has_not_come_may_not_run() -> None:
     held, seated = an_entry(1, "held", memory=PersistedState(not_before=NOW + 5)), an_entry(2, "seated")
-    seated.job.memory.not_before, seated.assignment = NOW + 5, Assignment(((0, 2),))
+    seated.job.persisted.not_before, seated.assignment = NOW + 5, Assignment(((0, 2),))
     _, columns = a_table(held, seated).columns(NOW)
     assert columns["maximum"].tolist() == [0, 4]
     _, columns = a_table(held, seated).columns(NOW + 6)

@@ -87,7 +87,7 @@ def test_only_what_is_remembered_changes_after_the_end() -> None:
     job = running(ended_at=300.0)
     job.status = status_of(job, standing(verdict=COMPLETED), 300.0)
     job.pods.clear()
-    job.memory.lost_seconds = 5.0
+    job.persisted.lost_seconds = 5.0
     status = status_of(job, StatusInput(), 400.0)
     assert {**status, "sterna": {}} == {**job.status, "sterna": {}}
     assert status["sterna"]["lostSeconds"] == 5.0

@@ -101,14 +101,14 @@ def test_nothing_happened_is_no_event() -> None:
 
 def test_pods_that_were_made_together_are_one_event_with_the_decision() -> None:
     """DRAGON-53."""
-    said = body(REPORTER.created(JOB, W, 1.0, "started with 2 workers."))
+    said = body(REPORTER.pods_created(JOB, W, 1.0, "started with 2 workers."))
     assert said["reason"] == "SuccessfulCreatePod"
     assert said["note"] == "Created 2 pods on a, b: mnist-worker-0, mnist-worker-1. Started with 2 workers."
 
 
 def test_a_large_gang_is_counted_not_listed() -> None:
     gang = workers_at(*["a"] * 512)
-    note = body(REPORTER.created(JOB, gang, 1.0))["note"]
+    note = body(REPORTER.pods_created(JOB, gang, 1.0))["note"]
     assert note == "Created 512 pods on a: mnist-worker-0, mnist-worker-1, mnist-worker-2 and 509 more."
 
 
@@ -122,7 +122,7 @@ def test_a_large_gang_is_counted_not_listed() -> None:
             id="not created",
         ),
         pytest.param(
-            REPORTER.deleted(JOB, [pod(W[0])], 1.0, "it moves to b."),
+            REPORTER.pods_deleted(JOB, [pod(W[0])], 1.0, "it moves to b."),
             "SuccessfulDeletePod",
             "Deleted 1 pod: mnist-worker-0. It moves to b.",
             id="deleted",

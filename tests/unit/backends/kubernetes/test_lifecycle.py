@@ -88,7 +88,7 @@ def test_a_pod_that_ends_well_because_it_was_asked_to_go_has_not_done_its_work()
 
 def test_a_pod_that_was_asked_to_go_after_its_last_step_has_done_its_work() -> None:
     job = one(pod(W0, PodState.SUCCEEDED, is_deleting=True))
-    job.memory.step = job.memory.total = 100
+    job.persisted.step = job.persisted.total = 100
     assert judge(job, 20.0).kind is VerdictKind.COMPLETED
 
 
@@ -268,10 +268,10 @@ def test_a_job_that_saved_when_asked_has_lost_nothing() -> None:
     """DRAGON-78, DRAGON-88."""
     job = one()
     asked = pod(W0, PodState.FAILED, is_deleting=True, exit_code=143, message=SAVED)
-    assert record_checkpoint(job.memory, asked, 60.0)
+    assert record_checkpoint(job.persisted, asked, 60.0)
     verdict = judge(job, 70.0)
     assert (verdict.lost_seconds, verdict.sentence) == (0.0, "saved its work at step 70 and stopped.")
-    assert (job.memory.saved_step, job.memory.saved_at) == (70, 60.0)
+    assert (job.persisted.saved_step, job.persisted.saved_at) == (70, 60.0)
 
 
 def test_work_is_lost_since_the_last_checkpoint_only() -> None:

@@ -15,6 +15,7 @@ from sterna.backends.kubernetes.monitor.pods import NodePod, progress_of
 from sterna.backends.kubernetes.monitor.reader import PodReader
 from sterna.kinds.labels import PROGRESS
 from sterna.model.job import ProgressSpec
+from sterna.progress.spec import progress_as_fields
 from tests.unit.backends.kubernetes.monitor_builders import (
     NOW,
     agent_line,
@@ -63,16 +64,16 @@ def test_pods_of_jobs_are_told_from_others(pod: NodePod, job: str) -> None:
 )
 def test_a_csv_file_is_found_without_being_declared(pod: NodePod, csv: str) -> None:
     """DRAGON-80: a plain pod takes part without a change."""
-    assert progress_of(pod).csv == csv
+    assert progress_of(pod).sources.get("csv", "") == csv
 
 
 def test_what_was_declared_counts_before_what_could_be_guessed() -> None:
-    declared = ProgressSpec(stdout=(r"at (?P<step>\d+)",), metric="bleu", goal="max", total=9)
-    written = {PROGRESS: msgspec.json.encode(declared).decode()}
+    declared = ProgressSpec({"stdout": [r"at (?P<step>\d+)"]}, metric="bleu", goal="max", total=9)
+    written = {PROGRESS: msgspec.json.encode(progress_as_fields(declared)).decode()}
     assert progress_of(node_pod(annotations=written, args=["/data/x.csv"], mounts={"d": "/data"})) == declared
     only_total = {PROGRESS: '{"total": 7}'}
     assert progress_of(node_pod(annotations=only_total, args=["/data/x.csv"], mounts={"d": "/data"})) == ProgressSpec(
-        csv="/data/x.csv", total=7
+        {"csv": "/data/x.csv"}, total=7
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch
 from sterna.backends.kubernetes.monitor.outbox import Outbox
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
 from tests.unit.backends.kubernetes.progress_builders import START, report
 
 

@@ -73,7 +73,12 @@ def test_a_job_s_own_memory_keeps_up_so_that_a_successor_knows_it() -> None:
     job = running_job()
     progress = following(job)
     progress.take([batch(progress, training(5))], find_in(job), START + 5)
-    assert (job.memory.step, job.memory.total, job.memory.metric, job.memory.value) == (5, 1000, "loss", 2.0)
+    assert (job.persisted.step, job.persisted.total, job.persisted.metric, job.persisted.value) == (
+        5,
+        1000,
+        "loss",
+        2.0,
+    )
     successor = following(job)
     view = successor.view(1)
     assert (view.step, view.total, view.metric, view.value) == (5, 1000, "loss", 2.0)
@@ -116,7 +121,7 @@ def test_pods_that_nobody_knows_and_jobs_that_are_not_followed_change_nothing() 
     assert progress.take([batch(progress, training(5))], find_in(job), START + 5) == set()
     progress.follow(job)
     assert progress.take([batch(progress, training(5), uid="uid-of-nobody")], find_in(job), START + 5) == set()
-    assert job.memory.step is None
+    assert job.persisted.step is None
 
 
 def test_batches_that_were_meant_for_another_memory_are_left_for_their_monitors_to_repeat() -> None:
@@ -124,9 +129,9 @@ def test_batches_that_were_meant_for_another_memory_are_left_for_their_monitors_
     stale = batch(following(job), training(5))
     progress = following(job)
     assert progress.take([stale], find_in(job), START + 5) == set()
-    assert job.memory.step is None
+    assert job.persisted.step is None
     progress.take([batch(progress, training(5))], find_in(job), START + 5)
-    assert job.memory.step == 5
+    assert job.persisted.step == 5
 
 
 # Who speaks for a job.
@@ -137,9 +142,9 @@ def test_one_pod_speaks_for_a_gang() -> None:
     progress = following(job)
     progress.take([batch(progress, [report(1, 100, 1000)], "uid-worker-1-1")], find_in(job), START + 1)
     progress.take([batch(progress, [report(2, 7, 1000)], "uid-worker-2-1")], find_in(job), START + 2)
-    assert job.memory.step == 100
+    assert job.persisted.step == 100
     progress.take([batch(progress, [report(3, 120, 1000)], "uid-worker-0-1")], find_in(job), START + 3)
-    assert job.memory.step == 120, "the first of the gang is heard though another has spoken"
+    assert job.persisted.step == 120, "the first of the gang is heard though another has spoken"
 
 
 def test_another_pod_speaks_when_the_first_has_been_silent_for_long() -> None:
@@ -147,17 +152,17 @@ def test_another_pod_speaks_when_the_first_has_been_silent_for_long() -> None:
     progress = following(job)
     progress.take([batch(progress, [report(1, 10)], "uid-worker-0-1")], find_in(job), START + 1)
     progress.take([batch(progress, [report(20, 15)], "uid-worker-1-1")], find_in(job), START + 20)
-    assert job.memory.step == 10
+    assert job.persisted.step == 10
     progress.take([batch(progress, [report(40, 30)], "uid-worker-1-1")], find_in(job), START + 40)
-    assert job.memory.step == 30
+    assert job.persisted.step == 30
 
 
 def test_pods_of_an_older_attempt_are_heard_only_about_what_they_saved() -> None:
     job = running_job(attempt=2)
     progress = following(job)
     progress.take([batch(progress, [report(5, 900), report(6, 900, saved=True)])], find_in(job), START + 6)
-    assert job.memory.step is None
-    assert job.memory.saved_at == START + 6
+    assert job.persisted.step is None
+    assert job.persisted.saved_at == START + 6
 
 
 # Time.
@@ -180,7 +185,7 @@ def test_absurd_times_do_not_keep_later_reports_out(absurd: float) -> None:
     progress.take([batch(progress, first, sent_at=START + 2)], find_in(job), START + 2)
     later = [report(step, step, 1000, loss=10.0 / step, source="csv") for step in range(3, 10)]
     progress.take([batch(progress, later, sent_at=START + 10)], find_in(job), START + 10)
-    assert job.memory.step == 9
+    assert job.persisted.step == 9
     assert progress.history(1)[-1].at == START + 9
 
 

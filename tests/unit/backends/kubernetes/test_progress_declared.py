@@ -12,7 +12,7 @@ from sterna.backends.kubernetes.monitor.pods import NodePod, is_csv_guessed, pro
 from sterna.backends.kubernetes.pods.pod_builder import pod_of
 from sterna.kinds.labels import PROGRESS
 from sterna.model.job import ProgressSpec
-from tests.unit.backends.kubernetes.kind_builders import Object, group, parsed_job, pytorch_job, tf_job, training_job
+from tests.unit.kinds.kind_builders import Object, group, parsed_job, pytorch_job, tf_job, training_job
 
 
 def as_a_monitor_sees_it(manifest: Object) -> NodePod:
@@ -25,9 +25,9 @@ def as_a_monitor_sees_it(manifest: Object) -> NodePod:
 @pytest.mark.parametrize(
     ("progress", "expected"),
     [
-        ({"csv": "/data/run.csv", "metric": "accuracy"}, ProgressSpec(csv="/data/run.csv", metric="accuracy")),
-        ({"stdout": r"step=(?P<step>\d+)", "total": 9}, ProgressSpec(stdout=(r"step=(?P<step>\d+)",), total=9)),
-        ({"tensorboard": "/data/runs", "goal": "max"}, ProgressSpec(tensorboard="/data/runs", goal="max")),
+        ({"csv": "/data/run.csv", "metric": "accuracy"}, ProgressSpec({"csv": "/data/run.csv"}, metric="accuracy")),
+        ({"stdout": r"step=(?P<step>\d+)", "total": 9}, ProgressSpec({"stdout": [r"step=(?P<step>\d+)"]}, total=9)),
+        ({"tensorboard": "/data/runs", "goal": "max"}, ProgressSpec({"tensorboard": "/data/runs"}, goal="max")),
     ],
 )
 def test_what_a_training_job_says_of_its_progress_reaches_the_monitor(
@@ -35,7 +35,7 @@ def test_what_a_training_job_says_of_its_progress_reaches_the_monitor(
 ) -> None:
     pod = as_a_monitor_sees_it(training_job(progress=progress))
     assert progress_of(pod) == expected
-    assert is_csv_guessed(pod) is not bool(expected.csv)
+    assert is_csv_guessed(pod) is not ("csv" in expected.sources)
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_what_a_training_job_says_of_its_progress_reaches_the_monitor(
 )
 def test_what_annotations_of_another_kind_say_reaches_the_monitor(manifest: Object) -> None:
     manifest["metadata"]["annotations"] = {"sterna.dev/csv": "/data/run.csv", "sterna.dev/metric": "loss"}
-    assert progress_of(as_a_monitor_sees_it(manifest)) == ProgressSpec(csv="/data/run.csv", metric="loss")
+    assert progress_of(as_a_monitor_sees_it(manifest)) == ProgressSpec({"csv": "/data/run.csv"}, metric="loss")
 
 
 def test_what_annotations_of_a_plain_pod_say_is_read_where_they_are() -> None:
     meta = {"name": "job1", "labels": {"sterna.dev/job": "job1"}, "annotations": {"sterna.dev/csv": "/data/run.csv"}}
     pod = msgspec.convert({"metadata": meta}, NodePod)
-    assert progress_of(pod) == ProgressSpec(csv="/data/run.csv")
+    assert progress_of(pod) == ProgressSpec({"csv": "/data/run.csv"})
     assert not is_csv_guessed(pod)
 
 
@@ -66,4 +66,4 @@ def test_a_template_that_says_it_itself_is_left_as_it_is() -> None:
     said = '{"csv": "/own.csv"}'
     container = {"name": "train", "image": "train"}
     template = {"metadata": {"annotations": {PROGRESS: said}}, "spec": {"containers": [container]}}
-    assert progress_of(as_a_monitor_sees_it(training_job(template=template))) == ProgressSpec(csv="/own.csv")
+    assert progress_of(as_a_monitor_sees_it(training_job(template=template))) == ProgressSpec({"csv": "/own.csv"})

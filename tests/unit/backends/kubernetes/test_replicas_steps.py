@@ -168,7 +168,7 @@ def test_another_size_of_a_job_that_restarts_takes_all_of_it_down_first() -> Non
     del job.pods["worker", 0]
     assert names(next_steps(job, new, everywhere)) == ([], [])
     del job.pods["worker", 1]
-    job.memory.started_at = None
+    job.persisted.started_at = None
     found = next_steps(job, new, everywhere)
     assert names(found)[0] == ["worker-0@a", "worker-1@b", "worker-2@c"]
     assert found.attempt == 2

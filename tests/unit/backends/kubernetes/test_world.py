@@ -187,18 +187,18 @@ def test_a_standby_learns_what_whoever_acts_writes_down() -> None:
     story = Story()
     story.job()
     story.job(status={"sterna": {"moves": 2, "attempt": 3}})
-    assert (story.entry.job.memory.moves, story.entry.job.memory.attempt) == (2, 3)
+    assert (story.entry.job.persisted.moves, story.entry.job.persisted.attempt) == (2, 3)
     story.job(status={"sterna": {"endedAt": NOW}})
     assert story.entry.stage is Stage.ENDED
     story.state.is_standing_by = False
     story.job(status={"sterna": {"moves": 5}})
-    assert story.entry.job.memory.moves == 0, "whoever acts knows better than what it wrote"
+    assert story.entry.job.persisted.moves == 0, "whoever acts knows better than what it wrote"
 
 
 def test_what_cannot_be_read_of_a_memory_is_forgotten_and_nothing_else() -> None:
     story = Story()
     story.job(status={"sterna": {"moves": "many"}})
-    assert story.entry.job.memory == PersistedState(enqueued_at=story.entry.parsed_job.submitted_at)
+    assert story.entry.job.persisted == PersistedState(enqueued_at=story.entry.parsed_job.submitted_at)
 
 
 def test_a_job_that_has_ended_is_not_run_again() -> None:
@@ -245,7 +245,7 @@ def test_a_gang_of_which_a_part_was_made_is_made_whole_as_it_was_meant() -> None
     story.pod(0, node="node-0", assignment=assignment)
     assert recover(story.state, {PodOwnership.OPERATOR: story.controller}, NOW) == 1
     assert story.entry.replicas == (ReplicaAssignment("worker", 0, "node-0"), ReplicaAssignment("worker", 1, "node-2"))
-    assert story.entry.job.memory.attempt == 1
+    assert story.entry.job.persisted.attempt == 1
 
 
 def test_a_gang_that_was_meant_for_a_node_that_is_gone_is_withdrawn() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.local.store.job_store import COUNTED_CPUS, shape_of
-from sterna.control.cluster_service import JobView
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec
+from sterna.service.views import JobView
 from tests.fakes.machine import FakeCluster, a_cluster, some_slices
 
 
@@ -103,7 +103,7 @@ PATTERNS = [
 def test_a_pattern_that_cannot_be_used_is_refused_when_the_job_is_created(
     world: FakeCluster, pattern: str, says: str
 ) -> None:
-    spec = replace(a_spec("a"), progress=ProgressSpec(stdout=(pattern,)))
+    spec = replace(a_spec("a"), progress=ProgressSpec({"stdout": [pattern]}))
     with pytest.raises(UserError) as refusal:
         world.cluster.create([spec])
     assert str(refusal.value).startswith("Job 'a': ")

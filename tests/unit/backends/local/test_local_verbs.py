@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from sterna.backends.local.store.journal import StoredJournal, prune, write_journal
-from sterna.control.cluster_service import ClusterService
 from sterna.control.journal import read_opening, read_rounds
 from sterna.control.progress_tracker import ProgressReport
 from sterna.control.round_loop import ChangedRounds, RoundLoop, RoundObserver
 from sterna.control.specon_csv import HEADER, SpeconCsvFile
 from sterna.errors import UserError
 from sterna.model.job import JobSpec, ReplicaSpec
+from sterna.service.cluster_service import ClusterService
+from sterna.service.requests import RuleChanges
+from sterna.service.updates import JobsUpdate
 from sterna.wiring import make_rules
 from tests.fakes.machine import FakeCluster, a_cluster, some_slices
 
@@ -116,7 +118,7 @@ def test_what_does_not_exist_is_answered_with_the_nearest_name(world: FakeCluste
         with pytest.raises(UserError, match="did you mean 'training'"):
             ask("trainin")
     with pytest.raises(UserError, match="did you mean 'node"):
-        world.cluster.cordon("node", is_open=False)
+        world.cluster.cordon("node")
     with pytest.raises(UserError, match="no node"):
         world.cluster.migrate("training", "elsewhere")
 
@@ -158,14 +160,16 @@ def test_old_events_are_read_from_the_disk(world: FakeCluster) -> None:
     assert [event.number for event in world.cluster.events("a", after=5, limit=3)] == [6, 7, 8]
 
 
-def test_whoever_waits_for_changes_is_told_of_each(world: FakeCluster) -> None:
-    changes = world.cluster.changes(0)
-    world.cluster.create([a_spec("a")])
-    first = next(changes)
-    world.cluster.create([a_spec("b")])
-    assert next(changes) > first
+def test_watch_yields_everything_once_and_then_each_change(world: FakeCluster) -> None:
+    updates = world.cluster.watch(("jobs",))
+    assert next(updates) == JobsUpdate([], [])
+    for name in ("a", "b"):
+        world.cluster.create([a_spec(name)])
+        update = next(updates)
+        assert isinstance(update, JobsUpdate)
+        assert name in [job.name for job in update.changed]
     world.backend.store.close()
-    assert list(changes) == []
+    assert list(updates) == []
 
 
 def test_reports_from_outside_count_like_any_other(world: FakeCluster) -> None:
@@ -176,20 +180,18 @@ def test_reports_from_outside_count_like_any_other(world: FakeCluster) -> None:
         world.cluster.report("a", step, 100, {"loss": 5.0 - step})
     view = world.cluster.job("a")
     assert (view.step, view.total, view.metric, view.value) == (4, 100, "loss", 1.0)
-    assert [row["loss"] for row in world.cluster.history("a")] == [5, 4, 3, 2, 1]
+    assert [report.metrics["loss"] for report in world.cluster.history("a")] == [5, 4, 3, 2, 1]
 
 
 def test_rules_can_be_changed_while_it_runs_and_are_kept(world: FakeCluster) -> None:
-    view = world.cluster.set_rules(policy="dragon")
+    view = world.cluster.set_rules(RuleChanges(policy="dragon"))
     assert (view.policy, view.placement) == ("dragon", "pack")
-    assert world.cluster.set_rules(rate_limit_seconds="2.5").rate_limit_seconds == 2.5
+    assert world.cluster.set_rules(RuleChanges(rate_limit_seconds=2.5)).rate_limit_seconds == 2.5
     assert world.backend.store.setting("rules")["policy"] == "dragon"
     with pytest.raises(UserError, match="drag"):
-        world.cluster.set_rules(policy="drago")
-    with pytest.raises(UserError, match="did you mean 'policy'"):
-        world.cluster.set_rules(polcy="fifo")
+        world.cluster.set_rules(RuleChanges(policy="drago"))
     with pytest.raises(UserError, match="rate limit"):
-        world.cluster.set_rules(rate_limit_seconds="never")
+        world.cluster.set_rules(RuleChanges(rate_limit_seconds=1e9))
     assert world.cluster.rules().policy == "dragon"
 
 

@@ -13,7 +13,7 @@ from sterna.agent.reporting import Reporter
 from sterna.control.progress_tracker import ProgressReport
 from sterna.control.round_loop import RoundLoop
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec
-from sterna.progress.reports import ProgressReader
+from sterna.progress.reader import ProgressReader
 from sterna.wiring import make_rules
 from tests.fakes.machine import FakeCluster, FakeMachine, a_cluster, some_slices
 

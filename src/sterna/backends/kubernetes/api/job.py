@@ -125,7 +125,7 @@ class KubeJob:
 
     key: int
     parsed_job: ParsedJob
-    memory: PersistedState
+    persisted: PersistedState
     version: int
     """Resource version of the object that was last seen."""
     pods: dict[tuple[str, int], PodRow] = field(default_factory=dict)

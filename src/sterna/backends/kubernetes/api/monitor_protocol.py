@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
 
 AUDIENCE = "sterna"
 """For whom a monitor's token is made; the API server refuses it, and we refuse tokens made for the API server."""

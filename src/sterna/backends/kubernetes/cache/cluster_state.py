@@ -293,14 +293,16 @@ class ClusterState:
             return
         parsed_job, problem = parsed_job_in(seen, resource, self._context)
         status = status_in(seen) if isinstance(seen, JobObject) else {}
-        memory = memory_in(meta.annotations, status)
-        if memory.enqueued_at is None:
-            memory.enqueued_at = self._seen_at(parsed_job.submitted_at)
+        persisted = memory_in(meta.annotations, status)
+        if persisted.enqueued_at is None:
+            persisted.enqueued_at = self._seen_at(parsed_job.submitted_at)
         elif parsed_job.ownership.is_pod:
-            parsed_job = as_asked(parsed_job, memory)
-        parsed_job = structs.replace(parsed_job, submitted_at=memory.enqueued_at)  # also of a pod that a move made anew
+            parsed_job = as_asked(parsed_job, persisted)
+        parsed_job = structs.replace(
+            parsed_job, submitted_at=persisted.enqueued_at
+        )  # also of a pod that a move made anew
         parsed_job = self.priority_classes.resolve(parsed_job)
-        job = KubeJob(self.jobs.next_key(), parsed_job, memory, meta.version, status=status)
+        job = KubeJob(self.jobs.next_key(), parsed_job, persisted, meta.version, status=status)
         job.is_deleting = _is_unwanted(seen)
         entry = JobEntry(job, self._shape(parsed_job))
         entry.status.seen, entry.source.fingerprint, entry.source.annotations = status, read_of(meta), meta.annotations
@@ -310,7 +312,7 @@ class ClusterState:
         entry.source.orphans_pods = ORPHAN in meta.finalizers
         entry.services = dict.fromkeys(self._served.get(meta.uid, ()), True)
         self.jobs.add(entry)
-        if memory.ended_at is not None or self._has_ended(entry):
+        if persisted.ended_at is not None or self._has_ended(entry):
             entry.stage = Stage.ENDED  # whatever was made of it since
         elif problem is not None:
             entry.stage, entry.outcome = Stage.INVALID, problem
@@ -332,7 +334,7 @@ class ClusterState:
         """Whether its status says so, though its memory does not: the two may be written one after the other."""
         if not entry.parsed_job.ownership.creates_pods or end_condition(conditions_in(entry.job.status)) is None:
             return False
-        entry.job.memory.ended_at = parse_timestamp(entry.job.status.get("completionTime")) or self.clock()
+        entry.job.persisted.ended_at = parse_timestamp(entry.job.status.get("completionTime")) or self.clock()
         return True
 
     def _read_again(self, entry: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:
@@ -379,8 +381,8 @@ class ClusterState:
     def _learn(self, entry: JobEntry) -> None:
         """What whoever acts has written down."""
         job = entry.job
-        job.memory = memory_in(entry.source.annotations, job.status)
-        if entry.stage is Stage.ACTIVE and (job.memory.ended_at is not None or self._has_ended(entry)):
+        job.persisted = memory_in(entry.source.annotations, job.status)
+        if entry.stage is Stage.ACTIVE and (job.persisted.ended_at is not None or self._has_ended(entry)):
             entry.stage = Stage.ENDED
             self.reindex(entry)
             self.compact(entry)

@@ -261,19 +261,19 @@ def clear_verdict(entry: JobEntry) -> None:
         entry.verdict, entry.ending_attempt = CONTINUE, -1
 
 
-def durable_fields(memory: PersistedState) -> tuple[object, ...]:
+def durable_fields(persisted: PersistedState) -> tuple[object, ...]:
     """Return the persisted fields that cannot be recomputed and change rarely."""
     return (
-        memory.attempt,
-        memory.promotions,
-        memory.moves,
-        memory.restarts,
-        memory.cpu_share,
-        memory.moved_at,
-        memory.asked_move,
-        memory.started_at,
-        memory.saved_step,
-        memory.asked_cpus,
+        persisted.attempt,
+        persisted.promotions,
+        persisted.moves,
+        persisted.restarts,
+        persisted.cpu_share,
+        persisted.moved_at,
+        persisted.asked_move,
+        persisted.started_at,
+        persisted.saved_step,
+        persisted.asked_cpus,
     )
 
 

@@ -30,7 +30,7 @@ from sterna.model.job import ReplicaSpec
 from sterna.model.learned import CategoryRecord, restart_seconds
 from sterna.model.snapshot import NEVER
 from sterna.model.speedup import LINEAR, Curves, Floats
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
 
 _SILENT_SECONDS = 30.0
 """A pod that has said nothing for so long no longer speaks for its job, if another one does."""
@@ -132,7 +132,7 @@ class Progress:
             return
         category = category_of(spec.name, spec.category)
         course = self._training.follow(job.key, spec.progress, category)
-        memory = job.memory
+        memory = job.persisted
         course.step, course.total, course.value = memory.step, memory.total or course.total, memory.value
         self._voices[job.key], self._rows[job.key] = _Voice(job, course, spec.worker), self._table.take_row()
         self._alike.setdefault(category, set()).add(job.key)
@@ -195,7 +195,7 @@ class Progress:
     def _hear(
         self, job: KubeJob, pod: PodRow, told: list[ProgressReport], now: float, spoken: dict[int, list[ProgressReport]]
     ) -> None:
-        voice, memory = self._voices[job.key], job.memory
+        voice, memory = self._voices[job.key], job.persisted
         saved = max((each.at for each in told if each.saved), default=0.0)
         memory.saved_at = max(memory.saved_at, saved)
         if not told or pod.attempt < memory.attempt or not self._speaks(voice, pod, now):
@@ -217,7 +217,7 @@ class Progress:
 
     def _learn_restart(self, voice: _Voice, told: Sequence[ProgressReport]) -> None:
         """How long a job stood still that was started again: until it first told something."""
-        memory = voice.job.memory
+        memory = voice.job.persisted
         started = memory.started_at
         if voice.has_told or started is None:
             return
@@ -232,7 +232,7 @@ class Progress:
     def _pace(self, voice: _Voice, told: Sequence[ProgressReport]) -> SpeedSample:
         """At its last report. A pod without devices that is alone shares its node with others, so that what counts is
         the CPU it was given; elsewhere it is the time that passed."""
-        job, memory, worker = voice.job, voice.job.memory, voice.worker
+        job, memory, worker = voice.job, voice.job.persisted, voice.worker
         workers = max(1, _running(job, worker.type))
         voice.cpu_seconds = max([voice.cpu_seconds, *(each.cpu_seconds for each in told)])
         if voice.cpu_seconds and workers == 1 and not job.parsed_job.shape.devices:
@@ -256,7 +256,7 @@ class Progress:
         return news
 
     def _remember(self, voice: _Voice, told: Sequence[ProgressReport]) -> None:
-        course, memory = voice.course, voice.job.memory
+        course, memory = voice.course, voice.job.persisted
         memory.step, memory.total, memory.metric, memory.value = course.step, course.total, course.metric, course.value
         voice.points += [Point(each.at, each.step, each.total, each.metrics.get(course.metric)) for each in told]
         while len(voice.points) > _POINTS:
@@ -300,7 +300,7 @@ class Progress:
         band = self._training.eta(course) if has_eta else None
         growth = "unknown" if course.value is None else self._training.growth_of(course).name.lower()
         heard = None if course.reported_at == -NEVER else course.reported_at
-        metric = course.metric or voice.job.memory.metric
+        metric = course.metric or voice.job.persisted.metric
         return ProgressView(course.step, course.total, metric, course.value, growth, *_seconds(band), reported_at=heard)
 
     def steps_left(self, key: int) -> float:
@@ -329,7 +329,7 @@ class Progress:
 def unsaved_seconds(job: KubeJob, now: float) -> float:
     """Work that moving it would throw away: none of one that has shown that it saves when asked, and none where there
     are no devices to move it for."""
-    memory = job.memory
+    memory = job.persisted
     if not job.parsed_job.shape.devices or memory.started_at is None or memory.saved_step >= 0:
         return 0.0
     return max(0.0, now - max(memory.saved_at, memory.started_at))

@@ -104,7 +104,7 @@ class JobTable:
         return slot
 
     def _numbers(self, entry: JobEntry, row_of: Mapping[str, int], key_of: Mapping[str, int]) -> tuple[int, ...]:
-        spec, memory = entry.parsed_job.spec, entry.job.memory
+        spec, persisted = entry.parsed_job.spec, entry.job.persisted
         shape = self._shape_ids.setdefault(entry.shape, len(self._shape_ids))
         return (
             entry.key,
@@ -114,12 +114,12 @@ class JobTable:
             min(max(spec.request, spec.minimum), spec.maximum),
             entry.assignment.size,
             shape,
-            memory.promotions,
-            memory.moves,
-            row_of.get(memory.moved_from, -1),
-            key_of.get(memory.evictor, -1),
-            entry.running_workers if memory.counted_from is not None else 0,
-            memory.saved_step >= 0 or not entry.shape.devices,
+            persisted.promotions,
+            persisted.moves,
+            row_of.get(persisted.moved_from, -1),
+            key_of.get(persisted.evictor, -1),
+            entry.running_workers if persisted.counted_from is not None else 0,
+            persisted.saved_step >= 0 or not entry.shape.devices,
         )
 
     # What a snapshot takes.
@@ -161,21 +161,21 @@ class JobTable:
 
 
 def _times(entry: JobEntry) -> tuple[float, ...]:
-    memory, parsed_job = entry.job.memory, entry.parsed_job
-    since = memory.waiting_since if memory.waiting_since is not None else parsed_job.submitted_at
+    persisted, parsed_job = entry.job.persisted, entry.parsed_job
+    since = persisted.waiting_since if persisted.waiting_since is not None else parsed_job.submitted_at
     return (
         parsed_job.submitted_at,
-        _or(memory.first_started_at, entry.assigned_at if entry.assignment.workers else NEVER),
+        _or(persisted.first_started_at, entry.assigned_at if entry.assignment.workers else NEVER),
         since,
-        memory.attained,
-        memory.executed,
-        memory.executed_before,
-        memory.cpu_share,
-        _or(memory.moved_at, -NEVER),
-        memory.not_before,
-        _or(memory.counted_from, NEVER),
-        _or(memory.started_at, NEVER),
-        memory.saved_at,
+        persisted.attained,
+        persisted.executed,
+        persisted.executed_before,
+        persisted.cpu_share,
+        _or(persisted.moved_at, -NEVER),
+        persisted.not_before,
+        _or(persisted.counted_from, NEVER),
+        _or(persisted.started_at, NEVER),
+        persisted.saved_at,
         math.nan if entry.shape.devices else float(max(1, -(-parsed_job.spec.worker.cpus // MILLI))),
     )
 

@@ -9,9 +9,9 @@ from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.lifecycle.verdict import VerdictKind
-from sterna.control.cluster_service import JobView, NodeView, ReplicaView
 from sterna.control.progress_tracker import category_of
 from sterna.model.cluster import MILLI, ResourceKind
+from sterna.service.views import JobView, NodeView, ReplicaView
 
 _STATES = {
     PodState.PENDING: "starting",
@@ -26,10 +26,10 @@ def job_views(state: ClusterState, now: float) -> list[JobView]:
 
 
 def job_view(state: ClusterState, entry: JobEntry, now: float) -> JobView:
-    spec, memory = entry.parsed_job.spec, entry.job.memory
+    spec, persisted = entry.parsed_job.spec, entry.job.persisted
     told = state.progress.view(entry.key, False)
-    running = now - memory.counted_from if memory.counted_from is not None else 0.0
-    waits_from = memory.waiting_since if memory.waiting_since is not None else entry.parsed_job.submitted_at
+    running = now - persisted.counted_from if persisted.counted_from is not None else 0.0
+    waits_from = persisted.waiting_since if persisted.waiting_since is not None else entry.parsed_job.submitted_at
     is_waiting = entry.stage is Stage.ACTIVE and not entry.replicas
     return JobView(
         entry.name,
@@ -44,21 +44,21 @@ def job_view(state: ClusterState, entry: JobEntry, now: float) -> JobView:
         category_of(spec.name, spec.category),
         spec.user,
         entry.parsed_job.submitted_at,
-        memory.first_started_at,
-        memory.ended_at,
+        persisted.first_started_at,
+        persisted.ended_at,
         max(0.0, now - waits_from) if is_waiting else 0.0,
-        memory.executed + max(0.0, running),
+        persisted.executed + max(0.0, running),
         0.0,
-        memory.attempt,
-        memory.restarts,
-        memory.moves,
-        memory.cpu_share,
-        told.step if told.step is not None else memory.step,
-        told.total if told.total is not None else memory.total,
-        told.metric or memory.metric,
-        told.value if told.value is not None else memory.value,
+        persisted.attempt,
+        persisted.restarts,
+        persisted.moves,
+        persisted.cpu_share,
+        told.step if told.step is not None else persisted.step,
+        told.total if told.total is not None else persisted.total,
+        told.metric or persisted.metric,
+        told.value if told.value is not None else persisted.value,
         told.growth,
-        lost_seconds=memory.lost_seconds,
+        lost_seconds=persisted.lost_seconds,
         exit_code=entry.verdict.exit_code,
         nodes=list(dict.fromkeys(pod.node for pod in entry.live_pods if pod.node)),
         replicas=_replicas(entry),

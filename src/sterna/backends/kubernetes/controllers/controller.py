@@ -32,8 +32,8 @@ class Controller(ABC):
 
         An attempt that has not run yet is completed as its pods' assignment annotation says.
         """
-        pods = present_pods(entry, entry.job.memory.attempt)
-        has_begun = replaces_in_place(entry.parsed_job) and entry.job.memory.started_at is not None
+        pods = present_pods(entry, entry.job.persisted.attempt)
+        has_begun = replaces_in_place(entry.parsed_job) and entry.job.persisted.started_at is not None
         annotated = None
         if pods and not has_begun:
             annotated = decode_assignment(max(pods, key=lambda pod: pod.version).assignment)

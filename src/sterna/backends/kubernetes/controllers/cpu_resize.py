@@ -30,12 +30,12 @@ _LEAST = 2
 
 def resizes(entry: JobEntry, now: float, timers: Timers) -> list[Write]:
     """Writes that bring the job's share into force on pods that have another."""
-    memory, cpu_share = entry.job.memory, entry.job.memory.cpu_share
+    persisted, cpu_share = entry.job.persisted, entry.job.persisted.cpu_share
     if entry.shape.devices or not entry.parsed_job.ownership.resizes_cpu:
         return []
     if entry.parsed_job.ownership.is_pod and not _is_base_kept(entry):
         return []
-    if cpu_share == 1.0 and not entry.resized_cpus and not memory.asked_cpus:
+    if cpu_share == 1.0 and not entry.resized_cpus and not persisted.asked_cpus:
         return []
     worker = entry.parsed_job.spec.worker.type
     found = []
@@ -50,7 +50,7 @@ def resizes(entry: JobEntry, now: float, timers: Timers) -> list[Write]:
 
 
 def _resize(entry: JobEntry, pod: PodRow, cpu_share: float, now: float) -> Write | None:
-    asked = entry.job.memory.asked_cpus or need_of(entry.parsed_job, pod.type).cpus
+    asked = entry.job.persisted.asked_cpus or need_of(entry.parsed_job, pod.type).cpus
     place = _place(entry, pod)
     if not asked or place is None:
         return None
@@ -87,11 +87,11 @@ def _patch(entry: JobEntry, pod: PodRow, place: int, cpus: int) -> Write:
 
 def _is_base_kept(entry: JobEntry) -> bool:
     """A plain pod is all that says what it asked for, so that this is written down before it is changed."""
-    memory, state = entry.job.memory, entry.status
-    if not memory.asked_cpus and memory.cpu_share != 1.0:
-        memory.asked_cpus = next((pod.cpus for pod in entry.job.pods.values()), 0)
+    persisted, state = entry.job.persisted, entry.status
+    if not persisted.asked_cpus and persisted.cpu_share != 1.0:
+        persisted.asked_cpus = next((pod.cpus for pod in entry.job.pods.values()), 0)
         return False
-    return not state.writes_in_flight and state.durable_fields == durable_fields(memory)
+    return not state.writes_in_flight and state.durable_fields == durable_fields(persisted)
 
 
 def _place(entry: JobEntry, pod: PodRow) -> int | None:

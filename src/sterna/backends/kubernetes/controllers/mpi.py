@@ -86,10 +86,10 @@ class MpiController(Controller):
             self._pods.report_invalid(entry, now)
         if entry.stage is not Stage.ACTIVE or entry.job.is_deleting:
             return self._delete_surplus(entry, now)
-        memory = entry.job.memory
+        persisted = entry.job.persisted
         for pod in entry.job.pods.values():
             if pod.is_terminated and pod.message:
-                record_checkpoint(memory, pod, now)
+                record_checkpoint(persisted, pod, now)
         self._pods.runtime.update(entry, now)
         self._state.work_queue.mark_row_stale(entry)
         verdict = judge(entry.job, now, entry.replicas)
@@ -134,12 +134,12 @@ class MpiController(Controller):
         job, worker = entry.job, entry.parsed_job.spec.worker.type
         if any(pod.type == worker or not pod.is_terminated for pod in job.pods.values()):
             return False
-        if job.memory.started_at is not None:
-            job.memory.lost_seconds += lost_seconds(job.memory, now)
+        if job.persisted.started_at is not None:
+            job.persisted.lost_seconds += lost_seconds(job.persisted, now)
             self._pods.runtime.stop(entry, now)
             self._state.work_queue.enqueue(entry)
-        if job.memory.not_before > now:
-            self._pods.timers.set(job.memory.not_before, entry)
+        if job.persisted.not_before > now:
+            self._pods.timers.set(job.persisted.not_before, entry)
         else:
             clear_verdict(entry)
         return True
@@ -150,7 +150,7 @@ class MpiController(Controller):
         if len(workers) < max(entry.parsed_job.spec.minimum, *(replica.ordinal + 1 for replica in workers)):
             self._pods.unassign(entry, now)  # a node was lost meanwhile
             return []
-        entry.job.memory.attempt += 1
+        entry.job.persisted.attempt += 1
         return [self._patch(entry, mpi_start(len(workers)), "start")]
 
     def _workers(self, entry: JobEntry) -> list[ReplicaAssignment]:
@@ -218,8 +218,8 @@ class MpiController(Controller):
         return [deletion_of(pod, DeletedPod(entry.key, pod.uid)) for pod in misplaced]
 
     def _bindings(self, entry: JobEntry, now: float) -> list[Write]:
-        if entry.job.memory.not_before > now:
-            self._pods.timers.set(entry.job.memory.not_before, entry)
+        if entry.job.persisted.not_before > now:
+            self._pods.timers.set(entry.job.persisted.not_before, entry)
             return []
         pods = entry.job.pods
         waiting = [
@@ -230,7 +230,7 @@ class MpiController(Controller):
         if not waiting:
             self._state.work_queue.set_blocked(entry, False)
             return []
-        is_new = entry.job.memory.started_at is None
+        is_new = entry.job.persisted.started_at is None
         if is_new and any((replica.type, replica.ordinal) not in pods for replica in entry.replicas):
             return []  # the MPI operator is still creating the others: a gang is bound as one
         needs: dict[str, Need] = {}

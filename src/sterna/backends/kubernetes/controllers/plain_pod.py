@@ -68,7 +68,7 @@ class PlainPodController(Controller):
         if move is not None and all(move.is_about(pod.uid, str(pod.attempt)) for pod in job.pods.values()):
             worker = entry.parsed_job.spec.worker.type
             return [ReplicaAssignment(worker, 0, move.node)] if self._state.capacity.is_open(move.node) else []
-        return self._complete(entry, replicas_on(present_pods(entry, job.memory.attempt)))
+        return self._complete(entry, replicas_on(present_pods(entry, job.persisted.attempt)))
 
     def on_pod_deletion(self, entry: JobEntry, uid: str, result: WriteResult, now: float) -> bool:
         """Return True if the pod was not as expected: it ended or another client deleted it, which is checked first."""
@@ -94,7 +94,7 @@ class PlainPodController(Controller):
         if pod is not None and record is not None and not record.is_about(pod.uid, str(pod.attempt)):
             return [] if entry.writes_in_flight else [self._delete_record(entry)]  # a different pod of that name
         if pod is not None:
-            record_checkpoint(entry.job.memory, pod, now)
+            record_checkpoint(entry.job.persisted, pod, now)
             if self._is_lost(pod):
                 self._state.pods.suspect(pod.uid)  # a deletion from now on is not its user's
             elif not entry.replicas and pod.node and entry.move.record is None and not pod.is_deleting:
@@ -126,7 +126,7 @@ class PlainPodController(Controller):
     def _handle_termination(self, entry: JobEntry, previous: PodRow, now: float) -> None:
         """Process the last seen state of a pod that is gone: it is created again unless it was complete."""
         entry.move.previous_pod = None
-        record_checkpoint(entry.job.memory, previous, now)
+        record_checkpoint(entry.job.persisted, previous, now)
         if is_done(entry.job, previous):
             self._pods.finish(entry, completion(entry.job), now)
 
@@ -197,7 +197,7 @@ class PlainPodController(Controller):
         namespace, _, name = pod.key.partition("/")
         try:
             answer = self._server.ask("GET", PODS.path(namespace, name))
-            attempt = max(entry.job.memory.attempt, pod.attempt) + 1
+            attempt = max(entry.job.persisted.attempt, pod.attempt) + 1
             target = replica.node if replica is not None else pod.node
             is_there = answer.is_done and _is_unchanged(pod, answer.body)
             record = move_record(_with_persisted_state(entry, answer.body), target, attempt) if is_there else None
@@ -245,7 +245,7 @@ class PlainPodController(Controller):
                 self._pods.unassign(entry, self._state.clock())
             return []
         self._state.work_queue.set_blocked(entry, False)
-        entry.job.memory.attempt = record.attempt
+        entry.job.persisted.attempt = record.attempt
         row = expected_pod(entry, replica, record.name, record.attempt)
         self._state.pods.expect(entry, row)
         body = msgspec.json.encode(record.pod)
@@ -275,6 +275,6 @@ def _with_persisted_state(entry: JobEntry, body: bytes) -> dict[str, Any]:
     """Return the pod with the current persisted state as an annotation, because it may be all that is left of it."""
     pod: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
     metadata = dict(pod.get("metadata") or {})
-    memory = msgspec.json.encode(persisted_fields(entry.job.memory)).decode()
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), MEMORY: memory}
+    persisted = msgspec.json.encode(persisted_fields(entry.job.persisted)).decode()
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), MEMORY: persisted}
     return {**pod, "metadata": metadata}

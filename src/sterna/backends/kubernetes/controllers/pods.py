@@ -102,31 +102,31 @@ class PodController(Controller):
 
     def _is_idle(self, entry: JobEntry, now: float) -> bool:
         """Return True if an unassigned job has no pods and its deadline is ahead, so that only timers matter."""
-        memory, deadline = entry.job.memory, deadline_of(entry.job)
-        if memory.not_before > now:
-            self.timers.set(memory.not_before, entry)
+        persisted, deadline = entry.job.persisted, deadline_of(entry.job)
+        if persisted.not_before > now:
+            self.timers.set(persisted.not_before, entry)
         elif not entry.job.pods:
             clear_verdict(entry)  # its pods are gone: it is queued like any other job
         if now >= deadline:
             return False
         self.timers.set(deadline, entry)
-        return not entry.job.pods and memory.started_at is None
+        return not entry.job.pods and persisted.started_at is None
 
     # Verdicts.
 
     def _note_pods(self, entry: JobEntry, now: float) -> None:
         """Record checkpoints of terminated pods and accrue run time."""
-        memory = entry.job.memory
+        persisted = entry.job.persisted
         for pod in entry.job.pods.values():
             if pod.is_terminated and pod.message:
-                record_checkpoint(memory, pod, now)
+                record_checkpoint(persisted, pod, now)
         self.runtime.update(entry, now)
         self._state.work_queue.mark_row_stale(entry)
 
     def apply_verdict(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Change the job's state as the verdict demands."""
         kind = verdict.kind
-        entry.job.memory.lost_seconds += verdict.lost_seconds
+        entry.job.persisted.lost_seconds += verdict.lost_seconds
         if kind in (VerdictKind.COMPLETED, VerdictKind.FAILED):
             self.finish(entry, verdict, now)
         elif kind is VerdictKind.STOPPED:
@@ -150,9 +150,9 @@ class PodController(Controller):
 
     def restart(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Count and report a restart of some or all replicas."""
-        memory = entry.job.memory
-        memory.restarts += verdict.is_counted
-        memory.not_before = max(memory.not_before, verdict.not_before)
+        persisted = entry.job.persisted
+        persisted.restarts += verdict.is_counted
+        persisted.not_before = max(persisted.not_before, verdict.not_before)
         for node in verdict.refused_by:
             self._state.capacity.distrust(node, now + _DISTRUST_SECONDS)
             self.timers.set(now + _DISTRUST_SECONDS)
@@ -162,7 +162,7 @@ class PodController(Controller):
         self._state.work_queue.request_round()
         if verdict.kind is VerdictKind.RESTART:
             self.runtime.stop(entry, now)
-            if memory.not_before > now:  # free its capacity during the back-off
+            if persisted.not_before > now:  # free its capacity during the back-off
                 self.unassign(entry, now)
 
     def report_invalid(self, entry: JobEntry, now: float) -> None:
@@ -173,7 +173,7 @@ class PodController(Controller):
     def finish(self, entry: JobEntry, verdict: Verdict, now: float) -> None:
         """Mark the job as ended, which is final."""
         self.runtime.stop(entry, now)
-        entry.job.memory.ended_at = now
+        entry.job.persisted.ended_at = now
         entry.stage = Stage.ENDED
         entry.outcome, entry.verdict = (verdict.reason, verdict.sentence), verdict
         self._recorder.record_verdict(entry, verdict, now)
@@ -183,7 +183,7 @@ class PodController(Controller):
     def unassign(self, entry: JobEntry, now: float) -> None:
         """Return the job to the queue."""
         if entry.replicas:
-            entry.job.memory.waiting_since = now
+            entry.job.persisted.waiting_since = now
             self._state.assign(entry, (), NOWHERE)
             self._state.work_queue.request_round()
 
@@ -273,10 +273,10 @@ class PodController(Controller):
     def _creations(self, entry: JobEntry, todo: Steps) -> list[Write]:
         if not todo.create:
             return []
-        parsed_job, memory = entry.parsed_job, entry.job.memory
-        if todo.attempt != memory.attempt:
-            memory.attempt = todo.attempt
-            memory.not_before = 0.0
+        parsed_job, persisted = entry.parsed_job, entry.job.persisted
+        if todo.attempt != persisted.attempt:
+            persisted.attempt = todo.attempt
+            persisted.not_before = 0.0
         assignment = gang_ranks(entry.replicas).assignment
         writes = []
         resource = self._resource(entry)

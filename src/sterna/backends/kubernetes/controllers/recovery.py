@@ -23,14 +23,14 @@ def recover(state: ClusterState, controllers: Mapping[PodOwnership, Controller],
         controller.prepare_recovery(entry)
         if not entry.wants_to_run:
             continue
-        memory = entry.job.memory
-        memory.attempt = max([memory.attempt, *(pod.attempt for pod in entry.job.pods.values())])
-        if memory.counted_from is not None:
+        persisted = entry.job.persisted
+        persisted.attempt = max([persisted.attempt, *(pod.attempt for pod in entry.job.pods.values())])
+        if persisted.counted_from is not None:
             entry.counted_workers = entry.running_workers
         replicas = controller.find_replicas(entry)
         if replicas:
             state.reassign(entry, replicas)
-            entry.assigned_at = memory.started_at if memory.started_at is not None else now
+            entry.assigned_at = persisted.started_at if persisted.started_at is not None else now
             count += 1
     state.work_queue.request_round()
     return count - _withdraw_oversubscribed(state, now)
@@ -43,7 +43,7 @@ def _withdraw_oversubscribed(state: ClusterState, now: float) -> int:
     for entry in sorted(state.entries.values(), key=lambda each: -each.parsed_job.submitted_at) if overfull else ():
         missing = [replica for replica in entry.replicas if (replica.type, replica.ordinal) not in entry.job.pods]
         if any(replica.node in overfull for replica in missing):
-            entry.job.memory.waiting_since = now
+            entry.job.persisted.waiting_since = now
             state.assign(entry, (), NOWHERE)
             overfull = state.capacity.overfull()
             count += 1

@@ -32,45 +32,45 @@ class RuntimeAccounting:
 
     def update(self, entry: JobEntry, now: float) -> None:
         """Begin, go on, or stop counting, by the pods that run now."""
-        memory, workers = entry.job.memory, entry.running_workers
-        if memory.started_at is None:
+        persisted, workers = entry.job.persisted, entry.running_workers
+        if persisted.started_at is None:
             if not is_whole(entry):
                 return
-            memory.started_at = memory.counted_from = now
-            if memory.first_started_at is None:
-                memory.first_started_at = now
+            persisted.started_at = persisted.counted_from = now
+            if persisted.first_started_at is None:
+                persisted.first_started_at = now
             entry.counted_workers = workers
         elif workers != entry.counted_workers:
             self.accrue(entry, now)
             entry.counted_workers = workers
-            if memory.counted_from is None and workers:
-                memory.counted_from = now
+            if persisted.counted_from is None and workers:
+                persisted.counted_from = now
 
     def accrue(self, entry: JobEntry, now: float) -> None:
         """Add what has been used at the present size to what was used in all."""
-        memory = entry.job.memory
-        if memory.counted_from is None:
+        persisted = entry.job.persisted
+        if persisted.counted_from is None:
             return
-        span = max(0.0, now - memory.counted_from)
-        memory.executed += span
-        memory.attained += span * self.units(entry, entry.counted_workers) / MILLI
-        memory.counted_from = now if entry.running_workers else None
+        span = max(0.0, now - persisted.counted_from)
+        persisted.executed += span
+        persisted.attained += span * self.units(entry, entry.counted_workers) / MILLI
+        persisted.counted_from = now if entry.running_workers else None
 
     def stop(self, entry: JobEntry, now: float) -> None:
         """The attempt is over."""
         self.accrue(entry, now)
-        memory = entry.job.memory
-        memory.started_at = memory.counted_from = None
+        persisted = entry.job.persisted
+        persisted.started_at = persisted.counted_from = None
         entry.counted_workers = 0
 
     def suspend(self, entry: JobEntry, now: float) -> None:
         """Count how long its user has it suspended, once it has run."""
-        memory, is_suspended = entry.job.memory, entry.parsed_job.is_suspended
-        if is_suspended and memory.suspended_at is None and memory.first_started_at is not None:
-            memory.suspended_at = now
-        elif not is_suspended and memory.suspended_at is not None:
-            memory.suspended_seconds += max(0.0, now - memory.suspended_at)
-            memory.suspended_at = None
+        persisted, is_suspended = entry.job.persisted, entry.parsed_job.is_suspended
+        if is_suspended and persisted.suspended_at is None and persisted.first_started_at is not None:
+            persisted.suspended_at = now
+        elif not is_suspended and persisted.suspended_at is not None:
+            persisted.suspended_seconds += max(0.0, now - persisted.suspended_at)
+            persisted.suspended_at = None
 
     def units(self, entry: JobEntry, workers: int) -> int:
         """What so many workers hold, in thousandths."""

@@ -153,7 +153,7 @@ class WriteResults:
 
     def _count_rejection(self, entry: JobEntry, now: float) -> int:
         """Count consecutive rejections; those of one gang count as one."""
-        is_new = now >= max(entry.retry.at, entry.job.memory.not_before)
+        is_new = now >= max(entry.retry.at, entry.job.persisted.not_before)
         entry.retry.count += is_new or not entry.retry.count
         return entry.retry.count
 
@@ -161,8 +161,8 @@ class WriteResults:
         """Retry with exponential back-off; a job that has not started gives up its assignment meanwhile."""
         wait = min(_FIRST_BACKOFF_SECONDS * 2.0 ** (entry.retry.count - 1), _MAX_BACKOFF_SECONDS)
         entry.retry.message = f"waits: {what}; {then}."
-        if entry.job.memory.started_at is None or not replaces_in_place(entry.parsed_job):
-            entry.job.memory.not_before = now + wait
+        if entry.job.persisted.started_at is None or not replaces_in_place(entry.parsed_job):
+            entry.job.persisted.not_before = now + wait
             self._pods.unassign(entry, now)
         else:
             entry.retry.at = now + wait  # its other replicas keep running

@@ -131,7 +131,7 @@ def _objection(request: MoveRequest, found: Found | None) -> str:
 
 def moves_of(job: KubeJob, pod: PodRow) -> int:
     """Return the number of moves of a replica, or of the job if it has one pod."""
-    return max(job.memory.replica_moves.get(replica_name(pod), 0), job.memory.moves if len(job.pods) == 1 else 0)
+    return max(job.persisted.replica_moves.get(replica_name(pod), 0), job.persisted.moves if len(job.pods) == 1 else 0)
 
 
 def replica_name(pod: PodRow) -> str:

@@ -38,7 +38,7 @@ def phase_of(
     """Return the phase of a job that has not ended, or that ends with the given verdict."""
     if kind in _FINAL_PHASES:
         return _FINAL_PHASES[kind]
-    is_held_back = now < job.memory.not_before
+    is_held_back = now < job.persisted.not_before
     if not replicas:
         if any(not pod.is_terminated for pod in job.pods.values()):
             return Phase.STOPPING

@@ -215,14 +215,14 @@ def next_steps(
     if is_whole and staying and _needs_restart(job, replicas, staying):
         staying.clear()
     latest = max((pod.attempt for pod in job.pods.values()), default=0)
-    attempt = max(job.pods[key].attempt for key in staying) if staying else max(job.memory.attempt, latest) + 1
+    attempt = max(job.pods[key].attempt for key in staying) if staying else max(job.persisted.attempt, latest) + 1
     if len(staying) == len(job.pods) == len(wanted):  # fast path: nothing to do
         return Steps([], [], [], frozenset(), attempt, NEVER, is_settled=True)
     leaving = [pod for key, pod in job.pods.items() if key not in staying]
     missing = [replica for replica in replicas if (replica.type, replica.ordinal) not in job.pods]
     create: list[ReplicaAssignment] = []
     waits_for: frozenset[str] = frozenset()
-    is_held_back = now < job.memory.not_before
+    is_held_back = now < job.persisted.not_before
     if missing and not is_held_back and not (is_whole and leaving):
         free = [replica for replica in missing if not is_taken(replica)]
         if staying:
@@ -235,7 +235,7 @@ def next_steps(
         [pod for pod in leaving if is_dead(pod, lost, now)],
         waits_for,
         attempt,
-        next_deadline(leaving, lost, now, job.memory.not_before if missing and is_held_back else NEVER),
+        next_deadline(leaving, lost, now, job.persisted.not_before if missing and is_held_back else NEVER),
         not leaving and not missing,
     )
 
@@ -254,7 +254,7 @@ def _needs_restart(job: KubeJob, replicas: Sequence[ReplicaAssignment], staying:
     """
     if any(key not in staying and not pod.is_deleting for key, pod in job.pods.items()):
         return True
-    if job.memory.started_at is not None and len(staying) < len(replicas):
+    if job.persisted.started_at is not None and len(staying) < len(replicas):
         return True
     pods = [job.pods[key] for key in staying]
     if any(pod.attempt != pods[0].attempt for pod in pods):

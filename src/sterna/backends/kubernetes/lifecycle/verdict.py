@@ -78,7 +78,7 @@ def judge(job: KubeJob, now: float, replicas: Sequence[ReplicaAssignment] = ()) 
     Without `replicas` the existing pods count as the whole gang. A restart or replacement is returned until the failed
     pods are being deleted, so the caller counts it when it sends the deletions.
     """
-    if job.memory.ended_at is not None:
+    if job.persisted.ended_at is not None:
         return CONTINUE
     if job.parsed_job.ownership.is_delegated:
         return _judge_delegated(job, now)
@@ -91,14 +91,14 @@ def judge(job: KubeJob, now: float, replicas: Sequence[ReplicaAssignment] = ()) 
     failed = [pod for pod in present if pod.state is PodState.FAILED and not pod.is_deleting]
     if failed:
         return _after_failure(job, failed, now, deadline)
-    restarts = job.memory.restarts + sum(pod.restarts for pod in present)
+    restarts = job.persisted.restarts + sum(pod.restarts for pod in present)
     limit = job.parsed_job.spec.backoff_limit
     if limit is not None and any(pod.restarts for pod in present) and restarts >= max(limit, 1):
         return _backoff_exceeded(job, "its containers were restarted too often", None, now)
-    if not job.pods and job.memory.started_at is not None:
-        lost = lost_seconds(job.memory, now)
+    if not job.pods and job.persisted.started_at is not None:
+        lost = lost_seconds(job.persisted, now)
         return Verdict(
-            VerdictKind.STOPPED, sentence=_stop_sentence(job.memory, lost), lost_seconds=lost, until=deadline
+            VerdictKind.STOPPED, sentence=_stop_sentence(job.persisted, lost), lost_seconds=lost, until=deadline
         )
     return CONTINUE if deadline == NEVER else Verdict(until=deadline)
 
@@ -119,7 +119,7 @@ def pods_to_delete(job: KubeJob) -> list[PodRow]:
 
 def expires_at(job: KubeJob) -> float:
     """Return when an ended job is deleted (`ttlSecondsAfterFinished`); `NEVER` if it stays."""
-    ended_at, ttl = job.memory.ended_at, job.parsed_job.spec.ttl_seconds
+    ended_at, ttl = job.persisted.ended_at, job.parsed_job.spec.ttl_seconds
     return NEVER if ended_at is None or ttl is None else ended_at + ttl
 
 
@@ -134,7 +134,7 @@ def saved_step(pod: PodRow) -> int | None:
     return report.step if report.step is not None and report.step >= 0 else -1
 
 
-def record_checkpoint(memory: PersistedState, pod: PodRow, now: float) -> bool:
+def record_checkpoint(persisted: PersistedState, pod: PodRow, now: float) -> bool:
     """Record the checkpoint of a terminated pod; return True if it saved on termination.
 
     Also called for a pod that is gone, as last seen. Only replica 0, which never leaves a running job, reports a
@@ -143,19 +143,19 @@ def record_checkpoint(memory: PersistedState, pod: PodRow, now: float) -> bool:
     report = _termination_report(pod)
     if report is None or not pod.is_terminated:
         return False
-    memory.saved_step = max(memory.saved_step, report.step if report.step is not None else -1)
+    persisted.saved_step = max(persisted.saved_step, report.step if report.step is not None else -1)
     if report.at is not None and math.isfinite(report.at):
-        memory.saved_at = max(memory.saved_at, min(report.at, now))
-    if report.saved and pod.is_deleting and pod.index == 0 and memory.saved_attempt != pod.attempt:
-        memory.saved_at, memory.saved_attempt = max(memory.saved_at, now), pod.attempt
+        persisted.saved_at = max(persisted.saved_at, min(report.at, now))
+    if report.saved and pod.is_deleting and pod.index == 0 and persisted.saved_attempt != pod.attempt:
+        persisted.saved_at, persisted.saved_attempt = max(persisted.saved_at, now), pod.attempt
     return report.saved
 
 
-def lost_seconds(memory: PersistedState, ended_at: float) -> float:
+def lost_seconds(persisted: PersistedState, ended_at: float) -> float:
     """Return the seconds of work since the last checkpoint, 0 if the attempt saved on termination."""
-    if memory.started_at is None or memory.saved_attempt == memory.attempt:
+    if persisted.started_at is None or persisted.saved_attempt == persisted.attempt:
         return 0.0
-    return max(0.0, ended_at - max(memory.saved_at, memory.started_at))
+    return max(0.0, ended_at - max(persisted.saved_at, persisted.started_at))
 
 
 def conditions_in(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -202,8 +202,8 @@ def _present(job: KubeJob) -> list[PodRow]:
 
 def deadline_of(job: KubeJob) -> float:
     """Return when `activeDeadlineSeconds` is over, counted from the first start without suspended time."""
-    started_at, seconds = job.memory.first_started_at, job.parsed_job.spec.deadline_seconds
-    return NEVER if started_at is None or seconds is None else started_at + seconds + job.memory.suspended_seconds
+    started_at, seconds = job.persisted.first_started_at, job.parsed_job.spec.deadline_seconds
+    return NEVER if started_at is None or seconds is None else started_at + seconds + job.persisted.suspended_seconds
 
 
 # Completion.
@@ -251,7 +251,7 @@ def is_done(job: KubeJob, pod: PodRow) -> bool:
         return True
     if saved_step(pod) is not None:
         return False
-    step, total = job.memory.step, job.memory.total
+    step, total = job.persisted.step, job.persisted.total
     return step >= total if total and step is not None else is_plain
 
 
@@ -281,7 +281,7 @@ def _deadline_exceeded(job: KubeJob, now: float) -> Verdict:
         VerdictKind.FAILED,
         reason="DeadlineExceeded",
         sentence=f"failed: it was active for longer than the {seconds:g} s of its deadline.",
-        lost_seconds=lost_seconds(job.memory, now),
+        lost_seconds=lost_seconds(job.persisted, now),
     )
 
 
@@ -292,13 +292,13 @@ def _backoff_exceeded(job: KubeJob, how: str, exit_code: int | None, now: float)
         reason="BackoffLimitExceeded",
         sentence=f"failed: {how}, and its back-off limit of {limit} is used up.",
         exit_code=exit_code,
-        lost_seconds=lost_seconds(job.memory, now),
+        lost_seconds=lost_seconds(job.persisted, now),
     )
 
 
-def _stop_sentence(memory: PersistedState, lost: float) -> str:
-    if memory.saved_attempt == memory.attempt:
-        at = f" at step {memory.saved_step}" if memory.saved_step >= 0 else ""
+def _stop_sentence(persisted: PersistedState, lost: float) -> str:
+    if persisted.saved_attempt == persisted.attempt:
+        at = f" at step {persisted.saved_step}" if persisted.saved_step >= 0 else ""
         return f"saved its work{at} and stopped."
     return f"stopped; {lost:.0f} s of work are lost: it did not say that it saved before it ended."
 
@@ -316,12 +316,12 @@ def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline:
             reason=f"{spec.kind}Failed",
             sentence=f"failed: {termination_message(fatal)} (restart policy {_policy(parsed_job, fatal).value}).",
             exit_code=fatal.exit_code,
-            lost_seconds=lost_seconds(job.memory, now),
+            lost_seconds=lost_seconds(job.persisted, now),
         )
-    if own and not has_restarts_left(job.memory.restarts, spec.backoff_limit):
+    if own and not has_restarts_left(job.persisted.restarts, spec.backoff_limit):
         return _backoff_exceeded(job, termination_message(own[0]), own[0].exit_code, now)
     refused_by = frozenset(pod.node for pod in failed if termination_cause(pod) is TerminationCause.REJECTED)
-    wait = wait_seconds(job.memory.restarts + 1) if own else REJECTION_WAIT_SECONDS if refused_by else 0.0
+    wait = wait_seconds(job.persisted.restarts + 1) if own else REJECTION_WAIT_SECONDS if refused_by else 0.0
     is_single = replaces_in_place(parsed_job)
     return Verdict(
         VerdictKind.REPLACE if is_single else VerdictKind.RESTART,
@@ -332,7 +332,7 @@ def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline:
         now + wait if wait else 0.0,
         own[0].exit_code if own else None,
         refused_by,
-        0.0 if is_single else lost_seconds(job.memory, now),
+        0.0 if is_single else lost_seconds(job.persisted, now),
         deadline,
     )
 
@@ -355,5 +355,5 @@ def _restart_sentence(
     when = f" in {wait:g} s" if wait else ""
     limit = job.parsed_job.spec.backoff_limit
     most = f" of {limit}" if limit is not None else ""
-    counted = f" (restart {job.memory.restarts + 1}{most})" if own else ""
+    counted = f" (restart {job.persisted.restarts + 1}{most})" if own else ""
     return f"{termination_message(first)}{others}; {what}{when}{counted}."

@@ -28,7 +28,7 @@ from sterna.errors import Retry
 from sterna.kinds.labels import INDEX_LABEL
 from sterna.model.growth import GrowthRule
 from sterna.progress.names import main_metric
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
 
 _log = logging.getLogger(__name__)
 

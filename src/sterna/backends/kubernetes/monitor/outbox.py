@@ -14,7 +14,7 @@ import msgspec
 
 from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, PodReports
 from sterna.progress.names import is_quality
-from sterna.progress.reports import Report
+from sterna.progress.report import Report
 
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 10.0
 _AGEING = 60.0

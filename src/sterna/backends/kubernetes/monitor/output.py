@@ -15,7 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from sterna.progress.reports import LINES_PER_SECOND, LOG_SECONDS, Positions, Report, line_reader, spread
+from sterna.progress.report import Positions, Report
+from sterna.progress.sources.stdout import LINES_PER_SECOND, LOG_SECONDS, line_reader, sample_lines
 from sterna.progress.tail import Tail
 
 _ENTRY = re.compile(rb"(\d{4}-\d\d-\d\dT\S+) (stdout|stderr) ([PF])(?::\S*)? ?(.*)", re.DOTALL)
@@ -34,7 +35,7 @@ class ContainerOutput:
 
     def __init__(self, folder: Path, patterns: Sequence[str] = ()) -> None:
         self._folder = folder
-        self._reader = line_reader(tuple(patterns))
+        self._reader = line_reader(patterns)
         self._tail: Tail | None = None
         self._number = -1
         self._look_at = 0.0
@@ -78,7 +79,7 @@ class ContainerOutput:
         if len(printed) > most:
             # The time stays with the text while the telling ones are chosen.
             by_text = {each.text: each for each in printed}
-            printed = [by_text[text] for text in spread([each.text for each in printed], most)]
+            printed = [by_text[text] for text in sample_lines([each.text for each in printed], most)]
         for each in printed:
             found = self._reader.read(each.text)
             if found is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from sterna.kinds.objects import ContainerStatus, Meta
 from sterna.kinds.parsing.annotations import parse_annotations
 from sterna.kinds.registry import find_kind
 from sterna.model.job import ProgressSpec
+from sterna.progress.spec import parse_progress
 
 _KUBEFLOW_JOB = "training.kubeflow.org/job-name"
 """On the pods of Kubeflow's MPI operator, whose launchers belong to a Job."""
@@ -104,12 +106,10 @@ class NodePod(msgspec.Struct, rename="camel"):
 def progress_of(pod: NodePod) -> ProgressSpec:
     """How it tells of its progress: as declared, else by a CSV file that it names or that Voda's jobs keep."""
     declared = _declared(pod.metadata.annotations)
-    if declared.csv or declared.stdout or declared.tensorboard:
+    if declared.sources:
         return declared
     csv = _named_csv(pod) or _vodas_csv(pod)
-    return ProgressSpec(
-        csv=csv, metric=declared.metric, goal=declared.goal, total=declared.total if declared.total > 0 else 0
-    )
+    return replace(declared, sources={"csv": csv} if csv else {})
 
 
 def is_csv_guessed(pod: NodePod) -> bool:
@@ -117,7 +117,7 @@ def is_csv_guessed(pod: NodePod) -> bool:
     jobs, which the MPI operator carries out, always keep one."""
     declared = _declared(pod.metadata.annotations)
     is_vodas = pod.metadata.labels.get(_OPERATOR) == "mpi-operator" and not _named_csv(pod)
-    return not declared.csv and not is_vodas
+    return "csv" not in declared.sources and not is_vodas
 
 
 def _declared(annotations: Mapping[str, str]) -> ProgressSpec:
@@ -125,7 +125,7 @@ def _declared(annotations: Mapping[str, str]) -> ProgressSpec:
     thing, for whoever wrote it was told when the job was submitted."""
     try:
         if annotations.get(PROGRESS):
-            return msgspec.json.decode(annotations[PROGRESS], type=ProgressSpec)
+            return parse_progress(msgspec.json.decode(annotations[PROGRESS], type=dict[str, Any]))
         return parse_annotations(annotations).progress
     except (UserError, msgspec.DecodeError, ValueError, RecursionError):
         return ProgressSpec()

@@ -8,6 +8,7 @@ raises for what a pod has written, or for what is not there.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ import msgspec
 from sterna.backends.kubernetes.monitor.host_paths import Place, Roots, agent_place, log_folder, place_of
 from sterna.backends.kubernetes.monitor.output import ContainerOutput
 from sterna.backends.kubernetes.monitor.pods import NodePod, is_csv_guessed, progress_of
-from sterna.progress.reports import ProgressReader, Report
+from sterna.model.job import ProgressSpec
+from sterna.progress.reader import ProgressReader
+from sterna.progress.registry import find_source
+from sterna.progress.report import Report
 from sterna.progress.tail import Position
 
 _SAVED_FILE = "saved.json"
@@ -32,11 +36,11 @@ class PodReader:
         self._spec, self._is_guess = progress_of(pod), is_csv_guessed(pod)
         self._agent = agent_place(pod, roots)
         self._saved_at = 0.0
-        self._csv: Place | None = None
-        self._events: Place | None = None
-        trainer = pod.trainer
-        self._output = ContainerOutput(log_folder(pod, trainer, roots), self._spec.stdout) if trainer else None
-        self._reader = self._made()
+        self._places: dict[str, Place] = {}
+        """Files and folders of declared sources that have been found, by source."""
+        trainer, patterns = pod.trainer, self._spec.sources.get("stdout", ())
+        self._output = ContainerOutput(log_folder(pod, trainer, roots), patterns) if trainer else None
+        self._reader = self._open()
 
     def see(self, pod: NodePod) -> None:
         """The pod as it is now; what it was declared to write never changes."""
@@ -44,8 +48,9 @@ class PodReader:
 
     def poll(self, is_last: bool = False) -> list[Report]:
         """What is new since the last look."""
-        if self._is_incomplete():
-            self._look()
+        missing = [name for name in self._paths if name not in self._places]
+        if missing:
+            self._find(missing)
         found = self._reader.poll(is_last)
         self._saved_at = max([self._saved_at, *(report.at for report in found if report.saved)])
         return found + (self._saved() if is_last else [])
@@ -53,31 +58,46 @@ class PodReader:
     def close(self) -> None:
         self._reader.close()
 
-    def _is_incomplete(self) -> bool:
-        return bool((self._spec.csv and self._csv is None) or (self._spec.tensorboard and self._events is None))
+    @property
+    def _paths(self) -> dict[str, str]:
+        """Paths that the pod declares, by source."""
+        kinds = {name: find_source(name) for name in self._spec.sources}
+        paths = {name: kind.path(self._spec.sources[name]) for name, kind in kinds.items() if kind is not None}
+        return {name: path for name, path in paths.items() if path}
 
-    def _look(self) -> None:
-        csv = self._csv or place_of(self._pod, self._spec.csv, self._roots)
-        if csv is not None and self._is_guess and not _is_written_since(csv.path, self._pod.started_at):
-            csv = None
-        events = self._events or place_of(self._pod, self._spec.tensorboard, self._roots)
-        if (csv, events) != (self._csv, self._events):
-            self._csv, self._events = csv, events
+    def _find(self, missing: Sequence[str]) -> None:
+        found = {}
+        for name in missing:
+            place = place_of(self._pod, self._paths[name], self._roots)
+            is_unused_guess = name == "csv" and self._is_guess and place is not None
+            if place is None or (is_unused_guess and not _is_written_since(place.path, self._pod.started_at)):
+                continue
+            found[name] = place
+        if found:
+            self._places |= found
             positions = self._reader.positions
             self._reader.close()
-            self._reader = self._made(positions)
+            self._reader = self._open(positions)
 
-    def _made(self, positions: dict[str, Position] | None = None) -> ProgressReader:
-        places = {"agent": self._agent, "csv": self._csv, "tensorboard": self._events}
-        # Rows that bear no time are spread over the pod's life so far: nobody has looked before.
-        begun = {"csv": Position(0, 0, 0, self._pod.started_at)} if self._pod.started_at else {}
+    def _open(self, positions: dict[str, Position] | None = None) -> ProgressReader:
+        places = {"agent": self._agent, **self._places}
+        # Rows without a time are spread over the pod's life so far, because there was no poll before.
+        started_at = self._pod.started_at
+        begun = {name: Position(0, 0, 0, started_at) for name in self._places} if started_at else {}
         return ProgressReader(
             self._agent.path,
-            replace(self._spec, csv=_path(self._csv), tensorboard=_path(self._events)),
+            self._declared_and_found(),
             positions=begun | (positions or {}),
             output=self._output,
-            inside={source: place.inside for source, place in places.items() if place is not None},
+            inside={source: place.inside for source, place in places.items()},
+            paths={source: place.path for source, place in self._places.items()},
         )
+
+    def _declared_and_found(self) -> ProgressSpec:
+        """The specification without sources whose files are not there yet, so that the output counts until then."""
+        missing = self._paths.keys() - self._places.keys()
+        sources = {name: each for name, each in self._spec.sources.items() if name not in missing}
+        return replace(self._spec, sources=sources)
 
     def _saved(self) -> list[Report]:
         """What its last word says of a checkpoint, if a full disk kept it out of the reports."""
@@ -94,10 +114,6 @@ def _is_written_since(path: Path, moment: float) -> bool:
         return path.stat().st_mtime >= moment
     except OSError:
         return False
-
-
-def _path(place: Place | None) -> str:
-    return "" if place is None else str(place.path)
 
 
 def _record(place: Place) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Moves that people ask for: a job to a node, by an annotation on its object (`MIGRATE_TO`).
+"""Moves that users request: a job to a node, by an annotation of its object (`MIGRATE_TO`).
 
-The operator looks at every request once and carries it out at once, like container-migration's: no round is needed for
-it and no rule is asked. Whoever asks tries the same check first (`validate_move`), and is told there what cannot be.
+The operator processes each request once and applies it at once, as container-migration did, without a round. The
+client validates the move first (`validate_move`), so that a user sees the error there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def validate_move(state: ClusterState, entry: JobEntry, node: str) -> Assignment:
-    """Where a running job would sit if all its workers were on this node; refuses what is not possible."""
+    """Return the assignment of a running job with all workers on this node; raise `UserError` if it is impossible."""
     name, assignment = entry.parsed_job.ref.name, entry.assignment
     state.settle()
     row = state.capacity.row_of.get(node)
@@ -48,22 +48,22 @@ def validate_move(state: ClusterState, entry: JobEntry, node: str) -> Assignment
 
 
 class ManualMoves:
-    """An errand of the operator's backend."""
+    """Processes `MIGRATE_TO` annotations. A `before_reconcile` hook of the backend."""
 
     def __init__(self, backend: KubernetesBackend) -> None:
         self._backend = backend
 
     def process(self, now: float) -> None:
-        """At jobs of which something has changed. The caller holds the backend's lock."""
+        """Apply new requests of enqueued jobs. The caller holds the backend's lock."""
         state = self._backend.state
         for key in state.work_queue.pending():
             entry = state.entries.get(key)
-            wish = entry.source.annotations.get(MIGRATE_TO, "").strip() if entry is not None else ""
-            if entry is not None and wish and wish != entry.job.memory.asked_move:
-                entry.job.memory.asked_move = wish
-                self._carry_out(entry, wish.split()[0], now)
+            request = entry.source.annotations.get(MIGRATE_TO, "").strip() if entry is not None else ""
+            if entry is not None and request and request != entry.job.persisted.asked_move:
+                entry.job.persisted.asked_move = request
+                self._apply(entry, request.split()[0], now)
 
-    def _carry_out(self, entry: JobEntry, node: str, now: float) -> None:
+    def _apply(self, entry: JobEntry, node: str, now: float) -> None:
         backend = self._backend
         try:
             assignment = validate_move(backend.state, entry, node)

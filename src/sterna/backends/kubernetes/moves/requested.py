@@ -1,8 +1,7 @@
-"""Moves that monitors ask for (`/migrate`): judged one after the other, carried out at once, and explained.
+"""Moves that monitors request (`/migrate`): evaluated in order, applied at once, and explained, without a round.
 
-No round is needed for them and no rule is asked (DRAGON-74). Which node is the best one is said by `overload`; which
-come into question is said here: those with room for the worker when all that was decided is so, beside what is kept
-free for pods that go before training (DRAGON-59, 71). A rejected request is logged.
+`overload` chooses the best node among the candidates given here: nodes with capacity for the worker in the desired
+state, beside what is reserved for serving pods. Rejected requests are logged.
 """
 
 from __future__ import annotations
@@ -24,68 +23,68 @@ from sterna.backends.kubernetes.lifecycle.overload import (
     evaluate_requests,
     replica_name,
 )
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import Assignment
 from sterna.model.reason import Code, Reason
 
 _log = logging.getLogger(__name__)
 
 
-Note = Callable[[float, str, str, str], None]
-"""Told of each move: when, which job, from where, to where."""
+OnMove = Callable[[float, str, str, str], None]
+"""Called for each move with time, job, source node and target node."""
 
 
 class MonitorMoves:
-    """Carries out what monitors ask for. The caller holds the backend's lock."""
+    """Applies move requests. The caller holds the backend's lock."""
 
-    def __init__(self, backend: KubernetesBackend, note: Note) -> None:
-        self._backend, self._state, self._note = backend, backend.state, note
+    def __init__(self, backend: KubernetesBackend, on_move: OnMove) -> None:
+        self._backend, self._state, self._on_move = backend, backend.state, on_move
 
-    def carry_out(self, wishes: Sequence[MoveRequest], now: float) -> None:
+    def apply(self, requests: Sequence[MoveRequest], now: float) -> None:
         room = room_beside(self._state, reservations(self._state), now)
         outcomes = evaluate_requests(
-            wishes, self._found, lambda found: self._hosts(found, room), cluster_info(self._state)
+            requests, self._find, lambda found: self._hosts(found, room), cluster_info(self._state)
         )
-        for outcome in outcomes:  # each is judged when the one before has been carried out
+        for outcome in outcomes:  # lazy: each is evaluated after the previous one was applied
             if isinstance(outcome, RejectedMove):
                 extra = {"job": outcome.request.pod, "node": outcome.request.node}
                 _log.warning("A monitor's request to move a pod was rejected: %s", outcome.why, extra=extra)
             else:
                 self._move(outcome, room, now)
 
-    def _found(self, request: MoveRequest) -> Found | None:
+    def _find(self, request: MoveRequest) -> Found | None:
         for entry in self._state.entries.values():
-            pod = next((each for each in entry.job.pods.values() if _is_meant(each, request)), None)
+            pod = next((each for each in entry.job.pods.values() if _matches(each, request)), None)
             if pod is not None and entry.wants_to_run and (replica := _replica_of(entry, pod)) is not None:
                 steps_left = self._state.progress.steps_left(entry.key)
                 return Found(entry.job, pod, steps_left, is_leaving=replica.node != pod.node)
         return None
 
-    def _hosts(self, found: Found, room: Room) -> set[str]:
+    def _hosts(self, found: Found, room: FreeCapacity) -> set[str]:
         slots = room.slots(self._state.entries[found.job.key].shape)
         return {self._state.capacity.names[row] for row in (slots > 0).nonzero()[0].tolist()}
 
-    def _move(self, move: AcceptedMove, room: Room, now: float) -> None:
+    def _move(self, move: AcceptedMove, room: FreeCapacity, now: float) -> None:
         job, pod = move.found.job, move.found.pod
         entry, capacity = self._state.entries[job.key], self._state.capacity
         held = (gpu_number(pod.gpu_id),) if pod.gpu_id else ()
         room.give(entry.shape, Assignment(((capacity.row_of[pod.node], 1),), (), held))
         slots = room.take(entry.shape, capacity.row_of[move.target], 1)
         gpu = capacity.parts.name_of(move.target, slots[0]) if slots else ""
-        name, memory = replica_name(pod), job.memory
-        memory.replica_moves = {**memory.replica_moves, name: memory.replica_moves.get(name, 0) + 1}
-        memory.moves, memory.moved_at, memory.moved_from = memory.moves + 1, now, pod.node
+        name, persisted = replica_name(pod), job.persisted
+        persisted.replica_moves = {**persisted.replica_moves, name: persisted.replica_moves.get(name, 0) + 1}
+        persisted.moves, persisted.moved_at, persisted.moved_from = persisted.moves + 1, now, pod.node
         there = ReplicaAssignment(pod.type, pod.index, move.target, gpu)
         replicas = [
             there if (replica.type, replica.ordinal) == (pod.type, pod.index) else replica for replica in entry.replicas
         ]
         self._state.reassign(entry, replicas)
-        self._state.work_queue.request_round()  # others may use what it leaves
+        self._state.work_queue.request_round()  # the capacity it leaves may fit another job
         self._backend.explain(entry, Reason(-1, entry.name, Code.MOVED, 1), now)
-        self._note(now, entry.name, pod.node, move.target)
+        self._on_move(now, entry.name, pod.node, move.target)
 
 
-def _is_meant(pod: PodRow, request: MoveRequest) -> bool:
+def _matches(pod: PodRow, request: MoveRequest) -> bool:
     namespace, _, name = pod.key.partition("/")
     return name == request.pod and request.namespace in ("", namespace)
 

@@ -25,6 +25,7 @@ from sterna.kinds.parsing.gpu_fraction import GPU_ID, gpu_fraction_annotations
 from sterna.kinds.registry import kind_of
 from sterna.kinds.share_pod import SHARE_PODS
 from sterna.kinds.tf_job import CHIEF_PORT_NAME
+from sterna.progress.spec import progress_as_fields
 
 AGENT_VOLUME = "sterna-agent"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -128,7 +129,7 @@ def _parts(
     labels = _labels(parsed_job, replica, who, attempt)
     annotations = {**(given.get("annotations") or {}), ASSIGNMENT: gang.assignment}
     if parsed_job.spec.progress != NO_PROGRESS:
-        annotations[PROGRESS] = msgspec.json.encode(parsed_job.spec.progress).decode()
+        annotations[PROGRESS] = msgspec.json.encode(progress_as_fields(parsed_job.spec.progress)).decode()
     metadata = {
         "name": service_name(parsed_job.ref.name, *who),
         "namespace": parsed_job.ref.namespace,

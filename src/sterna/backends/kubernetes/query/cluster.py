@@ -1,74 +1,80 @@
-"""A Kubernetes cluster as it is asked: every verb of `control/verbs`, by whoever has a kubeconfig.
+"""`KubernetesCluster`: the `ClusterService` of a Kubernetes cluster.
 
-No operator is asked: what is known of jobs is in their objects, so they are read and written directly, with the rights
-of whoever asks: the server refuses what they may not. The operator sees the changes and acts on them. Names are `name`,
-`namespace/name` or `kind/name`. Rules are the operator's settings, and progress is reported to it: neither is set here.
+Reads and writes the objects directly, with the rights of the caller's credentials; the operator sees the changes and
+acts on them. A job's name is `name`, `namespace/name` or `kind/name`. Rules are settings of the operator and progress
+goes to the node's monitor, so neither can be set here.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.operator_rules import OperatorRules
 from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Followed, Inbox
 from sterna.backends.kubernetes.cache.object_parser import parsed_job_in
 from sterna.backends.kubernetes.cache.watched_resources import job_resources
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.query.listing import (
     EventObject,
-    SeenJob,
-    Sightings,
+    JobListing,
+    ListedJob,
     followed_jobs,
     full_name,
-    named,
+    match_jobs,
 )
 from sterna.backends.kubernetes.query.logs import Logs
-from sterna.backends.kubernetes.query.manifests import SUBMISSION, Order, orders_of
 from sterna.backends.kubernetes.query.nodes import ClusterNodes
-from sterna.backends.kubernetes.query.reader import (
-    ApiReader,
-    NotAllowedError,
-    NotThereError,
-    TakenError,
-    UnknownKindError,
-)
-from sterna.backends.kubernetes.query.rules import rules_in
+from sterna.backends.kubernetes.query.reader import ApiReader, UnknownKindError
+from sterna.backends.kubernetes.query.rules import current_rules
 from sterna.backends.kubernetes.query.scaling import bounds_asked, bounds_patch
-from sterna.backends.kubernetes.query.story import explanation, story_of
-from sterna.backends.kubernetes.query.views import ANY_IMAGE, ClusterJob, event_view, job_view, replica_name
-from sterna.backends.kubernetes.query.watch import Watching
-from sterna.control.cluster_service import EventView, JobView, NodeView, PolicyView
-from sterna.errors import Retry, UserError, did_you_mean
+from sterna.backends.kubernetes.query.story import explain_job, tell_story
+from sterna.backends.kubernetes.query.submit import ObjectCreator, documents_of
+from sterna.backends.kubernetes.query.views import ANY_IMAGE, event_view, job_view, replica_name
+from sterna.backends.kubernetes.query.watch import ClusterWatch
+from sterna.errors import UserError, did_you_mean
 from sterna.kinds.labels import MIGRATE_TO
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.parsing.documents import Document
 from sterna.kinds.registry import job_kinds
 from sterna.kinds.resource import PODS
-from sterna.model.job import JobSpec
 from sterna.model.snapshot import JobKey, Snapshot
+from sterna.service.errors import ForbiddenError, NotFoundError
+from sterna.service.requests import RuleChanges, Submission, Submitted
+from sterna.service.updates import KINDS as UPDATE_KINDS
+from sterna.service.updates import Update, UpdateTracker
+from sterna.service.views import (
+    EventView,
+    Explanation,
+    JobView,
+    LogPart,
+    NodeView,
+    PolicyView,
+    ProgressView,
+    StartingChange,
+)
 
 if TYPE_CHECKING:
     from sterna.backends.kubernetes.query.observer import Observer
 
-Starts = Callable[[Snapshot, JobKey, OperatorRules], list[dict[str, object]]]
-"""What would start a job that waits, as `sterna explain` tells it."""
+FindStartingChanges = Callable[[Snapshot, JobKey, PolicyView], list[StartingChange]]
+"""Finds the changes that would start a waiting job."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _LONGEST_LABEL = 63
 _MOST_NAMES = 20
 _FRESH_SECONDS = 1.0
-"""For so long what was found under a name is found there again: whoever follows a log asks several times a second."""
+"""Cache TTL of a job found by name: `sterna logs -f` asks several times a second."""
 
 
-class Place(NamedTuple):
-    """Where jobs are looked for."""
+class QueryScope(NamedTuple):
+    """The namespaces in which jobs are looked for."""
 
     namespace: str = "default"
     is_everywhere: bool = False
@@ -76,96 +82,96 @@ class Place(NamedTuple):
 
     @property
     def searched(self) -> str:
+        """The namespace to list; empty: all."""
         return "" if self.is_everywhere else self.namespace
 
 
 class KubernetesCluster:
-    """Implements `Verbs`."""
+    """Implements `ClusterService` for one kubeconfig context."""
 
     def __init__(
         self,
         connect: Callable[[], ApiServer],
-        place: Place,
-        starts: Starts,
+        scope: QueryScope,
+        find_starting_changes: FindStartingChanges,
         clock: Callable[[], float] = time.time,
         inbox: Callable[[], Inbox] = Inbox,
+        on_notice: Callable[[str], None] = lambda notice: None,
     ) -> None:
-        """`connect` opens a connection; one asks, others follow."""
-        self._connect, self._clock, self._inbox = connect, clock, inbox
-        self._place, self._starts = place, starts
-        self._opened: list[ApiServer] = []
-        self._asking = ApiReader(self._open(), place.context)
-        self._logs = Logs(self._asking)
-        self._nodes = ClusterNodes(self._asking, self.onlooker)
-        self._recent: dict[str, tuple[float, SeenJob]] = {}
-        self.notices: list[str] = []
-        """What was left out of an answer, and why."""
+        """`connect` opens a connection: one for requests, one for each watch. `on_notice` receives a sentence about
+        every kind of job that a list leaves out because the caller may not see it."""
+        self._connect, self._clock, self._inbox, self._on_notice = connect, clock, inbox, on_notice
+        self._scope, self._find_starting_changes = scope, find_starting_changes
+        self._connections: list[ApiServer] = []
+        self._reader = ApiReader(self._open(), scope.context)
+        self._logs = Logs(self._reader)
+        self._nodes = ClusterNodes(self._reader, self._observe)
+        self._creator = ObjectCreator(self._reader, scope.namespace, self._view)
+        self._recent: dict[str, tuple[float, ListedJob]] = {}
 
     def _open(self) -> ApiServer:
         server = self._connect()
-        self._opened.append(server)
+        self._connections.append(server)
         return server
 
     def close(self) -> None:
-        while self._opened:
-            self._opened.pop().close()
+        while self._connections:
+            self._connections.pop().close()
 
-    def onlooker(self) -> Observer:
-        from sterna.backends.kubernetes.query.observer import Observer  # all of the operator, which few questions need
+    def _observe(self) -> Observer:
+        from sterna.backends.kubernetes.query.observer import Observer  # imports the whole backend
 
         return Observer(self._open(), self._inbox(), self._clock)
-
-    def watching(self) -> Watching:
-        return Watching(self._open(), self._inbox(), self._place.searched)
 
     # Jobs.
 
     def jobs(self) -> list[JobView]:
-        return list(self.views(self._look(self._place.searched)))
+        return self._views(self._list(self._scope.searched))
 
-    def views(self, sightings: Sightings) -> list[ClusterJob]:
+    def _views(self, listing: JobListing) -> list[JobView]:
         now = self._clock()
-        return [job_view(job, now, self._place.is_everywhere) for job in sightings.jobs()]
+        return [job_view(job, now, self._scope.is_everywhere) for job in listing.jobs()]
 
-    def job(self, name: str) -> ClusterJob:
+    def job(self, name: str) -> JobView:
         return self._view(self._find(name))
 
-    def _view(self, job: SeenJob) -> ClusterJob:
-        return job_view(job, self._clock(), self._place.is_everywhere)
+    def _view(self, job: ListedJob) -> JobView:
+        return job_view(job, self._clock(), self._scope.is_everywhere)
 
-    def _look(self, namespace: str, name: str = "") -> Sightings:
-        """Everything about jobs, or about those of one name."""
+    def _list(self, namespace: str, name: str = "") -> JobListing:
+        """List the jobs of a namespace (all if empty) with their pods, or those of one name."""
         followed = followed_jobs(namespace, name)
-        answers = self._asking.together([partial(self._asking.listed, each) for each in followed])
-        sightings = Sightings()
+        answers = self._reader.run_together([partial(self._reader.list_all, each) for each in followed])
+        listing = JobListing()
         refused: list[UserError] = []
         for each, answer in zip(followed, answers, strict=True):
             if isinstance(answer, UserError):
-                if each.resource == PODS or not isinstance(answer, UnknownKindError | NotAllowedError):
+                if each.resource == PODS or not isinstance(answer, UnknownKindError | ForbiddenError):
                     raise answer
                 refused.append(answer)
                 continue
             for seen in answer:
-                sightings.see(each.resource, seen)
-        forbidden = [error for error in refused if isinstance(error, NotAllowedError)]
+                listing.add(each.resource, seen)
+        forbidden = [error for error in refused if isinstance(error, ForbiddenError)]
         if len(refused) == len(job_resources()):
             raise (forbidden or refused)[0]
-        self.notices = list(map(str, forbidden))
-        return sightings
+        for error in forbidden:
+            self._on_notice(str(error))
+        return listing
 
-    def _find(self, text: str, is_recent: bool = False) -> SeenJob:
-        """The one job that a name means."""
+    def _find(self, text: str, is_recent: bool = False) -> ListedJob:
+        """Return the one job that a name means."""
         known = self._recent.get(text)
         if is_recent and known is not None and self._clock() - known[0] < _FRESH_SECONDS:
             return known[1]
         *marks, name = text.split("/")
         words = {word for kind in job_kinds() for word in (kind.name.lower(), kind.resource.plural)}
         places = [mark for mark in marks if mark.lower() not in words]
-        namespace = places[0] if places else self._place.searched
+        namespace = places[0] if places else self._scope.searched
         if not all(map(_NAME.fullmatch, (name, *places))):
-            raise UserError(f"There is no job '{text[:80]}'; see the names with: sterna get jobs.")
-        sightings = self._look(namespace, name if len(name) <= _LONGEST_LABEL else "")
-        found = named(sightings.jobs(), text)
+            raise NotFoundError(f"There is no job '{text[:80]}'; see the names with: sterna get jobs.")
+        listing = self._list(namespace, name if len(name) <= _LONGEST_LABEL else "")
+        found = match_jobs(listing.jobs(), text)
         if len(found) > 1:
             raise UserError(f"'{text}' may be several jobs; name one of: {', '.join(map(full_name, found))}.")
         if not found:
@@ -174,77 +180,27 @@ class KubernetesCluster:
         return found[0]
 
     def _missing(self, text: str, name: str, namespace: str) -> UserError:
-        names = {job.meta.name for job in self._look(namespace).jobs()}
+        names = {job.meta.name for job in self._list(namespace).jobs()}
         hint = did_you_mean(name, names)
         if len(names) > _MOST_NAMES and not hint.startswith("did"):
             hint = "see the names with: sterna get jobs."
         where = f" in the namespace '{namespace}'" if namespace else ""
-        return NotThereError(f"There is no job '{text}'{where}: {hint}")
+        return NotFoundError(f"There is no job '{text}'{where}: {hint}")
 
     # Changes to jobs.
 
-    def create(self, specs: Sequence[JobSpec], key: str = "") -> list[JobView]:
-        raise UserError("Jobs of a cluster are made from manifests, which name their images; give a manifest.")
+    def submit(self, submission: Submission) -> Submitted:
+        return self.create_documents(documents_of(submission), submission.key)
 
-    def create_documents(self, documents: Sequence[Document], key: str = "") -> tuple[list[JobView], list[str]]:
-        """Every job of these manifests, and what was left out of them. All are tried before any is made, so that one
-        that is refused refuses all; only what happens between the two can leave some made and some not."""
-        orders, notices = orders_of(documents, self._place.namespace, key, self._clock())
-        orders = [self._rehearsed(order, key) for order in orders]
-        made: list[JobView] = []
-        for order in orders:
-            try:
-                made.append(self._create(order, key))
-            except (UserError, Retry) as error:
-                if not made:
-                    raise
-                names = ", ".join(job.name for job in made)
-                raise type(error)(f"{str(error).removesuffix('.')}; created before that: {names}.") from None
-        return made, notices
-
-    def _rehearsed(self, order: Order, key: str) -> Order:
-        """The order, under another of its names where the first is taken."""
-        try:
-            self._asking.create(order.resource, order.namespace, order.document, is_rehearsal=True)
-        except TakenError:
-            if key and self._is_ours(order, key):
-                return order
-            further = order.renamed()
-            if further is None:
-                raise
-            return self._rehearsed(further, key)
-        except UserError as error:
-            raise type(error)(f"{order.where}: {error}") from None
-        return order
-
-    def _create(self, order: Order, key: str) -> ClusterJob:
-        resource, namespace = order.resource, order.namespace
-        type_: type[JobObject] | type[Pod] = Pod if resource == PODS else JobObject
-        try:
-            body = self._asking.create(resource, namespace, order.document)
-            seen = msgspec.json.decode(body, type=type_)
-        except (TakenError, Retry) as error:
-            if not (key and order.name and self._is_ours(order, key)):
-                further = order.renamed() if isinstance(error, TakenError) else None
-                if further is None:
-                    raise
-                return self._create(further, key)  # somebody was quicker
-            seen = self._asking.found(resource, type_, namespace, order.name)  # the answer was lost, the job was not
-        return self._view(SeenJob(resource, seen, [seen] if isinstance(seen, Pod) else []))
-
-    def _is_ours(self, order: Order, key: str) -> bool:
-        """Whether what has this name was made by the same submission."""
-        try:
-            found = self._asking.found(order.resource, JobObject, order.namespace, order.name)
-        except NotThereError:
-            return False
-        return found.metadata.annotations.get(SUBMISSION) == key
+    def create_documents(self, documents: Sequence[Document], key: str = "") -> Submitted:
+        """Create every job of these manifests, or none; see `ObjectCreator`."""
+        return self._creator.create(documents, key, self._clock())
 
     def delete(self, names: Sequence[str]) -> list[JobView]:
         jobs = {job.meta.uid: job for job in (self._find(name) for name in dict.fromkeys(names))}
         deleted: list[JobView] = []
         for job in jobs.values():
-            self._asking.delete(job.resource, job.meta.namespace, job.meta.name, job.meta.uid)
+            self._reader.delete(job.resource, job.meta.namespace, job.meta.name, job.meta.uid)
             view = self._view(job)
             view.state = "deleting"
             deleted.append(view)
@@ -260,24 +216,25 @@ class KubernetesCluster:
         low, high = bounds_asked(parsed_job, minimum, maximum)
         patch = bounds_patch(job.object, parsed_job, low, high)
         where = job.resource, job.meta.namespace, job.meta.name
-        tried = msgspec.json.decode(self._asking.patch(*where, patch, is_rehearsal=True), type=JobObject)
+        tried = msgspec.json.decode(self._reader.patch(*where, patch, is_dry_run=True), type=JobObject)
         _, problem = parsed_job_in(tried, job.resource, ANY_IMAGE)
         if problem is not None:
             raise UserError(f"Job '{name}' cannot have {low} to {high} workers: {problem.sentence}")
-        changed = msgspec.json.decode(self._asking.patch(*where, patch), type=JobObject)
-        return self._view(SeenJob(job.resource, changed, job.pods))
+        changed = msgspec.json.decode(self._reader.patch(*where, patch), type=JobObject)
+        return self._view(ListedJob(job.resource, changed, job.pods))
 
     def migrate(self, name: str, node: str, by_checkpoint: bool = False) -> JobView:
-        """Pods are always made anew where they go; whoever may see all nodes is told at once if it is not possible."""
+        """Request a move by annotation; the operator creates new pods on the node. A caller who may list all nodes and
+        pods learns at once if the move is not possible."""
         job = self._active(name)
-        with suppress(NotAllowedError):  # then the operator alone can say
-            self.onlooker().check_move(job.meta.uid, node)
+        with suppress(ForbiddenError):  # then only the operator can tell
+            self._observe().check_move(job.meta.uid, node)
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock()))
         patch = {"metadata": {"uid": job.meta.uid, "annotations": {MIGRATE_TO: f"{node} {moment}"}}}
-        self._asking.patch(job.resource, job.meta.namespace, job.meta.name, patch)
+        self._reader.patch(job.resource, job.meta.namespace, job.meta.name, patch)
         return self._view(job)
 
-    def _active(self, name: str) -> SeenJob:
+    def _active(self, name: str) -> ListedJob:
         job = self._find(name)
         state = self._view(job).state
         if state in ("deleting", "completed", "failed"):
@@ -290,30 +247,42 @@ class KubernetesCluster:
     def nodes(self) -> list[NodeView]:
         return self._nodes.views()
 
-    def cordon(self, node: str, is_open: bool, drain: bool = False) -> NodeView:
-        return self._nodes.cordon(node, is_open, drain)
+    def node(self, name: str) -> NodeView:
+        views = {view.name: view for view in self.nodes()}
+        if name not in views:
+            raise NotFoundError(f"There is no node '{name}': {did_you_mean(name, views)}")
+        return views[name]
 
-    # What happened.
+    def cordon(self, name: str) -> NodeView:
+        return self._nodes.cordon(name)
+
+    def drain(self, name: str) -> NodeView:
+        return self._nodes.drain(name)
+
+    def uncordon(self, name: str) -> NodeView:
+        return self._nodes.uncordon(name)
+
+    # Events, logs, explanations.
 
     def events(self, job: str = "", after: int = 0, limit: int = 1000) -> list[EventView]:
-        sightings = Sightings()
+        listing = JobListing()
         if job:
             found = self._find(job, is_recent=True)
-            sightings.see(found.resource, found.object)
+            listing.add(found.resource, found.object)
             namespace, fields = found.meta.namespace, f"regarding.name={found.meta.name}"
         else:
-            namespace, fields = self._place.searched, ""
-            sightings = self._look(namespace)
-        for event in self._asking.listed(Followed(EVENTS, EventObject, namespace, fields=fields)):
+            namespace, fields = self._scope.searched, ""
+            listing = self._list(namespace)
+        for event in self._reader.list_all(Followed(EVENTS, EventObject, namespace, fields=fields)):
             if not job or event.regarding.uid == found.meta.uid:
-                sightings.see(EVENTS, event)
-        told = [event for event in self.event_views(sightings) if event.number > after]
-        return told[-limit:] if limit and not after else told[: max(0, limit)]
+                listing.add(EVENTS, event)
+        views = [event for event in self._event_views(listing) if event.number > after]
+        return views[-limit:] if limit and not after else views[: max(0, limit)]
 
-    def event_views(self, sightings: Sightings) -> list[EventView]:
-        return [event_view(event, self._place.is_everywhere) for event in sightings.events()]
+    def _event_views(self, listing: JobListing) -> list[EventView]:
+        return [event_view(event, self._scope.is_everywhere) for event in listing.events()]
 
-    def log(self, name: str, replica: str = "", offset: int = 0, limit: int = 1 << 20) -> tuple[bytes, int]:
+    def log(self, name: str, replica: str = "", offset: int = 0, limit: int = 1 << 20) -> LogPart:
         job = self._find(name, is_recent=True)
         pods = {replica_name(pod_row(pod)): pod for pod in job.pods}
         if not pods:
@@ -325,51 +294,65 @@ class KubernetesCluster:
         chosen = replica or names[0]
         return self._logs.read(pods[chosen], (job.meta.uid, chosen), offset, limit)
 
-    def explain(self, name: str) -> dict[str, object]:
+    def explain(self, name: str) -> Explanation:
         job = self._find(name)
         view, now = self._view(job), self._clock()
-        told = rules_in(self._asking, now)
-        story = story_of(view, self.events(name), now)
-        answer = explanation(view, story, told.rules, now)
-        notices = [told.notice] if told.notice else []
+        current = current_rules(self._reader, now)
+        explanation = explain_job(view, tell_story(view, self.events(name), now), current.rules, now)
+        if current.notice:
+            explanation.notices.append(current.notice)
         if view.state == "waiting":
             try:
-                onlooker = self.onlooker()
-                entry = onlooker.entry(view.uid)
+                observer = self._observe()
+                entry = observer.entry(view.uid)
                 if entry is not None and entry.wants_to_run:
-                    answer["changes"] = self._starts(onlooker.snapshot(), JobKey(entry.key), told.rules)
-            except NotAllowedError as error:
-                notices.append(f"What would start it cannot be told. {error}")
-        return answer | ({"notices": notices} if notices else {})
+                    key = JobKey(entry.key)
+                    explanation.changes = self._find_starting_changes(observer.snapshot(), key, current.rules)
+            except ForbiddenError as error:
+                explanation.notices.append(f"What would start it cannot be told. {error}")
+        return explanation
 
-    def history(self, name: str) -> list[dict[str, float | int | None]]:
+    def history(self, name: str) -> list[ProgressView]:
         """The last report: a cluster keeps no more."""
         job = self.job(name)
         if job.step is None:
             return []
-        last: dict[str, float | int | None] = {"at": self._clock(), "attempt": job.attempt, "step": job.step}
-        last["total"] = job.total
-        return [last | ({job.metric: job.value} if job.metric else {})]
+        metrics = {job.metric: job.value} if job.metric else {}
+        return [ProgressView(self._clock(), job.attempt, job.step, job.total, metrics)]
 
     def report(self, name: str, step: int | None, total: int | None, metrics: dict[str, float]) -> None:
         raise UserError("Jobs of a cluster report to the monitor of their node: POST /monitor on its port 8081.")
 
-    def changes(self, after: int) -> Iterator[int]:
-        for has_changed in self.watching().looks():
-            if has_changed:
-                after += 1
-                yield after
+    def watch(self, kinds: Collection[str] = UPDATE_KINDS, until: float = math.inf) -> Iterator[Update]:
+        tracker = UpdateTracker(ignores_elapsed_time=True)
+        if "rules" in kinds:
+            yield from tracker.compare_rules(self._rules_or_none())
+        observer = self._observe() if "nodes" in kinds else None
+        watch = ClusterWatch(self._open(), self._inbox(), self._scope.searched)
+        for has_changed in watch.wait_for_changes(until):
+            if observer is not None:
+                observer.refresh()
+                yield from tracker.compare_nodes(observer.nodes())
+            if has_changed and "jobs" in kinds:
+                yield from tracker.compare_jobs(self._views(watch.listing))
+            if has_changed and "events" in kinds:
+                yield from tracker.compare_events(self._event_views(watch.listing))
 
     # Rules.
 
     def rules(self) -> PolicyView:
-        told = rules_in(self._asking, self._clock())
-        if told.notice:
-            raise UserError(told.notice)
-        return told.rules
+        current = current_rules(self._reader, self._clock())
+        if current.notice:
+            raise UserError(current.notice)
+        return current.rules
 
-    def set_rules(self, **changes: str) -> PolicyView:
-        name, value = next(iter(changes.items()), ("policy", "elastic-fifo"))
+    def _rules_or_none(self) -> PolicyView | None:
+        current = current_rules(self._reader, self._clock())
+        return None if current.notice else current.rules
+
+    def set_rules(self, changes: RuleChanges) -> PolicyView:
+        named = {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not None}
+        name, value = next(iter(named.items()), ("policy", "elastic-fifo"))
         raise UserError(
             "The rules of a cluster are settings of its operator; change them where it is installed, for example with: "
             f"helm upgrade sterna deploy/chart/sterna --reuse-values --set operator.{_camel(name)}={value}."

@@ -1,7 +1,6 @@
-"""What a person sees of a cluster: the objects that jobs are, each with its pods and what happened to it.
+"""Jobs of a cluster with their pods and events, collected from lists or from watch events. Pure.
 
-Filled from lists, for one look, or from news, for a look that lasts. Whose a pod is follows from the pod alone, so the
-order in which things are seen does not matter. Nothing here asks a server.
+The owner of a pod follows from the pod alone, so the order in which objects are added does not matter.
 """
 
 from __future__ import annotations
@@ -20,20 +19,19 @@ from sterna.kinds.parse import is_managed
 from sterna.kinds.pod import is_plain_job
 from sterna.kinds.resource import PODS, Resource
 
-"""What a job may be."""
 _MPI_NAME = f"training.{KUBEFLOW}/job-name"
 _MPI_PODS = f"training.{KUBEFLOW}/operator-name=mpi-operator"
 
 
 class Series(msgspec.Struct, rename="camel"):
-    """How often something happened again."""
+    """Repetitions of an event."""
 
     count: int = 0
     last_observed_time: str | None = None
 
 
 class Regarding(msgspec.Struct, rename="camel"):
-    """What an event is about."""
+    """The object that an event is about."""
 
     kind: str = ""
     namespace: str = ""
@@ -42,7 +40,7 @@ class Regarding(msgspec.Struct, rename="camel"):
 
 
 class EventObject(msgspec.Struct, rename="camel"):
-    """An event as the server keeps it."""
+    """An event of the API server."""
 
     metadata: Meta
     event_time: str | None = None
@@ -54,8 +52,8 @@ class EventObject(msgspec.Struct, rename="camel"):
 
 
 @dataclass
-class SeenJob:
-    """One job."""
+class ListedJob:
+    """The object of a job, and its pods."""
 
     resource: Resource
     object: JobObject | Pod
@@ -67,7 +65,7 @@ class SeenJob:
 
 
 def followed_jobs(namespace: str, name: str = "") -> list[Followed]:
-    """What has to be seen of the jobs of a namespace (all if empty), or of those of one name, with their pods."""
+    """Return the lists that hold the jobs of a namespace (all if empty), or those of one name, and their pods."""
     fields = f"metadata.name={name}" if name else ""
     pods = [(f"{JOB_LABEL}={name}", ""), (f"{_MPI_PODS},{_MPI_NAME}={name}", ""), (JOB_LABEL, fields)]
     return [
@@ -80,42 +78,42 @@ def followed_events(namespace: str) -> Followed:
     return Followed(EVENTS, EventObject, namespace)
 
 
-class Sightings:
-    """Everything that was seen and is not gone."""
+class JobListing:
+    """Jobs, pods and events that were added and not deleted since."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, SeenJob] = {}
+        self._jobs: dict[str, ListedJob] = {}
         self._pods: dict[str, Pod] = {}
         self._events: dict[str, EventObject] = {}
 
-    def take(self, delta: Delta) -> None:
+    def apply(self, delta: Delta) -> None:
         if delta.object is None:
             return
         if delta.change is Change.SEEN:
-            self.see(delta.resource, delta.object)
+            self.add(delta.resource, delta.object)
         else:
             uid = delta.object.metadata.uid
             for kept in (self._jobs, self._pods, self._events):
                 kept.pop(uid, None)
 
-    def see(self, resource: Resource, seen: JobObject | Pod | EventObject) -> None:
+    def add(self, resource: Resource, seen: JobObject | Pod | EventObject) -> None:
         uid = seen.metadata.uid
         if isinstance(seen, EventObject):
             self._events[uid] = seen
         elif isinstance(seen, JobObject):
             if is_managed(seen, resource):
-                self._jobs[uid] = SeenJob(resource, seen)
+                self._jobs[uid] = ListedJob(resource, seen)
         else:
             self._pods[uid] = seen
             if is_plain_job(seen):
-                self._jobs[uid] = SeenJob(PODS, seen)
+                self._jobs[uid] = ListedJob(PODS, seen)
 
-    def jobs(self) -> list[SeenJob]:
-        """In order of their submission and names, each with its pods."""
+    def jobs(self) -> list[ListedJob]:
+        """Return jobs in order of creation and name, each with its pods."""
         by_owner: dict[str, list[Pod]] = {}
         for pod in self._pods.values():
             row = pod_row(pod)
-            if row.job:  # who made a pod for somebody else's job knows the job by its name only
+            if row.job:  # pods that another controller created refer to the job by name only
                 by_owner.setdefault(row.owner_uid or row.job, []).append(pod)
         found = sorted(self._jobs.values(), key=lambda job: (job.meta.creation_timestamp, job.meta.key))
         for job in found:
@@ -124,7 +122,7 @@ class Sightings:
         return found
 
     def events(self) -> list[EventObject]:
-        """Those about jobs, in the order in which they were told."""
+        """Return the events about jobs, in order of their resource versions."""
         kinds = {kind.kind for kind in job_resources()}
         about_jobs = [
             event
@@ -134,16 +132,16 @@ class Sightings:
         return sorted(about_jobs, key=lambda event: event.metadata.version)
 
 
-def named(jobs: Sequence[SeenJob], text: str) -> list[SeenJob]:
-    """The jobs that a person may mean by `name`, `namespace/name` or `kind/name`."""
-    *marks, name = text.split("/")
-    return [job for job in jobs if job.meta.name == name and all(_is_marked(job, mark) for mark in marks)]
+def match_jobs(jobs: Sequence[ListedJob], text: str) -> list[ListedJob]:
+    """Return the jobs that `name`, `namespace/name` or `kind/name` may mean."""
+    *qualifiers, name = text.split("/")
+    return [job for job in jobs if job.meta.name == name and all(_matches(job, qualifier) for qualifier in qualifiers)]
 
 
-def full_name(job: SeenJob) -> str:
-    """One that means this job and no other."""
+def full_name(job: ListedJob) -> str:
+    """Return an unambiguous name."""
     return f"{job.meta.namespace}/{job.resource.kind.lower()}/{job.meta.name}"
 
 
-def _is_marked(job: SeenJob, mark: str) -> bool:
-    return mark == job.meta.namespace or mark.lower() in (job.resource.kind.lower(), job.resource.plural)
+def _matches(job: ListedJob, qualifier: str) -> bool:
+    return qualifier == job.meta.namespace or qualifier.lower() in (job.resource.kind.lower(), job.resource.plural)

@@ -1,7 +1,7 @@
-"""What a pod printed, from where one stopped reading.
+"""Logs of pods by byte offset, which the API server does not offer.
 
-Kubernetes knows no positions in a log, only times: each line is asked for with its time, and what follows the last one
-is new. A pod that took another one's place goes on where that one ended.
+The server knows times only: lines are read with their timestamps, and those after the last one are new. The log of a
+pod that replaced another one continues where that one ended.
 """
 
 from __future__ import annotations
@@ -15,38 +15,40 @@ from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.errors import Retry
 from sterna.kinds.objects import Pod
 from sterna.kinds.resource import PODS
+from sterna.service.views import LogPart
 
 _STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) ?")
 _SHORT_LINE = 16
-"""Bytes; lines are longer than this as a rule, so that enough of them are asked for."""
+"""Bytes; most lines are longer, so that a tail of N bytes reads enough lines."""
 _TRAINERS = ("tensorflow", "pytorch")
 
 
 class _Position(NamedTuple):
-    """How far the output of one replica was read."""
+    """Read position in the output of one replica."""
 
     uid: str
     begin: int
-    """Where this pod's output began among all that was read."""
+    """Offset at which this pod's output begins in that of the replica."""
     end: int
     stamp: bytes = b""
-    """Time of the last line; empty: the server gives none."""
+    """Timestamp of the last line; empty: the server sends none."""
     times: int = 0
-    """Lines of that very time."""
+    """Number of lines with that timestamp."""
     rest: bytes = b""
-    """Fetched and not read yet."""
+    """Fetched but not returned yet."""
 
 
 class Logs:
-    """Reads logs, and remembers how far."""
+    """Reads logs and remembers the position in each."""
 
-    def __init__(self, asking: ApiReader) -> None:
-        self._asking = asking
+    def __init__(self, reader: ApiReader) -> None:
+        self._reader = reader
         self._positions: dict[tuple[str, str], _Position] = {}
 
-    def read(self, pod: Pod, replica: tuple[str, str], offset: int, limit: int) -> tuple[bytes, int]:
-        """Output of the pod that is this replica now, from an offset on, and where it ends. Only offsets that were
-        answered before are cheap. If negative, at most so many bytes of the end: less where lines are very short."""
+    def read(self, pod: Pod, replica: tuple[str, str], offset: int, limit: int) -> LogPart:
+        """Return output of the pod that is this replica now, from `offset`. Continuing at the end of the last part is
+        cheap; any other offset reads the whole log. A negative one returns at most that many bytes of the end, fewer if
+        lines are very short."""
         known = self._positions.get(replica)
         if offset < 0:
             text, known = self._fetch(pod, None, -offset // _SHORT_LINE + 1)
@@ -62,10 +64,10 @@ class Logs:
             text, known = self._fetch(pod, known)
         part, rest = text[:limit], text[limit:]
         self._positions[replica] = known._replace(end=known.end + len(part), rest=rest)
-        return part, known.end + len(part)
+        return LogPart(part, known.end + len(part))
 
     def _fetch(self, pod: Pod, known: _Position | None, lines: int = 0) -> tuple[bytes, _Position]:
-        """What is new since a position, and that position without it: whoever reads it moves on."""
+        """Return the output after a position, and the position with its timestamp updated but `end` unchanged."""
         terms = [f"container={quote(_container(pod))}", "timestamps=true"]
         if lines:
             terms.append(f"tailLines={lines}")
@@ -82,26 +84,26 @@ class Logs:
 
     def _body(self, pod: Pod, query: str) -> bytes:
         meta = pod.metadata
-        answer = self._asking.server.ask("GET", PODS.path(meta.namespace, meta.name, "log"), query=query)
+        answer = self._reader.server.ask("GET", PODS.path(meta.namespace, meta.name, "log"), query=query)
         if answer.is_done:
             return answer.body
-        if answer.status == 404 or _is_early(answer):
+        if answer.status == 404 or _has_no_log(answer):
             return b""
         if answer.status >= 500:
             what = f"The log of pod '{meta.name}' does not come from its node '{pod.spec.node_name}'"
             raise Retry(f"{what} ({' '.join(answer.message.split())[-200:]}); see that the node is up, or try again.")
-        raise self._asking.refusal(answer, PODS, meta.namespace, meta.name)
+        raise self._reader.refusal(answer, PODS, meta.namespace, meta.name)
 
 
-def _is_early(answer: WriteResult) -> bool:
-    """Its container has not run yet, or has gone."""
+def _has_no_log(answer: WriteResult) -> bool:
+    """True if the container has not started yet or is gone."""
     return answer.status == 400 and any(
         word in answer.message for word in ("waiting to start", "not found", "does not have")
     )
 
 
 def _newer(body: bytes, last: _Position) -> tuple[bytes, _Position]:
-    """Lines without their times, those left out that were read before."""
+    """Strip the timestamps, and drop the lines that were read before."""
     kept: list[bytes] = []
     stamp, times, before = last.stamp, last.times, 0
     for line in body.splitlines(keepends=True):
@@ -120,7 +122,7 @@ def _newer(body: bytes, last: _Position) -> tuple[bytes, _Position]:
 
 
 def _order(stamp: bytes) -> tuple[bytes, bytes]:
-    """Compares as the times do: whole seconds, then the fraction, however many figures it has."""
+    """Sort key of a timestamp: whole seconds, then the fraction padded to nanoseconds."""
     match = re.match(rb"([^.Z+]*)(?:\.(\d+))?", stamp)
     assert match is not None
     return match[1], (match[2] or b"").ljust(9, b"0")
@@ -131,6 +133,6 @@ def _whole_second(stamp: bytes) -> str:
 
 
 def _container(pod: Pod) -> str:
-    """The one that trains."""
+    """Name of the training container."""
     names = [each.name for each in pod.spec.containers]
     return next((name for name in names if name in _TRAINERS), names[0] if names else "")

@@ -1,4 +1,4 @@
-"""Nodes of a cluster, seen and taken out of use, as `kubectl cordon` and `drain` do it, for the pods of jobs."""
+"""Nodes of a cluster: views, and cordon and drain as kubectl does them, for the pods of jobs."""
 
 from __future__ import annotations
 
@@ -10,51 +10,65 @@ import msgspec
 from sterna.backends.kubernetes.api.objects import Node
 from sterna.backends.kubernetes.api.resources import NODES, Followed
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
-from sterna.backends.kubernetes.query.reader import ApiReader, NotThereError
-from sterna.control.cluster_service import NodeView
+from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.errors import Retry, did_you_mean
 from sterna.kinds.objects import Pod
 from sterna.kinds.resource import PODS
+from sterna.service.errors import NotFoundError
+from sterna.service.views import NodeView
 
 if TYPE_CHECKING:
     from sterna.backends.kubernetes.query.observer import Observer
 
-_BUSY = 429
+_TOO_MANY_REQUESTS = 429
 
 
 class ClusterNodes:
-    """Asked by one person."""
+    """Lists, cordons and drains nodes."""
 
-    def __init__(self, asking: ApiReader, onlooker: Callable[[], Observer]) -> None:
-        self._asking, self._onlooker = asking, onlooker
+    def __init__(self, reader: ApiReader, observe: Callable[[], Observer]) -> None:
+        self._reader, self._observe = reader, observe
 
     def views(self) -> list[NodeView]:
-        return self._onlooker().nodes()
+        return self._observe().nodes()
 
-    def cordon(self, node: str, is_open: bool, drain: bool) -> NodeView:
-        """A drained node's jobs are evicted, with their time to save; the operator finds them another place."""
-        self._check(node)
-        self._asking.patch(NODES, "", node, {"spec": {"unschedulable": None if is_open else True}})
-        if drain and not is_open:
-            for pod in self._pods_of_jobs(node):
-                self._evict(pod)
+    def cordon(self, node: str) -> NodeView:
+        self._set_unschedulable(node, True)
+        return self._view(node)
+
+    def uncordon(self, node: str) -> NodeView:
+        self._set_unschedulable(node, None)
+        return self._view(node)
+
+    def drain(self, node: str) -> NodeView:
+        """Cordon a node and evict its jobs' pods, which get their grace period; the operator places the jobs again."""
+        self._set_unschedulable(node, True)
+        for pod in self._pods_of_jobs(node):
+            self._evict(pod)
+        return self._view(node)
+
+    def _view(self, node: str) -> NodeView:
         return next(view for view in self.views() if view.name == node)
 
-    def _check(self, node: str) -> None:
+    def _set_unschedulable(self, node: str, value: bool | None) -> None:
+        self._check_exists(node)
+        self._reader.patch(NODES, "", node, {"spec": {"unschedulable": value}})
+
+    def _check_exists(self, node: str) -> None:
         try:
-            self._asking.found(NODES, Node, "", node)
-        except NotThereError:
-            names = [each.metadata.name for each in self._asking.listed(Followed(NODES, Node))]
-            raise NotThereError(f"There is no node '{node}': {did_you_mean(node, names)}") from None
+            self._reader.get(NODES, Node, "", node)
+        except NotFoundError:
+            names = [each.metadata.name for each in self._reader.list_all(Followed(NODES, Node))]
+            raise NotFoundError(f"There is no node '{node}': {did_you_mean(node, names)}") from None
 
     def _pods_of_jobs(self, node: str) -> Iterator[Pod]:
-        for pod in self._asking.listed(Followed(PODS, Pod, fields=f"spec.nodeName={node}")):
+        for pod in self._reader.list_all(Followed(PODS, Pod, fields=f"spec.nodeName={node}")):
             row = pod_row(pod)
             if row.job and not row.is_terminated and not row.is_deleting:
                 yield pod
 
     def _evict(self, pod: Pod) -> None:
-        """A disruption budget may forbid it for now."""
+        """Evict a pod; `Retry` if a disruption budget forbids it at present."""
         meta = pod.metadata
         eviction = {
             "apiVersion": "policy/v1",
@@ -63,8 +77,8 @@ class ClusterNodes:
             "deleteOptions": {"preconditions": {"uid": meta.uid}},
         }
         path = PODS.path(meta.namespace, meta.name, "eviction")
-        answer = self._asking.server.ask("POST", path, msgspec.json.encode(eviction))
-        if answer.status == _BUSY:
+        answer = self._reader.server.ask("POST", path, msgspec.json.encode(eviction))
+        if answer.status == _TOO_MANY_REQUESTS:
             raise Retry(f"Pod '{meta.name}' may not be evicted now ({answer.message.rstrip('.')}); drain again later.")
         if not answer.is_done and answer.status not in (404, 409):
-            raise self._asking.refusal(answer, PODS, meta.namespace, meta.name)
+            raise self._reader.refusal(answer, PODS, meta.namespace, meta.name)

@@ -1,7 +1,6 @@
-"""The operator's own picture of a cluster, taken by somebody who only looks: commands that ask about room and turns.
+"""A read-only instance of the Kubernetes backend, for commands about free capacity and decisions.
 
-It is the backend itself, which never acts unless it is told to; so what a command says of a node or of a job's chances
-is what the operator would say.
+`KubernetesBackend` writes nothing until a plan is applied, so a command reports what the operator itself would see.
 """
 
 from __future__ import annotations
@@ -16,30 +15,30 @@ from sterna.backends.kubernetes.backend import BackendConfig, KubernetesBackend
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.views import node_views
 from sterna.backends.kubernetes.moves.manual import validate_move
-from sterna.backends.kubernetes.query.reader import NotAllowedError
-from sterna.control.cluster_service import NodeView
 from sterna.errors import Retry
 from sterna.kinds.context import ParseContext
 from sterna.kinds.resource import PODS
 from sterna.model.snapshot import Snapshot
+from sterna.service.errors import ForbiddenError
+from sterna.service.views import NodeView
 
-_PATIENCE_SECONDS = 60.0
+_SYNC_SECONDS = 60.0
 _STEP_SECONDS = 0.25
 
 
 @dataclass
 class Observer:
-    """Sees everything, or says why it cannot."""
+    """A backend whose caches are synced; raises `ForbiddenError` if the caller may not list nodes and pods."""
 
     server: ApiServer
     inbox: Inbox
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:
-        about = BackendConfig(identity="onlooker", context=ParseContext(default_image="default"))
+        about = BackendConfig(identity="observer", context=ParseContext(default_image="default"))
         self.backend = KubernetesBackend(self.server, self.inbox, self.clock, about)
         self.backend.start()
-        ends_at = self.clock() + _PATIENCE_SECONDS
+        ends_at = self.clock() + _SYNC_SECONDS
         while not self.backend.prepare(_STEP_SECONDS):
             self._check(self.clock() >= ends_at)
         self.backend.become_leader()
@@ -47,44 +46,44 @@ class Observer:
     def _check(self, is_late: bool) -> None:
         for resource in (NODES, PODS):
             if resource in self.backend.absent:
-                raise NotAllowedError(
+                raise ForbiddenError(
                     f"This needs to see the {resource.plural} of the whole cluster, which you may not; ask its "
                     "administrator for the right to list and watch nodes and pods."
                 )
         trouble = getattr(self.server, "trouble", "")
         if trouble or is_late:
-            raise Retry(trouble or f"The cluster did not tell of everything within {_PATIENCE_SECONDS:g} s; try again.")
+            raise Retry(trouble or f"The cluster did not tell of everything within {_SYNC_SECONDS:g} s; try again.")
 
-    def stay_informed(self) -> None:
-        """Take in what has happened since."""
+    def refresh(self) -> None:
+        """Process the events that arrived since."""
         self.backend.watch_only(0.0)
 
     def entry(self, uid: str) -> JobEntry | None:
         return self.backend.state.jobs.by_uid.get(uid)
 
     def check_move(self, uid: str, node: str) -> None:
-        """`UserError` if the operator would not move this job there."""
+        """Raise `UserError` if the operator would not move this job there."""
         entry = self.entry(uid)
         if entry is not None:
             validate_move(self.backend.state, entry, node)
 
     def snapshot(self) -> Snapshot:
-        """As rules would see it now."""
+        """Return the snapshot that rules would see now."""
         return self.backend.observe()
 
     def nodes(self) -> list[NodeView]:
-        """With what keeps each from taking jobs: somebody's wish, or its own silence."""
+        """Return all nodes; a node whose kubelet is not ready or that is being drained says so in its state."""
         cluster_state = self.backend.state
         found = []
         for view in node_views(cluster_state):
             facts = cluster_state.capacity.facts(view.name)
             state = "not ready" if facts is not None and not facts.is_ready else view.state
-            if state == "cordoned" and self._leaving(view.name):
+            if state == "cordoned" and self._is_draining(view.name):
                 state = "draining"
             found.append(msgspec.structs.replace(view, state=state))
         return found
 
-    def _leaving(self, node: str) -> bool:
-        """Whether pods of jobs are on their way off it."""
+    def _is_draining(self, node: str) -> bool:
+        """True if a pod of a job on this node is being deleted."""
         entries = self.backend.state.entries.values()
         return any(pod.node == node and pod.is_deleting for entry in entries for pod in entry.live_pods)

@@ -1,7 +1,6 @@
-"""Questions that commands put to an API server, each waited for, and its refusals in sentences for people.
+"""Blocking requests of `KubernetesCluster` to an API server, with rejections as sentences for users.
 
-For `cluster.py`, which people ask; the operator follows a cluster instead (`client.py`) and judges refusals by itself.
-Nothing is tried again here but what only reads: whoever typed a command decides about that.
+The operator uses watches and the write queue instead (`transport/client.py`). Writes are never retried here.
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ from sterna.errors import Retry, UserError
 from sterna.kinds.kind import INSTALL_HINT
 from sterna.kinds.registry import find_kind
 from sterna.kinds.resource import Resource
+from sterna.service.errors import ForbiddenError, NameTakenError, NotFoundError
 
 _MANAGER = "fieldManager=sterna-cli"
 _MERGE = "application/merge-patch+json"
-_AT_ONCE = 8
+_MOST_THREADS = 8
 _T = TypeVar("_T")
 _MAY_NOT = re.compile(r'User "(.*?)" cannot (\w+) resource "(.*?)"(?: in API group "[^"]*")?(.*)', re.DOTALL)
 _INVALID = re.compile(r'^\S+ "[^"]*" is invalid: ')
@@ -35,39 +35,27 @@ class UnknownKindError(UserError):
     """The server does not know the resource."""
 
 
-class NotAllowedError(UserError):
-    """The server knows who asks, and that they may not."""
-
-
-class NotThereError(UserError):
-    """There is no such object."""
-
-
-class TakenError(UserError):
-    """There is one of that name already."""
-
-
-class ChangedError(UserError):
-    """It was changed by somebody else meanwhile."""
+class ConflictError(UserError):
+    """The object was changed since it was read."""
 
 
 class ApiReader:
-    """One server, asked by one person."""
+    """Requests to one API server with the credentials of one caller."""
 
     def __init__(self, server: ApiServer, context: str = "") -> None:
         self.server, self._context = server, context
 
-    def together(self, questions: Sequence[Callable[[], _T]]) -> list[_T | UserError]:
-        """Several questions at once; for each the answer or its refusal, in their order."""
-        if len(questions) < 2:
-            return [_outcome(question) for question in questions]
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            return list(threads.map(_outcome, questions))
+    def run_together(self, requests: Sequence[Callable[[], _T]]) -> list[_T | UserError]:
+        """Run several requests in threads; return for each its result or rejection, in order."""
+        if len(requests) < 2:
+            return [_outcome(request) for request in requests]
+        with ThreadPoolExecutor(_MOST_THREADS) as threads:
+            return list(threads.map(_outcome, requests))
 
     # Reading.
 
-    def listed(self, wanted: Followed) -> list[Any]:
-        """All objects, page by page."""
+    def list_all(self, wanted: Followed) -> list[Any]:
+        """Return all objects of a resource, read page by page."""
         reflector = Reflector(wanted)
         found: list[Any] = []
         while reflector.wants_list:
@@ -79,8 +67,8 @@ class ApiReader:
                 found += [delta.object for delta in reflector.take_page(answer.body) if delta.change is Change.SEEN]
         return found
 
-    def found(self, resource: Resource, type_: type[_T], namespace: str, name: str) -> _T:
-        """One object; `NotThereError` if there is none."""
+    def get(self, resource: Resource, type_: type[_T], namespace: str, name: str) -> _T:
+        """Return one object; raise `NotFoundError` if there is none."""
         answer = self.server.ask("GET", resource.path(namespace, quote(name, safe="")))
         if not answer.is_done:
             raise self.refusal(answer, resource, namespace, name)
@@ -90,23 +78,23 @@ class ApiReader:
     # Writing.
 
     def create(
-        self, resource: Resource, namespace: str, document: Mapping[str, Any], is_rehearsal: bool = False
+        self, resource: Resource, namespace: str, document: Mapping[str, Any], is_dry_run: bool = False
     ) -> bytes:
-        """The object as the server keeps it, or would keep it."""
-        query = _query("fieldValidation=Strict", is_rehearsal)
+        """Create an object; return it as the server stored it or, in a dry run, would store it."""
+        query = _query("fieldValidation=Strict", is_dry_run)
         answer = self.server.ask("POST", resource.path(namespace), msgspec.json.encode(document), query)
         return self._done(answer, resource, namespace, str(document.get("metadata", {}).get("name", "")))
 
     def patch(
-        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], is_rehearsal: bool = False
+        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], is_dry_run: bool = False
     ) -> bytes:
-        """A merge patch; the object after it."""
-        path, query = resource.path(namespace, name), _query("fieldValidation=Strict", is_rehearsal)
+        """Apply a merge patch; return the object after it."""
+        path, query = resource.path(namespace, name), _query("fieldValidation=Strict", is_dry_run)
         answer = self.server.ask("PATCH", path, msgspec.json.encode(patch), query, _MERGE)
         return self._done(answer, resource, namespace, name)
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
-        """What belongs to it goes with it."""
+        """Delete an object and, in the background, those that it owns."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -121,31 +109,29 @@ class ApiReader:
             raise self.refusal(answer, resource, namespace, name)
         return answer.body
 
-    # Refusals.
+    # Rejections.
 
     def refusal(
         self, answer: WriteResult, resource: Resource, namespace: str = "", name: str = ""
     ) -> UserError | Retry:
-        """What a person is told."""
+        """Translate an error response into an exception with a sentence for the user."""
         message = " ".join(answer.message.split())[:_LONGEST_ANSWER].rstrip(".")
         where = f" in the namespace '{namespace}'" if namespace else ""
         match answer.status:
             case 401:
-                return NotAllowedError(
-                    f"{self._cluster()} does not accept your login; log in again, or choose another."
-                )
+                return ForbiddenError(f"{self._cluster()} does not accept your login; log in again, or choose another.")
             case 403:
-                return NotAllowedError(_forbidden(message, where))
+                return ForbiddenError(_forbidden(message, where))
             case 404:
                 return self._absent(message, resource, namespace, name)
             case 409 if answer.reason == "AlreadyExists":
                 if message.startswith("object is being deleted"):
-                    return TakenError(
+                    return NameTakenError(
                         f"{resource.kind} '{name}'{where} is still being deleted; try again when it is gone."
                     )
-                return TakenError(f"A {resource.kind} named '{name}' exists already{where}; choose another name.")
+                return NameTakenError(f"A {resource.kind} named '{name}' exists already{where}; choose another name.")
             case 409:
-                return ChangedError(
+                return ConflictError(
                     f"{resource.kind} '{name}'{where} was changed by somebody else just now; try again."
                 )
             case 400 | 413 | 422:
@@ -156,10 +142,10 @@ class ApiReader:
 
     def _absent(self, message: str, resource: Resource, namespace: str, name: str) -> UserError:
         if message.startswith("namespaces "):
-            return NotThereError(f"There is no namespace '{namespace}'; create it, or choose another with -n.")
+            return NotFoundError(f"There is no namespace '{namespace}'; create it, or choose another with -n.")
         if name and "could not find the requested resource" not in message and message != "404 page not found":
             where = f" in the namespace '{namespace}'" if namespace else ""
-            return NotThereError(f"There is no {resource.kind} '{name}'{where}.")
+            return NotFoundError(f"There is no {resource.kind} '{name}'{where}.")
         kind = find_kind(resource.kind)
         install = kind.install_hint if kind else INSTALL_HINT
         return UnknownKindError(f"{self._cluster()} does not know the kind {resource.kind}; {install}.")
@@ -168,9 +154,9 @@ class ApiReader:
         return f"The cluster of the context '{self._context}'" if self._context else "The cluster"
 
 
-def _outcome(question: Callable[[], _T]) -> _T | UserError:
+def _outcome(request: Callable[[], _T]) -> _T | UserError:
     try:
-        return question()
+        return request()
     except UserError as error:
         return error
 
@@ -188,8 +174,8 @@ def _forbidden(message: str, where: str) -> str:
     )
 
 
-def _query(checks: str, is_rehearsal: bool) -> str:
-    return "&".join([_MANAGER, checks, *(["dryRun=All"] if is_rehearsal else [])])
+def _query(checks: str, is_dry_run: bool) -> str:
+    return "&".join([_MANAGER, checks, *(["dryRun=All"] if is_dry_run else [])])
 
 
 @contextmanager

@@ -1,7 +1,6 @@
-"""Jobs and events of a cluster as people see them, from the objects alone: no operator is asked. Pure.
+"""Views of jobs and events of a cluster, made from their objects; the operator is not asked. Pure.
 
-The same answers as a local cluster gives (`control/cluster_service.py`), with the namespace beside them. Where a
-status is older than the pods that it tells of, the pods are believed.
+Where a status is older than the pods that it describes, the pods count.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from sterna.backends.kubernetes.api.job import PersistedState, PodRow, PodState
 from sterna.backends.kubernetes.cache.object_parser import memory_in, parsed_job_in, status_in
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in, is_eviction_condition
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
-from sterna.backends.kubernetes.query.listing import EventObject, SeenJob
-from sterna.control.cluster_service import EventView, JobView, ReplicaView
+from sterna.backends.kubernetes.query.listing import EventObject, ListedJob
 from sterna.control.progress_tracker import category_of
 from sterna.kinds.context import ParseContext
 from sterna.kinds.labels import PHASE, REASON
@@ -26,14 +24,15 @@ from sterna.kinds.parsed_job import ParsedJob
 from sterna.kinds.parsing.job_builder import parse_timestamp
 from sterna.kinds.registry import find_kind
 from sterna.kinds.resource import PODS
+from sterna.service.views import EventView, JobView, ReplicaView
 
 SCHEDULER = "kubernetes"
-"""Voda has one scheduler for each type of GPU; jobs that take any have this one."""
+"""Scheduler of jobs that run on any GPU type; Voda has one scheduler per type."""
 UNSEEN = "waits: no operator has looked at it yet; see that one runs."
 UNPLACED = "waits: its own scheduler has not found it a node yet."
 
 ANY_IMAGE = ParseContext(default_image="default")
-"""Whether an image may be left out is the operator's to say."""
+"""Accepts jobs without an image: the operator knows whether there is a default."""
 _GPU_TYPES = (ACCELERATOR, "nvidia.com/gpu.product")
 _RANKS = {type_: rank for rank, type_ in enumerate(("launcher", "master", "chief", "worker", "ps", "evaluator"))}
 _STATES = {
@@ -51,21 +50,12 @@ _EVENT_KINDS = (
     (re.compile(r".*Restarting"), "restarted"),
     (re.compile(r"Invalid.*"), "invalid"),
 )
-"""Words of events as a local cluster has them; others are told as they are."""
-
-
-class ClusterJob(JobView):
-    """A job of a cluster."""
-
-    namespace: str = ""
-    uid: str = ""
-    scheduler: str = SCHEDULER
-    """As Voda's tables have it: the type of GPU that it asks for."""
+"""Event kinds of a local cluster by reason; other reasons stay as they are."""
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What an object and its pods say."""
+    """The parsed object of a job, and its pods."""
 
     parsed_job: ParsedJob
     memory: PersistedState
@@ -81,20 +71,20 @@ class _Facts:
 
     @property
     def workers(self) -> list[PodRow]:
-        """Those that are there to stay."""
+        """Worker pods that neither ended nor are being deleted."""
         worker = self.parsed_job.spec.worker.type
         return [row for row in self.rows if row.type == worker and not (row.is_terminated or row.is_deleting)]
 
 
-def job_view(job: SeenJob, now: float, is_everywhere: bool = False) -> ClusterJob:
-    """One job; with its namespace in its name where jobs of all are shown."""
+def job_view(job: ListedJob, now: float, is_everywhere: bool = False) -> JobView:
+    """Return the view of a job; its name includes the namespace if jobs of all namespaces are shown."""
     facts = _facts_of(job)
     spec, memory, status = facts.parsed_job.spec, facts.memory, facts.status
     state = _state(facts)
     ended_at = _ended_at(facts, state)
     ran = memory.executed + _running_seconds(memory, state, now)
     lasted = max(0.0, (now if ended_at is None else ended_at) - facts.parsed_job.submitted_at)
-    view = ClusterJob(
+    view = JobView(
         job.meta.key if is_everywhere else job.meta.name,
         job.resource.kind,
         state,
@@ -122,11 +112,11 @@ def job_view(job: SeenJob, now: float, is_everywhere: bool = False) -> ClusterJo
         notices=list(spec.notices),
     )
     view.namespace, view.uid, view.scheduler = job.meta.namespace, job.meta.uid, _scheduler(facts.parsed_job)
-    _tell_progress(view, facts)
+    _add_progress(view, facts)
     return view
 
 
-def _facts_of(job: SeenJob) -> _Facts:
+def _facts_of(job: ListedJob) -> _Facts:
     parsed_job, problem = parsed_job_in(job.object, job.resource, ANY_IMAGE)
     status = status_in(job.object) if isinstance(job.object, JobObject) else {"phase": job.object.status.phase}
     rows = sorted(map(pod_row, job.pods), key=lambda row: (_RANKS.get(row.type, len(_RANKS)), row.type, row.index))
@@ -163,7 +153,7 @@ def _is_end(condition: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
 
 
 def _running_seconds(memory: PersistedState, state: str, now: float) -> float:
-    """What is not booked yet."""
+    """Running time since the last update of the persisted state."""
     if memory.counted_from is None or memory.ended_at is not None or state in ("completed", "failed"):
         return 0.0
     return max(0.0, now - memory.counted_from)
@@ -178,7 +168,7 @@ def _ended_at(facts: _Facts, state: str) -> float | None:
 
 
 def _reason(facts: _Facts, state: str) -> str:
-    """What was said of it last, by whoever said it."""
+    """Return the latest reason in status, annotation or conditions."""
     conditions = conditions_in(facts.status)
     told = [each.get("message") for each in conditions if _is_end(each, facts.status)]
     told += [each.get("message") for each in conditions if each.get("type") == "Scheduled"]
@@ -210,7 +200,7 @@ def _scheduler(parsed_job: ParsedJob) -> str:
     return next((selector[label] for label in _GPU_TYPES if selector.get(label)), SCHEDULER)
 
 
-def _tell_progress(view: ClusterJob, facts: _Facts) -> None:
+def _add_progress(view: JobView, facts: _Facts) -> None:
     told = facts.status.get("progress")
     told = told if isinstance(told, Mapping) else {}
     memory = facts.memory
@@ -224,13 +214,13 @@ def _tell_progress(view: ClusterJob, facts: _Facts) -> None:
 
 
 def seconds_in(text: object) -> float | None:
-    """Of a span such as `3h20m`, as a status tells it."""
+    """Parse a duration of a status, such as `3h20m`."""
     parts = re.findall(r"(\d+)([dhms])", text) if isinstance(text, str) else []
     return sum(int(number) * _UNITS[unit] for number, unit in parts) if parts else None
 
 
 def event_view(event: EventObject, is_everywhere: bool = False) -> EventView:
-    """Its number grows with every word about it, so that what is told again is seen again."""
+    """Return the view of an event; its number is the resource version, which grows when the event is repeated."""
     about = event.regarding
     told_at = [
         event.series.last_observed_time if event.series is not None else None,

@@ -1,4 +1,4 @@
-"""Looks at a cluster that last: everything once, then what changes, for `--watch`, `wait` and `top`."""
+"""`ClusterWatch`: jobs, pods and events of a cluster, kept current by watches."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from collections.abc import Callable, Iterator
 
 from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Change, Delta, Inbox
 from sterna.backends.kubernetes.cache.watched_resources import job_resources
-from sterna.backends.kubernetes.query.listing import Sightings, followed_events, followed_jobs
+from sterna.backends.kubernetes.query.listing import JobListing, followed_events, followed_jobs
 from sterna.errors import Retry, UserError
 from sterna.kinds.resource import Resource
 
 _LONGEST_WAIT_SECONDS = 1.0
-_PATIENCE_SECONDS = 60.0
+_SYNC_SECONDS = 60.0
 
 
-class Watching:
+class ClusterWatch:
     """Jobs, their pods and events of a namespace (all if empty), kept current."""
 
     def __init__(self, server: ApiServer, inbox: Inbox, namespace: str) -> None:
         followed = [*followed_jobs(namespace), followed_events(namespace)]
-        self.sightings = Sightings()
+        self.listing = JobListing()
         self._server, self._inbox = server, inbox
-        self._unseen = Counter(each.resource for each in followed)
+        self._unsynced = Counter(each.resource for each in followed)
         self._absent: dict[Resource, str] = {}
         server.follow(followed, inbox)
 
-    def looks(self, until: float = math.inf, clock: Callable[[], float] = time.monotonic) -> Iterator[bool]:
-        """Whether something has changed, again and again, at least once a second, until the time is up. Nothing is
-        said before everything was seen once."""
-        patience_ends = clock() + _PATIENCE_SECONDS
+    def wait_for_changes(self, until: float = math.inf, clock: Callable[[], float] = time.monotonic) -> Iterator[bool]:
+        """Once everything was listed, yield at least once a second until `until`: True if something changed since."""
+        sync_ends = clock() + _SYNC_SECONDS
         is_first = True
         while (left := until - clock()) > 0:
             self._inbox.wait(min(left, _LONGEST_WAIT_SECONDS))
             has_changed = self._drain_inbox()
-            if +self._unseen:
-                self._check(clock() >= patience_ends)
+            if +self._unsynced:
+                self._check(clock() >= sync_ends)
                 continue
             yield has_changed or is_first
             is_first = False
@@ -48,14 +47,14 @@ class Watching:
             if not isinstance(item, Delta):
                 continue
             if item.object is None:
-                self._note(item)
+                self._mark_synced(item)
             else:
-                self.sightings.take(item)
+                self.listing.apply(item)
                 has_changed = True
         return has_changed
 
-    def _note(self, delta: Delta) -> None:
-        self._unseen[delta.resource] -= 1
+    def _mark_synced(self, delta: Delta) -> None:
+        self._unsynced[delta.resource] -= 1
         if delta.change is Change.ABSENT:
             self._absent[delta.resource] = delta.why
         else:
@@ -69,4 +68,4 @@ class Watching:
     def _check(self, is_late: bool) -> None:
         trouble = getattr(self._server, "trouble", "")
         if trouble or is_late:
-            raise Retry(trouble or f"The cluster did not tell of everything within {_PATIENCE_SECONDS:g} s; try again.")
+            raise Retry(trouble or f"The cluster did not tell of everything within {_SYNC_SECONDS:g} s; try again.")

@@ -1,8 +1,8 @@
-"""Events: what happened to a job, for whoever asks `kubectl describe`. Pure: bodies, not conversations.
+"""`EventBuilder`: bodies of Kubernetes Events about jobs. Pure.
 
-The name of an event follows from what it says, so that saying it again meets `AlreadyExists` instead of making another
-one; `again` then counts it as one series. Words are DRAGON's where it had one (DRAGON-53); decisions carry the sentence
-of their Reason. One event may tell of many pods: a gang is worth one write, not five hundred.
+The name of an event is a hash of its content, so that writing it again meets `AlreadyExists` instead of creating a
+duplicate; `repeat` then counts it as a series. Reasons are DRAGON's where it had one; decisions carry the sentence of
+their Reason. One event may cover many pods: a gang costs one write, not five hundred.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sterna.model.reason import Code, Reason
 CONTROLLER = "sterna.dev/operator"
 NORMAL, WARNING = "Normal", "Warning"
 
-_LONGEST_NOTE_BYTES = 1024
-_LONGEST_INSTANCE = 128
-_LONGEST_NAME = 253
-_MOST_NAMED = 4
-"""Pods that one event names; the others are counted."""
+_MAX_NOTE_BYTES = 1024
+_MAX_INSTANCE = 128
+_MAX_NAME = 253
+_MAX_NAMES = 4
+"""Upper bound on pod names in one event; further pods are counted."""
 
 _DECISIONS = {
     Code.STARTED: ("Scheduled", "Schedule"),
@@ -51,13 +51,13 @@ _VERDICTS = {
 
 
 class EventBuilder:
-    """Makes the events of one operator."""
+    """Builds the event writes of one operator replica."""
 
     def __init__(self, identity: str) -> None:
-        self._instance = identity[:_LONGEST_INSTANCE] or "operator"
+        self._instance = identity[:_MAX_INSTANCE] or "operator"
 
     def event(self, ref: JobRef, reason: str, action: str, note: str, now: float, kind: str = NORMAL) -> Write:
-        """Anything else, in a word for the machine and a sentence for people."""
+        """Build an event from a machine-readable reason and a sentence."""
         note = _truncate(note)
         name = event_name(ref, reason, note)
         body = {
@@ -81,17 +81,17 @@ class EventBuilder:
         }
         return Write(Verb.CREATE, EVENTS, ref.namespace, name, msgspec.json.encode(body), urgency=Urgency.EVENT)
 
-    # What was decided.
+    # Decisions and verdicts.
 
     def decision(self, job: KubeJob, reason: Reason, now: float) -> Write:
-        """Scheduled, Resized, Moved, Stopped, Shared or Waiting, with the reason's sentence."""
+        """Build a Scheduled, Resized, Moved, Stopped, Shared or Waiting event with the reason's sentence."""
         word, action = _DECISIONS.get(reason.code, ("Waiting", "Schedule"))
         kind = WARNING if reason.code in _UNSCHEDULABLE_CODES else NORMAL
         sentence = describe_labels(reason.sentence, job.parsed_job.needs.required)
         return self.event(job.parsed_job.ref, word, action, sentence, now, kind)
 
     def verdict(self, job: KubeJob, verdict: Verdict, now: float) -> Write | None:
-        """`TFJobSucceeded`, `TFJobFailed`, `TFJobRestarting` and their like, or `Stopped`; None if nothing happened."""
+        """Build an event such as `TFJobSucceeded`, `TFJobRestarting` or `Stopped`; None for `CONTINUE`."""
         ref = job.parsed_job.ref
         if verdict.kind is VerdictKind.STOPPED:
             kind = WARNING if verdict.lost_seconds >= 1.0 else NORMAL
@@ -104,10 +104,12 @@ class EventBuilder:
     def invalid(self, ref: JobRef, sentence: str, now: float) -> Write:
         return self.event(ref, f"Invalid{ref.resource.kind}Spec", "Read", sentence, now, WARNING)
 
-    # What became of pods.
+    # Pods.
 
-    def created(self, job: KubeJob, replicas: Sequence[ReplicaAssignment], now: float, sentence: str = "") -> Write:
-        """Of the pods that were made together; with the decision's sentence, so that one event tells both."""
+    def pods_created(
+        self, job: KubeJob, replicas: Sequence[ReplicaAssignment], now: float, sentence: str = ""
+    ) -> Write:
+        """Build one event for pods created together, with the sentence of the decision."""
         nodes = list(dict.fromkeys(replica.node for replica in replicas))
         names = _join_names([_pod_name(job, replica) for replica in replicas])
         note = f"Created {_pod_count(len(replicas))} on {_join_names(nodes)}: {names}."
@@ -119,7 +121,7 @@ class EventBuilder:
         note = f"Could not create {_pod_name(job, replica)} on {replica.node}: {message}"
         return self.event(job.parsed_job.ref, "FailedCreatePod", "Create", note, now, WARNING)
 
-    def deleted(self, job: KubeJob, pods: Sequence[PodRow], now: float, why: str = "") -> Write:
+    def pods_deleted(self, job: KubeJob, pods: Sequence[PodRow], now: float, why: str = "") -> Write:
         names = _join_names([_name_in(pod.key) for pod in pods])
         note = f"Deleted {_pod_count(len(pods))}: {names}. {_capitalize(why)}".strip()
         return self.event(job.parsed_job.ref, "SuccessfulDeletePod", "Delete", note, now)
@@ -129,7 +131,7 @@ class EventBuilder:
         return self.event(job.parsed_job.ref, "FailedDeletePod", "Delete", note, now, WARNING)
 
     def pod_exit(self, job: KubeJob, pod: PodRow, now: float) -> Write:
-        """A pod ended with an error, or was refused, evicted or lost."""
+        """Build an event about a pod that failed, or was rejected, evicted or lost."""
         word = "ExitedWithCode" if pod.exit_code is not None else pod.reason or "PodLost"
         return self.event(job.parsed_job.ref, word, "Watch", f"{_capitalize(termination_message(pod))}.", now, WARNING)
 
@@ -143,22 +145,22 @@ class EventBuilder:
 
 
 def event_name(ref: JobRef, reason: str, note: str) -> str:
-    """The same for the same words about the same object."""
+    """Return a name that is equal for equal content about the same object."""
     digest = hashlib.blake2b("\0".join((ref.uid, reason, note)).encode(), digest_size=8).hexdigest()
-    return f"{ref.name[: _LONGEST_NAME - len(digest) - 1]}.{digest}"
+    return f"{ref.name[: _MAX_NAME - len(digest) - 1]}.{digest}"
 
 
 def _micro_time(now: float) -> str:
-    """With microseconds, as events have it."""
+    """Format as MicroTime."""
     return f"{datetime.fromtimestamp(max(now, 0.0), UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def _truncate(note: str) -> str:
-    """At most a kilobyte, cut between characters."""
+    """Cut a note to the limit of the API server, between characters."""
     raw = note.encode()
-    if len(raw) <= _LONGEST_NOTE_BYTES:
+    if len(raw) <= _MAX_NOTE_BYTES:
         return note
-    return f"{raw[: _LONGEST_NOTE_BYTES - 3].decode(errors='ignore').rstrip()}.."
+    return f"{raw[: _MAX_NOTE_BYTES - 3].decode(errors='ignore').rstrip()}.."
 
 
 def _pod_name(job: KubeJob, replica: ReplicaAssignment) -> str:
@@ -170,10 +172,10 @@ def _name_in(key: str) -> str:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    """`a, b and 3 more`."""
-    if len(names) <= _MOST_NAMED:
+    """Join as `a, b and 3 more`."""
+    if len(names) <= _MAX_NAMES:
         return ", ".join(names)
-    return f"{', '.join(names[: _MOST_NAMED - 1])} and {len(names) - _MOST_NAMED + 1} more"
+    return f"{', '.join(names[: _MAX_NAMES - 1])} and {len(names) - _MAX_NAMES + 1} more"
 
 
 def _pod_count(pods: int) -> str:

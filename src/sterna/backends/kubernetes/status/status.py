@@ -1,9 +1,9 @@
-"""The status of a job as people and programs read it, and the write that brings it to the server. Pure.
+"""Status of a job and the writes that store it. Pure.
 
-A status is always made whole, from what is known; it is written only if it differs from what was last seen or written,
-and the latest state wins. Three ways to keep it: kinds whose definition is ours hold everything under `status`;
-Kubeflow's definitions drop what they do not know, so what must be remembered goes into an annotation; the status of an
-MPIJob or a pod is its own operator's, so that the phase and the sentence are annotations too.
+A status is always computed as a whole and written only if it differs from the last one. Where it is stored depends on
+the kind (`StatusStorage`): kinds with our CRD hold everything under `status`; Kubeflow's CRDs drop unknown fields, so
+the persisted state goes into an annotation; the status of an MPIJob or a pod belongs to its own controller, so phase
+and reason are annotations too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sterna.kinds.parsed_job import CleanPods, JobRef, PodOwnership
 from sterna.model.reason import Reason
 
 _KUBEFLOW = frozenset({"conditions", "replicaStatuses", "startTime", "completionTime"})
-"""What Kubeflow's definitions keep of a status."""
+"""Status fields that Kubeflow's CRDs keep."""
 _OURS = _KUBEFLOW | {
     "phase", "workers", "nodes", "reason", "enqueueTime", "startRunTime", "finishedTime", "observedGeneration",
     "progress", "sterna",
@@ -42,26 +42,26 @@ _OURS = _KUBEFLOW | {
 
 
 class StatusStorage(Enum):
-    """Where the status of a kind is kept."""
+    """Place in which the status of a kind is stored."""
 
     WHOLE = "whole"
-    """Its definition is ours."""
+    """In `status`: the CRD is ours."""
     KUBEFLOW = "kubeflow"
-    """Its definition is Kubeflow's and we are its operator."""
+    """In `status` and an annotation: the CRD is Kubeflow's."""
     ANNOTATIONS = "annotations"
-    """Somebody else writes its status: MPIJob, Pod."""
+    """In annotations: another controller writes the status (MPIJob, Pod)."""
 
 
 @dataclass(frozen=True)
 class StatusInput:
-    """What is to be told of a job beside its pods and its memory."""
+    """Inputs of a status beside the job's pods and persisted state."""
 
     replicas: Sequence[ReplicaAssignment] = ()
-    """Where it shall sit; none: it waits or stops."""
+    """Desired assignment; empty if the job is queued or stops."""
     reason: Reason | None = None
-    """Of the decision that was last made about it."""
+    """Reason of the last decision about the job."""
     sentence: str = ""
-    """Instead of the reason's: why the server refused its pods, that its place is being cleared, .."""
+    """Replaces the reason's sentence, for example with why the server rejected its pods."""
     verdict: Verdict = CONTINUE
     progress: ProgressView | None = None
 
@@ -73,12 +73,12 @@ def status_storage(ownership: PodOwnership, is_definition_ours: bool) -> StatusS
 
 
 def status_of(job: KubeJob, given: StatusInput, now: float) -> dict[str, Any]:
-    """The whole status as it shall be. Of a job that has ended only what is remembered still changes."""
+    """Return the whole status. Of an ended job only the persisted state still changes."""
     old = job.status
     conditions = conditions_in(old)
     if end_condition(conditions) is not None and not job.parsed_job.ownership.is_delegated:
-        return {**old, "sterna": persisted_fields(job.memory)}
-    spec, memory, verdict = job.parsed_job.spec, job.memory, given.verdict
+        return {**old, "sterna": persisted_fields(job.persisted)}
+    spec, persisted, verdict = job.parsed_job.spec, job.persisted, given.verdict
     phase = phase_of(job, given.replicas, now, verdict.kind)
     sentence = sentence_of(job, given, phase)
     live = [pod for _, pod in sorted(job.pods.items()) if not (pod.is_terminated or pod.is_deleting)]
@@ -99,13 +99,13 @@ def status_of(job: KubeJob, given: StatusInput, now: float) -> dict[str, Any]:
         ),
         "replicaStatuses": _replica_statuses(job, phase),
         "observedGeneration": job.parsed_job.generation,
-        "sterna": persisted_fields(memory),
+        "sterna": persisted_fields(persisted),
     }
-    ended_at = memory.ended_at if memory.ended_at is not None else now if phase.is_over else None
+    ended_at = persisted.ended_at if persisted.ended_at is not None else now if phase.is_over else None
     times = {
-        "enqueueTime": memory.enqueued_at,
-        "startTime": memory.first_started_at,
-        "startRunTime": memory.first_started_at,
+        "enqueueTime": persisted.enqueued_at,
+        "startTime": persisted.first_started_at,
+        "startRunTime": persisted.first_started_at,
         "completionTime": ended_at,
         "finishedTime": ended_at,
     }
@@ -120,7 +120,7 @@ def status_of(job: KubeJob, given: StatusInput, now: float) -> dict[str, Any]:
 def invalid_status(
     kind: str, name: str, old: Mapping[str, Any], sentence: str, generation: int, now: float
 ) -> dict[str, Any]:
-    """Of an object that cannot be understood: what is wrong with it, and nothing else."""
+    """Return the status of an invalid object, with the error as its reason."""
     conditions = invalid_conditions(conditions_in(old), Subject(kind, name), sentence, now)
     return {
         **old, "phase": Phase.FAILED.value, "workers": 0, "reason": sentence, "conditions": conditions,
@@ -129,8 +129,7 @@ def invalid_status(
 
 
 def sentence_of(job: KubeJob, given: StatusInput, phase: Phase) -> str:
-    """What is said of a job: how it ended, why it comes again, what keeps its pods from starting, or what was
-    decided."""
+    """Return the sentence of a status: the verdict, what keeps pods from starting, or the last decision."""
     verdict = given.verdict
     if verdict.sentence and verdict.kind is not VerdictKind.CONTINUE:
         return verdict.sentence
@@ -146,7 +145,7 @@ def sentence_of(job: KubeJob, given: StatusInput, phase: Phase) -> str:
 
 
 def pod_start_error(job: KubeJob) -> str:
-    """Why a pod that has its node does not run, if the kubelet says so: `ErrImagePull`, .."""
+    """Return a sentence if the kubelet reports why a bound pod does not start (`ErrImagePull`, ..), else nothing."""
     for key in sorted(job.pods):
         pod = job.pods[key]
         if pod.state is PodState.PENDING and pod.reason not in ("", "ContainerCreating", "PodInitializing"):
@@ -154,12 +153,12 @@ def pod_start_error(job: KubeJob) -> str:
     return ""
 
 
-# Parts.
+# Fields.
 
 
-def persisted_fields(memory: PersistedState) -> dict[str, Any]:
+def persisted_fields(persisted: PersistedState) -> dict[str, Any]:
     """As JSON knows it: what is no number is left out."""
-    fields: dict[str, Any] = msgspec.to_builtins(memory)
+    fields: dict[str, Any] = msgspec.to_builtins(persisted)
     return {
         name: value for name, value in fields.items() if not (isinstance(value, float) and not math.isfinite(value))
     }
@@ -204,8 +203,8 @@ def _replica_statuses(job: KubeJob, phase: Phase) -> dict[str, dict[str, int]]:
     types = {each.type for each in job.parsed_job.spec.replicas}
     counts = {_type_name(each): {"active": 0, "succeeded": 0, "failed": 0} for each in sorted(types)}
     for pod in job.pods.values():
-        if (count := counts.get(_type_name(pod.type))) is not None and (what := _counted_as(pod)):
-            count[what] += 1
+        if (count := counts.get(_type_name(pod.type))) is not None and (state := _replica_state(pod)):
+            count[state] += 1
     if phase.is_over and job.parsed_job.clean_pods is not CleanPods.NONE:
         for count in counts.values():
             count["succeeded"] += count["active"] if phase is Phase.SUCCEEDED else 0
@@ -213,7 +212,7 @@ def _replica_statuses(job: KubeJob, phase: Phase) -> dict[str, dict[str, int]]:
     return counts
 
 
-def _counted_as(pod: PodRow) -> str:
+def _replica_state(pod: PodRow) -> str:
     if pod.state is PodState.SUCCEEDED:
         return "succeeded"
     if pod.state is PodState.FAILED:
@@ -235,10 +234,10 @@ def status_write(
     storage: StatusStorage,
     urgency: Urgency = Urgency.STATUS,
 ) -> Write | None:
-    """The write that makes the one status the other; None if there is nothing to write.
+    """Return the write that replaces one status by another; None if nothing changed.
 
-    The uid is tested, so that a job's successor of the same name is never told its predecessor's status. Nobody else
-    writes a status of ours, so that no version need be tested and a write that waited for another is not refused.
+    The patch tests the uid, so that a later job of the same name never gets the status. It tests no version: no other
+    client writes this status, and a queued write must not be rejected because of an earlier one.
     """
     if storage is StatusStorage.ANNOTATIONS:
         return None
@@ -270,10 +269,10 @@ def annotations_write(
     storage: StatusStorage,
     urgency: Urgency = Urgency.STATUS,
 ) -> Write | None:
-    """What a status cannot hold, as annotations; `seen` are the object's. None if there is nothing to write."""
+    """Return the write of what the status cannot hold, as annotations; `seen` are the object's. None if unchanged."""
     if storage is StatusStorage.WHOLE:
         return None
-    wanted = {MEMORY: msgspec.json.encode(persisted_fields(job.memory)).decode()}
+    wanted = {MEMORY: msgspec.json.encode(persisted_fields(job.persisted)).decode()}
     if storage is StatusStorage.ANNOTATIONS:
         wanted |= {PHASE: str(status["phase"]), REASON: str(status["reason"])}
     changed = {key: value for key, value in wanted.items() if seen.get(key) != value}

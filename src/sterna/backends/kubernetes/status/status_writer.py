@@ -1,8 +1,8 @@
-"""Telling: what people read of a job, its status and its events, at the right moment and no more often than it helps.
+"""`StatusWriter`: when the status of each job is written, and how often.
 
-A status write costs the server more than a pod. So the latest state wins, one write of a job is under way at a time,
-and a job that starts at once is told of once, when it runs. Somebody who waits to read that a job cannot run, or that
-it ended, does not wait behind the others. What was told is compared with what is to be told: no change, no write.
+A status write costs the API server more than a pod. So the latest state wins, at most one write per job is in flight,
+and a job that starts at once gets a single write, when it runs. That a job cannot run, or that it ended, is written
+with higher urgency than the rest. A status that did not change is not written.
 """
 
 from __future__ import annotations
@@ -36,24 +36,25 @@ from sterna.model.reason import Code
 from sterna.model.snapshot import NEVER
 
 UNSCHEDULABLE_CODES = frozenset({Code.TOO_LARGE, Code.NO_NODE, Code.NO_SERVERS, Code.NOT_BESIDE_SERVERS})
-"""A person has to do something about these."""
+"""Reasons that persist until a user or an administrator acts."""
 
 _WAITING_SECONDS = 0.8
-"""A job that waits so long is told why; those that start sooner never wait in anybody's eyes."""
+"""Delay before a Waiting status is written, so that jobs that start at once never show it."""
 _STARTING_SECONDS = 120.0
-"""Whoever starts is told of when it runs, unless something keeps it from that."""
-_TROUBLE_SECONDS = 2.0
-_PATIENCE_SECONDS = 5.0
-_AGAIN_SECONDS = 30.0
-"""Between two tellings of the same in other words: numbers change with every round."""
+"""Delay before a Starting status is written; normally superseded by Running."""
+_START_ERROR_SECONDS = 2.0
+"""Delay before a Starting status with an error is written."""
+_BUSY_DELAY_SECONDS = 5.0
+_SENTENCE_SECONDS = 30.0
+"""Minimum interval between writes that only change the sentence, whose numbers change in every round."""
 _PROGRESS_SECONDS = 15.0
 _DURABLE_FIELDS_SECONDS = 1.0
-"""What a successor must not forget is written down so soon, though nobody waits to read it."""
-_RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 60.0
-"""After the first refusal, and after many."""
+"""Delay before changed durable fields are written; the next leader depends on them."""
+_RETRY_SECONDS, _MAX_RETRY_SECONDS = 2.0, 60.0
+"""Bounds of the exponential back-off after rejections."""
 _ERROR_RETRY_SECONDS = 30.0
-_BUSY = 64
-"""With so many writes under way, what is not urgent waits."""
+_MAX_IN_FLIGHT = 64
+"""Writes in flight above which statuses of low urgency are delayed."""
 
 _DELAYS = {
     Phase.WAITING: _WAITING_SECONDS,
@@ -61,26 +62,26 @@ _DELAYS = {
     Phase.RESTARTING: _WAITING_SECONDS,
     Phase.STOPPING: _WAITING_SECONDS,
 }
-"""The others are told at once."""
-_BESIDE_ANOTHER_SECONDS = 3.0
-"""The MPI operator writes to the object too, several times whenever something happens. What we note on it meanwhile
-makes its writes fail, and after a few of those it falls silent for a minute."""
-_PATIENT = frozenset({Phase.STARTING, Phase.RESTARTING, Phase.STOPPING})
+"""Delays by phase; other phases are written at once."""
+_DELEGATED_DELAY_SECONDS = 3.0
+"""Delay of writes to an MPIJob. The MPI operator updates the object several times after each change; a write in between
+makes its updates conflict, and after a few conflicts it backs off for a minute."""
+_DELAYABLE = frozenset({Phase.STARTING, Phase.RESTARTING, Phase.STOPPING})
 
 
 class StatusWriter:
-    """Keeps the statuses of all jobs in step with what is known."""
+    """Schedules and builds the status writes of all jobs."""
 
     def __init__(self, state: ClusterState, backlog: Callable[[], int]) -> None:
         self._state, self._backlog = state, backlog
         self._heap: list[tuple[float, int]] = []
         self._foreign = {kind.resource for kind in job_kinds() if kind.has_foreign_definition}
-        """Kinds whose definitions are not ours, so that the server drops what they do not know."""
+        """Kinds with Kubeflow's CRD, which drops unknown status fields."""
 
-    # When.
+    # Scheduling.
 
     def schedule(self, entry: JobEntry, now: float) -> None:
-        """Something of a job may have changed: set the moment at which it is told."""
+        """Set the time of the next write if something of the status changed."""
         state = entry.status
         if entry.stage is Stage.INVALID:
             has_stopped = state.phase != INVALID and not any(entry.live_pods)
@@ -88,42 +89,42 @@ class StatusWriter:
                 self._schedule_at(entry, now, Urgency.VERDICT)
             return
         if entry.stage is Stage.ENDED and not has_ended(entry):
-            return  # it had ended before we came, and whoever was there before us told
+            return  # it ended under a previous leader, which wrote the status
         phase = phase_of(entry.job, entry.replicas, now, entry.verdict.kind)
         if phase.is_over:
             if state.phase != phase.value:
                 self._schedule_at(entry, now, Urgency.VERDICT)
             return
         if phase is Phase.WAITING and entry.reason is None and not self._sentence(entry):
-            return  # no round has looked at it yet, so that there is nothing to say
+            return  # no round has decided about it yet
         code = entry.reason.code if entry.reason is not None and phase is Phase.WAITING else None
         if code in UNSCHEDULABLE_CODES and state.code != code:
             self._schedule_at(entry, now, Urgency.VERDICT)
         elif phase.value != state.phase:
             if phase.value != state.next_phase:
                 state.next_phase, state.next_since = phase.value, now
-                state.due_at, state.urgency = NEVER, Urgency.EVENT  # what was to be told before is not so any more
+                state.due_at, state.urgency = NEVER, Urgency.EVENT  # the scheduled phase is outdated
             urgency = Urgency.VERDICT if phase is Phase.WAITING else Urgency.STATUS
             delay = _DELAYS.get(phase, 0.0)
             if phase is Phase.STARTING and (entry.retry.message or pod_start_error(entry.job)):
-                delay = _TROUBLE_SECONDS
+                delay = _START_ERROR_SECONDS
             self._schedule_at(entry, state.next_since + delay, urgency)
-        elif durable_fields(entry.job.memory) != state.durable_fields:
+        elif durable_fields(entry.job.persisted) != state.durable_fields:
             self._schedule_at(entry, max(now, state.written_at) + _DURABLE_FIELDS_SECONDS, Urgency.STATUS)
         elif self._sentence(entry) != state.sentence:
-            self._schedule_at(entry, max(now + _WAITING_SECONDS, state.written_at + _AGAIN_SECONDS), Urgency.STATUS)
+            self._schedule_at(entry, max(now + _WAITING_SECONDS, state.written_at + _SENTENCE_SECONDS), Urgency.STATUS)
 
     def restore(self, entry: JobEntry) -> None:
-        """What a predecessor told, so that it is not told again."""
+        """Restore what a previous leader wrote, so that it is not written again."""
         state, status = entry.status, entry.job.status
-        said = {each.get("type") for each in conditions_in(status) if each.get("status") == "True"}
-        known = next((word for word in ("Restarting", "Running") if word in said), "")
+        held = {each.get("type") for each in conditions_in(status) if each.get("status") == "True"}
+        known = next((word for word in ("Restarting", "Running") if word in held), "")
         phase = status.get("phase") or entry.source.annotations.get(PHASE) or known
         state.phase = state.next_phase = str(phase)
-        state.durable_fields = durable_fields(entry.job.memory)
+        state.durable_fields = durable_fields(entry.job.persisted)
 
     def on_progress(self, entry: JobEntry, now: float) -> None:
-        """It told how far it is."""
+        """Schedule a write after a progress report."""
         self._schedule_at(entry, max(now, entry.status.written_at + _PROGRESS_SECONDS), Urgency.STATUS)
 
     def _schedule_at(self, entry: JobEntry, at: float, urgency: Urgency) -> None:
@@ -131,7 +132,7 @@ class StatusWriter:
         if entry.parsed_job.ownership.is_delegated and (
             entry.reason is None or entry.reason.code not in UNSCHEDULABLE_CODES
         ):
-            at += _BESIDE_ANOTHER_SECONDS
+            at += _DELEGATED_DELAY_SECONDS
         state.urgency = min(state.urgency, urgency)
         if at < state.due_at:
             state.due_at = at
@@ -147,10 +148,10 @@ class StatusWriter:
             heapq.heappop(self._heap)
         return NEVER
 
-    # What.
+    # Writing.
 
     def due_writes(self, now: float, on_error: Callable[[Exception], None]) -> list[Write]:
-        """All that is due. Of a job that cannot be told of, nothing is for a while, and nobody else waits for it."""
+        """Return all writes that are due. A job whose status raises an exception is retried later."""
         found: list[Write] = []
         while self.next_at <= now:
             entry = self._state.entries[heapq.heappop(self._heap)[1]]
@@ -172,13 +173,17 @@ class StatusWriter:
         if entry.stage is Stage.INVALID:
             return self._write_invalid(entry, now)
         phase = phase_of(job, entry.replicas, now, entry.verdict.kind)
-        if phase in _PATIENT and state.urgency > Urgency.VERDICT and self._backlog() > _BUSY:
-            self._schedule_at(entry, now + _PATIENCE_SECONDS, state.urgency)
+        if phase in _DELAYABLE and state.urgency > Urgency.VERDICT and self._backlog() > _MAX_IN_FLIGHT:
+            self._schedule_at(entry, now + _BUSY_DELAY_SECONDS, state.urgency)
             return []
         urgency, state.urgency = state.urgency, Urgency.EVENT
         status = status_of(job, self._status_input(entry, phase), now)
         state.phase = state.next_phase = phase.value
-        state.sentence, state.written_at, state.durable_fields = self._sentence(entry), now, durable_fields(job.memory)
+        state.sentence, state.written_at, state.durable_fields = (
+            self._sentence(entry),
+            now,
+            durable_fields(job.persisted),
+        )
         state.code = entry.reason.code if entry.reason is not None else None
         storage = self._storage(entry)
         ref = entry.parsed_job.ref
@@ -186,10 +191,10 @@ class StatusWriter:
             status_write(ref, job.status, status, storage, urgency),
             annotations_write(job, status, entry.source.annotations, storage, urgency),
         ]
-        if storage is not StatusStorage.ANNOTATIONS:  # else it is its own operator's, and says how the job does
+        if storage is not StatusStorage.ANNOTATIONS:  # else the status belongs to another controller
             job.status = status
         if phase.is_over and writes[0] is not None and writes[1] is not None:
-            # That it ended must be in its status before its memory says so: a successor trusts the memory.
+            # The status must report the end before the annotation does: the next leader trusts the annotation.
             state.is_outdated = True
             writes.pop()
         elif phase.is_over and writes[0] is None:
@@ -204,14 +209,14 @@ class StatusWriter:
         ref, state, sentence = entry.parsed_job.ref, entry.status, entry.outcome[1]
         old, generation = entry.job.status, entry.parsed_job.generation
         state.sentence, state.written_at, state.urgency = sentence, now, Urgency.EVENT
-        if any(entry.live_pods):  # what runs goes on as it was submitted, and has not failed
+        if any(entry.live_pods):  # running pods continue as submitted
             status = {**old, "reason": sentence, "observedGeneration": generation}
         else:
             status = invalid_status(ref.resource.kind, ref.name, old, sentence, generation, now)
             state.phase = INVALID
         storage = self._storage(entry)
         if storage is StatusStorage.ANNOTATIONS:
-            status["phase"] = INVALID  # whether it has failed is its own operator's to say
+            status["phase"] = INVALID  # only its own controller reports failure
             write = annotations_write(entry.job, status, entry.source.annotations, storage, Urgency.VERDICT)
         else:
             write = status_write(ref, old, status, storage, Urgency.VERDICT)
@@ -230,39 +235,39 @@ class StatusWriter:
         )
 
     def _sentence(self, entry: JobEntry) -> str:
-        """What there is to say beside the verdict on its pods."""
+        """Return the sentence beside the verdict."""
         return entry.retry.message or entry.sentence
 
     def _storage(self, entry: JobEntry) -> StatusStorage:
         return status_storage(entry.parsed_job.ownership, entry.parsed_job.ref.resource not in self._foreign)
 
-    # Answers.
+    # Results.
 
-    def on_write_result(self, entry: JobEntry, answer: WriteResult, now: float) -> None:
-        """A status was taken, or has to be told again."""
+    def on_write_result(self, entry: JobEntry, result: WriteResult, now: float) -> None:
+        """Process the result of a status or annotation write."""
         state = entry.status
         state.writes_in_flight = max(0, state.writes_in_flight - 1)
         resource = entry.parsed_job.ref.resource
-        if answer.is_done:
+        if result.is_done:
             state.rejections = 0
             if entry.parsed_job.ownership.is_pod:
-                self._state.work_queue.enqueue(entry)  # some things wait for what is written down
-            if answer.write.subresource and (kept := _kept(answer)) is not None:
-                entry.job.status = entry.status.seen = kept
-                if resource not in self._foreign and "conditions" in kept and "phase" not in kept:
-                    self._foreign.add(resource)  # the server dropped what Kubeflow's definition does not know
+                self._state.work_queue.enqueue(entry)  # a CPU resize waits for the persisted base
+            if result.write.subresource and (stored := _stored_status(result)) is not None:
+                entry.job.status = entry.status.seen = stored
+                if resource not in self._foreign and "conditions" in stored and "phase" not in stored:
+                    self._foreign.add(resource)  # the server dropped fields unknown to Kubeflow's CRD
                     state.is_outdated = True
-                if has_ended(entry) and end_condition(conditions_in(kept)) is not None:
+                if has_ended(entry) and end_condition(conditions_in(stored)) is not None:
                     self._note_end_write(entry)
         else:
-            if answer.write.subresource:
+            if result.write.subresource:
                 entry.job.status = entry.status.seen
-            if answer.status not in (404, 422):
-                wait = min(_RETRY_SECONDS * 2.0 ** min(state.rejections, 10), _MOST_RETRY_SECONDS)
+            if result.status not in (404, 422):
+                wait = min(_RETRY_SECONDS * 2.0 ** min(state.rejections, 10), _MAX_RETRY_SECONDS)
                 state.rejections += 1
                 self._schedule_at(entry, now + wait, Urgency.VERDICT)
             elif has_ended(entry):
-                self._note_end_write(entry)  # nobody will ever read it
+                self._note_end_write(entry)  # the object is gone or never accepts it
         if state.is_outdated and not state.writes_in_flight:
             state.is_outdated = False
             self._schedule_at(entry, now, Urgency.STATUS)
@@ -270,15 +275,15 @@ class StatusWriter:
             self._state.compact(entry)
 
 
-class _Kept(msgspec.Struct):
-    """An object of which only the status counts."""
+class _StatusOnly(msgspec.Struct):
+    """Object decoded for its status alone."""
 
     status: dict[str, Any] | None = None
 
 
-def _kept(answer: WriteResult) -> dict[str, Any] | None:
-    """The status as the server has it now; nothing if the answer does not say."""
+def _stored_status(result: WriteResult) -> dict[str, Any] | None:
+    """Return the status in the response, None if there is none."""
     try:
-        return msgspec.json.decode(answer.body, type=_Kept).status if answer.body else None
+        return msgspec.json.decode(result.body, type=_StatusOnly).status if result.body else None
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None

@@ -21,7 +21,8 @@ from sterna.backends.local.store.records import ENDED, INTENDED, RUNNING, Attemp
 from sterna.backends.local.supervisor.launcher import Phase, ReplicaState
 from sterna.control.progress_tracker import ProgressReport, SpeedSample
 from sterna.errors import Retry
-from sterna.progress.reports import ProgressReader, Report
+from sterna.progress.reader import ProgressReader
+from sterna.progress.report import Report
 
 _ASKED_SECONDS = 15.0
 """A start that no shim has taken up by then is voided."""

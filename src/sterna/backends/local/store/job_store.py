@@ -16,17 +16,18 @@ import msgspec
 from sterna.backends.local.store.database import Database, Statement
 from sterna.backends.local.store.node_slices import Slices
 from sterna.backends.local.store.records import ACTIVE, JobRecord, NodeCounts, decode_record, encode
-from sterna.control.cluster_service import EventView
 from sterna.control.learned_curves import LearnedCurves
 from sterna.control.progress_tracker import ProgressReport, ProgressState, ProgressTracker, category_of
-from sterna.errors import UserError, did_you_mean
+from sterna.errors import did_you_mean
 from sterna.kinds.registry import find_kind
 from sterna.model.cluster import MILLI, NOWHERE, Assignment, Shape
 from sterna.model.growth import GrowthRule
 from sterna.model.job import JobSpec
 from sterna.model.learned import CategoryRecord
 from sterna.model.reason import Reason
-from sterna.progress.reports import Positions
+from sterna.progress.report import Positions
+from sterna.service.errors import NameTakenError, NotFoundError
+from sterna.service.views import EventView
 
 COUNTED_CPUS = 10
 """Thousandths of a CPU that a worker without a CPU request counts for on a shared node, so that jobs are spread."""
@@ -132,7 +133,7 @@ class JobStore:
             for name in names:
                 if name in self._keys or name in self._reserved or name in wanted:
                     advice = f"choose another name, or delete it first: sterna delete {name}."
-                    raise UserError(f"There is a job '{name}' already; {advice}")
+                    raise NameTakenError(f"There is a job '{name}' already; {advice}")
                 wanted.add(name)
             self._reserved.update(wanted)
 
@@ -189,7 +190,7 @@ class JobStore:
     def find(self, name: str) -> LocalJob:
         key = self._keys.get(name)
         if key is None:
-            raise UserError(f"There is no job '{name}': {did_you_mean(name, self._keys)}")
+            raise NotFoundError(f"There is no job '{name}': {did_you_mean(name, self._keys)}")
         return self.jobs[key]
 
     def active(self) -> list[LocalJob]:

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from sterna.backends.local.store.database import Database
-from sterna.control.cluster_service import PolicyView
 from sterna.control.journal import VERSION, JournalWriter, Opening, RoundLine, World
 from sterna.control.shadow_rules import ShadowRound
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
+from sterna.service.views import PolicyView
 
 _MOST_BYTES = 64 << 20
 _MOST_EVENTS = 100_000

@@ -1,4 +1,4 @@
-"""`sterna create`: jobs from manifests."""
+"""`sterna create`: create jobs from manifests."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli.connect.client import ServerUrl, State, client
+from sterna.cli.connect.cluster import ClusterOptions
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.parameters import Quiet
 
 File = Annotated[str, typer.Option("--filename", "-f", metavar="FILE", help="Manifests, YAML or JSON; - reads stdin.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print names only.")]
 
 
-def command(file: File, quiet: Quiet = False, state: State = None, server: ServerUrl = None) -> None:
+@expand_options
+def command(file: File, cluster: ClusterOptions, quiet: Quiet = False) -> None:
     """Create every job in a file of manifests, or none.
 
-    TrainingJob, TFJob, MPIJob, PyTorchJob and Pod are understood. On this machine the container's command is run in
-    this folder, and its image is not used; in a Kubernetes cluster the objects are created.
+    TrainingJob, TFJob, MPIJob, PyTorchJob and Pod are understood. A local cluster runs the container's command in this
+    folder and does not use its image; in a Kubernetes cluster the objects are created.
 
     \b
     Examples:
@@ -25,22 +27,22 @@ def command(file: File, quiet: Quiet = False, state: State = None, server: Serve
       sterna create -f job.yaml --context lab -n team-a
       cat *.yaml | sterna create -f -
     """
-    from sterna.cli.commands.cluster.submit import new_key, show_created
-    from sterna.cli.connect.target import chosen
+    from sterna.cli.commands.cluster.submit import new_key, show_submitted
     from sterna.cli.parsing.documents import read_source
     from sterna.errors import UserError
+    from sterna.service.requests import Submission
 
     text = read_source(file)
-    cwd = os.getcwd() if server is None else ""
     source = "stdin" if file == "-" else file
+    cwd = os.getcwd() if cluster.server is None else ""
     try:
-        answer = client(state, server).create(text.encode(), False, cwd, new_key())
+        submitted = cluster.connect().submit(Submission(text.encode(), False, cwd, new_key()))
     except UserError as error:
-        raise UserError(_named(str(error), source)) from None
-    answer["notices"] = [_named(notice, source) for notice in answer["notices"]]
-    show_created(answer, quiet, chosen(state, server))
+        raise UserError(_with_source(str(error), source)) from None
+    submitted.notices = [_with_source(notice, source) for notice in submitted.notices]
+    show_submitted(submitted, quiet, cluster.kubernetes)
 
 
-def _named(sentence: str, source: str) -> str:
-    """The cluster knows the text, not where it came from."""
+def _with_source(sentence: str, source: str) -> str:
+    """Put the file's name in: the cluster knows the text, not where it came from."""
     return sentence.replace("the request", source, 1)

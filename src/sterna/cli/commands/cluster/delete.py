@@ -1,22 +1,19 @@
-"""`sterna delete`: end jobs and forget them."""
+"""`sterna delete`: delete jobs."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from sterna.cli.connect.client import ServerUrl, State, client
-
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="The jobs.")]
+from sterna.cli.connect.cluster import ClusterOptions
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.parameters import JobNames
 
 
-def command(names: Names, state: State = None, server: ServerUrl = None) -> None:
-    """Delete jobs: what runs is stopped, after it had its time to save.
+@expand_options
+def command(names: JobNames, cluster: ClusterOptions) -> None:
+    """Delete jobs: running ones are stopped after their grace period to save.
 
     \b
     Example:
       sterna delete train-1 train-2
     """
-    for job in client(state, server).delete("jobs", name=list(dict.fromkeys(names))):
-        print(f"{job['name']} is deleted.")
+    for job in cluster.connect().delete(list(dict.fromkeys(names))):
+        print(f"{job.name} is deleted.")

@@ -1,19 +1,22 @@
-"""`sterna explain`: the story of one job, and what would start it."""
+"""`sterna explain`: print the story of one job, and what would start it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli.connect.client import ServerUrl, State, client
-from sterna.cli.parsing.options import AsJson
+from sterna.cli.connect.cluster import ClusterOptions
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.parameters import AsJson
 from sterna.errors import UserError
+
+if TYPE_CHECKING:
+    from sterna.service.views import Explanation
 
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="[JOURNAL] JOB", help="A file written with --journal, if it is about one; the job's name."),
+    typer.Argument(metavar="[JOURNAL] JOB", help="A journal file (for jobs of a journal), and the job's name."),
 ]
 At = Annotated[
     float | None, typer.Option("--at", metavar="SECONDS", help="End the story here, counted from the journal's start.")
@@ -21,20 +24,16 @@ At = Annotated[
 Number = Annotated[int | None, typer.Option("--round", metavar="N", min=0, help="End the story with this round.")]
 
 
+@expand_options
 def command(
-    names: Names,
-    at: At = None,
-    number: Number = None,
-    as_json: AsJson = False,
-    state: State = None,
-    server: ServerUrl = None,
+    names: Names, cluster: ClusterOptions, at: At = None, number: Number = None, as_json: AsJson = False
 ) -> None:
-    """Tell what happened to a job and why; if it waits, what would start it.
+    """Print what happened to a job and why; if it waits, what would start it.
 
     The job is one of the running cluster or, after the name of a journal, one of that journal.
 
-    What would start it is found by deciding the recorded round again with one thing changed: more devices, another
-    priority, another policy, a smaller minimum, or after those that run have ended.
+    What would start it is found by deciding the last round again with one change: more devices, another priority,
+    another policy, a smaller minimum, or after running jobs have ended.
 
     \b
     Examples:
@@ -47,54 +46,57 @@ def command(
     """
     from sterna.cli.render.output import show_json, show_notices
 
-    answer = _told(names, at, number, state, server)
-    show_notices(answer.get("notices", ()))
+    explanation = _explain(names, at, number, cluster)
+    show_notices(explanation.notices)
     if as_json:
-        show_json(answer)
+        import msgspec
+
+        show_json(msgspec.to_builtins(explanation))
     else:
-        _show(answer)
+        _show(explanation)
 
 
-def _told(
-    names: list[str], at: float | None, number: int | None, state: str | None, server: str | None
-) -> Mapping[str, Any]:
-    """The document of a story, from a journal if one is named, else from the cluster."""
+def _explain(names: list[str], at: float | None, number: int | None, cluster: ClusterOptions) -> Explanation:
+    """Explain a job from a journal if one is named, else from the cluster."""
     if len(names) > 2:
         raise UserError(f"'{names[2]}' is one name too many; give a journal and a job, or a job of the cluster alone.")
     if len(names) == 1:
         if at is not None or number is not None:
             raise UserError("--at and --round choose from a journal; name one before the job.")
-        found: Mapping[str, Any] = client(state, server).get("jobs", names[0], "explain")
-        return found
+        return cluster.connect().explain(names[0])
+    import msgspec
+
     from sterna.cli.render.output import progress_bar
     from sterna.explain.narrative import explain
+    from sterna.service.views import Explanation
 
     with progress_bar("lines read") as progress:
-        return explain(*names, at_seconds=at, number=number, progress=progress)
+        document = explain(*names, at_seconds=at, number=number, progress=progress)
+    return msgspec.convert(document, Explanation)
 
 
-def _show(answer: Mapping[str, Any]) -> None:
+def _show(explanation: Explanation) -> None:
     from rich.table import Table
 
     from sterna.cli.render.output import console
     from sterna.explain.formatting import duration
 
     out = console()
-    is_journal = answer["round"] is not None
-    upto = f"up to round {answer['round']}, " if is_journal else ""
+    is_journal = explanation.round is not None
+    upto = f"up to round {explanation.round}, " if is_journal else ""
     since = "the journal's start" if is_journal else "it was submitted"
-    rules = f"{answer['policy']} / {answer['placement_rule']}"
-    out.print(f"{answer['job']} under {rules}, {upto}{answer['at_s']:,.0f} s after {since}", soft_wrap=True)
+    rules = f"{explanation.policy} / {explanation.placement_rule}"
+    out.print(f"{explanation.job} under {rules}, {upto}{explanation.at_s:,.0f} s after {since}", soft_wrap=True)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
-    for event in answer["story"]:
-        at = event["at_s"]
-        table.add_row(f"{at:,.0f} s", duration(at) if at >= 600 else "", event["sentence"])
+    for event in explanation.story:
+        at = event.at_s
+        table.add_row(f"{at:,.0f} s", duration(at) if at >= 600 else "", event.sentence)
     out.print(table)
-    if answer["state"] == "waits":
-        sentences = [change["sentence"] for change in answer["changes"]]
+    if explanation.state == "waits":
+        sentences = [change.sentence for change in explanation.changes]
         out.print("What would start it:" if sentences else "No single change that was tried would start it.")
         for sentence in sentences:
             out.print(f"  {sentence}", soft_wrap=True)

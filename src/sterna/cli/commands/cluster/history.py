@@ -1,20 +1,27 @@
-"""`sterna history`: what a job has reported of its progress."""
+"""`sterna history`: print the progress reports of a job."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli.connect.client import ServerUrl, State, client
+from sterna.cli.connect.cluster import ClusterOptions
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.parameters import JobName
 from sterna.errors import UserError, did_you_mean
 
-Name = Annotated[str, typer.Argument(metavar="JOB", help="The job.")]
-Output = Annotated[str, typer.Option("--output", "-o", metavar="csv|json|yaml", help="For programs.")]
+if TYPE_CHECKING:
+    from sterna.service.views import ProgressView
+
+Output = Annotated[str, typer.Option("--output", "-o", metavar="csv|json|yaml", help="Format for programs.")]
 Last = Annotated[int, typer.Option("--last", metavar="N", min=0, help="Only the last N reports; 0: all.")]
 
+Record = dict[str, float | int | None]
 
-def command(name: Name, output: Output = "", last: Last = 20, state: State = None, server: ServerUrl = None) -> None:
+
+@expand_options
+def command(name: JobName, cluster: ClusterOptions, output: Output = "", last: Last = 20) -> None:
     """Print a job's progress reports, oldest first; they are kept over restarts and moves.
 
     \b
@@ -24,29 +31,36 @@ def command(name: Name, output: Output = "", last: Last = 20, state: State = Non
     """
     if output not in ("", "csv", "json", "yaml"):
         raise UserError(f"-o {output}: {did_you_mean(output, ('csv', 'json', 'yaml'))}")
-    reports: list[dict[str, Any]] = client(state, server).get("jobs", name, "history")
+    reports = [_record(report) for report in cluster.connect().history(name)]
     reports = reports[-last:] if last else reports
-    names = list(dict.fromkeys(key for report in reports for key in report))
+    columns = list(dict.fromkeys(key for report in reports for key in report))
     if output == "csv":
-        print(",".join(names))
+        print(",".join(columns))
         for report in reports:
-            print(",".join("" if report.get(key) is None else str(report[key]) for key in names))
+            print(",".join("" if report.get(key) is None else str(report[key]) for key in columns))
     elif output:
         from sterna.cli.commands.cluster.get import show_document
 
         show_document(reports, output)
     else:
-        _show(name, names, reports)
+        _show(name, columns, reports)
 
 
-def _show(name: str, names: list[str], reports: list[dict[str, Any]]) -> None:
-    from sterna.cli.render.columns import clock, show_columns
+def _record(report: ProgressView) -> Record:
+    """Return a report as one flat row, metrics beside the other columns."""
+    return {"at": report.at, "attempt": report.attempt, "step": report.step, "total": report.total, **report.metrics}
+
+
+def _show(name: str, columns: list[str], reports: list[Record]) -> None:
+    from sterna.cli.render.columns import format_time, show_columns
 
     if not reports:
         print(f"{name} has reported nothing so far.")
         return
-    rows = [[clock(report["at"]), *(_cell(report.get(key)) for key in names if key != "at")] for report in reports]
-    show_columns(["TIME", *(key.upper() for key in names if key != "at")], rows)
+    rows = [
+        [format_time(report["at"]), *(_cell(report.get(key)) for key in columns if key != "at")] for report in reports
+    ]
+    show_columns(["TIME", *(key.upper() for key in columns if key != "at")], rows)
 
 
 def _cell(value: float | int | None) -> str:

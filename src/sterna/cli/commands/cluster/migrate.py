@@ -6,24 +6,23 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli.connect.client import ServerUrl, State, client
+from sterna.cli.connect.cluster import ClusterOptions
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.parameters import JobName, NodeName
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The job.")]
-Node = Annotated[str, typer.Argument(metavar="NODE", help="Where it should go.")]
 ByCheckpoint = Annotated[
-    bool, typer.Option("--checkpoint", help="Save, stop and start there, even if it could stay alive.")
+    bool,
+    typer.Option("--checkpoint", help="Save, stop and start on the node, even if the job could move while it runs."),
 ]
 
 
-def command(
-    name: Name, node: Node, by_checkpoint: ByCheckpoint = False, state: State = None, server: ServerUrl = None
-) -> None:
-    """Move a job to a node: in place where that is possible, else by checkpoint.
+@expand_options
+def command(name: JobName, node: NodeName, cluster: ClusterOptions, by_checkpoint: ByCheckpoint = False) -> None:
+    """Move a job to a node: while it runs where that is possible, else by checkpoint.
 
     \b
     Example:
       sterna migrate train-1 node1
     """
-    value = {"node": node, "by_checkpoint": by_checkpoint}
-    job = client(state, server).post("jobs", name, "migrate", value=value)
-    print(f"{name} goes to {node}; it has moved {job['moves']} times so far.")
+    job = cluster.connect().migrate(name, node, by_checkpoint)
+    print(f"{name} goes to {node}; it has moved {job.moves} times so far.")

@@ -1,47 +1,46 @@
-"""`sterna cordon`, `sterna drain`, `sterna uncordon`: take nodes out of use and back."""
+"""`sterna cordon`, `sterna drain`, `sterna uncordon`: take nodes out of service and back."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from sterna.cli.connect.client import ServerUrl, State, client
-
-Names = Annotated[list[str], typer.Argument(metavar="NODE...", help="The nodes.")]
+from sterna.cli.connect.cluster import ClusterOptions
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.parameters import NodeNames
 
 
-def cordon(names: Names, state: State = None, server: ServerUrl = None) -> None:
-    """Let nothing new start on nodes; what runs there goes on.
+@expand_options
+def cordon(names: NodeNames, cluster: ClusterOptions) -> None:
+    """Start no more jobs on nodes; those that run there continue.
 
     \b
     Example:
       sterna cordon node1
     """
-    _change(names, "cordon", state, server)
+    service = cluster.connect()
+    for name in names:
+        print(f"{name} is {service.cordon(name).state}.")
 
 
-def drain(names: Names, state: State = None, server: ServerUrl = None) -> None:
-    """Let nothing new start on nodes, and move away what runs there.
+@expand_options
+def drain(names: NodeNames, cluster: ClusterOptions) -> None:
+    """Cordon nodes and move their jobs away.
 
     \b
     Example:
       sterna drain node1
     """
-    _change(names, "drain", state, server)
+    service = cluster.connect()
+    for name in names:
+        print(f"{name} is {service.drain(name).state}.")
 
 
-def uncordon(names: Names, state: State = None, server: ServerUrl = None) -> None:
-    """Open nodes again.
+@expand_options
+def uncordon(names: NodeNames, cluster: ClusterOptions) -> None:
+    """Start jobs on nodes again.
 
     \b
     Example:
       sterna uncordon node1
     """
-    _change(names, "uncordon", state, server)
-
-
-def _change(names: list[str], verb: str, state: str | None, server: str | None) -> None:
-    cluster = client(state, server)
+    service = cluster.connect()
     for name in names:
-        print(f"{name} is {cluster.post('nodes', name, verb)['state']}.")
+        print(f"{name} is {service.uncordon(name).state}.")

@@ -1,78 +1,89 @@
-"""`sterna policy`: the rules that a running cluster goes by."""
+"""`sterna policy`: show or change the rules of a running cluster."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli.connect.client import ServerUrl, State, client
-from sterna.cli.parsing.options import AsJson
+from sterna.cli.connect.cluster import ClusterOptions
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.parameters import AsJson
 from sterna.errors import UserError
 
-app = typer.Typer(help="See or change the rules of a running cluster.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from sterna.service.views import PolicyView
 
-Policy = Annotated[str, typer.Argument(metavar="[POLICY]", help="name or name:key=value; see `sterna policies`.")]
-Placement = Annotated[str, typer.Option("--placement", help="Which node for each worker.")]
-Migration = Annotated[str, typer.Option("--migration", help="Which running worker moves.")]
-CpuShare = Annotated[str, typer.Option("--cpu-share", help="How a shared node's CPUs are divided.")]
-Reservation = Annotated[str, typer.Option("--reservation", help="Who goes first.")]
-RateLimit = Annotated[
-    float | None, typer.Option("--rate-limit", metavar="SECONDS", min=0, help="Least time between two rounds.")
+app = typer.Typer(help="Show or change the rules of a running cluster.", no_args_is_help=True)
+
+PolicyArgument = Annotated[
+    str, typer.Argument(metavar="[POLICY]", help="name or name:key=value; see `sterna policies`.")
 ]
 
 
+@dataclass(frozen=True)
+class RuleOptions:
+    """The rules beside the policy."""
+
+    placement: Annotated[str, typer.Option("--placement", help="Rule that chooses the node of each worker.")] = ""
+    migration: Annotated[str, typer.Option("--migration", help="Rule that moves running jobs.")] = ""
+    cpu_share: Annotated[str, typer.Option("--cpu-share", help="Rule that divides the CPUs of a shared node.")] = ""
+    reservation: Annotated[str, typer.Option("--reservation", help="Rule that reserves capacity for serving pods.")] = (
+        ""
+    )
+    rate_limit: Annotated[
+        float | None, typer.Option("--rate-limit", metavar="SECONDS", min=0, help="Least time between two rounds.")
+    ] = None
+
+
 @app.command("get")
-def get(as_json: AsJson = False, state: State = None, server: ServerUrl = None) -> None:
+@expand_options
+def get(cluster: ClusterOptions, as_json: AsJson = False) -> None:
     """Print the rules in force.
 
     \b
     Example:
       sterna policy get
     """
-    _show(client(state, server).get("rules"), as_json)
+    _show(cluster.connect().rules(), as_json)
 
 
 @app.command("set")
-def set_(
-    policy: Policy = "",
-    placement: Placement = "",
-    migration: Migration = "",
-    cpu_share: CpuShare = "",
-    reservation: Reservation = "",
-    rate_limit: RateLimit = None,
-    state: State = None,
-    server: ServerUrl = None,
-) -> None:
-    """Change rules; what is not named stays.
+@expand_options
+def set_(rules: RuleOptions, cluster: ClusterOptions, policy: PolicyArgument = "") -> None:
+    """Change rules; those not named stay.
 
     \b
     Examples:
       sterna policy set elastic-srjf
       sterna policy set --migration specon --cpu-share growth
     """
-    named = {
-        "policy": policy,
-        "placement": placement,
-        "migration": migration,
-        "cpu_share": cpu_share,
-        "reservation": reservation,
-    }
-    value: dict[str, Any] = {name: rule for name, rule in named.items() if rule}
-    if rate_limit is not None:
-        value["rate_limit_seconds"] = rate_limit
-    if not value:
+    from sterna.service.requests import RuleChanges
+
+    changes = RuleChanges(
+        policy or None,
+        rules.placement or None,
+        rules.migration or None,
+        rules.cpu_share or None,
+        rules.reservation or None,
+        rules.rate_limit,
+    )
+    if changes.is_empty:
         raise UserError(
             "Nothing is to be changed; name a policy, or --placement, --migration, --cpu-share or --reservation."
         )
-    _show(client(state, server).patch("rules", value=value), False)
+    _show(cluster.connect().set_rules(changes), False)
 
 
-def _show(rules: dict[str, Any], as_json: bool) -> None:
+def _show(rules: PolicyView, as_json: bool) -> None:
+    import msgspec
+
+    document = msgspec.to_builtins(rules)
     if as_json:
         from sterna.cli.render.output import show_json
 
-        show_json(rules)
+        show_json(document)
         return
-    for name, rule in rules.items():
+    for name, rule in document.items():
         print(f"{name.replace('_', ' '):<18} {rule:g}" if isinstance(rule, float) else f"{name:<18} {rule}")

@@ -1,4 +1,4 @@
-"""`sterna scale`: how few and how many workers a job may have."""
+"""`sterna scale`: change the bounds of a job's workers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli.connect.client import ServerUrl, State, client
+from sterna.cli.connect.cluster import ClusterOptions
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.parameters import JobName
 from sterna.errors import UserError
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The job.")]
-Bounds = Annotated[str, typer.Argument(metavar="N|MIN:MAX", help="Its workers: 2, 1:4, 2: or :4.")]
+Bounds = Annotated[str, typer.Argument(metavar="N|MIN:MAX", help="Number of workers: 2, 1:4, 2: or :4.")]
 
 
-def command(name: Name, workers: Bounds, state: State = None, server: ServerUrl = None) -> None:
-    """Change the bounds of a job's workers; the next round goes by them.
+@expand_options
+def command(name: JobName, workers: Bounds, cluster: ClusterOptions) -> None:
+    """Change the minimum and maximum of a job's workers, from the next round on.
 
     \b
     Examples:
@@ -26,6 +28,5 @@ def command(name: Name, workers: Bounds, state: State = None, server: ServerUrl 
     if match is None or not (match[1] or match[3]):
         raise UserError(f"'{workers}' says no bounds; write the number of workers, or the fewest and the most: 1:4.")
     low, high = match[1], match[3] if match[2] else match[1]
-    value = {"minimum": int(low) if low else None, "maximum": int(high) if high else None}
-    job = client(state, server).patch("jobs", name, value=value)
-    print(f"{name} may have {job['minimum']} to {job['maximum']} workers.")
+    job = cluster.connect().scale(name, int(low) if low else None, int(high) if high else None)
+    print(f"{name} may have {job.minimum} to {job.maximum} workers.")

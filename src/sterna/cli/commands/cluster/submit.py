@@ -7,79 +7,82 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.connect.client import ServerUrl, State, client
-from sterna.cli.connect.target import Where, chosen
+from sterna.cli.connect.cluster import ClusterOptions
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.parameters import Quiet
 from sterna.errors import UserError
 from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY
+
+if TYPE_CHECKING:
+    from sterna.cli.connect.target import KubernetesTarget
+    from sterna.service.requests import Submitted
 
 SETTINGS = {"allow_interspersed_args": False}
 """Options end where the command begins, with or without `--`."""
 
-Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What every worker runs.")]
-Name = Annotated[str, typer.Option("--name", help="The job's name.  [default: from the command]")]
-Workers = Annotated[str, typer.Option("--workers", metavar="N|MIN:MAX", help="How many workers.")]
-Cpus = Annotated[
-    str,
-    typer.Option(
-        "--cpus", help="Cores of each worker: 2, 0.5.  [default: 1; on shared nodes none]", show_default=False
-    ),
-]
-PersistedState = Annotated[str, typer.Option("--memory", help="Memory of each worker: 2Gi.")]
-Gpus = Annotated[str, typer.Option("--gpus", help="GPUs of each worker: 1, or a share such as 0.5.")]
-Image = Annotated[str, typer.Option("--image", help="What holds the command, in a Kubernetes cluster.")]
-Env = Annotated[
-    list[str] | None, typer.Option("--env", "-e", metavar="NAME[=VALUE]", help="A variable; without a value, yours.")
-]
-Priority = Annotated[
-    int, typer.Option("--priority", min=LEAST_PRIORITY, max=MOST_PRIORITY, help="Higher goes first; may be negative.")
-]
-Category = Annotated[str, typer.Option("--category", help="Jobs assumed alike.  [default: from the name]")]
-Pattern = Annotated[
-    list[str] | None, typer.Option("--progress", metavar="REGEX", help="What lines of progress look like.")
-]
-Total = Annotated[int, typer.Option("--total", metavar="STEPS", min=0, help="Steps in all, if the job does not say.")]
-Grace = Annotated[str, typer.Option("--grace", help="Time to save when it is stopped: 30s.")]
-Restart = Annotated[str, typer.Option("--restart", metavar="Never|OnFailure|ExitCode", help="After a failure.")]
-Resizing = Annotated[
-    str, typer.Option("--resizing", metavar="restart|in-place|torchrun", help="How it takes other numbers of workers.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the name only.")]
+Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Command that every worker runs.")]
 
-_KEPT = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH")
-"""Variables without which the command would be another one."""
+
+@dataclass(frozen=True)
+class JobOptions:
+    """The job's specification, as far as options describe it."""
+
+    name: Annotated[str, typer.Option("--name", help="Name of the job.  [default: from the command]")] = ""
+    workers: Annotated[str, typer.Option("--workers", metavar="N|MIN:MAX", help="Number of workers.")] = "1"
+    cpus: Annotated[
+        str,
+        typer.Option(
+            "--cpus", help="Cores of each worker: 2, 0.5.  [default: 1; on shared nodes none]", show_default=False
+        ),
+    ] = ""
+    memory: Annotated[str, typer.Option("--memory", help="Memory of each worker: 2Gi.")] = ""
+    gpus: Annotated[str, typer.Option("--gpus", help="GPUs of each worker: 1, or a fraction such as 0.5.")] = ""
+    image: Annotated[str, typer.Option("--image", help="Container image (Kubernetes only).")] = ""
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="NAME[=VALUE]", help="Environment variable; without a value, yours."),
+    ] = None
+    priority: Annotated[
+        int,
+        typer.Option("--priority", min=LEAST_PRIORITY, max=MOST_PRIORITY, help="Higher goes first; may be negative."),
+    ] = 0
+    category: Annotated[
+        str, typer.Option("--category", help="Jobs of one category learn from one another.  [default: from the name]")
+    ] = ""
+    progress: Annotated[
+        list[str] | None, typer.Option("--progress", metavar="REGEX", help="Pattern of progress lines in the output.")
+    ] = None
+    total: Annotated[
+        int,
+        typer.Option("--total", metavar="STEPS", min=0, help="Total number of steps, if the job does not report it."),
+    ] = 0
+    grace: Annotated[str, typer.Option("--grace", help="Time to save before a stop: 30s.")] = "30s"
+    restart: Annotated[
+        str, typer.Option("--restart", metavar="Never|OnFailure|ExitCode", help="Restart policy after a failure.")
+    ] = "OnFailure"
+    resizing: Annotated[
+        str, typer.Option("--resizing", metavar="restart|in-place|torchrun", help="How the job is resized.")
+    ] = "restart"
+
+
+_FORWARDED = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH")
+"""Variables that decide which program and libraries the command finds."""
 _SUFFIX = "abcdefghijkmnpqrstuvwxyz23456789"
 _LONGEST_STEM = 40
 
 
-def command(
-    words: Command,
-    name: Name = "",
-    workers: Workers = "1",
-    cpus: Cpus = "",
-    memory: PersistedState = "",
-    gpus: Gpus = "",
-    image: Image = "",
-    env: Env = None,
-    priority: Priority = 0,
-    category: Category = "",
-    progress: Pattern = None,
-    total: Total = 0,
-    grace: Grace = "30s",
-    restart: Restart = "OnFailure",
-    resizing: Resizing = "restart",
-    quiet: Quiet = False,
-    state: State = None,
-    server: ServerUrl = None,
-) -> None:
+@expand_options
+def command(words: Command, options: JobOptions, cluster: ClusterOptions, quiet: Quiet = False) -> None:
     """Run a command as a job of the cluster, in this folder.
 
-    It runs with the rights of the user who started the cluster. In a Kubernetes cluster it runs in an image instead.
+    It runs with the rights of the user who started the cluster; in a Kubernetes cluster, in a container image.
 
     \b
     Examples:
@@ -87,61 +90,66 @@ def command(
       sterna submit --name mnist --workers 1:4 --cpus 2 -- python train.py
       sterna submit --context lab --image team/mnist:3 --gpus 1 -- python train.py
     """
-    where = chosen(state, server)
-    if image and where is None:
+    from sterna.service.requests import Submission
+
+    target = cluster.kubernetes
+    if options.image and target is None:
         raise UserError("--image is for Kubernetes clusters; add --context NAME, or leave it out.")
-    stem, is_here = _stem(words), server is None and where is None
-    needs = {"cpu": cpus, "memory": memory, "gpu": gpus}
-    spec = {
-        "command": _found(words, is_here),
-        "workers": workers,
-        "resources": {name: need for name, need in needs.items() if need},
-        "env": _variables(env or [], is_here),
-        "priority": priority,
-        **({"image": image} if image else {}),
-        **({"category": category or stem} if category or not name else {}),
-        "progress": {**({"stdout": progress} if progress else {}), "total": total},
-        "grace": grace,
-        "restartPolicy": restart,
-        "resizing": resizing,
-    }
-    job = {
-        "apiVersion": "sterna.dev/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": name or f"{stem}-{_random(5)}"},
-        "spec": spec,
-    }
-    cwd = os.getcwd() if is_here else ""
+    is_local = cluster.server is None and target is None
+    body = json.dumps(_manifest(words, options, is_local)).encode()
     try:
-        answer = client(state, server).create(json.dumps(job).encode(), True, cwd, new_key())
+        submitted = cluster.connect().submit(Submission(body, True, os.getcwd() if is_local else "", new_key()))
     except UserError as error:
         raise UserError(str(error).removeprefix("the request: ")) from None  # there is no file to look into
-    show_created(answer, quiet, where)
+    show_submitted(submitted, quiet, target)
 
 
-def show_created(answer: dict[str, Any], is_quiet: bool, where: Where | None) -> None:
-    """Names of new jobs to stdout, notices to stderr."""
-    notices = [*answer["notices"], *(notice for job in answer["jobs"] for notice in job["notices"])]
+def _manifest(words: list[str], options: JobOptions, is_local: bool) -> dict[str, Any]:
+    stem = _stem(words)
+    needs = {"cpu": options.cpus, "memory": options.memory, "gpu": options.gpus}
+    category = options.category or ("" if options.name else stem)
+    spec = {
+        "command": _resolve_program(words) if is_local else words,
+        "workers": options.workers,
+        "resources": {name: need for name, need in needs.items() if need},
+        "env": _variables(options.env or [], is_local),
+        "priority": options.priority,
+        **({"image": options.image} if options.image else {}),
+        **({"category": category} if category else {}),
+        "progress": {**({"stdout": options.progress} if options.progress else {}), "total": options.total},
+        "grace": options.grace,
+        "restartPolicy": options.restart,
+        "resizing": options.resizing,
+    }
+    return {
+        "apiVersion": "sterna.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": options.name or f"{stem}-{_random(5)}"},
+        "spec": spec,
+    }
+
+
+def show_submitted(submitted: Submitted, is_quiet: bool, target: KubernetesTarget | None) -> None:
+    """Print names of new jobs to stdout, notices to stderr."""
+    notices = [*submitted.notices, *(notice for job in submitted.jobs for notice in job.notices)]
     for notice in dict.fromkeys(notices):
         print(f"note: {notice}", file=sys.stderr)
-    for job in answer["jobs"]:
-        follow = f"logs -f {job['name']}"
-        how = f"sterna {follow}" if where is None else where.as_typed(follow)
-        print(job["name"] if is_quiet else f"{job['name']} is submitted; follow it with: {how}")
+    for job in submitted.jobs:
+        follow = f"logs -f {job.name}"
+        how = f"sterna {follow}" if target is None else target.command_line(follow)
+        print(job.name if is_quiet else f"{job.name} is submitted; follow it with: {how}")
 
 
-def _found(words: list[str], is_here: bool) -> list[str]:
-    """The command with the full path of its program, as this shell would find it."""
-    if not is_here:
-        return words
+def _resolve_program(words: list[str]) -> list[str]:
+    """Return the command with the absolute path of its program, as this shell would find it."""
     program = shutil.which(words[0])
     if program is None:
         raise UserError(f"There is no command '{words[0]}'; check its name, or give its path.")
     return [os.path.abspath(program), *words[1:]]
 
 
-def _variables(given: list[str], is_here: bool) -> dict[str, str]:
-    found = {name: os.environ[name] for name in _KEPT if is_here and name in os.environ}
+def _variables(given: list[str], is_local: bool) -> dict[str, str]:
+    found = {name: os.environ[name] for name in _FORWARDED if is_local and name in os.environ}
     for each in given:
         name, is_set, value = each.partition("=")
         if not is_set and name not in os.environ:
@@ -151,7 +159,7 @@ def _variables(given: list[str], is_here: bool) -> dict[str, str]:
 
 
 def _stem(words: list[str]) -> str:
-    """What the command is about: its script or module, else its program."""
+    """Return a name from the command: its script or module, else its program."""
     after_module = [word for flag, word in pairwise(words) if flag == "-m"]
     scripts = [Path(word).stem for word in words if word.endswith((".py", ".sh"))]
     text = (scripts or after_module or [Path(words[0]).name])[0].lower()
@@ -159,7 +167,7 @@ def _stem(words: list[str]) -> str:
 
 
 def new_key() -> str:
-    """A text that nobody else has, under which jobs are created once."""
+    """Return a new idempotency key."""
     return _random(20)
 
 

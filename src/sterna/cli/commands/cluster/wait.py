@@ -1,19 +1,24 @@
-"""`sterna wait`: until a job has come so far."""
+"""`sterna wait`: wait until jobs reach a state."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli.connect.client import Client, ServerUrl, State, client
-from sterna.cli.render.columns import identity
+from sterna.cli.connect.cluster import ClusterOptions
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.parameters import JobNames
 from sterna.errors import UserError, did_you_mean
 
-Names = Annotated[list[str], typer.Argument(metavar="JOB...", help="The jobs.")]
+if TYPE_CHECKING:
+    from sterna.service.cluster_service import ClusterService
+    from sterna.service.views import JobView
+
 For = Annotated[str, typer.Option("--for", metavar="STATE", help="running, completed, failed, ended or deleted.")]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this; 0: never.")]
 
@@ -24,13 +29,12 @@ _REACHED = {
     "ended": frozenset({"completed", "failed"}),
     "deleted": frozenset[str](),
 }
-_OVER = frozenset({"completed", "failed"})
+_ENDED = frozenset({"completed", "failed"})
 
 
-def command(
-    names: Names, wanted: For = "completed", timeout: Timeout = 0.0, state: State = None, server: ServerUrl = None
-) -> int:
-    """Wait until jobs have reached a state; exit code 1 if one cannot any more, or if the time is up.
+@expand_options
+def command(names: JobNames, cluster: ClusterOptions, wanted: For = "completed", timeout: Timeout = 0.0) -> int:
+    """Wait until jobs have reached a state; exit code 1 if one no longer can, or after the timeout.
 
     \b
     Examples:
@@ -39,44 +43,48 @@ def command(
     """
     if wanted not in _REACHED:
         raise UserError(f"--for {wanted}: {did_you_mean(wanted, _REACHED)}")
-    cluster = client(state, server)
-    waiting = {identity(job): job for job in (cluster.get("jobs", name) for name in dict.fromkeys(names))}
+    service = cluster.connect()
+    pending = {job.identity: job for job in (service.job(name) for name in dict.fromkeys(names))}
     ends_at = time.monotonic() + timeout if timeout else math.inf
-    failed = _settle(waiting, list(waiting.values()), wanted) or _watched(cluster, waiting, wanted, ends_at)
-    if failed:
-        print(f"sterna: {failed}", file=sys.stderr)
-    return 1 if failed else 0
+    failure = _remove_reached(pending, list(pending.values()), wanted) or _watch(service, pending, wanted, ends_at)
+    if failure:
+        print(f"sterna: {failure}", file=sys.stderr)
+    return 1 if failure else 0
 
 
-def _watched(cluster: Client, waiting: dict[str, Any], wanted: str, ends_at: float) -> str:
-    """Wait for the rest; a sentence if it was in vain."""
-    if not waiting:
+def _watch(service: ClusterService, pending: dict[str, JobView], wanted: str, ends_at: float) -> str:
+    """Wait for the pending jobs; return a sentence if one did not reach the state."""
+    from sterna.service.updates import JobsUpdate
+
+    if not pending:
         return ""
-    for _, value in cluster.watch(until=ends_at, kind="jobs"):
-        gone = [key for key in waiting if key in value["gone"]]
-        failed = _settle(waiting, value["changed"], wanted) or _vanished(waiting, gone, wanted)
-        if failed or not waiting:
-            return failed
+    for update in service.watch(("jobs",), ends_at):
+        if not isinstance(update, JobsUpdate):
+            continue
+        gone = [identity for identity in pending if identity in update.gone]
+        failure = _remove_reached(pending, update.changed, wanted) or _remove_gone(pending, gone, wanted)
+        if failure or not pending:
+            return failure
     if time.monotonic() >= ends_at:
-        return f"{', '.join(job['name'] for job in waiting.values())} did not come so far in time."
+        return f"{', '.join(job.name for job in pending.values())} did not come so far in time."
     return "The cluster ended; start it again with: sterna up."
 
 
-def _settle(waiting: dict[str, Any], changed: list[dict[str, Any]], wanted: str) -> str:
-    """Strike off those that have arrived; a sentence if one never will."""
+def _remove_reached(pending: dict[str, JobView], changed: Sequence[JobView], wanted: str) -> str:
+    """Remove jobs that have reached the state; return a sentence if one never will."""
     for job in changed:
-        if identity(job) not in waiting:
+        if job.identity not in pending:
             continue
-        if job["state"] in _REACHED[wanted]:
-            del waiting[identity(job)]
-        elif job["state"] in _OVER and wanted != "deleted":
-            return f"{job['name']} has {job['state']}: {job['reason']}"
+        if job.state in _REACHED[wanted]:
+            del pending[job.identity]
+        elif job.state in _ENDED and wanted != "deleted":
+            return f"{job.name} has {job.state}: {job.reason}"
     return ""
 
 
-def _vanished(waiting: dict[str, Any], gone: list[str], wanted: str) -> str:
-    for key in gone:
+def _remove_gone(pending: dict[str, JobView], gone: Sequence[str], wanted: str) -> str:
+    for identity in gone:
         if wanted != "deleted":
-            return f"{waiting[key]['name']} was deleted."
-        del waiting[key]
+            return f"{pending[identity].name} was deleted."
+        del pending[identity]
     return ""

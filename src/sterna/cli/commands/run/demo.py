@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, ReportFile
+from sterna.cli.parsing.options import ReportFile
+from sterna.cli.parsing.parameters import AsJson
 from sterna.errors import Retry, UserError
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli.connect.client import State, state_folder
+from sterna.cli.connect.cluster import StateOption, state_folder
 from sterna.errors import Retry, UserError
 
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for its end.")]
 _POLL_SECONDS = 0.05
 
 
-def command(timeout: Timeout = 30.0, state: State = None) -> None:
+def command(timeout: Timeout = 30.0, state: StateOption = None) -> None:
     """End the cluster. Its jobs go on, and the next sterna up finds them again; delete those that should end.
 
     \b

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from sterna.cli.parsing.flags import flag
-from sterna.settings import OperatorSettings, tree_of
+from sterna.settings import OperatorSettings, make_settings
 
 _USUAL = OperatorSettings()
 
@@ -25,6 +25,7 @@ GpuResource = Annotated[str, flag("operator.gpu_resource")]
 KubeShare = Annotated[str, flag("operator.kubeshare")]
 ClusterDomain = Annotated[str, flag("operator.cluster_domain")]
 Listen = Annotated[str, flag("operator.listen")]
+RemoteApi = Annotated[bool, flag("operator.remote_api")]
 Authenticate = Annotated[bool, flag("operator.authenticate")]
 Identity = Annotated[str, flag("operator.identity")]
 LeaderElection = Annotated[bool, flag("operator.leader_election")]
@@ -55,6 +56,7 @@ def command(
     kubeshare: KubeShare = _USUAL.kubeshare,
     cluster_domain: ClusterDomain = _USUAL.cluster_domain,
     listen: Listen = _USUAL.listen,
+    remote_api: RemoteApi = _USUAL.remote_api,
     authenticate: Authenticate = _USUAL.authenticate,
     identity: Identity = _USUAL.identity,
     leader_election: LeaderElection = _USUAL.leader_election,
@@ -68,10 +70,9 @@ def command(
     stall: Stall = _USUAL.stall_seconds,
     journal: Journal = _USUAL.journal,
 ) -> int:
-    """Schedule the training jobs of a Kubernetes cluster until it is interrupted; training goes on without it.
+    """Schedule the training jobs of a Kubernetes cluster until interrupted; training goes on without it.
 
-    Everything it knows is kept in the cluster: it may be killed at any moment, and another one goes on. Of several
-    that run, the one that holds the Lease acts. What it cannot reach or may not see is told, and looked for again.
+    Its only state is the cluster's objects, so it may be killed at any time. Of several replicas the Lease holder acts.
 
     \b
     Examples:
@@ -96,16 +97,20 @@ def command(
         "kubeshare": kubeshare,
         "cluster_domain": cluster_domain,
         "listen": listen,
-        "authenticate": authenticate,
         "identity": identity,
         "leader_election": leader_election,
         "lease.name": lease_name,
         "lease.namespace": lease_namespace,
         "journal": journal,
     }
+    api = {"remote_api": remote_api, "authenticate": authenticate}
     health = {"log_level": log_level, "log_format": log_format, "stall_seconds": stall}
     times = {"duration_seconds": lease_duration, "renew_seconds": lease_renew, "retry_seconds": lease_retry}
     from sterna.apps.operator import run
 
-    run(tree_of(OperatorSettings, chosen | health | {f"lease.{name}": value for name, value in times.items()}))
+    run(
+        make_settings(
+            OperatorSettings, chosen | api | health | {f"lease.{name}": value for name, value in times.items()}
+        )
+    )
     return 0

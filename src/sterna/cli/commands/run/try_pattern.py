@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import AsJson
+from sterna.cli.parsing.parameters import AsJson
 from sterna.errors import UserError
 
 Log = Annotated[

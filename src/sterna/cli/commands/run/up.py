@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.connect.client import State, state_folder
+from sterna.cli.connect.cluster import StateOption, state_folder
 from sterna.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _LOG = "daemon.log"
 
 
 def command(
-    state: State = None,
+    state: StateOption = None,
     nodes: Nodes = "auto",
     shared: Shared = False,
     listen: Listen = "",

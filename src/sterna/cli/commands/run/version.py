@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sterna import __version__
-from sterna.cli.parsing.options import AsJson
+from sterna.cli.parsing.parameters import AsJson
 
 
 def command(as_json: AsJson = False) -> None:

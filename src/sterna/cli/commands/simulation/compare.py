@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, ReportFile, ScenarioOptions, expanded, scenario_of
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.options import ReportFile, ScenarioOptions, scenario_of
+from sterna.cli.parsing.parameters import AsJson
 
 Policies = Annotated[
     str, typer.Option("--policies", metavar="LIST", help="all, or with commas between them: fifo,srjf:by=time.")
@@ -14,7 +16,7 @@ Policies = Annotated[
 Cores = Annotated[int | None, typer.Option("--cores", metavar="N", help="Runs at once.  [default: all cores]")]
 
 
-@expanded
+@expand_options
 def command(
     options: ScenarioOptions,
     policies: Policies = "all",

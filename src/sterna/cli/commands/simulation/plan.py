@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, Placement, PolicyOption
+from sterna.cli.parsing.options import Placement, PolicyOption
+from sterna.cli.parsing.parameters import AsJson
 
 File = Annotated[
     str, typer.Option("--file", "-f", metavar="FILE", help="The description, YAML or JSON; - reads stdin.")
@@ -48,7 +49,7 @@ def command(
     from sterna.cli.parsing.documents import read_document
     from sterna.cli.render.output import show_json, show_notices
     from sterna.cli.render.tables import show_plan
-    from sterna.service import plan
+    from sterna.planning import plan
 
     document = read_document(file)
     answer = plan(document, policy, placement, policy_for or (), source=file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sterna.cli.parsing.options import AsJson
+from sterna.cli.parsing.parameters import AsJson
 
 
 def command(as_json: AsJson = False) -> None:
@@ -17,7 +17,7 @@ def command(as_json: AsJson = False) -> None:
     """
     from sterna.cli.render.output import show_json
     from sterna.cli.render.tables import show_rules
-    from sterna.service import rules
+    from sterna.planning import rules
 
     if as_json:
         show_json(rules())

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, one_policy
+from sterna.cli.parsing.options import one_policy
+from sterna.cli.parsing.parameters import AsJson
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +36,7 @@ def command(
     """
     from sterna.cli.render.output import console, show_json
     from sterna.cli.render.tables import show_plan
-    from sterna.service import replay
+    from sterna.planning import replay
 
     answer = replay(journal, number, policy, placement)
     if as_json:

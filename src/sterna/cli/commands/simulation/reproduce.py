@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, ReportFile
+from sterna.cli.parsing.options import ReportFile
+from sterna.cli.parsing.parameters import AsJson
 from sterna.experiments.reproduction.studies import ALL, STUDIES, parse_study
 
 if TYPE_CHECKING:

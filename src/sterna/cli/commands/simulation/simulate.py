@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import (
-    AsJson,
-    PolicyOption,
-    ReportFile,
-    ScenarioOptions,
-    expanded,
-    one_policy,
-    scenario_of,
-)
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.options import PolicyOption, ReportFile, ScenarioOptions, one_policy, scenario_of
+from sterna.cli.parsing.parameters import AsJson
 from sterna.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,7 +30,7 @@ ShadowPolicy = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the journal if there is one already.")]
 
 
-@expanded
+@expand_options
 def command(
     options: ScenarioOptions,
     policy: PolicyOption,

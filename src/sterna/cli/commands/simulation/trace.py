@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, Elastic
+from sterna.cli.parsing.options import Elastic
+from sterna.cli.parsing.parameters import AsJson
 from sterna.errors import ParameterError, UserError, did_you_mean
 from sterna.parse_number import real
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import AsJson, PolicyOption
+from sterna.cli.parsing.options import PolicyOption
+from sterna.cli.parsing.parameters import AsJson
 from sterna.model.formatting import counted
 
 if TYPE_CHECKING:

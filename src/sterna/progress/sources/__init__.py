@@ -1,0 +1,1 @@
+"""Progress sources, one file each: `agent` and `stdout`, which every job has, and those that a manifest declares."""

@@ -1,0 +1,74 @@
+"""The agent: lines that `sterna.agent` appends to a file in the replica's folder. Read for every job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sterna.progress.names import finite, whole
+from sterna.progress.registry import register
+from sterna.progress.report import Positions, Report, named_position
+from sterna.progress.source_kind import SourceFiles, SourceKind
+from sterna.progress.tail import Tail
+
+AGENT_FILE = "progress.jsonl"
+
+
+class _Line(msgspec.Struct):
+    """One line of the agent's file."""
+
+    t: float = 0.0
+    step: float | None = None
+    total: float | None = None
+    metrics: dict[str, float | None] = {}
+    generation: int = 0
+    saved: bool = False
+    cpu: float = 0.0
+    """CPU seconds that the process has used."""
+
+
+_DECODE = msgspec.json.Decoder(_Line).decode
+
+
+class AgentSource:
+    """Follows the agent's file."""
+
+    def __init__(self, files: SourceFiles) -> None:
+        position = files.positions.get("agent")
+        self._tail = Tail(files.folder / AGENT_FILE, position, is_timed=False, inside=files.inside)
+        self.has_reported = position is not None and position.offset > 0
+
+    def poll(self, is_last: bool) -> list[Report]:
+        found = []
+        for line in self._tail.lines(is_last):
+            try:
+                read = _DECODE(line)
+            except (msgspec.DecodeError, ValueError, RecursionError):
+                continue  # torn by a full disk
+            metrics = {name: None if value is None else finite(value) for name, value in read.metrics.items()}
+            step, total = whole(read.step), whole(read.total)
+            found.append(Report(read.t, step, total, metrics, read.generation, "agent", read.saved, read.cpu))
+        self.has_reported = self.has_reported or bool(found)
+        return found
+
+    def positions(self) -> Positions:
+        return named_position("agent", self._tail.position)
+
+    def close(self) -> None:
+        self._tail.close()
+
+
+def _parse(value: Any) -> Any:
+    raise ValueError("no parameters: the agent reports without being declared")
+
+
+SOURCE = register(
+    SourceKind(
+        name="agent",
+        summary="`sterna.agent.report()` and the callbacks for Hugging Face, Lightning and Keras",
+        parse=_parse,
+        open=lambda parameters, files: AgentSource(files),
+        is_always_on=True,
+    )
+)

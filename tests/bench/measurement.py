@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sterna.engine.kernels.native import machine_code
+from sterna.engine.kernels import bin_packing
 
 Say = Callable[[str], None]
 """Prints a line about what is measured."""
@@ -51,7 +51,7 @@ def machine() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "loops": "machine code" if machine_code() else "columns: installed without a C compiler",
+        "kernels": "pure Python" if str(bin_packing.__file__).endswith(".py") else "compiled",
         "pace": f"{pace_ns():.0f} ns for a turn of a plain loop",
         "system": platform.system(),
         "processor": _processor(),

@@ -22,7 +22,6 @@ from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.round_loop import RoundLoop
-from sterna.engine.kernels import native
 from sterna.engine.registry import RuleKind
 from sterna.wiring import make_rules, rules_of
 from sterna.workloads.trace import Trace
@@ -38,8 +37,8 @@ class SimulateCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: str
     policy: str
     elastic: bool = False
-    columns: bool = False
-    """Without machine code, as where Sterna was installed without a C compiler."""
+    pure: bool = False
+    """On the Python sources of the compiled modules, as where Sterna was installed without a C compiler."""
     budget_s: float | None = None
     budget_mb: float | None = None
     quick: bool = False
@@ -83,7 +82,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def measure_simulation(case: SimulateCase, say: Say) -> Iterator[Measurement]:
-    how = f"{' elastic' if case.elastic else ''}{' by columns' if case.columns else ''}"
+    how = f"{' elastic' if case.elastic else ''}{' pure' if case.pure else ''}"
     name = f"simulate {case.trace} {case.policy}{how}"
     say(f"{name} on {case.nodes}")
     run = _in_a_process_of_its_own(case)
@@ -165,7 +164,8 @@ def _bare_seconds(trace: Trace, devices: int) -> float:
 
 
 def _in_a_process_of_its_own(case: SimulateCase) -> Run:
-    command = [sys.executable, "-m", "tests.bench.simulations"]
+    pure = "from tests.kernel_builds import use_kernels; use_kernels('pure'); " if case.pure else ""
+    command = [sys.executable, "-c", f"{pure}from tests.bench.simulations import main; main()"]
     done = subprocess.run(command, input=msgspec.json.encode(case), stdout=subprocess.PIPE, check=True)
     return msgspec.json.decode(done.stdout, type=Run)
 
@@ -173,8 +173,6 @@ def _in_a_process_of_its_own(case: SimulateCase) -> Run:
 def main() -> None:
     case = msgspec.json.decode(sys.stdin.buffer.read(), type=SimulateCase)
     trace = trace_named(case.trace)
-    if case.columns:
-        native.use(None)
     run = run_benchmark(trace.elastic(*ELASTIC) if case.elastic else trace, case.nodes, case.policy)
     sys.stdout.buffer.write(msgspec.json.encode(run))
 

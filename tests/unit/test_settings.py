@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from sterna.settings import (
-    Entry,
     LeaseSettings,
     OperatorSettings,
+    SettingEntry,
     Settings,
     entries,
     entry,
     is_count_only,
-    tree_of,
+    make_settings,
 )
 
 ALL = list(entries())
 
 
-def _by_path(each: Entry) -> str:
+def _by_path(each: SettingEntry) -> str:
     return ".".join(each.path)
 
 
 @pytest.mark.parametrize("each", ALL, ids=_by_path)
-def test_every_setting_says_what_it_means_in_one_sentence(each: Entry) -> None:
+def test_every_setting_says_what_it_means_in_one_sentence(each: SettingEntry) -> None:
     words = each.words.partition("  [default: ")[0]
     assert words[0].isupper()
     assert words.endswith(".")
@@ -62,9 +61,9 @@ def test_older_systems_variables_are_understood() -> None:
 
 
 def test_chosen_settings_are_laid_over_the_defaults() -> None:
-    chosen = tree_of(OperatorSettings, {"policy": "tiresias", "lease.name": "mine"})
+    chosen = make_settings(OperatorSettings, {"policy": "tiresias", "lease.name": "mine"})
     assert chosen == OperatorSettings(policy="tiresias", lease=LeaseSettings(name="mine"))
-    assert tree_of(Settings, {}) == Settings()
+    assert make_settings(Settings, {}) == Settings()
 
 
 def test_the_lease_is_given_up_before_others_may_take_it() -> None:

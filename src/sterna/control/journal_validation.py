@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import ANYWHERE, ResourceKind
 from sterna.model.formatting import counted
 from sterna.model.plan import ActionKind
@@ -59,7 +59,7 @@ def check_room(snapshot: Snapshot) -> None:
     nodes = snapshot.nodes
     if not (nodes.free < 0).any():
         return
-    left = Room(replace(nodes, free=nodes.capacity, shared={}))
+    left = FreeCapacity(replace(nodes, free=nodes.capacity, shared={}))
     for row in snapshot.jobs.workers.nonzero()[0].tolist():
         assignment = snapshot.assignment_of(row)
         if assignment.workers[0][0] != ANYWHERE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.store.job_store import LocalJob
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.errors import UserError
 from sterna.model.cluster import NOWHERE, Assignment
 
@@ -57,9 +57,9 @@ def _elsewhere(backend: LocalBackend, job: LocalJob, row: int) -> Assignment | N
     return None
 
 
-def _room_without(backend: LocalBackend, job: LocalJob) -> Room:
+def _room_without(backend: LocalBackend, job: LocalJob) -> FreeCapacity:
     """What is free, and what the job's workers would leave."""
-    room = Room(backend.store.slices.table())
+    room = FreeCapacity(backend.store.slices.table())
     for other in backend.store.active():
         if other.assignment.workers:
             room.occupy(
@@ -69,7 +69,7 @@ def _room_without(backend: LocalBackend, job: LocalJob) -> Room:
     return room
 
 
-def _fitted(room: Room, job: LocalJob, row: int) -> Assignment | None:
+def _fitted(room: FreeCapacity, job: LocalJob, row: int) -> Assignment | None:
     size = job.assignment.size
     if room.slots_at(job.shape, row) < size:
         return None

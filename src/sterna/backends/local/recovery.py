@@ -15,7 +15,7 @@ from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.supervisor.launcher import Phase
 from sterna.control.progress_tracker import ProgressReport, SpeedSample
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import NOWHERE
 
 _UNKNOWN_SHARE = -1.0
@@ -46,7 +46,7 @@ def recover(backend: LocalBackend) -> int:
 def _seat_again(backend: LocalBackend) -> None:
     """Jobs keep their places as far as there is room for them on the nodes that there are now."""
     store = backend.store
-    room = Room(store.slices.table())
+    room = FreeCapacity(store.slices.table())
     for job in store.active():
         if job.assignment.workers:
             room.occupy(job.shape, job.assignment)

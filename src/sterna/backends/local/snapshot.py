@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sterna.backends.local.equal_share_baseline import LocalBaseline
 from sterna.backends.local.jobs.reconciler import units
 from sterna.backends.local.store.job_store import JobStore, LocalJob
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import MILLI, Nodes, Shape, Shapes
 from sterna.model.growth import Growth
 from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot, compute_totals
@@ -152,7 +152,7 @@ def _unsaved(job: LocalJob, now: float) -> float:
 
 
 def _with_room(store: JobStore, empty: Nodes, jobs: list[LocalJob], closed: frozenset[str]) -> Nodes:
-    room = Room(empty)
+    room = FreeCapacity(empty)
     for job in jobs:
         if job.assignment.workers:
             room.occupy(job.shape, job.assignment)

@@ -8,7 +8,7 @@ from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.store.job_store import LocalJob
 from sterna.backends.local.store.node_slices import LocalNode
 from sterna.backends.local.store.records import ACTIVE, ENDED, RUNNING, AttemptRecord, ReplicaRecord
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import MILLI, ResourceKind
 from sterna.service.views import JobView, NodeView, ReplicaView
 
@@ -116,7 +116,7 @@ def _tell_progress(backend: LocalBackend, job: LocalJob, view: JobView) -> None:
 
 def node_views(backend: LocalBackend) -> list[NodeView]:
     store = backend.store
-    room = Room(store.slices.table())
+    room = FreeCapacity(store.slices.table())
     jobs: dict[str, list[str]] = {node.name: [] for node in store.slices.nodes}
     for job in store.active():
         if job.assignment.workers:
@@ -128,7 +128,7 @@ def node_views(backend: LocalBackend) -> list[NodeView]:
     return [_node(backend, node, row, room, jobs[node.name]) for row, node in enumerate(store.slices.nodes)]
 
 
-def _node(backend: LocalBackend, node: LocalNode, row: int, room: Room, jobs: list[str]) -> NodeView:
+def _node(backend: LocalBackend, node: LocalNode, row: int, room: FreeCapacity, jobs: list[str]) -> NodeView:
     parts = sum(room.shared.get(row, {}).values())
     state = backend.closed.get(node.name, "ready")
     words = backend.deps.groups.words

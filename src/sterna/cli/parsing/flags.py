@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from sterna.settings import Entry, entries, tree_of
+from sterna.settings import SettingEntry, entries, make_settings
 
 _T = TypeVar("_T")
 
@@ -31,7 +31,7 @@ def expand_settings(
         def flat(**values: Any) -> int:
             chosen = {path: values[_parameter_name(path)] for path in settings}
             chosen |= {path: " ".join(chosen[path] or ()) for path in lists}
-            return command(tree_of(tree, chosen))
+            return command(make_settings(tree, chosen))
 
         flat.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [_parameter(path, entry, minimums.get(path), path in lists) for path, entry in settings.items()]
@@ -43,7 +43,7 @@ def expand_settings(
     return decorate
 
 
-def _parameter(path: str, entry: Entry, minimum: float | None, is_list: bool) -> inspect.Parameter:
+def _parameter(path: str, entry: SettingEntry, minimum: float | None, is_list: bool) -> inspect.Parameter:
     option = typer.Option(
         entry.flag,
         metavar=entry.metavar or None,

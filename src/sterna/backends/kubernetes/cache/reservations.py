@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from sterna.backends.kubernetes.api.job import PendingServingPod
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.serving_pod import ServingPod
 from sterna.reservations.serving import TIMEOUT_SECONDS, KeptRoom
 
@@ -39,7 +39,7 @@ def _settled(state: ClusterState, reserving: Iterable[PendingServingPod], rank: 
     return sorted(found, key=lambda pod: (pod.since, pod.name))
 
 
-def room_beside(state: ClusterState, pods: Iterable[ServingPod], now: float) -> Room:
+def room_beside(state: ClusterState, pods: Iterable[ServingPod], now: float) -> FreeCapacity:
     """What nobody has, was promised, or has kept for it as one of these: whoever does not ask the rules may use it. A
     pod that nobody has bound for so long that the claim gives it up has nothing kept for it."""
     kept = KeptRoom(state.capacity.table())

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from sterna.backends.local.store.job_store import shape_of
 from sterna.backends.local.store.node_slices import Slices
-from sterna.engine.placement.free_capacity import Room
-from sterna.engine.placement.place import seat_ps
+from sterna.engine.placement.free_capacity import FreeCapacity
+from sterna.engine.placement.place import place_parameter_servers
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.job import JobSpec, ReplicaSpec
@@ -126,7 +126,7 @@ def _trouble_with(pattern: str) -> str:
 
 def _too_much(shape: Shape, minimum: int, slices: Slices) -> str:
     """Why such a job could not even run on empty nodes; empty: it could."""
-    room = Room(slices.table())
+    room = FreeCapacity(slices.table())
     each = int(room.slots(shape).max(initial=0))
     if not each:
         need = f"{shape.devices / MILLI:g} devices, " if shape.devices else ""
@@ -135,7 +135,7 @@ def _too_much(shape: Shape, minimum: int, slices: Slices) -> str:
             f"one worker needs {need}{shape.cpus / MILLI:g} CPUs{memory}, more than any node has; ask for less, or "
             "start the cluster with larger nodes (sterna up --nodes)."
         )
-    if shape.ps and not seat_ps(room, shape, minimum):
+    if shape.ps and not place_parameter_servers(room, shape, minimum):
         return f"no nodes can hold its {shape.ps} other replicas; ask for less."
     total = int(room.slots(shape).sum())
     if total < minimum:

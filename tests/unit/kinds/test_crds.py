@@ -21,9 +21,9 @@ from sterna.kinds.resource import PODS
 from sterna.kinds.tf_job import TF_JOBS
 from sterna.kinds.training_job import TRAINING_JOBS, ParameterServers, ReplicaNeeds, TrainingJobSpec
 from sterna.progress.spec import progress_fields
-from tests.unit.backends.kubernetes.kind_builders import job_object, pod_object
+from tests.unit.kinds.kind_builders import job_object, pod_object
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 CRDS = ROOT / "deploy" / "crds"
 DEFINED = {"trainingjobs": TRAINING_JOBS, "tfjobs": TF_JOBS}
 EXAMPLES = sorted((ROOT / "examples" / "kubernetes").glob("*.yaml"))

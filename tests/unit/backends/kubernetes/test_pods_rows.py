@@ -14,7 +14,7 @@ from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.pod import is_plain_job
 from sterna.kinds.resource import PODS
 from sterna.model.cluster import Shape
-from tests.unit.backends.kubernetes.kind_builders import group, parsed_job, pod_object, tf_job
+from tests.unit.kinds.kind_builders import group, parsed_job, pod_object, tf_job
 
 Object = dict[str, Any]
 

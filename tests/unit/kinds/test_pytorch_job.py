@@ -6,7 +6,7 @@ from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.backends.kubernetes.pods.pod_builder import pod_of, service_of
 from sterna.kinds.parsed_job import PodOwnership
 from sterna.model.job import Resizing, RestartPolicy
-from tests.unit.backends.kubernetes.kind_builders import group, parsed_job, pytorch_job, variables_of
+from tests.unit.kinds.kind_builders import group, parsed_job, pytorch_job, variables_of
 
 ELASTIC = pytorch_job({"Worker": group(2, name="pytorch", gpus=1)}, {"minReplicas": 1, "maxReplicas": 3})
 GANG = [ReplicaAssignment("worker", 0, "a"), ReplicaAssignment("worker", 1, "b")]

@@ -12,7 +12,7 @@ from sterna.kinds.mpi_job import MPI_JOBS, mpi_scale, mpi_start, mpi_suspend
 from sterna.kinds.mpi_v1 import remarks_on, translated_v1
 from sterna.kinds.parse import is_managed
 from sterna.kinds.parsed_job import PodOwnership
-from tests.unit.backends.kubernetes.kind_builders import group, job_object, mpi_job, old_manifest, parsed_job
+from tests.unit.kinds.kind_builders import group, job_object, mpi_job, old_manifest, parsed_job
 
 NUMBERS = [
     ({"NP": "2", "MIN_NP": "1", "MAX_NP": "4"}, (1, 2, 4)),

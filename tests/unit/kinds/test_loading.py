@@ -10,7 +10,7 @@ from sterna.kinds.environment.mpi import with_local_paths
 from sterna.kinds.loading import load, load_values
 from sterna.model.job import JobSpec, Resizing, RestartPolicy
 from tests.published import MANIFESTS
-from tests.unit.manifests.texts import MPI_JOB, POD, PYTORCH_JOB, SERVING, TF_JOB, TRAINING_JOB, VOLUME
+from tests.unit.kinds.manifest_texts import MPI_JOB, POD, PYTORCH_JOB, SERVING, TF_JOB, TRAINING_JOB, VOLUME
 
 
 def only(text: str) -> JobSpec:

@@ -27,7 +27,7 @@ from sterna.kinds.resource import PODS, Resource
 from sterna.kinds.share_pod import SHARE_PODS
 from sterna.kinds.tf_job import TF_JOBS
 from sterna.kinds.training_job import TRAINING_JOBS
-from tests.unit.backends.kubernetes.kind_builders import (
+from tests.unit.kinds.kind_builders import (
     group,
     mpi_job,
     parsed_job,

@@ -8,7 +8,7 @@ from sterna.backends.kubernetes.api.assignment import decode_assignment
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.backends.kubernetes.pods.pod_builder import binding_of, pod_of, share_pod_of
 from sterna.kinds.labels import ASSIGNMENT
-from tests.unit.backends.kubernetes.kind_builders import (
+from tests.unit.kinds.kind_builders import (
     group,
     parsed_job,
     pytorch_job,

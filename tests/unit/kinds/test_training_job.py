@@ -15,10 +15,10 @@ from sterna.kinds.loading import load
 from sterna.kinds.parsed_job import CleanPods, PodOwnership
 from sterna.kinds.parsing.documents import read_documents
 from sterna.model.job import Resizing, RestartPolicy
-from tests.unit.backends.kubernetes.kind_builders import parsed_job, template, training_job, variables_of
+from tests.unit.kinds.kind_builders import parsed_job, template, training_job, variables_of
 
 GIB = 1 << 30
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 LOCAL = [
     file
     for file in sorted((ROOT / "examples" / "manifests").glob("*.yaml"))

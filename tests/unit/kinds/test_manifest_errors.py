@@ -6,7 +6,7 @@ import pytest
 
 from sterna.errors import UserError
 from sterna.kinds.loading import load
-from tests.unit.manifests.texts import MPI_JOB, POD, PYTORCH_JOB, TF_JOB
+from tests.unit.kinds.manifest_texts import MPI_JOB, POD, PYTORCH_JOB, TF_JOB
 
 HEAD = "apiVersion: sterna.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: a}\n"
 SPEC = f"{HEAD}spec:\n  command: [python]\n"

@@ -8,7 +8,7 @@ import pytest
 
 from sterna.backends.kubernetes.pods.share_rows import placing_patch, share_row
 from sterna.kinds.parsed_job import GpuFraction
-from tests.unit.backends.kubernetes.kind_builders import job_object
+from tests.unit.kinds.kind_builders import job_object
 
 SHARE = {"kubeshare/gpu_request": "0.3334", "kubeshare/gpu_limit": "1.0", "kubeshare/gpu_mem": "1073741824"}
 

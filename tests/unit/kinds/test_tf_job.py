@@ -18,7 +18,7 @@ from sterna.kinds.tf_job import TF_JOBS
 from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.model.cluster import Shape
 from sterna.model.job import Resizing, RestartPolicy
-from tests.unit.backends.kubernetes.kind_builders import (
+from tests.unit.kinds.kind_builders import (
     group,
     job_object,
     old_manifest,

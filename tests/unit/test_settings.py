@@ -93,9 +93,9 @@ def _offered(command: str) -> dict[str, tuple[set[str], set[str], object]]:
     import click
     import typer
 
-    from sterna.cli.main import assembled
+    from sterna.cli.main import create_app
 
-    group = typer.main.get_command(assembled([command]))
+    group = typer.main.get_command(create_app([command]))
     assert isinstance(group, click.Group)
     found = {}
     for parameter in group.commands[command].params:

@@ -15,19 +15,19 @@ DEMO_ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-for-pyproject
 OUT := out
-TO_COMPILE := hatch_build.py $(shell find src -name '*.pxd') $(patsubst %.pxd,%.py,$(shell find src -name '*.pxd'))
+COMPILED := setup.py $(shell find src -name '*.pxd') $(patsubst %.pxd,%.py,$(shell find src -name '*.pxd'))
 DECIDING := tests/golden tests/properties tests/simulation \
   $(addprefix tests/unit/,reservations control engine experiments migrations placements policies cpu_shares)
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kubectl mpi-operator helm
 
-.PHONY: help demo compare test test-columns test-browser test-kubernetes test-nodes check format docs bench bench-kubernetes clean
+.PHONY: help demo compare test test-pure test-bounds test-browser test-kubernetes test-nodes check format docs bench bench-kubernetes clean
 
 help: ## Show this list
 	@echo "Sterna: a scheduler for deep-learning training. Targets:"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Made anew only when pyproject.toml changes or what is compiled, so that a second `make test` starts at once.
-$(STAMP): pyproject.toml $(TO_COMPILE)
+$(STAMP): pyproject.toml $(COMPILED)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Sterna needs Python 3.11 or later, but '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing);" \
 	    "install one and run make PYTHON=/path/to/python3.11." >&2; exit 2; }
@@ -53,9 +53,15 @@ test: $(STAMP) ## Run the tests, two at a time
 	@echo "==> running the tests"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(TEST_ARGS)
 
-test-columns: $(STAMP) ## Run the tests of what decides as where nothing could be compiled
-	@echo "==> running the tests of what decides, without machine code"
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --columns $(DECIDING) $(TEST_ARGS)
+test-pure: $(STAMP) ## Run the decision tests on the pure-Python kernels
+	@echo "==> running the decision tests on the pure-Python kernels"
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --kernels pure $(DECIDING) $(TEST_ARGS)
+
+test-bounds: $(STAMP) ## Run the decision tests on kernels that check every index
+	@echo "==> compiling the kernels with bounds checks"
+	@STERNA_BOUNDS_CHECKS=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(OUT)/bounds --build-temp build/bounds
+	@echo "==> running the decision tests on them"
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --kernels $(OUT)/bounds $(DECIDING) $(TEST_ARGS)
 
 test-browser: $(STAMP) ## Look at the page with a real browser; says so and passes where there is none
 	@echo "==> looking at the page with a browser"

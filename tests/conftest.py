@@ -1,12 +1,11 @@
-"""What all tests share: one hypothesis profile, so that a run tomorrow tries what a run today tried; and a way to run
-them as where there is no machine code."""
+"""Settings of all tests: one hypothesis profile with a fixed seed, and the build of the kernels that tests run on."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from sterna.engine.kernels import native
+from tests.kernel_builds import stale_extensions, use_kernels
 
 settings.register_profile(
     "sterna",
@@ -20,9 +19,16 @@ settings.load_profile("sterna")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--columns", action="store_true", help="without machine code, as where nothing could be compiled")
+    parser.addoption(
+        "--kernels",
+        metavar="pure|FOLDER",
+        help="run the Python sources of the compiled modules, or the extension modules below a folder",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--columns"):
-        native.use(None)
+    build = config.getoption("--kernels")
+    if build:
+        use_kernels(build)
+    elif stale := stale_extensions():
+        pytest.exit(f"{', '.join(stale)}: older than the source; run any make target to compile it again", returncode=2)

@@ -14,10 +14,11 @@ The modules behind these names are internal and may move; this one stays.
 
 from __future__ import annotations
 
-from sterna.engine.kernels.walk import by_priority, deal, minimum_in_order, walk
+from sterna.engine.kernels.bin_packing import first_fit
 from sterna.engine.ordering.marginal_gain import spend_by_gain
-from sterna.engine.placement.free_capacity import Room, Runs
-from sterna.engine.placement.place import most_first, place, tail_shed
+from sterna.engine.ordering.submit_order import distribute_round_robin, fit_minimum_in_order, priority_order
+from sterna.engine.placement.free_capacity import FreeCapacity, NodeCounts
+from sterna.engine.placement.place import drop_last_workers, fill_in_order, place
 from sterna.engine.price import cost, pays
 from sterna.engine.registry import (
     CpuShares,
@@ -34,50 +35,57 @@ from sterna.engine.registry import (
     policy,
     reservation,
 )
-from sterna.model.cluster import MILLI, Assignment, Bools, Ints, Nodes, ResourceKind, Shape
-from sterna.model.growth import Growth
-from sterna.model.plan import Action, ActionKind
-from sterna.model.snapshot import NEVER, Jobs, Snapshot
+from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Bools, Ints, Nodes, ResourceKind, Shape
+from sterna.model.growth import Growth, GrowthRule
+from sterna.model.plan import NO_JOB, Action, ActionKind
+from sterna.model.serving_pod import ServingPod
+from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Floats
 
 __all__ = [
+    "ANYWHERE",
     "MILLI",
     "NEVER",
+    "NOWHERE",
+    "NO_JOB",
     "Action",
     "ActionKind",
     "Assignment",
     "Bools",
     "CpuShares",
     "Floats",
+    "FreeCapacity",
     "Growth",
+    "GrowthRule",
     "Ints",
+    "JobKey",
     "Jobs",
     "Misfit",
     "Move",
     "Moves",
+    "NodeCounts",
     "Nodes",
     "Placed",
     "Reserved",
     "ResourceKind",
-    "Room",
-    "Runs",
+    "ServingPod",
     "Shape",
     "Snapshot",
     "Target",
-    "by_priority",
     "cost",
     "cpu_share",
-    "deal",
+    "distribute_round_robin",
+    "drop_last_workers",
+    "fill_in_order",
+    "first_fit",
+    "fit_minimum_in_order",
     "knob",
     "migration",
-    "minimum_in_order",
-    "most_first",
     "pays",
     "place",
     "placement",
     "policy",
+    "priority_order",
     "reservation",
     "spend_by_gain",
-    "tail_shed",
-    "walk",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from statistics import median
 from time import perf_counter
 
@@ -17,10 +17,8 @@ from sterna.engine.registry import RuleKind
 from sterna.model.plan import Decision, Plan
 from sterna.wiring import make_rules, rules_of
 from sterna.workloads.trace import Trace
-from tests.bench.inputs import crowd
-from tests.bench.measurement import Measurement
-
-Say = Callable[[str], None]
+from tests.bench.inputs import waiting_jobs_trace
+from tests.bench.measurement import Measurement, Say
 
 COME_AT_SECONDS = 100.0
 """Before any job has passed a threshold of Tiresias, so that newcomers are all that is new."""
@@ -41,43 +39,43 @@ class DecideCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def measure_decisions(case: DecideCase, repeat: int, say: Say) -> Iterator[Measurement]:
-    trace = crowd(case.jobs, case.jobs // 100, COME_AT_SECONDS)
+    trace = waiting_jobs_trace(case.jobs, case.jobs // 100, COME_AT_SECONDS)
     for info in rules_of(RuleKind.POLICY):
         say(f"decide {case.name}: {info.name}, {case.jobs:,} jobs on {case.nodes:,} nodes of 8")
         rules = make_rules(info.name, PLACEMENT)
-        world = world_of(trace, case.nodes)
-        yield _measured(case, world, rules, "cold", info.name, repeat)
-        let_a_little_happen(world, rules)
-        yield _measured(case, world, rules, "few", info.name, repeat)
+        backend = make_benchmark_backend(trace, case.nodes)
+        yield _measure(case, backend, rules, "cold", info.name, repeat)
+        apply_cold_plan(backend, rules)
+        yield _measure(case, backend, rules, "few", info.name, repeat)
 
 
-def _measured(
-    case: DecideCase, world: SimulatedBackend, rules: Rules, state: str, policy: str, repeat: int
+def _measure(
+    case: DecideCase, backend: SimulatedBackend, rules: Rules, state: str, policy: str, repeat: int
 ) -> Measurement:
-    plan = _decided(world, rules)
+    plan = _decide(backend, rules)
     taken = []
     for _ in range(repeat):
         begin = perf_counter()
-        plan = _decided(world, rules)
+        plan = _decide(backend, rules)
         taken.append((perf_counter() - begin) * 1000)
     budget = case.budget(state, policy)
     note = f"{len(plan):,} actions, slowest {max(taken):.1f} ms"
     return Measurement(f"decide {case.name} {state} {policy}", median(taken), "ms", budget, note=note)
 
 
-def _decided(world: SimulatedBackend, rules: Rules) -> Plan:
-    snapshot = world.observe()
+def _decide(backend: SimulatedBackend, rules: Rules) -> Plan:
+    snapshot = backend.observe()
     plan = decide(snapshot, rules).plan
     check(plan, snapshot)
     return plan
 
 
-def let_a_little_happen(world: SimulatedBackend, rules: Rules) -> None:
+def apply_cold_plan(backend: SimulatedBackend, rules: Rules) -> None:
     """Carry the cold plan out, then go to the moment when some jobs have ended and the newcomers have come."""
-    world.apply(Decision(_decided(world, rules)))
-    while world.now < COME_AT_SECONDS:
-        world.wait(COME_AT_SECONDS)
+    backend.apply(Decision(_decide(backend, rules)))
+    while backend.now < COME_AT_SECONDS:
+        backend.wait(COME_AT_SECONDS)
 
 
-def world_of(trace: Trace, nodes: int) -> SimulatedBackend:
+def make_benchmark_backend(trace: Trace, nodes: int) -> SimulatedBackend:
     return SimulatedBackend(workload_of(trace), simulated_nodes(f"{nodes}x8"))

@@ -62,7 +62,7 @@ def steady(jobs: int, devices: int, load: float, pools: int = 1) -> Trace:
     return replace(made, submit_seconds=made.submit_seconds * stretch, pool=names)
 
 
-def crowd(jobs: int, newcomers: int, come_at_seconds: float) -> Trace:
+def waiting_jobs_trace(jobs: int, newcomers: int, come_at_seconds: float) -> Trace:
     """`jobs` jobs at once and `newcomers` later; as many of the first as there are newcomers end within a second."""
     mix = Mix(workers=SIZES, least=ELASTIC[0], most=ELASTIC[1])
     made = poisson(jobs=jobs + newcomers, seed=SEED, mix=mix)

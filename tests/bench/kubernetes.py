@@ -27,7 +27,7 @@ from tests.bench.kubernetes_load import (
     job_name,
     plain_pod,
 )
-from tests.bench.kubernetes_restart import RestartCase, measure_restart
+from tests.bench.kubernetes_restart import OperatorRestartCase, measure_restart
 from tests.bench.measurement import Measurement, Report, machine, save, show
 from tests.kubernetes.binaries import NotAvailable
 
@@ -38,8 +38,6 @@ UNSCHEDULABLE_CODES = 5
 PATIENCE_SECONDS = 300.0
 SETTLE_SECONDS, IDLE_SECONDS = 10.0, 30.0
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class Case:
@@ -49,12 +47,12 @@ class Case:
     nodes: int
     repeats: int
     gang: int
-    restart: RestartCase
+    restart: OperatorRestartCase
 
 
 CASES = {
-    "quick": Case(400, 50, 1, 64, RestartCase(200, 4000, 400)),
-    "full": Case(4000, 500, 3, 512, RestartCase(5000, 100_000, 4000)),
+    "quick": Case(400, 50, 1, 64, OperatorRestartCase(200, 4000, 400)),
+    "full": Case(4000, 500, 3, 512, OperatorRestartCase(5000, 100_000, 4000)),
 }
 
 
@@ -63,7 +61,7 @@ def main() -> int:
     began = time.perf_counter()
     measurements: list[Measurement] = []
     try:
-        for measurement in _measured(CASES[options.mode], options.only or GROUPS):
+        for measurement in _measure(CASES[options.mode], options.only or GROUPS):
             measurements.append(measurement)
     except NotAvailable as error:
         say(str(error))
@@ -76,7 +74,7 @@ def main() -> int:
     return 0
 
 
-def _measured(case: Case, groups: tuple[str, ...]) -> Iterator[Measurement]:
+def _measure(case: Case, groups: tuple[str, ...]) -> Iterator[Measurement]:
     if "client" in groups:
         yield from _client(case)
     if "burst" in groups:
@@ -94,7 +92,7 @@ def _bare(case: Case, template: dict[str, Any]) -> BareLoop:
     with a_cluster(case.nodes, GPUS) as cluster:
         loop = bare_loop(cluster.kubeconfig, template, case.jobs, case.nodes, PATIENCE_SECONDS)
         say(f"bare loop: created in {loop.created_seconds:.1f} s, running in {loop.running_seconds:.1f} s")
-        say(f"CPU seconds: {_shown(cluster.cpu_seconds())}")
+        say(f"CPU seconds: {_format_seconds(cluster.cpu_seconds())}")
         return loop
 
 
@@ -129,7 +127,7 @@ def _bursts(case: Case) -> Iterator[Measurement]:
             bursts.append(seen)
             costs.append(operator.cpu_seconds - before)
             say(f"burst: pods in {seen.pods_seconds:.1f} s, statuses in {seen.statuses_seconds:.1f} s")
-            say(f"CPU seconds: operator {costs[-1]:.1f}, {_shown(cluster.cpu_seconds())}")
+            say(f"CPU seconds: operator {costs[-1]:.1f}, {_format_seconds(cluster.cpu_seconds())}")
             if number == case.repeats - 1:
                 idle = list(_idle(cluster, lambda: operator.cpu_seconds))
         loops.append(_bare(case, template))
@@ -190,7 +188,7 @@ def _gang(case: Case) -> Iterator[Measurement]:
         yield Measurement("verdict in a quiet cluster", verdict.verdict_seconds[0], "s", 2.0)
 
 
-def _shown(spent: dict[str, float]) -> str:
+def _format_seconds(spent: dict[str, float]) -> str:
     return ", ".join(f"{name} {seconds:.1f}" for name, seconds in spent.items())
 
 

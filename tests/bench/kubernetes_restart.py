@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.bench.kubernetes_bulk_objects import copy, id_of, stored, write_all
 from tests.bench.kubernetes_cluster import Cluster, a_cluster, an_operator
 from tests.bench.kubernetes_load import JOBS, PODS, Sightings, burst, job_body, job_name, load_on
-from tests.bench.measurement import Measurement
+from tests.bench.measurement import Measurement, Say
 from tests.kubernetes.api import until
 from tests.kubernetes.operator_process import OperatorProcess
-
-Say = Callable[[str], None]
 
 FIRST_NODE, NEWCOMER = "node-0000", "newcomer"
 NODE, JOB, OWN_POD, OTHER_POD = range(4)
@@ -28,7 +26,7 @@ PATIENCE_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
-class RestartCase:
+class OperatorRestartCase:
     nodes: int
     pods: int
     """All of them, those of jobs included."""
@@ -36,7 +34,7 @@ class RestartCase:
     """Of one device each, all running."""
 
 
-def measure_restart(case: RestartCase, say: Say) -> Iterator[Measurement]:
+def measure_restart(case: OperatorRestartCase, say: Say) -> Iterator[Measurement]:
     with a_cluster(1, GPUS) as cluster:
         with an_operator(cluster) as (operator, _):
             burst(cluster.kubeconfig, [job_body(job_name(0))], [], 1, PATIENCE_SECONDS)
@@ -84,7 +82,7 @@ def _run_another_pod(cluster: Cluster) -> None:
         until(lambda: api.get(f"{PODS}/{_other_name(0)}")["status"].get("phase") == "Running")
 
 
-def _copies(cluster: Cluster, case: RestartCase) -> Iterator[tuple[str, bytes]]:
+def _copies(cluster: Cluster, case: OperatorRestartCase) -> Iterator[tuple[str, bytes]]:
     with cluster.plane.api() as api:
         job_uid = api.get(f"{JOBS}/{job_name(0)}")["metadata"]["uid"]
         own_uid = api.get(f"{PODS}/{job_name(0)}-worker-0")["metadata"]["uid"]

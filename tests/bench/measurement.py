@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -13,7 +13,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sterna.engine.kernels.native import machine_code
+from sterna.engine.kernels import bin_packing
+
+Say = Callable[[str], None]
+"""Prints a line about what is measured."""
 
 FASTEST_WORTH_COMPARING = {"ms": 0.05, "s": 0.02}
 """Below it a ratio to the baseline is dominated by the resolution of the clock."""
@@ -48,7 +51,7 @@ def machine() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "loops": "machine code" if machine_code() else "columns: installed without a C compiler",
+        "kernels": "pure Python" if str(bin_packing.__file__).endswith(".py") else "compiled",
         "pace": f"{pace_ns():.0f} ns for a turn of a plain loop",
         "system": platform.system(),
         "processor": _processor(),
@@ -97,11 +100,11 @@ def show(measurements: Sequence[Measurement], baseline: Mapping[str, float]) -> 
         budget = "" if each.budget is None else f"{each.budget:g} {each.unit}"
         note = f"{each.note} (made-up trace)" if each.is_made_up else each.note
         peer = "" if each.peer_ratio is None else f"{each.peer_ratio:.1f}x"
-        table.add_row(each.case, _shown(each), budget, each.verdict, _to_baseline(each, baseline), peer, note)
+        table.add_row(each.case, _format_value(each), budget, each.verdict, _to_baseline(each, baseline), peer, note)
     Console(width=150).print(table)
 
 
-def _shown(each: Measurement) -> str:
+def _format_value(each: Measurement) -> str:
     return f"{each.value:,.2f} {each.unit}" if each.value < 1000 else f"{each.value:,.0f} {each.unit}"
 
 

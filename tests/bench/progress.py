@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
@@ -17,11 +17,9 @@ from sterna.model.eta import remaining_of
 from sterna.model.growth import GrowthTable
 from sterna.model.serving_pod import ServingPod
 from sterna.wiring import make_rules
-from tests.bench.decisions import COME_AT_SECONDS, PLACEMENT, let_a_little_happen, world_of
-from tests.bench.inputs import crowd
-from tests.bench.measurement import Measurement
-
-Say = Callable[[str], None]
+from tests.bench.decisions import COME_AT_SECONDS, PLACEMENT, apply_cold_plan, make_benchmark_backend
+from tests.bench.inputs import waiting_jobs_trace
+from tests.bench.measurement import Measurement, Say
 
 
 class ProgressCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,16 +36,16 @@ def measure_progress(case: ProgressCase, repeat: int, say: Say) -> Iterator[Meas
     say(f"growth and time left of {case.jobs:,} jobs")
     yield from _growth(case, repeat)
     for jobs, budget in case.few_ms.items():
-        world = world_of(crowd(jobs, jobs // 100, COME_AT_SECONDS), jobs)
-        let_a_little_happen(world, make_rules(case.policy, PLACEMENT))
-        pods = [ServingPod(f"pod-{number}", Shape(devices=MILLI), world.now) for number in range(case.pods)]
+        backend = make_benchmark_backend(waiting_jobs_trace(jobs, jobs // 100, COME_AT_SECONDS), jobs)
+        apply_cold_plan(backend, make_rules(case.policy, PLACEMENT))
+        pods = [ServingPod(f"pod-{number}", Shape(devices=MILLI), backend.now) for number in range(case.pods)]
         for migration in case.migrations:
             say(f"decide with {migration} and {case.pods} serving pods, {jobs:,} jobs on {jobs:,} nodes of 8")
             rules = make_rules(case.policy, PLACEMENT, migration)
             taken = []
             for _ in range(repeat + 1):
                 begin = perf_counter()
-                snapshot = replace(world.observe(), serving=pods)
+                snapshot = replace(backend.observe(), serving=pods)
                 check(decide(snapshot, rules).plan, snapshot)
                 taken.append((perf_counter() - begin) * 1000)
             name = f"decide {jobs} few {case.policy} {migration} serving"

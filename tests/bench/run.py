@@ -50,7 +50,7 @@ def main() -> None:
     measurements: list[Measurement] = []
     report = Report(options.mode, machine(), measurements)
     try:
-        for measurement in _measured(cases, options.mode == "quick", options.only or GROUPS):
+        for measurement in _measure(cases, options.mode == "quick", options.only or GROUPS):
             measurements.append(measurement)
     finally:  # an interrupted run keeps its measurements
         show(measurements, baseline_values(BASELINE))
@@ -62,7 +62,7 @@ def main() -> None:
         say("kept as the baseline")
 
 
-def _measured(cases: Cases, is_quick: bool, groups: tuple[str, ...]) -> Iterator[Measurement]:
+def _measure(cases: Cases, is_quick: bool, groups: tuple[str, ...]) -> Iterator[Measurement]:
     if "decide" in groups:
         for decide_case in cases.decide:
             if decide_case.quick or not is_quick:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
@@ -22,15 +22,13 @@ from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.round_loop import RoundLoop
-from sterna.engine.kernels import native
 from sterna.engine.registry import RuleKind
 from sterna.wiring import make_rules, rules_of
 from sterna.workloads.trace import Trace
 from tests.bench.bare_loop import bare_fifo
 from tests.bench.inputs import ELASTIC, fair_devices, is_made_up, pools_of, steady, trace_named
-from tests.bench.measurement import Measurement
+from tests.bench.measurement import Measurement, Say
 
-Say = Callable[[str], None]
 PLACEMENT = "stay"
 
 
@@ -39,8 +37,8 @@ class SimulateCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: str
     policy: str
     elastic: bool = False
-    columns: bool = False
-    """Without machine code, as where Sterna was installed without a C compiler."""
+    pure: bool = False
+    """On the Python sources of the compiled modules, as where Sterna was installed without a C compiler."""
     budget_s: float | None = None
     budget_mb: float | None = None
     quick: bool = False
@@ -84,7 +82,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def measure_simulation(case: SimulateCase, say: Say) -> Iterator[Measurement]:
-    how = f"{' elastic' if case.elastic else ''}{' by columns' if case.columns else ''}"
+    how = f"{' elastic' if case.elastic else ''}{' pure' if case.pure else ''}"
     name = f"simulate {case.trace} {case.policy}{how}"
     say(f"{name} on {case.nodes}")
     run = _in_a_process_of_its_own(case)
@@ -101,7 +99,7 @@ def measure_growth(case: GrowthCase, is_quick: bool, say: Say) -> Iterator[Measu
             name = f"growth {jobs:,} jobs, {devices:,} devices"
             say(f"{name} ({case.policy}, load {case.load:g})")
             trace = steady(jobs, devices, case.load)
-            run = simulated(trace, f"{devices // 8}x8", case.policy)
+            run = run_benchmark(trace, f"{devices // 8}x8", case.policy)
             note = f"{run.wall_seconds / jobs * 1e6:.0f} us a job"
             yield Measurement(name, run.wall_seconds, "s", None, run.wall_seconds / run.bare_seconds, note)
 
@@ -113,7 +111,7 @@ def measure_restarts(case: RestartCase, is_quick: bool, say: Say) -> Iterator[Me
         free = 0.0
         for seconds in case.seconds:
             say(f"restart cost {seconds:g} s: {policy} on {case.trace}, elastic")
-            run = simulated(trace, case.nodes, policy, Costs(restart_seconds=seconds))
+            run = run_benchmark(trace, case.nodes, policy, Costs(restart_seconds=seconds))
             free = free or run.mean_jct_seconds
             note = f"{run.mean_jct_seconds / free:.3f} of the mean at {case.seconds[0]:g} s"
             name = f"restart {seconds:g} s {policy}"
@@ -128,22 +126,22 @@ def measure_pools(case: PoolCase, say: Say) -> Iterator[Measurement]:
         say(f"virtual cluster {pool}: {len(trace):,} jobs on {devices} devices, {case.elastic} against {case.rigid}")
         nodes = f"{devices // 8}x8"
         stretchy = trace.elastic(*ELASTIC)
-        rigid, elastic = (simulated(stretchy, nodes, policy) for policy in (case.rigid, case.elastic))
+        rigid, elastic = (run_benchmark(stretchy, nodes, policy) for policy in (case.rigid, case.elastic))
         slow, fast = rigid.mean_jct_seconds, elastic.mean_jct_seconds
         note = f"{slow:,.0f} s / {fast:,.0f} s, {len(trace):,} jobs, {devices} devices"
         name = f"pool {pool} {case.rigid} over {case.elastic}"
         yield Measurement(name, slow / fast, "x mean", note=note, is_made_up=is_made_up(case.trace))
 
 
-def simulated(trace: Trace, nodes: str, policy: str, costs: Costs | None = None) -> Run:
+def run_benchmark(trace: Trace, nodes: str, policy: str, costs: Costs | None = None) -> Run:
     rules = make_rules(policy, PLACEMENT)
     cluster = simulated_nodes(nodes)
     begin = perf_counter()
-    world = SimulatedBackend(workload_of(trace), cluster, SimulationConfig(costs=costs or Costs()))
-    controller = RoundLoop(world, rules)
+    backend = SimulatedBackend(workload_of(trace), cluster, SimulationConfig(costs=costs or Costs()))
+    controller = RoundLoop(backend, rules)
     controller.run()
     wall = perf_counter() - begin
-    spans = np.array(world.finish) - trace.submit_seconds
+    spans = np.array(backend.finish) - trace.submit_seconds
     peak = _peak_mb()
     devices = int(cluster.capacity[0].sum() // 1000)
     mean = float(spans[np.isfinite(spans)].mean())
@@ -166,7 +164,8 @@ def _bare_seconds(trace: Trace, devices: int) -> float:
 
 
 def _in_a_process_of_its_own(case: SimulateCase) -> Run:
-    command = [sys.executable, "-m", "tests.bench.simulations"]
+    pure = "from tests.kernel_builds import use_kernels; use_kernels('pure'); " if case.pure else ""
+    command = [sys.executable, "-c", f"{pure}from tests.bench.simulations import main; main()"]
     done = subprocess.run(command, input=msgspec.json.encode(case), stdout=subprocess.PIPE, check=True)
     return msgspec.json.decode(done.stdout, type=Run)
 
@@ -174,9 +173,7 @@ def _in_a_process_of_its_own(case: SimulateCase) -> Run:
 def main() -> None:
     case = msgspec.json.decode(sys.stdin.buffer.read(), type=SimulateCase)
     trace = trace_named(case.trace)
-    if case.columns:
-        native.use(None)
-    run = simulated(trace.elastic(*ELASTIC) if case.elastic else trace, case.nodes, case.policy)
+    run = run_benchmark(trace.elastic(*ELASTIC) if case.elastic else trace, case.nodes, case.policy)
     sys.stdout.buffer.write(msgspec.json.encode(run))
 
 

@@ -1,109 +1,56 @@
-"""What is compiled when Sterna is installed: what pyproject.toml lists, where there is a compiler; no harm if not."""
+"""Extension modules: setup.py names every module with C types, and the package installs with and without them."""
 
 from __future__ import annotations
 
-import importlib
+import ast
+import os
+import shutil
 import subprocess
-import tomllib
-from importlib.util import module_from_spec, spec_from_file_location
+import sys
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
-from sterna.backends.simulated import job_table
-from sterna.engine.kernels.native import installed, twin_of
+from tests.deploy.chart import ROOT
+from tests.kernel_builds import MODULES
 
-ROOT = Path(__file__).resolve().parents[2]
-WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-MODULES: list[str] = WHEEL["hooks"]["custom"]["modules"]
+DATA = (".html", ".csv", ".json", ".yaml", ".typed", ".pxd")
 
 
-@pytest.fixture
-def build() -> ModuleType:
-    spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def test_setup_compiles_every_module_with_c_types() -> None:
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    named = [each for each in tree.body if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "MODULES"]
+    assert sorted(ast.literal_eval(named[0].value)) == sorted(MODULES)
 
 
-def a_hook(build: ModuleType, tmp_path: Path, root: Path = ROOT, modules: list[str] = MODULES) -> Any:
-    return build.CompileHook(str(root), {"modules": modules}, None, None, str(tmp_path), "wheel")
+def test_every_file_of_c_types_belongs_to_a_module() -> None:
+    assert [str(source) for source in MODULES.values() if not source.is_file()] == []
 
 
-def a_module_that_does_not_compile(folder: Path) -> list[str]:
-    (folder / "wrong.py").write_text("def half(")
-    (folder / "wrong.pxd").write_text("cdef what is this")
-    return ["wrong.py"]
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["cc", "/bin/false"], ids=["with a compiler", "without a compiler"])
+def test_wheel_holds_all_sources_and_data(compiler: str, tmp_path: Path) -> None:
+    """Without a working compiler the wheel lacks the extension modules and nothing else."""
+    if find_spec("Cython") is None:
+        pytest.skip("Cython, which the build needs, is not installed: pip install cython")
+    if not shutil.which(compiler):
+        pytest.skip(f"{compiler} is not installed")
+    _copy_project(tmp_path / "project")
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+    environment = {**os.environ, "CC": compiler}
+    subprocess.run([*command, "--wheel-dir", str(tmp_path), "./project"], cwd=tmp_path, env=environment, check=True)
+    names = set(ZipFile(next(tmp_path.glob("sterna-*.whl"))).namelist())
+    sources = [file for file in (ROOT / "src").rglob("*") if file.suffix == ".py" or file.name.endswith(DATA)]
+    expected = {str(file.relative_to(ROOT / "src")) for file in sources if "egg-info" not in str(file)}
+    assert expected - names == set()
+    extensions = [name for name in names if name.endswith((".so", ".pyd"))]
+    assert len(extensions) == (len(MODULES) if compiler == "cc" else 0)
 
 
-def test_every_module_that_is_compiled_exists_and_has_types() -> None:
-    files = [(ROOT / name).with_suffix(suffix) for name in MODULES for suffix in (".py", ".pxd")]
-    assert [file for file in files if not file.is_file()] == []
-
-
-def test_every_file_of_types_belongs_to_a_module_that_is_compiled() -> None:
-    typed = [str(file.relative_to(ROOT).with_suffix(".py")) for file in ROOT.glob("src/**/*.pxd")]
-    assert sorted(typed) == sorted(MODULES)
-
-
-@pytest.mark.parametrize("setting", [("STERNA_COMPILE", "0"), ("CC", "/nowhere/cc")], ids=["not wanted", "no compiler"])
-def test_an_install_may_do_without(
-    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: tuple[str, str]
-) -> None:
-    monkeypatch.delenv("STERNA_COMPILE", raising=False)
-    monkeypatch.setenv(*setting)
-    hook, data = a_hook(build, tmp_path), dict[str, Any]()
-    hook.initialize("standard", data)
-    assert (hook.dependencies(), data) == ([], {})
-
-
-def test_what_does_not_compile_is_left_out_and_said(
-    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("STERNA_COMPILE", raising=False)
-    monkeypatch.setattr(build, "is_wanted", lambda: True)
-    hook = a_hook(build, tmp_path, tmp_path, a_module_that_does_not_compile(tmp_path))
-    data: dict[str, Any] = {"force_include": {}}
-    hook.initialize("standard", data)
-    hook.finalize("standard", data, "")
-    assert data == {"force_include": {}}
-    assert "installed without machine code" in capfd.readouterr().err
-
-
-def test_who_insists_is_told_that_it_does_not_compile(
-    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STERNA_COMPILE", "1")
-    hook = a_hook(build, tmp_path, tmp_path, a_module_that_does_not_compile(tmp_path))
-    with pytest.raises(subprocess.CalledProcessError):
-        hook.initialize("standard", {"force_include": {}})
-    hook.finalize("standard", {}, "")
-
-
-@pytest.fixture
-def checksums() -> dict[str, int]:
-    """Of what the machine code here was made of."""
-    try:
-        made: dict[str, int] = importlib.import_module("sterna_compiled").CHECKSUMS
-    except ImportError:
-        pytest.skip("there is no machine code: Sterna was installed without a C compiler")
-    return made
-
-
-def test_the_machine_code_here_is_of_these_sources(build: ModuleType, checksums: dict[str, int]) -> None:
-    """Else the tests would be about columns only."""
-    sources = {Path(name).stem: build.checksum_of(ROOT / name) for name in MODULES}
-    assert checksums == sources, "compile again what has changed: `make` any target that needs the environment"
-    assert installed() is not None
-
-
-def test_machine_code_of_other_sources_is_not_used(checksums: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sources of an editable install change under it."""
-    monkeypatch.setitem(checksums, "loops", 1)
-    monkeypatch.setitem(checksums, "job_table", 1)
-    assert installed() is None
-    assert twin_of(job_table) is job_table
+def _copy_project(folder: Path) -> None:
+    folder.mkdir()
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info"))

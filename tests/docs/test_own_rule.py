@@ -25,12 +25,12 @@ from sterna.workloads.generate import Mix, poisson
 for spec in ("./smallest.py", "./smallest.py:by=request"):
     rules = Rules(make_policy(spec), make_placement("stay"))
     trace = poisson(jobs=60, seed=3, mix=Mix(least=0.5, most=2.0))
-    world = SimulatedBackend(workload_of(trace), simulated_nodes("2x8"))
-    controller = RoundLoop(world, rules)
-    controller.round()
-    assert not controller.round().plan.actions, "deciding again on its own result changes something"
-    controller.run()
-    assert max(world.finish) < NEVER
+    backend = SimulatedBackend(workload_of(trace), simulated_nodes("2x8"))
+    loop = RoundLoop(backend, rules)
+    loop.round()
+    assert not loop.round().plan.actions, "deciding again on its own result changes something"
+    loop.run()
+    assert max(backend.finish) < NEVER
     print(type(rules.policy.policy).__name__)
 """
 

@@ -46,12 +46,12 @@ def test_a_bidirectional_rnn_moves_by_checkpoint_and_loses_no_step(cluster: Clus
 def beginnings(cluster: Cluster) -> list[tuple[int, int]]:
     """Return the number of workers and the step at each start of the first worker; its rank may vary."""
     begun = re.findall(r"^rank \d+ of (\d+) begins at step (\d+)$", cluster.output("elastic", "worker-0"), re.MULTILINE)
-    return [(int(crowd), int(step)) for crowd, step in begun]
+    return [(int(size), int(step)) for size, step in begun]
 
 
 def group_sizes(cluster: Cluster) -> list[int]:
     """Return the sequence of group sizes; torchrun may start twice before all workers have joined."""
-    return [crowd for crowd, _ in groupby(crowd for crowd, _ in beginnings(cluster))]
+    return [size for size, _ in groupby(size for size, _ in beginnings(cluster))]
 
 
 def test_torchrun_shrinks_and_grows_while_it_trains(cluster: Cluster) -> None:

@@ -36,21 +36,21 @@ def settings() -> list[tuple[str, str, float]]:
     return found + [("elastic-fifo", placement, 30.0) for placement in placements if placement != "stay"]
 
 
-def measured(policy: str, placement: str, restart_seconds: float) -> Metrics:
+def measure_metrics(policy: str, placement: str, restart_seconds: float) -> Metrics:
     workload = workload_of(load_trace(TRACE))
     costs = Costs(restart_seconds, cross_node_penalty=0.1 if restart_seconds else 0.0)
-    world = SimulatedBackend(workload, simulated_nodes("3x4,2x2", racks=2), SimulationConfig(costs=costs))
-    RoundLoop(world, make_rules(policy, placement)).run()
-    took = np.array(world.finish) - workload.submit
+    backend = SimulatedBackend(workload, simulated_nodes("3x4,2x2", racks=2), SimulationConfig(costs=costs))
+    RoundLoop(backend, make_rules(policy, placement)).run()
+    took = np.array(backend.finish) - workload.submit
     return {
         "mean_jct_s": round(float(took.mean()), 3),
         "longest_jct_s": round(float(took.max()), 3),
-        "makespan_s": round(max(world.finish) - float(workload.submit[0]), 3),
-        "mean_wait_s": round(float(np.mean(world.waited)), 3),
-        "device_hours": round(world.counters.device_seconds / 3600, 4),
-        "preemptions": world.counters.preemptions,
-        "resizes": world.counters.resizes,
-        "migrations": world.counters.migrations,
+        "makespan_s": round(max(backend.finish) - float(workload.submit[0]), 3),
+        "mean_wait_s": round(float(np.mean(backend.waited)), 3),
+        "device_hours": round(backend.counters.device_seconds / 3600, 4),
+        "preemptions": backend.counters.preemptions,
+        "resizes": backend.counters.resizes,
+        "migrations": backend.counters.migrations,
     }
 
 
@@ -58,13 +58,13 @@ def label(policy: str, placement: str, restart_seconds: float) -> str:
     return f"{policy}, {placement}, restart {restart_seconds:g} s"
 
 
-def committed() -> dict[str, Metrics]:
+def committed_metrics() -> dict[str, Metrics]:
     found: dict[str, Metrics] = json.loads(COMMITTED.read_text())
     return found
 
 
 def main() -> None:
-    found = {label(*each): measured(*each) for each in settings()}
+    found = {label(*each): measure_metrics(*each) for each in settings()}
     COMMITTED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 

@@ -23,7 +23,7 @@ from sterna.kinds.training_job import TRAINING_JOBS
 from tests.kubernetes.api import Api, Object, Refused, until
 from tests.kubernetes.control_plane import ControlPlane
 from tests.published import MANIFESTS
-from tests.unit.backends.kubernetes.kind_builders import group, template, tf_job, training_job
+from tests.unit.kinds.kind_builders import group, template, tf_job, training_job
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = ROOT / "deploy" / "crds"

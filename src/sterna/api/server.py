@@ -51,6 +51,7 @@ class Server:
 
     def __init__(self, url: str, token_file: Path | None, thread: _Thread) -> None:
         self.url = url
+        self.port = int(url.rpartition(":")[2])
         self.token_file = token_file
         """None: the address is a loopback address, and needs no token."""
         self._thread = thread
@@ -88,6 +89,14 @@ def serve(
     thread.start()
     scheme = "https" if encryption else "http"
     return Server(f"{scheme}://{_format_address(address)}", token_file if needs_token else None, thread)
+
+
+def serve_address(app: Application, listen: str) -> Server:
+    """Serve an application on one address, without a unix socket and without TLS, until stopped."""
+    address = bind_address(*parse_listen(listen), may_be_another=False)
+    thread = _Thread(app, [_create_server(app, None)], [address])
+    thread.start()
+    return Server(f"http://{_format_address(address)}", None, thread)
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -201,12 +210,11 @@ class _Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        if not self._has_head:
+        super().data_received(data)
+        if not self._has_head and not self.transport.is_closing():
             self._head_bytes += len(data)
             if self._head_bytes > _LONGEST_HEAD_BYTES:
                 self.send_400_response("The head of this request is too long.")
-                return
-        super().data_received(data)
 
 
 def _create_server(app: Application, encryption: Encryption | None) -> uvicorn.Server:
@@ -237,7 +245,10 @@ def _create_server(app: Application, encryption: Encryption | None) -> uvicorn.S
 class _Thread:
     """The thread with the event loop of the servers."""
 
-    def __init__(self, app: Application, servers: list[uvicorn.Server], ends: list[socket.socket], path: Path) -> None:
+    def __init__(
+        self, app: Application, servers: list[uvicorn.Server], ends: list[socket.socket], path: Path | None = None
+    ) -> None:
+        """`path`: of a unix socket, removed at the end."""
         self._app, self._servers, self._ends, self._path = app, servers, ends, path
         self._is_ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -265,7 +276,8 @@ class _Thread:
             self._is_ready.set()
             for end in self._ends:
                 end.close()
-            self._path.unlink(missing_ok=True)
+            if self._path is not None:
+                self._path.unlink(missing_ok=True)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

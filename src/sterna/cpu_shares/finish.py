@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.cpu_sharing.shared_nodes import GUARD, TAIL, Crowd, crowd_of
-from sterna.engine.registry import CpuShares, cpu_share, knob
-from sterna.model.growth import Growth
-from sterna.model.snapshot import Snapshot
-from sterna.model.speedup import Floats
+from sterna.engine.cpu_sharing.shared_nodes import GUARD, TAIL, SharedNodes, shared_nodes_of
+from sterna.rules import CpuShares, Floats, Growth, Snapshot, cpu_share, knob
 
 
 @cpu_share("finish")
@@ -34,7 +31,7 @@ class Finish:
 
     def __call__(self, snapshot: Snapshot) -> CpuShares:
         weight = np.ones(len(snapshot.jobs))
-        crowd = crowd_of(snapshot, self.guard, self.tail)
+        crowd = shared_nodes_of(snapshot, self.guard, self.tail)
         if crowd is None:
             return CpuShares(weight)
         if self.objective == "quality":
@@ -43,7 +40,7 @@ class Finish:
         contended = [self._divide(crowd, node, weight) for node in range(len(crowd.on))]
         return CpuShares(weight, snapshot.now + self.interval) if any(contended) else CpuShares(weight)
 
-    def _divide(self, crowd: Crowd, node: int, weight: Floats) -> bool:
+    def _divide(self, crowd: SharedNodes, node: int, weight: Floats) -> bool:
         """Set weights in proportion to the cores that each job gets; return False if there are enough for all."""
         rows, cores = crowd.on[node], crowd.cores[node]
         if not crowd.is_contended(node):

@@ -10,17 +10,17 @@ from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
 
 
-def most_by_shape(snapshot: Snapshot) -> Ints:
+def max_workers_by_shape(snapshot: Snapshot) -> Ints:
     """How many workers of each shape the empty cluster holds."""
     return np.array(snapshot.nodes.most_workers(snapshot.shapes), dtype=np.int64)
 
 
-def admitted(snapshot: Snapshot) -> Snapshot:
+def admit(snapshot: Snapshot) -> Snapshot:
     """The same instant, with every maximum held to what the cluster can hold; below its minimum a job does not run."""
     if snapshot.fits_max_size:
         return snapshot
     jobs = snapshot.jobs
-    held = np.maximum(most_by_shape(snapshot)[jobs.shape] + _on_closed_nodes(snapshot), jobs.workers)
+    held = np.maximum(max_workers_by_shape(snapshot)[jobs.shape] + _on_closed_nodes(snapshot), jobs.workers)
     if bool((jobs.maximum <= held).all()):
         return snapshot
     return replace(snapshot, jobs=jobs.with_max_workers(held))

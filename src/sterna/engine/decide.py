@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sterna.engine.admission import admitted
+from sterna.engine.admission import admit
 from sterna.engine.gpu_partitions import merged, parts_of
 from sterna.engine.negotiation import settled
 from sterna.engine.projection import Answer, composed, planned, with_cpu_shares, with_moves
@@ -83,7 +83,7 @@ def _decided(snapshot: Snapshot, rules: Rules) -> Decision:
 def _answered(snapshot: Snapshot, rules: Rules) -> tuple[Snapshot, Target, Placed, bool]:
     """What the policy was offered in the end, what it wants, what the placement can do, and whether that had to be
     settled between the two, or rests on nodes that take nobody new."""
-    offered = admitted(snapshot)
+    offered = admit(snapshot)
     wish = rules.policy(offered)
     placed = rules.placement(offered, wish.workers)
     if placed.misfits:

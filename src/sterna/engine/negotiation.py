@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from sterna.engine.kernels.walk import by_priority
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.ordering.submit_order import priority_order
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.engine.registry import Misfit, Placed, Placement, Policy, Target
 from sterna.errors import Bug
 from sterna.model.cluster import Ints
@@ -48,7 +48,7 @@ def _last_in_turn(offered: Snapshot, wish: Target, misfits: list[Misfit], placem
     left_out = [misfit.row for misfit in misfits if not misfit.fitted and starts[misfit.row]]
     if not left_out:
         return misfits
-    order = by_priority(offered) if wish.order is None else wish.order()
+    order = priority_order(offered) if wish.order is None else wish.order()
     queue = order[starts[order]]
     passed = int(np.isin(queue, left_out).argmax())
     if len(left_out) == len(queue) - passed and not wish.is_strict:
@@ -103,7 +103,7 @@ def _eased(first: Snapshot, answer: Answer, policy: Policy, placement: Placement
 
 def _room_after(first: Snapshot, placed: Placed) -> Ints:
     """For how many more workers of each job there is room once this is carried out."""
-    room = Room(first.nodes)
+    room = FreeCapacity(first.nodes)
     codes, shapes = first.jobs.shape, first.shapes
     for action in placed.actions:
         if action.before.workers:

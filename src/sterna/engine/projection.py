@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.engine.registry import CpuShare, Migration
 from sterna.model.cluster import ANYWHERE, Assignment
 from sterna.model.plan import Action, ActionKind, Mark, kind_of
@@ -41,7 +41,7 @@ def with_moves(
     until = min(until, wish.until)
     if not wish.moves:
         return actions, until
-    room, shapes, codes = Room(then.nodes), snapshot.shapes, snapshot.jobs.shape
+    room, shapes, codes = FreeCapacity(then.nodes), snapshot.shapes, snapshot.jobs.shape
     changed = {action.row for action in actions}
     moved: list[Action] = []
     for move in wish.moves:
@@ -60,7 +60,7 @@ def with_moves(
     return _in_order([*actions, *moved]), until
 
 
-def _holds(room: Room, snapshot: Snapshot, after: Assignment, before: Assignment) -> bool:
+def _holds(room: FreeCapacity, snapshot: Snapshot, after: Assignment, before: Assignment) -> bool:
     """Whether no node it comes to is closed or over-committed. Whoever moves among full nodes waits its turn: room that
     another move frees in the same round counts only if that move came first."""
     old = {node for node, _ in (*before.workers, *before.ps)}
@@ -111,7 +111,7 @@ def planned(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
     if not actions:
         return snapshot
     shapes, codes = snapshot.shapes, snapshot.jobs.shape
-    room = Room(snapshot.nodes)
+    room = FreeCapacity(snapshot.nodes)
     workers, assignments = snapshot.jobs.workers.copy(), dict(snapshot.assignments)
     for action in actions:
         if action.before.workers and action.before.workers[0][0] != ANYWHERE:

@@ -13,9 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-from sterna.engine.admission import most_by_shape
-from sterna.engine.placement.free_capacity import Room
-from sterna.engine.placement.place import seat_ps
+from sterna.engine.admission import max_workers_by_shape
+from sterna.engine.placement.free_capacity import FreeCapacity
+from sterna.engine.placement.place import place_parameter_servers
 from sterna.engine.projection import planned
 from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Bools, Ints, Nodes, ResourceKind, Shape
 from sterna.model.plan import NO_JOB, Action, ActionKind
@@ -69,7 +69,7 @@ def _waits(snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action], uni
     free = snapshot.free_units - _taken(snapshot, actions)
     least = np.maximum(jobs.minimum, 1)
     cost, asked = snapshot.cost(least), snapshot.cost(np.minimum(jobs.request, jobs.maximum))
-    most = most_by_shape(snapshot)[jobs.shape]
+    most = max_workers_by_shape(snapshot)[jobs.shape]
     held = offered.jobs.barred if offered.jobs.barred is not None else np.zeros(len(jobs), dtype=np.bool_)
     never, crowded = _Never(snapshot), _Crowded(snapshot, actions)
     reasons = []
@@ -204,7 +204,7 @@ def _where_needed(snapshot: Snapshot, takers: Sequence[_Taker]) -> set[int]:
 def _shortage(nodes: Nodes, shape: Shape, taken: Ints) -> tuple[bool, int]:
     """Whether more is taken of the nodes that accept the shape than was free there, and how many of it had room."""
     accepting: Bools = nodes.accepting(shape)
-    room = Room(nodes)
+    room = FreeCapacity(nodes)
     free = room.free.copy()
     for node, devices in room.shared.items():
         free[ResourceKind.DEVICES, node] += sum(devices.values())
@@ -251,8 +251,8 @@ class _Never:
         """Workers that have room once the parameter servers sit; None if not even those do."""
         key = shape, least
         if key not in self._beside:
-            room = Room(self._empty)
-            self._beside[key] = int(room.slots(shape).sum()) if seat_ps(room, shape, least) else None
+            room = FreeCapacity(self._empty)
+            self._beside[key] = int(room.slots(shape).sum()) if place_parameter_servers(room, shape, least) else None
         return self._beside[key]
 
 
@@ -288,8 +288,8 @@ class _Crowded:
 
     def _found(self, shape: Shape, least: int) -> tuple[Code, int, tuple[Obstacle, ...]]:
         """What has no room, how many workers have, and what keeps one more off every node."""
-        room = Room(self._then)
-        if shape.ps and not seat_ps(room, shape, least):
+        room = FreeCapacity(self._then)
+        if shape.ps and not place_parameter_servers(room, shape, least):
             one = _server(shape)
             _fill(room, one)
             return Code.SERVERS_NEED_ROOM, 0, _obstacles(self._then, room.free, one)
@@ -300,7 +300,7 @@ class _Crowded:
         return Code.ROOM_FOR_SOME if seated else Code.NEEDS_ROOM, seated, obstacles
 
 
-def _fill(room: Room, shape: Shape) -> int:
+def _fill(room: FreeCapacity, shape: Shape) -> int:
     """Take all the room that there is for this shape; how many that were."""
     slots = _slots(room, shape)
     for node in slots.nonzero()[0].tolist():
@@ -308,12 +308,12 @@ def _fill(room: Room, shape: Shape) -> int:
     return int(slots.sum())
 
 
-def _slots(room: Room, shape: Shape) -> Ints:
+def _slots(room: FreeCapacity, shape: Shape) -> Ints:
     # Nodes that shrank under their workers have less than nothing.
     return np.maximum(room.slots(shape), 0)
 
 
-def _with_parts(room: Room) -> Ints:
+def _with_parts(room: FreeCapacity) -> Ints:
     """What is free by node, where a part of a shared device counts if no whole one is free."""
     free = room.free.copy()
     for node, devices in room.shared.items():

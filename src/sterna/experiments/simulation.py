@@ -45,7 +45,7 @@ def run_simulation(
         if not fits:
             return _empty_result(scenario, policy, unschedulable)
         workload = workload_of(trace.take(rows), scenario.speedups)
-    world = make_backend(
+    backend = make_backend(
         scenario.knowledge,
         workload,
         nodes,
@@ -55,28 +55,28 @@ def run_simulation(
     log = AllocationLog(len(workload), journal) if detailed else None
     observer = log or journal
     loop = RoundLoop(
-        world,
+        backend,
         rules,
         () if observer is None else (observer,),
-        on_round=_reporting(world, progress) if progress else None,
+        on_round=_reporting(backend, progress) if progress else None,
     )
     began = time.perf_counter()
     loop.run()
     wall_seconds = time.perf_counter() - began
-    times = _times(world, rows, log)
+    times = _times(backend, rows, log)
     return Result(
         scenario=scenario,
         policy=policy,
         times=times,
-        counts=_counts(world, loop.rounds),
+        counts=_counts(backend, loop.rounds),
         wall_seconds=wall_seconds,
         unschedulable=unschedulable,
         unfinished=tuple(workload.name[job] for job in np.flatnonzero(~times.is_finished)),
         notices=tuple(dict.fromkeys((*scenario.notices, *workload.notices))),
-        timeline=timeline_of(world.counters.times, world.counters.devices_used, world.counters.jobs_waiting)
+        timeline=timeline_of(backend.counters.times, backend.counters.devices_used, backend.counters.jobs_waiting)
         if log
         else None,
-        spans=log.close_spans(world.finish, world.observe()) if log else (),
+        spans=log.close_spans(backend.finish, backend.observe()) if log else (),
     )
 
 
@@ -100,19 +100,19 @@ def _empty_result(scenario: Scenario, policy: str, unschedulable: tuple[str, ...
     )
 
 
-def _times(world: SimulatedBackend, rows: Ints, log: AllocationLog | None) -> JobTimes:
+def _times(backend: SimulatedBackend, rows: Ints, log: AllocationLog | None) -> JobTimes:
     return JobTimes(
         row=rows,
-        submit=np.array(world.jobs.submit),
-        start=np.array(world.first_start),
-        finish=np.array(world.finish),
-        wait=np.array(world.waited),
+        submit=np.array(backend.jobs.submit),
+        start=np.array(backend.first_start),
+        finish=np.array(backend.finish),
+        wait=np.array(backend.waited),
         stops=np.array(log.stops) if log else None,
     )
 
 
-def _counts(world: SimulatedBackend, rounds: int) -> Counts:
-    counters = world.counters
+def _counts(backend: SimulatedBackend, rounds: int) -> Counts:
+    counters = backend.counters
     return Counts(
         preemptions=counters.preemptions,
         migrations=counters.migrations,
@@ -124,7 +124,7 @@ def _counts(world: SimulatedBackend, rounds: int) -> Counts:
     )
 
 
-def _reporting(world: SimulatedBackend, progress: ProgressCallback) -> Callable[[float], None]:
+def _reporting(backend: SimulatedBackend, progress: ProgressCallback) -> Callable[[float], None]:
     """Return a hook that counts finished jobs every few hundred rounds: counting costs more than a round."""
     rounds = 0
 
@@ -132,6 +132,6 @@ def _reporting(world: SimulatedBackend, progress: ProgressCallback) -> Callable[
         nonlocal rounds
         rounds += 1
         if rounds % _ROUNDS_BETWEEN_REPORTS == 0:
-            progress(sum(at < NEVER for at in world.finish), len(world.finish))
+            progress(sum(at < NEVER for at in backend.finish), len(backend.finish))
 
     return report

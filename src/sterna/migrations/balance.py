@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.cpu_sharing.move_gain import Option, Weighing
-from sterna.engine.cpu_sharing.shared_nodes import Crowd, crowd_of
+from sterna.engine.cpu_sharing.move_gain import MoveEvaluator, Option
+from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, shared_nodes_of
 from sterna.engine.price import Memory
-from sterna.engine.registry import Moves, knob, migration
-from sterna.model.cluster import ResourceKind
-from sterna.model.growth import Growth, GrowthRule, Strict
-from sterna.model.snapshot import Snapshot
+from sterna.model.growth import Strict
+from sterna.rules import Growth, GrowthRule, Moves, ResourceKind, Snapshot, knob, migration
 
 
 @migration("balance")
@@ -44,7 +42,7 @@ class Balance:
         return GrowthRule(strict=Strict.CONTAINER_MIGRATION) if self.strict else GrowthRule()
 
     def __call__(self, snapshot: Snapshot) -> Moves:
-        crowd = crowd_of(snapshot)
+        crowd = shared_nodes_of(snapshot)
         if crowd is None or not crowd.left:
             return Moves()
         memory = Memory(snapshot)
@@ -52,7 +50,7 @@ class Balance:
             return Moves((), memory.last_move + self.interval)
         loads = _limits(snapshot, crowd) if self.strict else [crowd.load(node) for node in range(len(crowd.on))]
         options = self._options(snapshot, crowd, loads)
-        weighing = Weighing(
+        weighing = MoveEvaluator(
             snapshot,
             crowd,
             memory if self.sticky else None,
@@ -67,7 +65,7 @@ class Balance:
             move = weighing.best(options)
         return Moves([move] if move else [], snapshot.now + self.interval)
 
-    def _options(self, snapshot: Snapshot, crowd: Crowd, loads: Sequence[float]) -> Iterator[Option]:
+    def _options(self, snapshot: Snapshot, crowd: SharedNodes, loads: Sequence[float]) -> Iterator[Option]:
         """Yield moves of jobs that may move, to the least loaded node, if its load is below the rest of their own
         node's."""
         open_nodes = snapshot.nodes.is_open.nonzero()[0].tolist()
@@ -88,18 +86,18 @@ class Balance:
                 if loads[target] < loads[source] - own - 1e-9 and snapshot.assignment_of(row).ps == ():
                     yield Option(row, source, target)
 
-    def _own(self, snapshot: Snapshot, crowd: Crowd, row: int, node: int) -> float:
+    def _own(self, snapshot: Snapshot, crowd: SharedNodes, row: int, node: int) -> float:
         """Return the load that a job adds to its node."""
         if self.strict:
             return _limit(snapshot, crowd, row, node)
         return crowd.left[row] / crowd.cores[node]
 
 
-def _limits(snapshot: Snapshot, crowd: Crowd) -> list[float]:
+def _limits(snapshot: Snapshot, crowd: SharedNodes) -> list[float]:
     return [sum(_limit(snapshot, crowd, row, node) for row in rows) for node, rows in enumerate(crowd.on)]
 
 
-def _limit(snapshot: Snapshot, crowd: Crowd, row: int, node: int) -> float:
+def _limit(snapshot: Snapshot, crowd: SharedNodes, row: int, node: int) -> float:
     """Return the mean of a job's CPU and memory limits relative to the node; CPUs alone if memory is not counted."""
     cpus = crowd.caps[row] / crowd.cores[node]
     memory = snapshot.nodes.capacity.item(ResourceKind.MEMORY, node)

@@ -7,12 +7,24 @@ from itertools import islice
 
 import numpy as np
 
-from sterna.engine.placement.free_capacity import Room
-from sterna.engine.price import Memory, cost, pays
-from sterna.engine.registry import Move, Moves, knob, migration
-from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Ints, ResourceKind
-from sterna.model.snapshot import NEVER, Snapshot
-from sterna.model.speedup import Floats
+from sterna.engine.price import Memory
+from sterna.rules import (
+    ANYWHERE,
+    MILLI,
+    NEVER,
+    Assignment,
+    Floats,
+    FreeCapacity,
+    Ints,
+    Move,
+    Moves,
+    ResourceKind,
+    Snapshot,
+    cost,
+    knob,
+    migration,
+    pays,
+)
 
 _MAX_CANDIDATES = 32
 """Most candidates per round, those with the largest gain, to bound the time of a round."""
@@ -35,7 +47,7 @@ class Consolidate:
         ranked = zip(rows[order].tolist(), jobs.key[rows[order]].tolist(), gains[order].tolist(), strict=True)
         spread = ((row, gain) for row, key, gain in ranked if _nodes(assignments[key]) > 1)
         likely = dict(islice(spread, _MAX_CANDIDATES))
-        memory, room = Memory(snapshot), Room(snapshot.nodes)
+        memory, room = Memory(snapshot), FreeCapacity(snapshot.nodes)
         moves: list[Move] = []
         while likely:  # a move may free the room that another one needs
             tries = (self._move(snapshot, memory, room, row, gain) for row, gain in likely.items())
@@ -57,7 +69,7 @@ class Consolidate:
         devices = workers * np.where(need > 0, need, 1.0)
         return np.where((seconds > 0) & (seconds < NEVER), devices * seconds * self.penalty, 0.0)
 
-    def _move(self, snapshot: Snapshot, memory: Memory, room: Room, row: int, gain: float) -> Move | None:
+    def _move(self, snapshot: Snapshot, memory: Memory, room: FreeCapacity, row: int, gain: float) -> Move | None:
         """Return a move to fewer nodes, and take its room; None if there is none or it does not pay."""
         assignment, shape = snapshot.assignment_of(row), snapshot.shapes[snapshot.jobs.shape.item(row)]
         if assignment.workers[0][0] == ANYWHERE or not pays(gain, cost(snapshot, row), self.margin):

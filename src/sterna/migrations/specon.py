@@ -6,14 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from sterna.engine.cpu_sharing.move_gain import Option, Weighing
-from sterna.engine.cpu_sharing.shared_nodes import crowd_of
+from sterna.engine.cpu_sharing.move_gain import MoveEvaluator, Option
+from sterna.engine.cpu_sharing.shared_nodes import shared_nodes_of
 from sterna.engine.price import Memory
-from sterna.engine.registry import Move, Moves, knob, migration
-from sterna.model.cluster import ANYWHERE, Assignment
-from sterna.model.growth import Growth, GrowthRule, Strict
-from sterna.model.plan import NO_JOB
-from sterna.model.snapshot import JobKey, Snapshot
+from sterna.model.growth import Strict
+from sterna.rules import (
+    ANYWHERE,
+    NO_JOB,
+    Assignment,
+    Growth,
+    GrowthRule,
+    JobKey,
+    Move,
+    Moves,
+    Snapshot,
+    knob,
+    migration,
+)
 
 _WEIGHT = {Growth.PROGRESSING: 3, Growth.WATCHING: 2, Growth.CONVERGED: 1}
 """Weight that a job adds to its node: SpeCon's order; its numbers were not published."""
@@ -61,11 +70,11 @@ class SpeCon:
             goes = (o for o in options if o.source != o.target and not memory.undoes(o.row, o.target))
             move = next((_strict_move(snapshot, option) for option in goes), None)
         else:
-            crowd = crowd_of(snapshot)
+            crowd = shared_nodes_of(snapshot)
             if crowd is None:
                 return Moves()
             counts = None if self.objective == "finish" else jobs.growth != Growth.CONVERGED
-            weighing = Weighing(snapshot, crowd, memory, margin=self.margin, counts=counts)
+            weighing = MoveEvaluator(snapshot, crowd, memory, margin=self.margin, counts=counts)
             move = weighing.best(o for o in options if o.source != o.target and o.row in crowd.left)
         return Moves([move] if move else [], soon)
 

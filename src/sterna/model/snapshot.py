@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.model.cached_attribute import cached_attribute
-from sterna.model.cluster import NOWHERE, Assignment, Bools, CostTable, Ints, Nodes, ResourceKind, Shapes
+from sterna.model.cluster import NOWHERE, Assignment, Bools, CostTable, Ints, Nodes, ResourceKind, Shape, Shapes
 from sterna.model.serving_pod import ServingPod
 from sterna.model.speedup import Curves, Floats
 
@@ -238,6 +238,12 @@ class Snapshot:
         """Device-seconds of every completed job, ascending."""
         return self.history()
 
+    def key_of(self, row: int) -> JobKey:
+        return JobKey(self.jobs.key.item(row))
+
+    def shape_of(self, row: int) -> Shape:
+        return self.shapes.rows[self.jobs.shape.item(row)]
+
     def assignment_of(self, row: int) -> Assignment:
         return self.assignments.get(JobKey(self.jobs.key.item(row)), NOWHERE)
 
@@ -302,16 +308,6 @@ class Snapshot:
     def minimum_cost(self) -> Ints:
         """Units of each job at its minimum."""
         return self.cost(self.jobs.minimum)
-
-    @property
-    def scaled_minimum_cost(self) -> tuple[Ints, int]:
-        """`minimum_cost` divided by a unit, and that unit: plain worker counts where all workers cost the same."""
-        cost_table = self.cost_table
-        return (
-            (self.jobs.minimum, cost_table.smallest)
-            if cost_table.is_uniform and cost_table.smallest
-            else (self.minimum_cost, 1)
-        )
 
     def cost(self, workers: Ints) -> Ints:
         """Return the units that each job holds with this many workers."""

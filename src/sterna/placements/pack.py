@@ -9,11 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placement.free_capacity import Room, Runs
-from sterna.engine.placement.place import most_first, place
-from sterna.engine.registry import Placed, placement
-from sterna.model.cluster import Assignment, Ints, Shape
-from sterna.model.snapshot import Snapshot
+from sterna.rules import (
+    Assignment,
+    FreeCapacity,
+    Ints,
+    NodeCounts,
+    Placed,
+    Shape,
+    Snapshot,
+    fill_in_order,
+    place,
+    placement,
+)
 
 
 @placement("pack")
@@ -24,7 +31,7 @@ class Pack:
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
         return place(self, snapshot, target)
 
-    def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
+    def choose(self, room: FreeCapacity, shape: Shape, count: int, assignment: Assignment) -> NodeCounts:
         own = dict.fromkeys(node for node, _ in (*assignment.ps, *assignment.workers))
         if not own:
             tightest = room.tightest(shape, count)
@@ -33,9 +40,9 @@ class Pack:
         slots = room.slots(shape)
         roomiest = np.argsort(-slots, kind="stable")[: count + len(own)].tolist()
         others = (node for node in roomiest if node not in own)
-        return most_first(slots, count, [*own, *others])
+        return fill_in_order(slots, count, [*own, *others])
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
+    def choose_many(self, room: FreeCapacity, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
         return room.best_fit(shape, count, jobs)
 
     def shed(self, assignment: Assignment, count: int) -> Assignment:

@@ -9,11 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placement.free_capacity import Room, Runs
-from sterna.engine.placement.place import place, tail_shed
-from sterna.engine.registry import Placed, placement
-from sterna.model.cluster import Assignment, Ints, Shape
-from sterna.model.snapshot import Snapshot
+from sterna.rules import (
+    Assignment,
+    FreeCapacity,
+    Ints,
+    NodeCounts,
+    Placed,
+    Shape,
+    Snapshot,
+    drop_last_workers,
+    place,
+    placement,
+)
 
 
 @placement("spread")
@@ -24,7 +31,7 @@ class Spread:
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
         return place(self, snapshot, target)
 
-    def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
+    def choose(self, room: FreeCapacity, shape: Shape, count: int, assignment: Assignment) -> NodeCounts:
         slots = room.slots(shape)
         emptiest = np.argsort(-slots, kind="stable")[:count]
         heap = [(-int(slots[node]), int(node)) for node in emptiest if slots[node]]
@@ -40,7 +47,7 @@ class Spread:
                 heapq.heappop(heap)
         return list(chosen.items())
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
+    def choose_many(self, room: FreeCapacity, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
         """Place jobs of one worker, emptiest node first. Larger jobs are left to `choose`."""
         if count > 1:
             return []
@@ -50,4 +57,4 @@ class Spread:
         return room.one_each(shape, count, node[np.lexsort((node, -level))][:jobs])
 
     def shed(self, assignment: Assignment, count: int) -> Assignment:
-        return tail_shed(assignment, count)
+        return drop_last_workers(assignment, count)

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sterna.engine.placement.free_capacity import Room, Runs
-from sterna.engine.placement.place import place, place_plainly, tail_shed
-from sterna.engine.placement.repack import repacked
-from sterna.engine.registry import Placed, knob, placement
-from sterna.model.cluster import Assignment, Ints, Shape
-from sterna.model.snapshot import Snapshot
+from sterna.engine.placement.repack import repack_nodes
+from sterna.rules import (
+    Assignment,
+    FreeCapacity,
+    Ints,
+    NodeCounts,
+    Placed,
+    Shape,
+    Snapshot,
+    drop_last_workers,
+    knob,
+    place,
+    placement,
+)
 
 
 @placement("stay")
@@ -26,26 +34,26 @@ class Stay:
     )
 
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
-        placed = place_plainly(snapshot, target) or place(self, snapshot, target)
+        placed = place(self, snapshot, target)
         if (self.repack == "always" and placed.actions) or (self.repack != "never" and placed.misfits):
-            return repacked(self, snapshot, target, placed)
+            return repack_nodes(self, snapshot, target, placed)
         return placed
 
-    def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
+    def choose(self, room: FreeCapacity, shape: Shape, count: int, assignment: Assignment) -> NodeCounts:
         return (
             tightest(room, shape, count, assignment)
             if assignment.workers or assignment.ps
             else room.tightest(shape, count)
         )
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
+    def choose_many(self, room: FreeCapacity, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
         return room.tightest_many(shape, count, jobs)
 
     def shed(self, assignment: Assignment, count: int) -> Assignment:
-        return tail_shed(assignment, count)
+        return drop_last_workers(assignment, count)
 
 
-def tightest(room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
+def tightest(room: FreeCapacity, shape: Shape, count: int, assignment: Assignment) -> NodeCounts:
     """Choose the job's own nodes first, then the tightest node that holds the rest, else the emptiest nodes."""
     own = dict.fromkeys(node for node, _ in (*assignment.workers, *assignment.ps))
     runs: list[tuple[int, int]] = []

@@ -7,11 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placement.free_capacity import Room, Runs
-from sterna.engine.placement.place import most_first, place, tail_shed
-from sterna.engine.registry import Placed, placement
-from sterna.model.cluster import Assignment, Ints, Shape
-from sterna.model.snapshot import Snapshot
+from sterna.rules import (
+    Assignment,
+    FreeCapacity,
+    Ints,
+    NodeCounts,
+    Placed,
+    Shape,
+    Snapshot,
+    drop_last_workers,
+    fill_in_order,
+    place,
+    placement,
+)
 
 _LARGEST = np.iinfo(np.int64).max
 
@@ -25,7 +33,7 @@ class Topology:
     def __call__(self, snapshot: Snapshot, target: Ints) -> Placed:
         return place(self, snapshot, target)
 
-    def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment) -> Runs:
+    def choose(self, room: FreeCapacity, shape: Shape, count: int, assignment: Assignment) -> NodeCounts:
         slots = room.slots(shape)
         rack = room.nodes.rack
         own = dict.fromkeys(node for node, _ in (*assignment.ps, *assignment.workers))
@@ -34,11 +42,11 @@ class Topology:
                 node for node in np.argsort(-slots, kind="stable").tolist() if rack[node] in {rack[n] for n in own}
             ]
             others = [node for node in self._by_rack(slots, rack, count) if node not in own]
-            return most_first(slots, count, dict.fromkeys([*own, *beside, *others]))
+            return fill_in_order(slots, count, dict.fromkeys([*own, *beside, *others]))
         tightest = room.tightest(shape, count)
         if len(tightest) == 1 and tightest[0][1] == count:
             return tightest
-        return most_first(slots, count, self._by_rack(slots, rack, count))
+        return fill_in_order(slots, count, self._by_rack(slots, rack, count))
 
     def _by_rack(self, slots: Ints, rack: Ints, count: int) -> list[int]:
         """Return nodes in filling order: those of the tightest rack that holds the job, else racks emptiest first."""
@@ -48,8 +56,8 @@ class Topology:
         order: list[int] = np.lexsort((np.arange(len(slots)), -slots, rack, -in_rack[rack], rack != first)).tolist()
         return order
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
+    def choose_many(self, room: FreeCapacity, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
         return room.best_fit(shape, count, jobs)
 
     def shed(self, assignment: Assignment, count: int) -> Assignment:
-        return tail_shed(assignment, count)
+        return drop_last_workers(assignment, count)

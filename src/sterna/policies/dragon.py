@@ -8,12 +8,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from sterna.engine.kernels.walk import by_priority
 from sterna.engine.ordering.tiresias_queues import CROSSED
-from sterna.engine.registry import Target, knob, policy
-from sterna.model.cluster import Bools, Ints
-from sterna.model.snapshot import NEVER, Snapshot
-from sterna.model.speedup import Floats
+from sterna.rules import NEVER, Bools, Floats, Ints, Snapshot, Target, knob, policy, priority_order
 
 _MANY = 12
 """Queue length from which the front of the queue is started in one vectorised step."""
@@ -61,7 +57,7 @@ class _Pass:
         self.snapshot = snapshot
         self.target, self.free = _within_bounds(snapshot)
         self.changed = bool((self.target != jobs.workers).any())
-        order = by_priority(snapshot)
+        order = priority_order(snapshot)
         self._waiting = order[jobs.workers[order] == 0]
         running = self.target.nonzero()[0]
         self._running: list[int] = running[jobs.first_start[running].argsort(kind="stable")].tolist()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.engine.kernels.walk import by_priority, deal, minimum_in_order
-from sterna.engine.registry import Target, policy
-from sterna.model.snapshot import Snapshot
+from sterna.rules import Snapshot, Target, distribute_round_robin, fit_minimum_in_order, policy, priority_order
 
 
 @policy("elastic-fifo", "ElasticFIFO")
@@ -15,9 +13,9 @@ class ElasticFifo:
     """The minimum in submit order, then what is left one worker at a time to all that run, up to their maximum."""
 
     def __call__(self, snapshot: Snapshot) -> Target:
-        target = minimum_in_order(snapshot)
+        target = fit_minimum_in_order(snapshot)
         left = snapshot.units - int(snapshot.cost(target).sum())
         if left >= snapshot.smallest_need:
-            order = by_priority(snapshot)
-            deal(target, order[target[order] > 0], snapshot, left)
+            order = priority_order(snapshot)
+            distribute_round_robin(target, order[target[order] > 0], snapshot, left)
         return Target(target)

@@ -7,10 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from sterna.engine.kernels.walk import deal
-from sterna.engine.ordering.srjf_order import KEYS, by_length, in_turn, shortest_first
-from sterna.engine.registry import Target, knob, policy
-from sterna.model.snapshot import Snapshot
+from sterna.engine.ordering.srjf_order import KEYS, fit_shortest_first, order_by_length, sort_by_length
+from sterna.rules import Snapshot, Target, distribute_round_robin, knob, policy
 
 
 @policy("elastic-srjf", "ElasticSRJF")
@@ -26,8 +24,8 @@ class ElasticSrjf:
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.jobs.minimum)
-        chosen, left = shortest_first(snapshot, self.by)
+        chosen, left = fit_shortest_first(snapshot, self.by)
         target = np.zeros(len(snapshot.jobs), dtype=np.int64)
         target[chosen] = snapshot.jobs.minimum[chosen]
-        deal(target, in_turn(snapshot, chosen, self.by), snapshot, left)
-        return Target(target, order=partial(by_length, snapshot, self.by))
+        distribute_round_robin(target, sort_by_length(snapshot, chosen, self.by), snapshot, left)
+        return Target(target, order=partial(order_by_length, snapshot, self.by))

@@ -9,12 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from sterna.engine.ordering.marginal_gain import steps_above
-from sterna.engine.ordering.tiresias_queues import Queues, Served, check_turns, in_turn, next_change, queues_of
-from sterna.engine.registry import Target, knob, policy
-from sterna.model.cluster import Bools, Ints
-from sterna.model.snapshot import Snapshot
-from sterna.model.speedup import Floats
+from sterna.engine.ordering.tiresias_queues import (
+    Queues,
+    Served,
+    assign_queues,
+    in_turn,
+    next_queue_change,
+    validate_queue_params,
+)
 from sterna.policies.tiresias import admit, threshold_of
+from sterna.rules import Bools, Floats, Ints, Snapshot, Target, knob, policy
 
 _DIGITS = 9
 """Decimal digits of a gain that are compared; curves are concave only up to rounding."""
@@ -33,13 +37,13 @@ class ElasticTiresias:
     gittins: bool = knob(False, "Order each queue by the Gittins index of finished jobs instead of by first start.")
 
     def __post_init__(self) -> None:
-        check_turns(self.threshold, self.promote)
+        validate_queue_params(self.threshold, self.promote)
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.jobs.minimum)
         jobs = snapshot.jobs
-        queues = queues_of(snapshot, self.threshold, self.promote, self.anew)
+        queues = assign_queues(snapshot, self.threshold, self.promote, self.anew)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
         target = admit(snapshot, queues, gittins, keeps_running=False).workers
         able = np.ones(len(jobs), dtype=np.bool_) if jobs.barred is None else ~jobs.barred
@@ -48,7 +52,7 @@ class ElasticTiresias:
             target[low] = jobs.minimum[low]
         _expand(target, snapshot, queues, able)
         serving = Served(target, None, is_wanted=True)
-        until = next_change(snapshot, queues, serving, self.threshold, self.promote, self.anew)
+        until = next_queue_change(snapshot, queues, serving, self.threshold, self.promote, self.anew)
         return Target(target, until, queues.promoted, partial(in_turn, snapshot, queues, gittins, False))
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.engine.kernels.walk import by_priority, minimum_in_order
-from sterna.engine.ordering.marginal_gain import spend_by_gain
-from sterna.engine.registry import Target, policy
-from sterna.model.snapshot import Snapshot
+from sterna.rules import Snapshot, Target, fit_minimum_in_order, policy, priority_order, spend_by_gain
 
 
 @policy("ffdl", "FfDLOptimizer")
@@ -17,9 +14,9 @@ class Ffdl:
     large."""
 
     def __call__(self, snapshot: Snapshot) -> Target:
-        target = minimum_in_order(snapshot)
+        target = fit_minimum_in_order(snapshot)
         left = snapshot.units - int(snapshot.cost(target).sum())
         if left >= snapshot.smallest_need:
-            order = by_priority(snapshot)
+            order = priority_order(snapshot)
             spend_by_gain(target, order[target[order] > 0], snapshot, left)
         return Target(target)

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.kernels.walk import by_priority, minimum_in_order, walk
-from sterna.engine.registry import Target, knob, policy
-from sterna.model.cluster import Ints
-from sterna.model.snapshot import Snapshot
+from sterna.rules import Ints, Snapshot, Target, first_fit, fit_minimum_in_order, knob, policy, priority_order
 
 
 @policy("fifo", "FIFO")
@@ -22,7 +19,7 @@ class Fifo:
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if self.preempt and self.backfill:
-            return Target(minimum_in_order(snapshot))
+            return Target(fit_minimum_in_order(snapshot))
         jobs = snapshot.jobs
         chosen = self._chosen_rows(snapshot)
         target = np.zeros(len(jobs), dtype=np.int64) if self.preempt else jobs.workers.copy()
@@ -33,9 +30,9 @@ class Fifo:
         """Return the rows that get their minimum; without pre-emption, only waiting ones."""
         jobs = snapshot.jobs
         free = snapshot.units if self.preempt else snapshot.free_units
-        order = by_priority(snapshot)
+        order = priority_order(snapshot)
         if not self.preempt:
             if free < snapshot.smallest_need:
                 return order[:0]
             order = order[jobs.workers[order] == 0]
-        return order[walk(snapshot.cost(jobs.minimum)[order], free, snapshot.smallest_need, skip=self.backfill)]
+        return order[first_fit(snapshot.minimum_cost[order], free, snapshot.smallest_need, skip=self.backfill)]

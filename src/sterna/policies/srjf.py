@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from sterna.engine.ordering.srjf_order import KEYS, by_length, shortest_served
-from sterna.engine.registry import Target, knob, policy
-from sterna.model.snapshot import Snapshot
+import numpy as np
+
+from sterna.engine.ordering.srjf_order import KEYS, fit_shortest_first, order_by_length
+from sterna.rules import Snapshot, Target, knob, policy
 
 
 @policy("srjf", "SRJF")
@@ -22,4 +23,7 @@ class Srjf:
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.minimum_for_all)
-        return Target(shortest_served(snapshot, self.by), order=partial(by_length, snapshot, self.by))
+        chosen, _ = fit_shortest_first(snapshot, self.by)
+        target = np.zeros(len(snapshot.jobs), dtype=np.int64)
+        target[chosen] = snapshot.jobs.minimum[chosen]
+        return Target(target, order=partial(order_by_length, snapshot, self.by))

@@ -7,19 +7,16 @@ from functools import partial
 
 import numpy as np
 
-from sterna.engine.kernels.native import is_covered, machine_code
 from sterna.engine.ordering.tiresias_queues import (
     Queues,
     Served,
-    check_turns,
+    assign_queues,
     in_turn,
-    next_change,
-    queues_of,
-    served,
-    turns_taken,
+    next_queue_change,
+    serve_queues,
+    validate_queue_params,
 )
-from sterna.engine.registry import Target, knob, policy
-from sterna.model.snapshot import Snapshot
+from sterna.rules import Snapshot, Target, knob, policy
 
 
 @policy("tiresias", "Tiresias")
@@ -33,18 +30,15 @@ class Tiresias:
     gittins: bool = knob(False, "Order each queue by the Gittins index of finished jobs instead of by first start.")
 
     def __post_init__(self) -> None:
-        check_turns(self.threshold, self.promote)
+        validate_queue_params(self.threshold, self.promote)
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
             return Target(snapshot.minimum_for_all)
-        code = machine_code()
-        if code is not None and is_covered(snapshot) and not (self.anew or self.gittins):
-            return turns_taken(snapshot, code, self.threshold, self.promote)
-        queues = queues_of(snapshot, self.threshold, self.promote, self.anew)
+        queues = assign_queues(snapshot, self.threshold, self.promote, self.anew)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
         serving = admit(snapshot, queues, gittins)
-        until = next_change(snapshot, queues, serving, self.threshold, self.promote, self.anew)
+        until = next_queue_change(snapshot, queues, serving, self.threshold, self.promote, self.anew)
         return Target(serving.workers, until, queues.promoted, partial(in_turn, snapshot, queues, gittins, True))
 
 
@@ -60,4 +54,4 @@ def admit(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_runni
     size = jobs.minimum
     if not snapshot.is_rigid:
         size = np.clip(jobs.request, size, np.maximum(jobs.maximum, size))
-    return served(snapshot, queues, size, gittins, keeps_running)
+    return serve_queues(snapshot, queues, size, gittins, keeps_running)

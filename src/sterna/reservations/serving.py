@@ -14,13 +14,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sterna.engine.placement.free_capacity import Room
-from sterna.engine.price import cost, devices
-from sterna.engine.registry import Reserved, knob, reservation
-from sterna.model.cluster import NOWHERE, Assignment, Nodes, ResourceKind, Shape, slots_in
-from sterna.model.plan import Action, ActionKind
-from sterna.model.serving_pod import ServingPod
-from sterna.model.snapshot import NEVER, JobKey, Snapshot
+from sterna.engine.price import devices
+from sterna.model.cluster import slots_in
+from sterna.rules import (
+    NEVER,
+    NOWHERE,
+    Action,
+    ActionKind,
+    Assignment,
+    FreeCapacity,
+    JobKey,
+    Nodes,
+    Reserved,
+    ResourceKind,
+    ServingPod,
+    Shape,
+    Snapshot,
+    cost,
+    knob,
+    reservation,
+)
 
 TIMEOUT_SECONDS = 600.0
 """Default of `Serving.timeout`."""
@@ -65,7 +78,7 @@ class KeptRoom:
     """Capacity kept free for pods, on a scratch copy of the nodes."""
 
     def __init__(self, nodes: Nodes) -> None:
-        self.room = Room(nodes)
+        self.room = FreeCapacity(nodes)
         """Free capacity with the pods in it."""
         self.empty = self.room.clone()
         """Free capacity without them."""
@@ -194,19 +207,19 @@ class _RoomMaker:
     def _assignment(self, row: int) -> Assignment:
         return self.after.get(row, self._snapshot.assignment_of(row))
 
-    def _reassign(self, room: Room, row: int, assignment: Assignment, before: Assignment | None = None) -> None:
+    def _reassign(self, room: FreeCapacity, row: int, assignment: Assignment, before: Assignment | None = None) -> None:
         shape = self._snapshot.shapes[self._snapshot.jobs.shape.item(row)]
         room.give(shape, self._assignment(row) if before is None else before)
         room.occupy(shape, assignment)
 
 
-def pack_together(room: Room, shapes: list[Shape]) -> Room | None:
+def pack_together(room: FreeCapacity, shapes: list[Shape]) -> FreeCapacity | None:
     """Return the capacity with one pod of each shape in it, if a bounded search (largest pod first, tightest node
     first) finds room for all."""
     order = sorted(shapes, key=lambda shape: (shape.devices, shape.cpus, shape.memory_bytes), reverse=True)
     steps = 0
 
-    def place_from(room: Room, index: int) -> Room | None:
+    def place_from(room: FreeCapacity, index: int) -> FreeCapacity | None:
         nonlocal steps
         if index == len(order):
             return room

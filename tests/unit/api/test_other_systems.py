@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.fakes.http_server import MANIFEST, Served
-from tests.unit.manifests.texts import MPI_JOB
+from tests.unit.kinds.manifest_texts import MPI_JOB
 
 SMALL = MPI_JOB.replace("nvidia.com/gpu: 1", "cpu: 1")
 

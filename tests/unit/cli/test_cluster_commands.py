@@ -18,9 +18,9 @@ from sterna.kinds.tf_job import TF_JOBS
 from sterna.kinds.training_job import TRAINING_JOBS
 from sterna.service.views import EventView, JobView, NodeView
 from tests.fakes.kube_http import HttpKube
-from tests.unit.backends.kubernetes.kind_builders import old_manifest
 from tests.unit.cli.cluster_builders import Lab, kubeconfig, tf_job, training_job, written
 from tests.unit.cli.conftest import Sterna
+from tests.unit.kinds.kind_builders import old_manifest
 
 LAB = ("--context", "lab")
 

@@ -9,8 +9,8 @@ from sterna.backends.kubernetes.query.cluster import KubernetesCluster, QuerySco
 from sterna.kinds.mpi_job import MPI_JOBS
 from sterna.kinds.parsing.documents import Document
 from tests.fakes.kube_requests import Response
-from tests.unit.backends.kubernetes.kind_builders import mpi_job, old_manifest
 from tests.unit.cli.cluster_builders import Lab
+from tests.unit.kinds.kind_builders import mpi_job, old_manifest
 
 CATEGORY = "tensorflow2-keras-mnist-elastic"
 

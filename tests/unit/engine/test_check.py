@@ -17,13 +17,6 @@ from sterna.model.snapshot import JobKey, Snapshot
 from sterna.wiring import make_rules
 from tests.builders import a_job, a_node, a_snapshot, some_nodes
 
-
-@pytest.fixture(params=[1, 64], autouse=True, ids=["as columns", "one by one"])
-def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large plans are checked as columns first; small ones must be judged alike."""
-    monkeypatch.setattr("sterna.engine.check.MANY", request.param)
-
-
 Bend = Callable[[list[Action]], list[Action]]
 
 

@@ -16,13 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sterna.backends.simulated import job_table
 from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Fault
 from sterna.backends.simulated.job_table import Books, Reading
 from sterna.backends.simulated.workload import Workload
-from sterna.engine.kernels.native import twin_of
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Nodes, ResourceKind, Shape
 from sterna.model.plan import Action, ActionKind, Decision, Mark, Outcome
 from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
@@ -61,7 +59,7 @@ class SimulatedBackend:
         self.costs = config.costs
         self.counters = SimulationCounters()
         self._has_timeline = config.has_timeline
-        self._room = Room(nodes)
+        self._room = FreeCapacity(nodes)
         self._open = nodes.is_open.copy()
         self._nodes = self._with_room(nodes)
         self._rack = nodes.rack.tolist()
@@ -96,7 +94,7 @@ class SimulatedBackend:
     def _keep_books(self, jobs: Workload) -> None:
         has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
         keeps_unsaved = self.costs.lost_work_seconds > 0 and not self.costs.resize_loses_work
-        made: Books = twin_of(job_table).Books(jobs.work.tolist(), jobs.submit.tolist(), has_pauses, keeps_unsaved)
+        made = Books(jobs.work.tolist(), jobs.submit.tolist(), has_pauses, keeps_unsaved)
         self.books, self.table = made, made.table
         self.table.books.update(
             {

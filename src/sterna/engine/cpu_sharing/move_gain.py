@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sterna.engine.cpu_sharing.shared_nodes import Crowd, weighed
+from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, weighed
 from sterna.engine.price import Memory, cost, devices, pays
 from sterna.engine.registry import Move
 from sterna.model.cluster import Assignment, Bools
@@ -35,11 +35,11 @@ class Option(NamedTuple):
 
 
 @dataclass
-class Weighing:
+class MoveEvaluator:
     """The same instant with and without a move."""
 
     snapshot: Snapshot
-    crowd: Crowd
+    crowd: SharedNodes
     memory: Memory | None
     """None: nothing is remembered, so that jobs may change places for ever."""
     is_priced: bool = True

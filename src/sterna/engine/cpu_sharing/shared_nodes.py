@@ -24,7 +24,7 @@ TAIL = 0.0
 
 
 @dataclass
-class Crowd:
+class SharedNodes:
     """The shared nodes of one instant."""
 
     cores: list[float]
@@ -99,7 +99,7 @@ class Crowd:
         return caps, left, [min(self.due[row], latest) for row in rows]
 
 
-def crowd_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> Crowd | None:
+def shared_nodes_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> SharedNodes | None:
     """The shared nodes, or None where no job says that it shares one."""
     jobs = snapshot.jobs
     most = jobs.most_cores
@@ -107,7 +107,7 @@ def crowd_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> Cr
         return None
     nodes = len(snapshot.nodes)
     cores = (snapshot.nodes.capacity[ResourceKind.CPUS] / MILLI).tolist()
-    crowd = Crowd(cores, [[] for _ in range(nodes)], [0] * nodes, {}, {}, {}, {}, snapshot.has_cpu_shares, tail)
+    crowd = SharedNodes(cores, [[] for _ in range(nodes)], [0] * nodes, {}, {}, {}, {}, snapshot.has_cpu_shares, tail)
     work = (jobs.remaining * most).tolist()
     due = (jobs.submit + guard * (jobs.default_finish - jobs.submit) - snapshot.now).tolist()
     cap, keys, assignments = most.tolist(), jobs.key.tolist(), snapshot.assignments
@@ -126,6 +126,6 @@ def crowd_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> Cr
     return crowd
 
 
-def weighed(crowd: Crowd, rows: Iterable[int], ends: Iterable[float]) -> float:
+def weighed(crowd: SharedNodes, rows: Iterable[int], ends: Iterable[float]) -> float:
     """The sum of ends, each counted once a worker: worker-seconds until all have ended."""
     return sum([crowd.width[row] * end for row, end in zip(rows, ends, strict=True)])

@@ -44,7 +44,7 @@ class Field(NamedTuple):
     """What counts as its length while a job has no workers: longer than any that runs."""
 
 
-class FewRivals:
+class LinearCandidates:
     """Asks one opponent after the other: quickest as long as they are few."""
 
     def __init__(self, field: Field) -> None:
@@ -82,7 +82,7 @@ class FewRivals:
         self.gains[job] = self.losses[job] = _OUT
 
 
-class ManyRivals(FewRivals):
+class IndexedCandidates(LinearCandidates):
     """Asks all opponents at once.
 
     A job that waits stands on the rung and in the bracket where it will start, so that its start costs no more than any

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sterna.engine.ordering.afs_candidates import NOBODY, FewRivals, Field, ManyRivals
+from sterna.engine.ordering.afs_candidates import NOBODY, Field, IndexedCandidates, LinearCandidates
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
 from sterna.model.speedup import Floats
@@ -79,11 +79,11 @@ class Contest:
             if gains[winner] > losses[last] or (losses[winner] >= gains[last] and lengths[winner] < lengths[last]):
                 chain.append(winner)
 
-    def _rivals(self) -> FewRivals:
+    def _rivals(self) -> LinearCandidates:
         speed = self._speed[:, : int(self._most.max()) + 2]
         waiting_length = _waiting_lengths(self._remaining, self._priority, speed)
         field = Field(speed, self._curve, self._minimum, self._remaining, waiting_length)
-        return FewRivals(field) if len(self._curve) <= _FEW else ManyRivals(field)
+        return LinearCandidates(field) if len(self._curve) <= _FEW else IndexedCandidates(field)
 
 
 def _with_unknown(remaining: Floats, speed: Floats) -> Floats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sterna.engine.kernels.walk import walk
+from sterna.engine.kernels.bin_packing import first_fit
 from sterna.model.cluster import Ints
 from sterna.model.snapshot import Snapshot
 from sterna.model.speedup import Floats
@@ -31,7 +31,7 @@ def spend_by_gain(target: Ints, rows: Ints, snapshot: Snapshot, free: int) -> No
     else:
         order = np.argsort(-gain / np.maximum(need[rank], 1), kind="stable")
         rank = rank[order]
-        taken = rank[walk(need[rank], free, snapshot.smallest_need)]
+        taken = rank[first_fit(need[rank], free, snapshot.smallest_need)]
     target[rows] += np.bincount(taken, minlength=len(rows))
 
 

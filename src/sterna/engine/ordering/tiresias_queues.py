@@ -13,10 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sterna.engine.kernels.incremental_walk import best_that_fit, refused, total
-from sterna.engine.kernels.native import Loops
-from sterna.engine.kernels.walk import walk
-from sterna.engine.registry import Target
+from sterna.engine.kernels.bin_packing import first_fit, first_fit_by_key
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI, Bools, Ints
 from sterna.model.snapshot import NEVER, Jobs, Snapshot
@@ -33,7 +30,7 @@ _MANY = 1 << 62
 """More workers than any job has."""
 
 
-def check_turns(threshold: float, promote: float) -> None:
+def validate_queue_params(threshold: float, promote: float) -> None:
     """Refuse what would let jobs take turns without getting on."""
     if not promote:
         return
@@ -65,7 +62,7 @@ class Served(NamedTuple):
     """Somebody of the first queue may wait for devices that others of that queue hold."""
 
 
-def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) -> Queues:
+def assign_queues(snapshot: Snapshot, threshold: float, promote: float, anew: bool) -> Queues:
     jobs = snapshot.jobs
     second = jobs.attained > threshold - CROSSED
     if jobs.has_priorities:
@@ -90,37 +87,6 @@ def queues_of(snapshot: Snapshot, threshold: float, promote: float, anew: bool) 
     return Queues(second, promoted, float(due[~returns].min(initial=NEVER)))
 
 
-def turns_taken(snapshot: Snapshot, code: Loops, threshold: float, promote: float) -> Target:
-    """All of Tiresias by machine code, for jobs of one size and without priorities."""
-    jobs, workers = snapshot.jobs, snapshot.jobs.workers
-    cost, unit = snapshot.scaled_minimum_cost
-    second, promoted, target = np.empty(len(workers), np.uint8), np.zeros(len(workers), np.uint8), workers.copy()
-    until, returns = code.take_turns(
-        jobs.attained,
-        jobs.executed,
-        jobs.waiting_since,
-        jobs.first_start,
-        jobs.minimum,
-        cost,
-        workers,
-        snapshot.now,
-        CROSSED,
-        threshold,
-        promote,
-        snapshot.free_units // unit,
-        snapshot.smallest_need // unit,
-        unit,
-        second,
-        promoted,
-        target,
-    )
-
-    def order() -> Ints:
-        return in_turn(snapshot, Queues(second.view(np.bool_), promoted.view(np.bool_), until), None, True)
-
-    return Target(target, until, promoted.view(np.bool_) if returns else None, order)
-
-
 def _ran(jobs: Jobs, rows: Ints | list[int], anew: bool) -> Floats:
     """Seconds that these have run, in all or since they last returned to the first queue."""
     ran = jobs.executed.take(rows)
@@ -129,16 +95,16 @@ def _ran(jobs: Jobs, rows: Ints | list[int], anew: bool) -> Floats:
     return ran
 
 
-def served(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None, keeps_running: bool) -> Served:
+def serve_queues(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None, keeps_running: bool) -> Served:
     """Each job's size if it fits, else 0. First queue first; inside a queue by first start, if asked those that run
     before those that wait; or, given the threshold between the queues, by falling Gittins index."""
     if snapshot.is_rigid and gittins is None:
-        return _exchanged(snapshot, queues)
+        return _serve_rigid(snapshot, queues)
     jobs = snapshot.jobs
     order = in_turn(snapshot, queues, gittins, keeps_running)
     if jobs.barred is not None:
         order = order[~jobs.barred[order]]
-    chosen = order[walk(snapshot.cost(size)[order], snapshot.units, snapshot.smallest_need)]
+    chosen = order[first_fit(snapshot.cost(size)[order], snapshot.units, snapshot.smallest_need)]
     target = np.zeros(len(jobs), dtype=np.int64)
     target[chosen] = size[chosen]
     return Served(target, None, True)
@@ -161,59 +127,50 @@ def _used(jobs: Jobs, queues: Queues) -> Floats:
     return jobs.attained if queues.promoted is None else np.where(queues.promoted, 0.0, jobs.attained)
 
 
-def _exchanged(snapshot: Snapshot, queues: Queues) -> Served:
-    """The same for jobs of one size, without looking at those that run undisturbed."""
-    jobs, second = snapshot.jobs, queues.is_second
-    target = jobs.workers.copy()
+def _serve_rigid(snapshot: Snapshot, queues: Queues) -> Served:
+    """Serve jobs of one size: a running job of the first queue keeps its workers, so only the others are sorted."""
+    jobs, cost, second = snapshot.jobs, snapshot.minimum_cost, queues.is_second
     waits = jobs.workers == 0
     if jobs.barred is not None:
         waits &= ~jobs.barred
+    target = jobs.workers.copy()
     stopped: list[int] = []
     free, smallest, is_wanted = snapshot.free_units, snapshot.smallest_need, False
     first = (waits > second).nonzero()[0]
     if len(first):
-        started, stopped, free = _make_way(snapshot, queues, first)
+        started, stopped, free = _preempt(snapshot, queues, first)
         is_wanted = len(started) < len(first)
         target[started] = jobs.minimum[started]
         target[stopped] = 0
     if free >= smallest:
-        cost = snapshot.minimum_cost
         rows = ((cost <= free) & waits & second).nonzero()[0]
-        if len(rows):
-            chosen, _ = best_that_fit(rows, jobs.first_start.take(rows), cost.take(rows), free, smallest)
-            target[chosen] = jobs.minimum[chosen]
+        chosen, _ = first_fit_by_key(rows, jobs.first_start, cost, jobs.workers, free, smallest)
+        target[chosen] = jobs.minimum[chosen]
     return Served(target, stopped, is_wanted)
 
 
-def _make_way(snapshot: Snapshot, queues: Queues, first: Ints) -> tuple[Ints, list[int], int]:
-    """Who starts of those that wait in the first queue, on free devices and on those of the second queue; who of the
-    second queue is stopped for that; and what is left."""
-    jobs, smallest, free = snapshot.jobs, snapshot.smallest_need, snapshot.free_units
-    cost = snapshot.minimum_cost
-    sizes = cost.take(first)
-    need = total(sizes)
+def _preempt(snapshot: Snapshot, queues: Queues, waiting: Ints) -> tuple[Ints, list[int], int]:
+    """Start jobs that wait in the first queue, on free units and on those that the second queue holds. Return the rows
+    that start, the rows of the second queue that stop for them, and the units that are left."""
+    jobs, cost, key = snapshot.jobs, snapshot.minimum_cost, snapshot.jobs.first_start
+    free, smallest = snapshot.free_units, snapshot.smallest_need
+    need = int(cost.take(waiting).sum())
     if need <= free:
-        return first, [], free - need
-    low = (queues.is_second & (jobs.workers > 0)).nonzero()[0]
-    held = cost.take(low)
-    room = free + int(held.sum())
-    if need > room:
-        if room < smallest:
-            return first[:0], [], free
-        started = jobs.first_start.take(first)
-        ran = (started < NEVER).nonzero()[0]
-        if len(ran):
-            first = np.concatenate([first[ran[started[ran].argsort(kind="stable")]], np.delete(first, ran)])
-            sizes = cost.take(first)
-        fits = walk(sizes, room, smallest)
-        first, need = first[fits], int(sizes.dot(fits))
-        if need <= free:
-            return first, [], free - need
-    losers, left = refused(jobs.first_start.take(low), held, need - free, smallest)
-    return first, low[losers].tolist(), left
+        return waiting, [], free - need
+    running = (queues.is_second & (jobs.workers > 0)).nonzero()[0]
+    held = int(cost.take(running).sum())
+    if free + held < smallest:
+        return waiting[:0], [], free
+    waiting, left = first_fit_by_key(waiting, key, cost, jobs.workers, free + held, smallest)
+    if left >= held:
+        return waiting, [], left - held
+    kept, left = first_fit_by_key(running, key, cost, jobs.workers, left, smallest)
+    stops = np.ones(len(jobs), dtype=np.bool_)
+    stops[kept] = False
+    return waiting, running[stops[running]].tolist(), left
 
 
-def next_change(
+def next_queue_change(
     snapshot: Snapshot, queues: Queues, serving: Served, threshold: float, promote: float, anew: bool
 ) -> float:
     """When a job next changes queue, should nothing else happen, and that matters to anybody."""

@@ -7,38 +7,31 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from sterna.engine.kernels.native import machine_code
-from sterna.engine.placement.node_index import Bins
+from sterna.engine.kernels.bin_packing import best_fit
 from sterna.model.cluster import MILLI, Assignment, Ints, Nodes, ResourceKind, Shape, slots_in
 
 _DEVICES = int(ResourceKind.DEVICES)
-_UNSIGNED = np.dtype(np.uint64)
-
-_MANY_NODES = 2000
-"""Fewer nodes machine code looks through faster than an index of them is kept."""
 
 
-Runs = Sequence[tuple[int, int]]
+NodeCounts = Sequence[tuple[int, int]]
 """Pairs of node row and number of workers."""
 
 
-class Room:
+class FreeCapacity:
     """Free resources, changing as a plan grows. Lives for one placement."""
 
-    __slots__ = ("_bins", "_devices", "_expects_many", "_takes_any", "free", "nodes", "shared")
+    __slots__ = ("_devices", "_takes_any", "free", "nodes", "shared")
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
         self.free = free = nodes.free.copy()
         self._devices: Ints = free[_DEVICES]
         self._takes_any = nodes.is_open_to_all
-        self._expects_many = False
-        self._bins: Bins | None = None
         self.shared = {node: dict(devices) for node, devices in nodes.shared.items()} if nodes.shared else {}
 
-    def clone(self) -> Room:
+    def clone(self) -> FreeCapacity:
         """Another one in the same state."""
-        other = Room(self.nodes)
+        other = FreeCapacity(self.nodes)
         other.free[:] = self.free
         other.shared = {node: dict(devices) for node, devices in self.shared.items()}
         return other
@@ -72,10 +65,6 @@ class Room:
             slots[node] = min(int(bound[node]), opened + extra)
         return slots
 
-    def expect_many(self) -> None:
-        """Many jobs are about to be placed: keep an index of nodes by room."""
-        self._expects_many = True
-
     def slots_at(self, shape: Shape, node: int) -> int:
         """How many more workers of this shape one node can take."""
         if shape.devices_only and self._takes_any:
@@ -88,48 +77,29 @@ class Room:
             return self._devices, shape.devices
         return self.slots(shape), 1
 
-    def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> list[tuple[int, int]]:
+    def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> NodeCounts:
         """Runs of (node, workers) for so many workers, or for as many as there is room for: the node with least room
         that holds them all; if none does, the one with most room, and so on with the rest."""
         free, need = self.measured(shape)
-        code = machine_code()
-        if free is self._devices and self._expects_many and (code is None or len(free) > _MANY_NODES):
-            return self._tightest_by_bins(count, need, avoid)
         if avoid:
             free = free.copy()
             free[list(avoid)] = 0
-        if code is not None:
-            return code.runs_for(free, count, need)
-        node = _least_that_holds(free, count * need)
-        if node >= 0:
-            return [(node, count)]
-        return _emptiest_first(free.copy(), count, need)
+        return best_fit(free, need, count)[0]
 
-    def tightest_many(self, shape: Shape, count: int, jobs: int) -> Sequence[Runs]:
+    def tightest_many(self, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
         """The same for up to `jobs` equal jobs, one after the other, as long as there is room for all of one: taken."""
         free, need = self.measured(shape)
         if count * need <= free.max(initial=0):
             return self.best_fit(shape, count, jobs)
-        code = machine_code()
-        if code is None:
-            return self._one_by_one(shape, count, jobs)
-        many = code.runs_for_many(free.copy(), count, need, jobs)
+        many = best_fit(free, need, count, jobs)
+        if sum([here for _, here in many[-1]]) < count:
+            many.pop()
         if many:
             nodes, counts = np.array([run for runs in many for run in runs]).T
             self.take_all(shape, np.bincount(nodes, counts, len(free)).astype(np.int64))
         return many
 
-    def _one_by_one(self, shape: Shape, count: int, jobs: int) -> list[Runs]:
-        many: list[Runs] = []
-        while len(many) < jobs:
-            runs = self.tightest(shape, count)
-            if sum([here for _, here in runs]) < count:
-                break
-            self.take_runs(shape, runs)
-            many.append(tuple(runs))
-        return many
-
-    def best_fit(self, shape: Shape, count: int, jobs: int) -> list[Runs]:
+    def best_fit(self, shape: Shape, count: int, jobs: int) -> list[NodeCounts]:
         """One node each for up to `jobs` equal jobs in one step, by room ascending, each as often as it can; taken.
 
         None for jobs larger than the roomiest node: which nodes those share is what placements differ in.
@@ -139,29 +109,14 @@ class Room:
         nodes = np.repeat(order, np.clip(free[order] // (need * count), 0, jobs))[:jobs]
         return self.one_each(shape, count, nodes)
 
-    def one_each(self, shape: Shape, count: int, nodes: Ints) -> list[Runs]:
+    def one_each(self, shape: Shape, count: int, nodes: Ints) -> list[NodeCounts]:
         """So many workers for one job after the other, each on one node: taken."""
         self.take_all(shape, np.bincount(nodes, minlength=len(self.nodes)) * count)
         return [((node, count),) for node in nodes.tolist()]
 
-    def _tightest_by_bins(self, count: int, need: int, avoid: Collection[int]) -> list[tuple[int, int]]:
-        if self._bins is None:
-            self._bins = Bins(self._devices)
-        runs: list[tuple[int, int]] = []
-        used = set(avoid)
-        while count:
-            node, free = self._bins.find(count * need, used)
-            here = min(count, free // need)
-            if here <= 0:
-                break
-            runs.append((node, here))
-            used.add(node)
-            count -= here
-        return runs
-
     def take_runs(self, shape: Shape, runs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
         """Put workers on nodes; for parts of devices, the numbers of the devices they share."""
-        if shape.devices_only and self._bins is None:
+        if shape.devices_only:
             devices, need = self._devices, shape.devices
             for node, count in runs:
                 devices[node] -= count * need
@@ -175,8 +130,6 @@ class Room:
         """The same on one node."""
         if not shape.devices_only:
             self._move(shape.cpus, shape.memory_bytes, node, -count)
-        if self._bins:
-            self._bins.note(node)
         if not shape.is_fraction:
             self._devices[node] -= count * shape.devices
             return ()
@@ -225,9 +178,6 @@ class Room:
 
     def take_all(self, shape: Shape, workers: Ints) -> None:
         """Put so many workers on each node, whole devices only."""
-        if self._bins:
-            for node in workers.nonzero()[0].tolist():
-                self._bins.note(node)
         for resource, need in (
             (ResourceKind.DEVICES, shape.devices),
             (ResourceKind.CPUS, shape.cpus),
@@ -262,25 +212,3 @@ class Room:
             self._devices[node] += MILLI
         if not devices:
             del self.shared[node]
-
-
-def _least_that_holds(free: Ints, wanted: int) -> int:
-    """The first of the nodes with least room that have so much; if none has, -1."""
-    node = int((free - wanted).view(_UNSIGNED).argmin())  # what is too small turns into a huge number
-    return node if free.item(node) >= wanted else -1
-
-
-def _emptiest_first(free: Ints, count: int, need: int) -> list[tuple[int, int]]:
-    """Whole nodes as long as none holds what is left, then the one with least room that does (changes `free`)."""
-    runs: list[tuple[int, int]] = []
-    while count:
-        node = _least_that_holds(free, count * need)
-        if node < 0:
-            node = int(free.argmax())
-        here = min(count, free.item(node) // need)
-        if here <= 0:
-            break
-        runs.append((node, here))
-        free[node] = 0
-        count -= here
-    return runs

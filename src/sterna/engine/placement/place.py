@@ -1,278 +1,181 @@
 """From a target to actions: the part that all placements share.
 
-Room is given back first, then the pickiest and largest wishes are met first. A placement only says which nodes to use
-for so many workers of a shape (`choose`), and which workers leave when a job shrinks (`shed`).
+Jobs that stop or shrink release their nodes first; then the requests with fewest possible nodes, and among them the
+largest, are placed. A placement chooses nodes for the workers of a shape (`choose`) and the workers that leave when a
+job shrinks (`shed`).
 """
 
 from __future__ import annotations
 
-import gc
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
 
-from sterna.engine.kernels.native import machine_code
-from sterna.engine.placement.free_capacity import Room, Runs
+from sterna.engine.placement.free_capacity import FreeCapacity, NodeCounts
 from sterna.engine.registry import Misfit, Placed
-from sterna.model.cluster import NOWHERE, Assignment, Ints, ResourceKind, Shape
+from sterna.model.cluster import NOWHERE, Assignment, Ints, Shape
 from sterna.model.plan import Action, ActionKind, kind_of
-from sterna.model.snapshot import JobKey, Snapshot
-
-Wish = tuple[int, int, int, int, int, int, int]
-"""Nodes that could host it, less the devices of one worker, less the workers wanted, shape, row, workers now, workers
-wanted: in the order of serving, so that those with little choice come first, then the largest pieces."""
-
-_STOP, _START, _GROW = ActionKind.STOP, ActionKind.START, ActionKind.GROW
-"""By names of our own: to ask an enumeration takes longer."""
-
-_assignment = partial(tuple.__new__, Assignment)
-"""Make one of all its fields; the constructor of a named tuple takes twice as long."""
+from sterna.model.snapshot import Snapshot
 
 _MANY = 12
-"""From so many new jobs of one size on, nodes are chosen for all of them in one step."""
+"""From this number of equal new jobs on, nodes are chosen for all of them in one step."""
 
-_VERY_MANY = 256
-"""From so many changes on, Python need not look for cycles among them."""
+_BY_ROW = attrgetter("row")
+_BY_KIND_AND_ROW = attrgetter("kind", "row")
 
 
 class Chooser(Protocol):
-    """What tells one placement from another."""
+    """The part in which placements differ."""
 
-    def choose(self, room: Room, shape: Shape, count: int, assignment: Assignment, /) -> Runs:
-        """Nodes for up to `count` more workers of a job that sits at `home`. Fewer if there is no room."""
+    def choose(self, room: FreeCapacity, shape: Shape, count: int, assignment: Assignment, /) -> NodeCounts:
+        """Return nodes for up to `count` more workers of a job that is at `assignment`; fewer if they do not fit."""
         ...
 
-    def choose_many(self, room: Room, shape: Shape, count: int, jobs: int, /) -> Sequence[Runs]:
-        """Nodes for up to `jobs` equal new jobs: the ones that `choose` would find, as far as they can be told in one
-        step, and taken. The other jobs are asked for singly."""
+    def choose_many(self, room: FreeCapacity, shape: Shape, count: int, jobs: int, /) -> Sequence[NodeCounts]:
+        """Choose and take nodes for up to `jobs` equal new jobs: the nodes that `choose` would return, for as many
+        jobs as one step can place. The remaining jobs are placed one by one."""
         ...
 
     def shed(self, assignment: Assignment, count: int, /) -> Assignment:
-        """The home without `count` of its workers."""
+        """Return the assignment without `count` of its workers."""
         ...
 
 
 def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
-    """Actions that turn the present into `target`, as far as nodes allow."""
-    jobs = snapshot.jobs
-    workers = jobs.workers
+    """Return the actions that lead from the present to `target`, as far as nodes allow, and the misfits."""
+    workers = snapshot.jobs.workers
     if target is workers:
         return Placed([], [])
-    rows = _differing(target, workers)
-    if len(rows) < 2:
-        return _place_one(chooser, snapshot, target, rows[0]) if rows else Placed([], [])
-    with _no_search_for_cycles(len(rows)):
-        return _place_all(chooser, snapshot, target, rows)
-
-
-@contextmanager
-def _no_search_for_cycles(changes: int) -> Iterator[None]:
-    """A cold start makes tens of thousands of tuples, none of which leads back to itself: to look for such among all
-    objects of a process again and again would take a third of the time."""
-    if changes < _VERY_MANY or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def _place_all(chooser: Chooser, snapshot: Snapshot, target: Ints, rows: list[int]) -> Placed:
-    jobs = snapshot.jobs
-    workers = jobs.workers
-    shapes = snapshot.shapes.rows
-    hosts = snapshot.nodes.hosts(snapshot.shapes)
-    falling: list[tuple[int, int, int]] = []
-    rising: list[Wish] = []
-    olds, news = _entries(workers, rows), _entries(target, rows)
-    codes = [0] * len(rows) if len(shapes) == 1 else _entries(jobs.shape, rows)
-    for row, old, new, code in zip(rows, olds, news, codes, strict=True):
-        if new > old:
-            rising.append((hosts[code], -shapes[code].devices, -new, code, row, old, new))
-        else:
-            falling.append((new, row, code))
-    room = Room(snapshot.nodes)
-    released = _release(chooser, snapshot, room, falling)
-    if not rising:
+    changed = (target != workers).nonzero()[0]
+    if not len(changed):
+        return Placed([], [])
+    grows = target[changed] > workers[changed]
+    rising, falling = changed[grows], changed[~grows].tolist()
+    room = FreeCapacity(snapshot.nodes)
+    released = _release(chooser, snapshot, room, target, falling)
+    if not len(rising):
         return Placed(released, [])
-    raised = _raise_all(chooser, snapshot, room, rising)
+    raised = _raise_all(chooser, snapshot, room, target, rising)
     if raised.misfits and len(rising) > 1:
-        room = Room(snapshot.nodes)
-        _release(chooser, snapshot, room, falling)
-        raised = _minimum_first(chooser, snapshot, room, rising)
+        room = FreeCapacity(snapshot.nodes)
+        _release(chooser, snapshot, room, target, falling)
+        raised = _minimum_first(chooser, snapshot, room, target, rising)
     return Placed(released + raised.actions, raised.misfits)
 
 
-def place_plainly(snapshot: Snapshot, target: Ints) -> Placed | None:
-    """The same for `stay`, by machine code, where a few jobs start or stop and all of them fit; else None."""
-    code, workers = machine_code(), snapshot.jobs.workers
-    if code is None or target is workers or not (snapshot.is_rigid and snapshot.devices_only):
-        return None
-    rows = code.differing(target, workers)
-    if len(rows) >= _MANY:
-        return None
-    free = snapshot.nodes.free[ResourceKind.DEVICES].copy()
-    need = snapshot.shapes[0].devices
-    actions = code.start_and_stop(rows, target, snapshot.jobs.key, snapshot.assignments, free, need) if rows else []
-    return None if actions is None else Placed(actions, [])
-
-
-def _place_one(chooser: Chooser, snapshot: Snapshot, target: Ints, row: int) -> Placed:
-    """The same where one job changes, as in most rounds: no order to find."""
-    jobs, room = snapshot.jobs, Room(snapshot.nodes)
-    old, new = jobs.workers.item(row), target.item(row)
-    code = jobs.shape.item(row) if len(snapshot.shapes) > 1 else 0
-    if new < old:
-        return Placed(_release(chooser, snapshot, room, [(new, row, code)]), [])
-    assignment = snapshot.assignment_of(row) if old else NOWHERE
-    after, fitted = _raised(chooser, room, snapshot.shapes.rows[code], assignment, new, jobs.minimum.item(row))
-    misfits = [Misfit(row, fitted)] if fitted < new else []
-    if fitted <= old:
-        return Placed([], misfits)
-    return Placed([Action(_GROW if old else _START, JobKey(jobs.key.item(row)), row, assignment, after)], misfits)
-
-
-def _entries(column: Ints, rows: list[int]) -> list[int]:
-    """A column in these rows."""
-    entries: list[int] = [column.item(row) for row in rows] if len(rows) < _MANY else column.take(rows).tolist()
-    return entries
-
-
-def _differing(target: Ints, workers: Ints) -> list[int]:
-    """Rows in which the two differ."""
-    code = machine_code()
-    if code is not None:
-        return code.differing(target, workers)
-    changed: list[int] = (target != workers).nonzero()[0].tolist()
-    return changed
-
-
-def _release(chooser: Chooser, snapshot: Snapshot, room: Room, falling: list[tuple[int, int, int]]) -> list[Action]:
-    """Give room back: stops first, then shrinks, each in submit order."""
+def _release(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: list[int]) -> list[Action]:
+    """Release nodes: stops first, then shrinks, each in submit order."""
     stops: list[Action] = []
     shrinks: list[Action] = []
-    if not falling:
-        return stops
-    keys, assignments, shapes = snapshot.jobs.key, snapshot.assignments, snapshot.shapes.rows
-    for new, row, code in falling:
-        key, shape = JobKey(keys.item(row)), shapes[code]
-        assignment = assignments[key]
+    for row in rows:
+        key, new, shape = snapshot.key_of(row), target.item(row), snapshot.shape_of(row)
+        assignment = snapshot.assignments[key]
         room.give(shape, assignment)
         if new:
             smaller = chooser.shed(assignment, assignment.size - new)
             room.occupy(shape, smaller)
             shrinks.append(Action(ActionKind.SHRINK, key, row, assignment, smaller))
         else:
-            stops.append(Action(_STOP, key, row, assignment, NOWHERE))
+            stops.append(Action(ActionKind.STOP, key, row, assignment, NOWHERE))
     return stops + shrinks
 
 
-def _raise_all(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish]) -> Placed:
-    """Pickiest and largest first; equal new jobs in one step where that is worth it."""
+def _raise_all(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: Ints) -> Placed:
+    """Place the most urgent job first; equal new jobs in one step where there are many of them."""
     starts: list[Action] = []
     grows: list[Action] = []
     misfits: list[Misfit] = []
-    if len(rising) >= _MANY:
-        room.expect_many()
-        rising = _without_many(chooser, snapshot, room, rising, starts)
-    jobs, shapes = snapshot.jobs, snapshot.shapes.rows
-    if len(rising) > 1:
-        rising.sort()
-    for _, _, _, code, row, old, new in rising:
-        assignment = snapshot.assignment_of(row) if old else NOWHERE
-        after, fitted = _raised(chooser, room, shapes[code], assignment, new, jobs.minimum.item(row))
+    if len(rows) >= _MANY:
+        starts, rows = _start_equal_jobs(chooser, snapshot, room, target, rows)
+    for row in _by_urgency(snapshot, rows, target):
+        before, new = snapshot.assignment_of(row), target.item(row)
+        old, least = before.size, snapshot.jobs.minimum.item(row)
+        after, fitted = _raised(chooser, room, snapshot.shape_of(row), before, new, least)
         if fitted > old:
-            kind, actions = (_GROW, grows) if old else (_START, starts)
-            actions.append(Action(kind, JobKey(jobs.key.item(row)), row, assignment, after))
+            kind, actions = (ActionKind.GROW, grows) if old else (ActionKind.START, starts)
+            actions.append(Action(kind, snapshot.key_of(row), row, before, after))
         if fitted < new:
             misfits.append(Misfit(row, fitted))
-    starts.sort(key=_row)
-    grows.sort(key=_row)
+    starts.sort(key=_BY_ROW)
+    grows.sort(key=_BY_ROW)
     return Placed(starts + grows, misfits)
 
 
-def _without_many(
-    chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish], starts: list[Action]
-) -> list[Wish]:
-    """Start equal new jobs in one step where there are many of them; the wishes that are left."""
-    groups: dict[tuple[int, ...], list[Wish]] = defaultdict(list)
-    for wish in rising:
-        groups[wish[:4]].append(wish)  # equal ones are placed alike
-    left: list[Wish] = []
-    for (_, _, less, code), alike in sorted(groups.items()):
-        shape = snapshot.shapes[code]
-        fresh = [wish[4] for wish in alike if not wish[5]]
-        if len(fresh) >= _MANY and not shape.ps and not shape.is_fraction:
-            started = _start_many(chooser, snapshot, room, fresh, -less, shape)
-            starts += started
-            if len(started) == len(alike):
-                continue
-            gone = {action.row for action in started}
-            alike = [wish for wish in alike if wish[4] not in gone]
-        left += alike
-    return left
+def _by_urgency(snapshot: Snapshot, rows: Ints, workers: Ints) -> list[int]:
+    """Sort rows: shapes that fewest nodes could host first, then the largest workers, then the most workers."""
+    ordered: list[int] = rows.tolist()
+    if len(ordered) > 1:
+        codes, shapes, hosts = snapshot.jobs.shape, snapshot.shapes.rows, snapshot.nodes.hosts(snapshot.shapes)
+
+        def urgency(row: int) -> tuple[int, int, int, int, int]:
+            code = codes.item(row)
+            return hosts[code], -shapes[code].devices, -workers.item(row), code, row
+
+        ordered.sort(key=urgency)
+    return ordered
 
 
-def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: Room, rising: list[Wish]) -> Placed:
-    """The same where not everything fits: nobody grows into the room that another needs to run at all."""
-    seats: dict[int, Assignment] = {}
+def _start_equal_jobs(
+    chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: Ints
+) -> tuple[list[Action], Ints]:
+    """Start equal new jobs in one step where there are many of them; return the starts and the rows that are left."""
+    jobs, starts = snapshot.jobs, list[Action]()
+    fresh = rows[jobs.workers[rows] == 0]
+    groups = jobs.shape[fresh] * (target.max(initial=0) + 1) + target[fresh]
+    _, first, group, count = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
+    group_of = dict(zip(fresh[first].tolist(), range(len(first)), strict=True))
+    for leader in _by_urgency(snapshot, fresh[first[count >= _MANY]], target):
+        shape, equal = snapshot.shape_of(leader), fresh[group == group_of[leader]]
+        if shape.ps or shape.is_fraction:
+            continue
+        choices = chooser.choose_many(room, shape, target.item(leader), len(equal))
+        equal = equal[: len(choices)]
+        for row, key, workers in zip(equal.tolist(), jobs.key[equal].tolist(), choices, strict=True):
+            starts.append(Action(ActionKind.START, key, row, NOWHERE, Assignment(tuple(workers))))
+    if not starts:
+        return starts, rows
+    is_placed = np.zeros(len(jobs), dtype=np.bool_)
+    is_placed[[action.row for action in starts]] = True
+    return starts, rows[~is_placed[rows]]
+
+
+def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: Ints) -> Placed:
+    """Place requests that do not all fit: every job gets its minimum before any job grows beyond its own."""
+    assignments: dict[int, Assignment] = {}
     misfits: list[Misfit] = []
-    jobs, shapes = snapshot.jobs, snapshot.shapes
-    entries = [(*wish[:2], -jobs.minimum.item(wish[4]), *wish[3:5]) for wish in rising if not wish[5]]
-    for _, _, _, code, row in sorted(entries):
+    jobs = snapshot.jobs
+    for row in _by_urgency(snapshot, rows[jobs.workers[rows] == 0], jobs.minimum):
         least = jobs.minimum.item(row)
-        assignment, fitted = _raised(chooser, room, shapes[code], NOWHERE, least, least)
+        assignment, fitted = _raised(chooser, room, snapshot.shape_of(row), NOWHERE, least, least)
         if fitted:
-            seats[row] = assignment
+            assignments[row] = assignment
         else:
             misfits.append(Misfit(row, 0))
-    for _, _, _, code, row, old, new in rising:
-        if not old and row not in seats:
+    for row in rows.tolist() if len(rows) >= _MANY else _by_urgency(snapshot, rows, target):
+        before, new = assignments.get(row) or snapshot.assignment_of(row), target.item(row)
+        if not before.workers:
             continue
-        assignment = seats.get(row) or snapshot.assignment_of(row)
-        seats[row], fitted = _raised(chooser, room, shapes[code], assignment, new, 0)
+        assignments[row], fitted = _raised(chooser, room, snapshot.shape_of(row), before, new, 0)
         if fitted < new:
             misfits.append(Misfit(row, fitted))
-    actions = [_action(snapshot, row, snapshot.assignment_of(row), assignment) for row, assignment in seats.items()]
-    return Placed(sorted((a for a in actions if a.before != a.after), key=_carrying_out), misfits)
-
-
-def _action(snapshot: Snapshot, row: int, before: Assignment, after: Assignment) -> Action:
-    return Action(kind_of(before, after), JobKey(snapshot.jobs.key.item(row)), row, before, after)
-
-
-_row = itemgetter(2)
-"""Of an action: the order of carrying out, among those of a kind."""
-
-_carrying_out = itemgetter(0, 2)
-"""Of an action: kind and row, the order of carrying out."""
-
-
-def _start_many(
-    chooser: Chooser, snapshot: Snapshot, room: Room, rows: list[int], count: int, shape: Shape
-) -> list[Action]:
-    """Start as many of these equal jobs as can be placed in one step."""
-    assignments = [_assignment((runs, (), ())) for runs in chooser.choose_many(room, shape, count, len(rows))]
-    rows = rows[: len(assignments)]
-    starts = zip(snapshot.jobs.key[rows].tolist(), rows, assignments, strict=True)
-    return [Action(_START, key, row, NOWHERE, assignment) for key, row, assignment in starts]
+    actions = []
+    for row, after in assignments.items():
+        before = snapshot.assignment_of(row)
+        if before != after:
+            actions.append(Action(kind_of(before, after), snapshot.key_of(row), row, before, after))
+    return Placed(sorted(actions, key=_BY_KIND_AND_ROW), misfits)
 
 
 def _raised(
-    chooser: Chooser, room: Room, shape: Shape, assignment: Assignment, new: int, least: int
+    chooser: Chooser, room: FreeCapacity, shape: Shape, assignment: Assignment, new: int, least: int
 ) -> tuple[Assignment, int]:
     """A job with more workers than it has, as many of `new` as fit but not fewer than `least`, and how many it has
     then."""
     old, seat = assignment.size if assignment.workers else 0, assignment
     if shape.ps and not old:
-        seat = Assignment((), seat_ps(room, shape, new))
+        seat = Assignment((), place_parameter_servers(room, shape, new))
         if not seat.ps:
             return assignment, 0
     runs = chooser.choose(room, shape, new - old, seat)
@@ -282,10 +185,10 @@ def _raised(
             room.give(shape, seat)
         return assignment, old
     slots = assignment.slots + room.take_runs(shape, runs)
-    return _assignment((_joined(assignment.workers, runs) if old else tuple(runs), seat.ps, slots)), fitted
+    return Assignment(_joined(assignment.workers, runs) if old else tuple(runs), seat.ps, slots), fitted
 
 
-def seat_ps(room: Room, shape: Shape, workers: int) -> tuple[tuple[int, int], ...]:
+def place_parameter_servers(room: FreeCapacity, shape: Shape, workers: int) -> tuple[tuple[int, int], ...]:
     """Nodes for the parameter servers, taken at once: the tightest node that holds them with all workers, else the node
     that holds them with most workers, else as few nodes as hold them. Empty if they do not fit."""
     one = Shape(0, shape.ps_cpus, shape.ps_memory_bytes, selector=shape.selector, tolerations=shape.tolerations)
@@ -297,7 +200,7 @@ def seat_ps(room: Room, shape: Shape, workers: int) -> tuple[tuple[int, int], ..
         best = np.where(enough, beside, np.iinfo(np.int64).max).argmin() if enough.any() else beside.argmax()
         runs = [(int(whole[best]), shape.ps)]
     else:
-        runs = most_first(seats, shape.ps, np.argsort(-seats, kind="stable").tolist())
+        runs = fill_in_order(seats, shape.ps, np.argsort(-seats, kind="stable").tolist())
         if sum(count for _, count in runs) < shape.ps:
             return ()
     for node, count in runs:
@@ -305,7 +208,7 @@ def seat_ps(room: Room, shape: Shape, workers: int) -> tuple[tuple[int, int], ..
     return tuple(runs)
 
 
-def _joined(runs: Runs, more: Runs) -> tuple[tuple[int, int], ...]:
+def _joined(runs: NodeCounts, more: NodeCounts) -> tuple[tuple[int, int], ...]:
     """Worker order kept: what is new goes to the end, joining the last run if it is on the same node."""
     if not runs:
         return tuple(more)
@@ -318,7 +221,7 @@ def _joined(runs: Runs, more: Runs) -> tuple[tuple[int, int], ...]:
     return tuple(joined)
 
 
-def tail_shed(assignment: Assignment, count: int) -> Assignment:
+def drop_last_workers(assignment: Assignment, count: int) -> Assignment:
     """Without the workers of the highest numbers."""
     runs = list(assignment.workers)
     left = count
@@ -330,7 +233,7 @@ def tail_shed(assignment: Assignment, count: int) -> Assignment:
     return Assignment(tuple(runs), assignment.ps, assignment.slots[: len(assignment.slots) - count])
 
 
-def most_first(slots: Ints, count: int, order: Iterable[int]) -> list[tuple[int, int]]:
+def fill_in_order(slots: Ints, count: int, order: Iterable[int]) -> list[tuple[int, int]]:
     """Fill nodes in this order until `count` workers are placed."""
     runs = []
     for node in order:

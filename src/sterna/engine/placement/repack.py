@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.engine.placement.place import Chooser
 from sterna.engine.registry import Misfit, Placed
 from sterna.model.cluster import Assignment, Bools, Ints, ResourceKind, Shape, slots_in
@@ -26,7 +26,7 @@ _DENSE = 256
 """Up to so many nodes in question the naming is solved for all of them at once."""
 
 
-def repacked(chooser: Chooser, snapshot: Snapshot, target: Ints, placed: Placed) -> Placed:
+def repack_nodes(chooser: Chooser, snapshot: Snapshot, target: Ints, placed: Placed) -> Placed:
     """`placed`, with jobs moved where that lets more of the target fit; unchanged if it would not help or cannot be
     done."""
     assignments = _assignments_after(snapshot, placed)
@@ -67,7 +67,7 @@ def _may_move(snapshot: Snapshot, assignment: Assignment, row: int, nodes: list[
 
 def _nodes_in_question(snapshot: Snapshot, assignments: dict[int, Assignment], placed: Placed) -> list[int]:
     """Open nodes without taints that have room left once the plan is carried out, or that the plan touches."""
-    room = Room(snapshot.nodes)
+    room = FreeCapacity(snapshot.nodes)
     touched: set[int] = set()
     for action in placed.actions:
         shape = snapshot.shapes[int(snapshot.jobs.shape[action.row])]
@@ -84,7 +84,7 @@ def _nodes_in_question(snapshot: Snapshot, assignments: dict[int, Assignment], p
 
 def _free_without(snapshot: Snapshot, assignments: dict[int, Assignment], movable: Iterable[int]) -> Ints:
     """What would be free if the movable jobs sat nowhere and the others where the plan puts them."""
-    room = Room(snapshot.nodes)
+    room = FreeCapacity(snapshot.nodes)
     codes = snapshot.jobs.shape
     for row in np.flatnonzero(snapshot.jobs.workers).tolist():
         room.give(snapshot.shapes[int(codes[row])], snapshot.assignment_of(row))

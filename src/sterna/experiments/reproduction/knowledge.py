@@ -161,13 +161,13 @@ def _costs() -> Costs:
 def _run(
     policy: str, jobs: Workload, knowledge: Knowledge, seed: int = 0, known: Learned | None = None
 ) -> _KnowledgeRun:
-    world = make_backend(
+    backend = make_backend(
         knowledge, jobs, simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()), seed=seed, known=known
     )
-    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STAYING)).run()
+    RoundLoop(RateLimited(backend, RATE_LIMIT_SECONDS), make_rules(policy, STAYING)).run()
     first = {jobs.category.index(category) for category in jobs.category}
     is_later = np.array([row not in first for row in range(len(jobs))])
-    return _KnowledgeRun(np.array(world.finish) - jobs.submit, is_later)
+    return _KnowledgeRun(np.array(backend.finish) - jobs.submit, is_later)
 
 
 @cache
@@ -176,6 +176,6 @@ def _one_of_each(policy: str) -> Learned:
     alone = [
         voda.SubmittedJob(f"first-{model}", model, _APART_SECONDS * number) for number, model in enumerate(voda.EPOCHS)
     ]
-    world = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()))
-    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(policy, STAYING)).run()
-    return world.estimates.learned
+    backend = LearningBackend(_workload(alone), simulated_nodes(voda.NODES), SimulationConfig(costs=_costs()))
+    RoundLoop(RateLimited(backend, RATE_LIMIT_SECONDS), make_rules(policy, STAYING)).run()
+    return backend.estimates.learned

@@ -9,8 +9,8 @@ import pytest
 from sterna.backends.kubernetes.api.job import PodState, ReplicaAssignment
 from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind, judge
 from sterna.kinds.parsed_job import ParsedJob
-from tests.unit.backends.kubernetes.kind_builders import group, parsed_job, pytorch_job, tf_job
 from tests.unit.backends.kubernetes.replica_builders import kube_job, pod, workers_at
+from tests.unit.kinds.kind_builders import group, parsed_job, pytorch_job, tf_job
 
 PS = ReplicaAssignment("ps", 0, "a")
 W0, W1, W2 = workers_at("a", "b", "c")

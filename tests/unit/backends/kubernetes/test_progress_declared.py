@@ -12,7 +12,7 @@ from sterna.backends.kubernetes.monitor.pods import NodePod, is_csv_guessed, pro
 from sterna.backends.kubernetes.pods.pod_builder import pod_of
 from sterna.kinds.labels import PROGRESS
 from sterna.model.job import ProgressSpec
-from tests.unit.backends.kubernetes.kind_builders import Object, group, parsed_job, pytorch_job, tf_job, training_job
+from tests.unit.kinds.kind_builders import Object, group, parsed_job, pytorch_job, tf_job, training_job
 
 
 def as_a_monitor_sees_it(manifest: Object) -> NodePod:

@@ -16,27 +16,27 @@ from sterna.wiring import make_rules
 from sterna.workloads.trace import make_trace
 
 
-def a_world(loads: list[ServingLoad], reservation: str) -> ServingBackend:
+def run_backend(loads: list[ServingLoad], reservation: str) -> ServingBackend:
     """One elastic job that fills one node of four devices for a long time."""
     trace = make_trace(name=["a"], submit_seconds=[0.0], workers=[4], duration_seconds=[1e5], minimum=[1], maximum=[4])
     training = SimulatedBackend(workload_of(trace), simulated_nodes("1x4"))
-    world = ServingBackend(training, loads, release_seconds=30, horizon_seconds=5000)
-    RoundLoop(world, make_rules("elastic-fifo", "stay", reservation=reservation)).run()
-    return world
+    backend = ServingBackend(training, loads, release_seconds=30, horizon_seconds=5000)
+    RoundLoop(backend, make_rules("elastic-fifo", "stay", reservation=reservation)).run()
+    return backend
 
 
 def test_a_pod_is_bound_once_the_worker_that_made_room_has_left() -> None:
-    world = a_world([ServingLoad("p", 100, 1000, Shape(devices=MILLI))], "serving")
-    assert world.bound_at == {"p": 130}
+    backend = run_backend([ServingLoad("p", 100, 1000, Shape(devices=MILLI))], "serving")
+    assert backend.bound_at == {"p": 130}
 
 
 def test_a_pod_that_is_left_to_itself_waits() -> None:
-    assert a_world([ServingLoad("p", 100, 1000, Shape(devices=MILLI))], "none").bound_at == {}
+    assert run_backend([ServingLoad("p", 100, 1000, Shape(devices=MILLI))], "none").bound_at == {}
 
 
 def test_devices_of_a_pod_that_ended_go_back_to_training() -> None:
-    world = a_world([ServingLoad("p", 100, 1000, Shape(devices=MILLI))], "serving")
-    assert world.observe().jobs.workers.tolist() == [4]
+    backend = run_backend([ServingLoad("p", 100, 1000, Shape(devices=MILLI))], "serving")
+    assert backend.observe().jobs.workers.tolist() == [4]
 
 
 def test_reservation_serves_pods_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import structs
 
-from sterna.backends.kubernetes.api.assignment import Key
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
-from sterna.backends.kubernetes.api.objects import Node, Plain, Record
+from sterna.backends.kubernetes.api.objects import Node, Record
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, PRIORITY_CLASSES, SERVICES, Change, Delta
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, assignment_by_row, planned_gpus, planned_usage
 from sterna.backends.kubernetes.cache.job_index import JobIndex
@@ -25,18 +24,17 @@ from sterna.backends.kubernetes.cache.object_parser import (
     memory_in,
     parsed_job_in,
     read_of,
-    replica_in,
     resting_status,
     status_in,
 )
 from sterna.backends.kubernetes.cache.pod_cache import PodCache
 from sterna.backends.kubernetes.cache.priority_classes import PriorityClasses
 from sterna.backends.kubernetes.cache.progress import Progress
+from sterna.backends.kubernetes.cache.service_cache import ServiceCache
 from sterna.backends.kubernetes.cache.share_pod_cache import SharePodCache
 from sterna.backends.kubernetes.cache.snapshot import JobTable
 from sterna.backends.kubernetes.cache.work_queue import WorkQueue
 from sterna.backends.kubernetes.lifecycle.conditions import end_condition
-from sterna.backends.kubernetes.lifecycle.services import ServiceRow
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
 from sterna.backends.kubernetes.pods.move_record import Move, read_record
 from sterna.backends.kubernetes.pods.pod_rows import disruption_of
@@ -92,10 +90,7 @@ class ClusterState:
         self.priority_classes = PriorityClasses(self.jobs, self.work_queue)
         self.assignments: dict[JobKey, Assignment] = {}
         """Non-empty assignments of jobs that want to run."""
-        self.services: dict[str, ServiceRow] = {}
-        """Services of replicas, by `namespace/name`."""
-        self._served: dict[str, set[Key]] = {}
-        """Replicas with a service by job uid; a service may be seen before its job."""
+        self.services = ServiceCache(self.jobs, self.work_queue)
         self._shapes: dict[tuple[Shape, NodeNeeds, GpuFraction | None], Shape] = {}
         self.orphans: list[PodRow] = []
         """Pods to delete because their job is gone."""
@@ -122,7 +117,7 @@ class ClusterState:
         elif delta.resource == NODES:
             self._take_node(seen, is_there)
         elif delta.resource == SERVICES:
-            self._take_service(seen, is_there)
+            self.services.update(seen, is_there)
         elif delta.resource == CONFIG_MAPS:
             self._take_record(seen, is_there)
         elif delta.resource == PRIORITY_CLASSES:
@@ -165,36 +160,6 @@ class ClusterState:
             is_moved = is_asked or bool(row.disruption)
             entry.move.previous_pod, entry.job.is_deleting = row, entry.job.is_deleting or not is_moved
             self.reindex(entry)
-
-    def _take_service(self, service: Plain, is_there: bool) -> None:
-        meta = service.metadata
-        owner = next((each.uid for each in meta.owner_references if each.controller), "")
-        known = self.services.pop(meta.key, None)
-        if is_there:
-            self.services[meta.key] = ServiceRow(meta.uid, owner)
-        else:
-            owner = known.owner if known is not None else owner
-            self.work_queue.wake_blocked()
-        if known is not None and known.owner != owner:
-            self._note_service(known.owner, replica_in(meta), False)
-        self._note_service(owner, replica_in(meta), is_there)
-
-    def _note_service(self, owner: str, replica: Key | None, is_there: bool) -> None:
-        if not owner or replica is None:
-            return
-        served, entry = self._served.setdefault(owner, set()), self.jobs.by_uid.get(owner)
-        if is_there:
-            served.add(replica)
-        else:
-            served.discard(replica)
-        if not served:
-            del self._served[owner]
-        if entry is not None:
-            if is_there:
-                entry.services[replica] = True
-            else:
-                entry.services.pop(replica, None)
-            self.work_queue.enqueue(entry)
 
     def _take_record(self, record: Record, is_there: bool) -> None:
         """Add or remove the move record of a plain pod."""
@@ -308,7 +273,7 @@ class ClusterState:
             bytes(seen.spec) if isinstance(seen, JobObject) and parsed_job.ownership.is_delegated else b""
         )
         entry.source.orphans_pods = ORPHAN in meta.finalizers
-        entry.services = dict.fromkeys(self._served.get(meta.uid, ()), True)
+        entry.services = dict.fromkeys(self.services.replicas_of(meta.uid), True)
         self.jobs.add(entry)
         if persisted.ended_at is not None or self._has_ended(entry):
             entry.stage = Stage.ENDED  # whatever changed since

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from sterna.backends.kubernetes.api.job import PendingServingPod
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.serving_pod import ServingPod
 from sterna.reservations.serving import TIMEOUT_SECONDS, KeptRoom
 
@@ -40,7 +40,7 @@ def _resolve(state: ClusterState, pending: Iterable[PendingServingPod], rank: in
     return sorted(found, key=lambda pod: (pod.since, pod.name))
 
 
-def free_beside(state: ClusterState, pods: Iterable[ServingPod], now: float) -> Room:
+def free_beside(state: ClusterState, pods: Iterable[ServingPod], now: float) -> FreeCapacity:
     """Return the capacity that is neither used, planned nor reserved for these pods, for moves made without a round. A
     reservation that timed out does not count."""
     kept = KeptRoom(state.capacity.table())

@@ -14,7 +14,7 @@ from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.gpu_fractions import gpu_fraction_milli
 from sterna.backends.kubernetes.cache.reservations import free_beside, serving_reservations, urgent_reservations
 from sterna.backends.kubernetes.pods.share_rows import ShareRow, placing_patch
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.kinds.share_pod import SHARE_PODS
 from sterna.model.cluster import Shape
 
@@ -35,7 +35,7 @@ def placements(state: ClusterState, now: float) -> list[Write]:
     return found
 
 
-def _find_place(state: ClusterState, room: Room, row: ShareRow, shape: Shape) -> tuple[str, str] | None:
+def _find_place(state: ClusterState, room: FreeCapacity, row: ShareRow, shape: Shape) -> tuple[str, str] | None:
     runs = room.tightest(shape, 1)
     if not runs:
         return None

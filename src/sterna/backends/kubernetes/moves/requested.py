@@ -23,7 +23,7 @@ from sterna.backends.kubernetes.lifecycle.overload import (
     evaluate_requests,
     replica_name,
 )
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import Assignment
 from sterna.model.reason import Code, Reason
 
@@ -60,11 +60,11 @@ class MonitorMoves:
                 return Found(entry.job, pod, steps_left, is_leaving=replica.node != pod.node)
         return None
 
-    def _hosts(self, found: Found, room: Room) -> set[str]:
+    def _hosts(self, found: Found, room: FreeCapacity) -> set[str]:
         slots = room.slots(self._state.entries[found.job.key].shape)
         return {self._state.capacity.names[row] for row in (slots > 0).nonzero()[0].tolist()}
 
-    def _move(self, move: AcceptedMove, room: Room, now: float) -> None:
+    def _move(self, move: AcceptedMove, room: FreeCapacity, now: float) -> None:
         job, pod = move.found.job, move.found.pod
         entry, capacity = self._state.entries[job.key], self._state.capacity
         held = (gpu_number(pod.gpu_id),) if pod.gpu_id else ()

@@ -21,7 +21,7 @@ from sterna.backends.simulated.shared.equal_share_baseline import LazyBaseline
 from sterna.backends.simulated.shared.progress import SimulatedProgress
 from sterna.backends.simulated.shared.workload import SharedWorkload
 from sterna.engine.cpu_sharing.forecast import max_min
-from sterna.engine.placement.free_capacity import Room
+from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.errors import UserError
 from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Bools, Ints, Nodes, ResourceKind, Shape, Shapes
 from sterna.model.plan import Action, ActionKind, Decision, Mark, Outcome
@@ -70,7 +70,7 @@ class SharedBackend:
         self._cores: list[float] = (nodes.capacity[ResourceKind.CPUS] / MILLI).tolist()
         self._shape = Shape(devices=0, cpus=COUNTED_CPUS)
         self._shapes = Shapes((self._shape,))
-        self._room = Room(nodes)
+        self._room = FreeCapacity(nodes)
         columns = {name: getattr(nodes, name).view() for name in ("capacity", "is_open", "rack")}
         columns["free"] = self._room.free.view()
         for column in columns.values():

@@ -49,23 +49,23 @@ class DragonRun:
 
 def run(mixture: Mixture, seed: int, scheduler: Scheduler, cross_node_penalty: float) -> DragonRun:
     workload = _workload(mixture, seed)
-    world_jobs, rules = _configure(scheduler, workload, seed)
+    backend_jobs, rules = _configure(scheduler, workload, seed)
     nodes = _nodes(mixture.nodes)
-    world = SimulatedBackend(
-        world_jobs,
+    backend = SimulatedBackend(
+        backend_jobs,
         nodes,
         SimulationConfig(costs=Costs(RESTART_SECONDS, cross_node_penalty=cross_node_penalty)),
     )
     log = AllocationLog(len(workload))
-    RoundLoop(world, rules, (log,)).run()
-    finish = np.array(world.finish)
+    RoundLoop(backend, rules, (log,)).run()
+    finish = np.array(backend.finish)
     ended = finish < DEADLOCK_SECONDS
     makespan = float(finish.max() - workload.submit[0])
     devices = int(nodes.capacity[ResourceKind.DEVICES].sum()) / MILLI
     trained = sum(
         (span.end_seconds - span.start_seconds) * span.workers
-        for span in log.close_spans(world.finish, world.observe())
-        if _trains(span, world_jobs)
+        for span in log.close_spans(backend.finish, backend.observe())
+        if _trains(span, backend_jobs)
     )
     return DragonRun(
         float((finish - workload.submit).mean()), makespan, trained / devices / makespan, float(ended.mean())

@@ -38,7 +38,7 @@ _REMARKS = (
     "by model: what sets the width of a band comes from the seven others. A model's jobs stand or fall together, so "
     "the share is a mean of eight, not of a hundred.",
     "Replays: each forecast knows the forecasts before it and what had become of them, jobs that still run included; "
-    "the pace is misjudged by 10 % on purpose, because the simulated world has no noise of its own.",
+    "the pace is misjudged by 10 % on purpose, because the simulator has no noise of its own.",
     "Time until a value: shown, not promised. Most of these bands have no end, because half a curve does not show "
     "whether a value a little better than the best so far will ever come; give the total steps where you can.",
 )

@@ -116,13 +116,13 @@ def run(
         rules = replace(rules, placement=_FixedNodes(start))
     workload = drawn.workload if believed is None else replace(drawn.workload, estimate=believed)
     nodes = shared_nodes(specon.NODES, specon.CORES)
-    world = SharedBackend(workload, nodes, SharedConfig(costs=COSTS, growth=growth_rule_of(rules), first_nodes=start))
-    RoundLoop(world, rules).run()
-    submit, counters = workload.submit, world.counters
+    backend = SharedBackend(workload, nodes, SharedConfig(costs=COSTS, growth=growth_rule_of(rules), first_nodes=start))
+    RoundLoop(backend, rules).run()
+    submit, counters = workload.submit, backend.counters
     return SpeconRun(
-        world.finish - submit,
-        world.quality_at - submit,
-        float(world.finish.max()),
+        backend.finish - submit,
+        backend.quality_at - submit,
+        float(backend.finish.max()),
         counters.moves,
         counters.times,
         counters.cores_used,

@@ -63,10 +63,10 @@ def run_ours(
     """Run the jobs under Sterna's policy for one of Voda's algorithms."""
     workload = workload_of(voda.trace_of(submitted, work_seconds))
     costs = Costs(PAUSE_SECONDS, PAUSE_SECONDS, change_costs.lost_seconds, change_costs.cross_node_penalty)
-    world = SimulatedBackend(workload, simulated_nodes(voda.NODES), SimulationConfig(costs=costs, has_timeline=True))
-    RoundLoop(RateLimited(world, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], change_costs.placement)).run()
-    finish = np.array(world.finish)
-    counters = world.counters
+    backend = SimulatedBackend(workload, simulated_nodes(voda.NODES), SimulationConfig(costs=costs, has_timeline=True))
+    RoundLoop(RateLimited(backend, RATE_LIMIT_SECONDS), make_rules(POLICIES[algorithm], change_costs.placement)).run()
+    finish = np.array(backend.finish)
+    counters = backend.counters
     return OurRun(
         finish - workload.submit,
         float(finish.max() - workload.submit[0]),

@@ -42,7 +42,7 @@ KNOWN: list[tuple[str, Said]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "said"), KNOWN, ids=[line[:30].strip() for line, _ in KNOWN])
+@pytest.mark.parametrize(("line", "row"), KNOWN, ids=[line[:30].strip() for line, _ in KNOWN])
 def test_a_line_in_a_known_form_is_understood(line: str, row: Said) -> None:
     found = LineReader().read(line)
     assert found is not None

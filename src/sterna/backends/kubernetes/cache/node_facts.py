@@ -163,14 +163,14 @@ def satisfies(terms: Sequence[Mapping[str, Any]], name: str, labels: Mapping[str
     """Whether a node satisfies one of these alternatives; an empty one satisfies nobody, as in Kubernetes."""
     fields = {"metadata.name": name}
     for term in terms:
-        demands = [(each, labels) for each in _listed(term.get("matchExpressions"))]
-        demands += [(each, fields) for each in _listed(term.get("matchFields"))]
+        demands = [(each, labels) for each in _list(term.get("matchExpressions"))]
+        demands += [(each, fields) for each in _list(term.get("matchFields"))]
         if demands and all(_holds(demand, values) for demand, values in demands):
             return True
     return False
 
 
-def _listed(value: Any) -> list[Mapping[str, Any]]:
+def _list(value: Any) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 

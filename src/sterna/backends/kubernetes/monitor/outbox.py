@@ -88,66 +88,66 @@ class Outbox:
 
     def take(self, uid: str, namespace: str, name: str, is_first: bool, reports: Iterable[Report]) -> None:
         """Queue reports of a pod."""
-        course = self._queues.get(uid)
-        if course is None:
-            course = self._queues[uid] = _PodQueue(uid, namespace, name, is_first)
+        queue = self._queues.get(uid)
+        if queue is None:
+            queue = self._queues[uid] = _PodQueue(uid, namespace, name, is_first)
         for report in reports:
-            course.take(_limit_metrics(report))
+            queue.take(_limit_metrics(report))
 
     def end(self, uid: str, now: float) -> None:
         """Mark a pod as ended, and queue its held report."""
-        course = self._queues.get(uid)
-        if course is not None and course.gone_at is None:
-            course.flush_held()
-            course.gone_at, course.is_urgent = now, bool(course.waiting)
+        queue = self._queues.get(uid)
+        if queue is not None and queue.gone_at is None:
+            queue.flush_held()
+            queue.gone_at, queue.is_urgent = now, bool(queue.waiting)
 
     def is_due(self, now: float, last_at: float) -> bool:
-        """True if a batch should be sent, given the time of the last one. The interval grows with the age of the pods."""
+        """True if a batch is due, given the time of the last one. The interval grows with the age of the pods."""
         wait_seconds = _MOST_SECONDS
-        for course in self._queues.values():
-            if course.held is not None and now - course.held.at >= course.least_seconds(now):
-                course.flush_held()
-            if course.waiting:
-                wait_seconds = min(wait_seconds, _LEAST_SECONDS if course.is_urgent else course.least_seconds(now))
+        for queue in self._queues.values():
+            if queue.held is not None and now - queue.held.at >= queue.least_seconds(now):
+                queue.flush_held()
+            if queue.waiting:
+                wait_seconds = min(wait_seconds, _LEAST_SECONDS if queue.is_urgent else queue.least_seconds(now))
         return self.has_news and now - last_at >= wait_seconds
 
     @property
     def has_news(self) -> bool:
-        return any(course.waiting for course in self._queues.values())
+        return any(queue.waiting for queue in self._queues.values())
 
     def batch(self, now: float) -> Batch | None:
         """Build the next batch, at most one request; None if there is nothing to send."""
         self._forget(now)
         self._sending, room = [], MOST_BYTES // _REPORT_BYTES
-        for course in self._queues.values():
-            reports = course.waiting[:room]
+        for queue in self._queues.values():
+            reports = queue.waiting[:room]
             if reports:
-                self._sending.append((course, reports))
+                self._sending.append((queue, reports))
                 room -= len(reports)
         if not self._sending:
             return None
-        pods = [PodReports(course.uid, course.namespace, course.name, reports) for course, reports in self._sending]
+        pods = [PodReports(queue.uid, queue.namespace, queue.name, reports) for queue, reports in self._sending]
         return Batch(self._node, now, self._memory, pods)
 
     def confirm_batch(self) -> None:
         """Mark the last batch as accepted."""
-        for course, reports in self._sending:
-            del course.waiting[: len(reports)]
-            course.sent = _thin_out([*course.sent, *reports], _KEPT)
-            course.is_urgent = False
+        for queue, reports in self._sending:
+            del queue.waiting[: len(reports)]
+            queue.sent = _thin_out([*queue.sent, *reports], _KEPT)
+            queue.is_urgent = False
         self._sending = []
 
     def resend_to(self, memory: str) -> None:
         """Queue everything again, oldest first, for an operator that has none of it."""
         self._memory, self._sending = memory, []
-        for course in self._queues.values():
-            course.waiting, course.sent = [*course.sent, *course.waiting], []
+        for queue in self._queues.values():
+            queue.waiting, queue.sent = [*queue.sent, *queue.waiting], []
 
     def _forget(self, now: float) -> None:
         gone = [
             uid
-            for uid, course in self._queues.items()
-            if course.gone_at is not None and now - course.gone_at > _ENDED_SECONDS
+            for uid, queue in self._queues.items()
+            if queue.gone_at is not None and now - queue.gone_at > _ENDED_SECONDS
         ]
         for uid in gone:
             del self._queues[uid]

@@ -1,7 +1,7 @@
-"""Descriptions of a cluster: from what somebody wrote down to a snapshot.
+"""Cluster files: a cluster written down by a user becomes a snapshot.
 
-A description is checked to the last key before anything is decided: each entry is read through `_Entry`, which knows
-where it stands and refuses what it does not know. What the keys are is on the page docs/cluster-files.md.
+Every key is checked before anything is decided: each mapping is read through `_Entry`, which knows its place in the
+file and rejects unknown keys. The keys are documented in docs/cluster-files.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sterna.model.speedup import LINEAR, Curves, Repaired, concave
 from sterna.workloads.domain import LARGEST
 
 _MOST = 1_000_000
-"""Workers of a job, devices of a node: more is a slip of the pen."""
+"""Upper bound on workers of a job and devices of a node."""
 _UNCOUNTED_CPUS = 1 << 40
 _UNCOUNTED_BYTES = 1 << 50
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*?)B?\s*", re.ASCII)
@@ -41,14 +41,14 @@ _PS_KEYS = ("replicas", "cpus", "memory", "running")
 
 
 @dataclass(frozen=True)
-class Described:
-    """A cluster that somebody described, and what was mended on the way."""
+class ClusterFile:
+    """Snapshot of a cluster file, and warnings about what was corrected."""
 
     snapshot: Snapshot
     notices: Sequence[str]
 
 
-def described(document: Mapping[str, object], counts_only: bool) -> Described:
+def read_cluster(document: Mapping[str, object], counts_only: bool) -> ClusterFile:
     top = _Entry("the description", document, _TOP_KEYS)
     now = top.number("now", 0.0)
     nodes = _nodes(top.entries("nodes", "node", _NODE_KEYS))
@@ -58,7 +58,7 @@ def described(document: Mapping[str, object], counts_only: bool) -> Described:
     _refuse_duplicates("job", [job.name for job in jobs])
     shapes = Shapes(tuple(dict.fromkeys(job.shape for job in jobs)) or (Shape(),))
     curves = [(1.0,), *dict.fromkeys(job.curve for job in jobs if job.curve)]
-    assignments, room = _seated(jobs, nodes)
+    assignments, room = _assign(jobs, nodes)
     nodes = replace(nodes, free=room.free, shared=room.shared)
     if counts_only:
         assignments = {key: Assignment(((ANYWHERE, assignment.size),)) for key, assignment in assignments.items()}
@@ -67,11 +67,12 @@ def described(document: Mapping[str, object], counts_only: bool) -> Described:
     last_action = top.number("last_action", 0.0) if "last_action" in top else -NEVER
     snapshot = Snapshot(now, table, nodes, shapes, Curves(tuple(curves)), assignments, *totals, last_action=last_action)
     early = [job for job in jobs if job.submit > now] if "now" in top else []
-    return Described(snapshot, [*(job.notice for job in jobs if job.notice), *_told_of(early, now)])
+    return ClusterFile(snapshot, [*(job.notice for job in jobs if job.notice), *_warn_early(early, now)])
 
 
-def _told_of(early: Sequence[_Job], now: float) -> list[str]:
-    """They are not refused: where order is all that matters, people number their jobs and leave `now` at 0."""
+def _warn_early(early: Sequence[_Job], now: float) -> list[str]:
+    """Warn about jobs submitted after `now`. They are not rejected: users who only care about order number their jobs
+    and leave `now` at 0."""
     if not early:
         return []
     names = ", ".join(f"'{job.name}'" for job in early[:3]) + (" and others" if len(early) > 3 else "")
@@ -80,7 +81,7 @@ def _told_of(early: Sequence[_Job], now: float) -> list[str]:
 
 @dataclass(frozen=True)
 class _Job:
-    """One job of a description, checked by itself."""
+    """One job of a cluster file, checked by itself."""
 
     where: str
     name: str
@@ -154,7 +155,7 @@ def _job(entry: _Entry) -> _Job:
 
 
 def _bounds(entry: _Entry) -> tuple[int, int, int]:
-    """Fewest, most and requested workers; what is absent follows from what is there."""
+    """Return minimum, maximum and requested workers; absent ones follow from the others."""
     given = entry.count("workers", 0) if "workers" in entry else 0
     low = entry.count("min", given or 1)
     high = entry.count("max", given or low)
@@ -168,10 +169,10 @@ def _bounds(entry: _Entry) -> tuple[int, int, int]:
 
 
 def _curve(entry: _Entry) -> tuple[tuple[float, ...], str]:
-    """The speed-ups, fit for use, and a notice if they were not."""
+    """Return the speed-ups, made concave, and a warning if they were not."""
     if "speedup" not in entry:
         return (), ""
-    raw = entry.listed("speedup")
+    raw = entry.items("speedup")
     if not raw:
         raise entry.refusal("speedup", raw, "speed-ups at 1, 2, .. workers, like [1, 1.9, 2.7]")
     for value in raw:
@@ -185,7 +186,8 @@ def _curve(entry: _Entry) -> tuple[tuple[float, ...], str]:
 
 
 def _shape(entry: _Entry, running: Mapping[str, int]) -> tuple[Shape, Mapping[str, int]]:
-    """What each worker needs, and where the parameter servers of a running job sit: beside most of its workers."""
+    """Return the requests of a worker, and the nodes of a running job's parameter servers: by default that of most of
+    its workers."""
     ps = entry.inner("ps", _PS_KEYS)
     replicas = ps.count("replicas", 1) if "ps" in entry else 0
     ps_running = ps.counts("running")
@@ -236,8 +238,8 @@ def _nodes(entries: Sequence[_Entry]) -> Nodes:
     )
 
 
-def _seated(jobs: Sequence[_Job], nodes: Nodes) -> tuple[dict[JobKey, Assignment], FreeCapacity]:
-    """Homes of the running jobs, and what they leave free; refused if a node would hold more than it has."""
+def _assign(jobs: Sequence[_Job], nodes: Nodes) -> tuple[dict[JobKey, Assignment], FreeCapacity]:
+    """Return assignments of the running jobs and the free capacity; reject a node that holds more than it has."""
     row_of = {name: row for row, name in enumerate(nodes.name)}
     room = FreeCapacity(nodes)
     assignments: dict[JobKey, Assignment] = {}
@@ -276,11 +278,12 @@ def _refuse_duplicates(kind: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-# One entry of a description.
+# One mapping of a cluster file.
 
 
 class _Entry:
-    """A mapping in a description: knows where it stands, hands out checked values, refuses keys it does not know."""
+    """A mapping of the file: returns checked values, with its place in the file in every error; rejects unknown
+    keys."""
 
     def __init__(self, where: str, value: object, known: Sequence[str]) -> None:
         if not isinstance(value, Mapping):
@@ -289,7 +292,7 @@ class _Entry:
             if key not in known:
                 raise UserError(f"{where}: the key '{key}' is unknown; {did_you_mean(str(key), known)}")
         self.where = where
-        # A key without a value is as good as absent.
+        # A key without a value counts as absent.
         self._values = {key: found for key, found in value.items() if found is not None}
         self.name = ""
 
@@ -301,7 +304,7 @@ class _Entry:
 
     def entries(self, key: str, kind: str, known: Sequence[str]) -> list[_Entry]:
         entries = []
-        for number, value in enumerate(self.listed(key), 1):
+        for number, value in enumerate(self.items(key), 1):
             entry = _Entry(f"{kind} {number}", value, known)
             entry.name = entry._own_name()
             entry.where = f"{kind} '{entry.name}'"
@@ -309,7 +312,7 @@ class _Entry:
         return entries
 
     def inner(self, key: str, known: Sequence[str]) -> _Entry:
-        """A mapping inside this one; empty if it is absent."""
+        """Return a nested mapping, empty if it is absent."""
         return _Entry(f"{self.where}, key '{key}'", self._values.get(key, {}), known)
 
     def _own_name(self) -> str:
@@ -335,7 +338,7 @@ class _Entry:
         return int(value)
 
     def counts(self, key: str) -> dict[str, int]:
-        """Node to number of workers; nodes with none are left out."""
+        """Return workers by node; nodes without workers are left out."""
         found = self._values.get(key, {})
         if not isinstance(found, Mapping):
             raise self.refusal(key, found, "a mapping of node to number of workers")
@@ -343,7 +346,7 @@ class _Entry:
         return {str(node): count for node in found if (count := inner.count(node, 0, least=0))}
 
     def cpus(self, key: str, default: int) -> int:
-        """In thousandths; absent: the default as it is."""
+        """Return thousandths of a CPU; `default`, already in thousandths, if the key is absent."""
         return round(self.number(key, 0.0, most=_MOST) * MILLI) if key in self else default
 
     def bytes(self, key: str, default: int) -> int:
@@ -361,17 +364,17 @@ class _Entry:
             raise self.refusal(key, value, "true or false")
         return value
 
-    def listed(self, key: str) -> list[Any]:
+    def items(self, key: str) -> list[Any]:
         value = self._values.get(key, [])
         if not isinstance(value, list | tuple):
             raise self.refusal(key, value, "a list")
         return list(value)
 
     def texts(self, key: str) -> list[str]:
-        for value in self.listed(key):
+        for value in self.items(key):
             if not isinstance(value, str):
                 raise self.refusal(key, value, "a list of texts")
-        return self.listed(key)
+        return self.items(key)
 
     def labels(self, key: str) -> dict[str, str]:
         found = self._values.get(key, {})

@@ -1,15 +1,14 @@
-"""Numbers as people write them: plain digits, a sign, a point, an exponent.
+"""Parsers for numbers in user input: ASCII digits, a sign, a point, an exponent.
 
-Python's own readers also take the underscores of its source code (`1_000`) and the digits of every script; where
-a person wrote that, it is a slip, and is refused like any other. Like Python's, these raise ValueError, so that whoever
-asked words the refusal.
+`int` and `float` also accept underscores (`1_000`) and the digits of every script, which are typing mistakes in user
+input. These parsers reject them with ValueError, as `int` and `float` do.
 """
 
 from __future__ import annotations
 
 
 def is_plain(text: str) -> bool:
-    """Nothing in it that a number may not hold, though Python would let it pass."""
+    """Return False for text that `int` and `float` accept but users do not mean."""
     return text.isascii() and "_" not in text
 
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from sterna.cluster_file import described
+from sterna.cluster_file import read_cluster
 from sterna.control.journal import Round, read_opening, read_round
 from sterna.engine.check import check
 from sterna.engine.decide import decide
 from sterna.engine.registry import RuleKind
 from sterna.errors import UserError
 from sterna.model.cluster import ANYWHERE
+from sterna.model.json_object import JsonObject
 from sterna.model.plan import Action, Decision
 from sterna.model.snapshot import Snapshot
 from sterna.settings import is_count_only
 from sterna.wiring import make_rules, preferred_placement, rules_by_type, rules_of, unknown_types
-
-Document = dict[str, Any]
 
 
 def plan(
@@ -32,7 +30,7 @@ def plan(
     placement: str | None = None,
     policy_for: Sequence[str] = (),
     source: str = "",
-) -> Document:
+) -> JsonObject:
     """What this policy would do now with the cluster that the document describes, and why. Types of GPU may have
     policies of their own: `nvidia-a100=srjf`. A description that is wrong is told of with its source, if that is known.
     """
@@ -40,7 +38,7 @@ def plan(
     placement = preferred_placement(policy) if placement is None else placement
     rules = make_rules(policy, placement, by_type=by_type)
     try:
-        cluster = described(document, is_count_only(placement))
+        cluster = read_cluster(document, is_count_only(placement))
     except UserError as error:
         raise UserError(f"{source}: {error}" if source else str(error)) from None
     unknown = unknown_types(rules, cluster.snapshot.nodes)
@@ -52,7 +50,7 @@ def plan(
     return answer | ({"notices": list(cluster.notices)} if cluster.notices else {})
 
 
-def replay(journal: str | Path, number: int, policy: str | None = None, placement: str | None = None) -> Document:
+def replay(journal: str | Path, number: int, policy: str | None = None, placement: str | None = None) -> JsonObject:
     """A recorded round decided again, with the rules that decided it then or with others, beside what was done then."""
     opening = read_opening(journal)
     policy = opening.policy if policy is None else policy
@@ -78,7 +76,7 @@ def replay(journal: str | Path, number: int, policy: str | None = None, placemen
     }
 
 
-def rules() -> Document:
+def rules() -> JsonObject:
     """Every policy and placement with its parameters."""
     return {
         kind.value: [
@@ -108,7 +106,7 @@ def _as_json(value: object) -> object:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _answer(snapshot: Snapshot, decision: Decision) -> Document:
+def _answer(snapshot: Snapshot, decision: Decision) -> JsonObject:
     """The state after the plan for every job, what changes, and why."""
     changed = {action.row: action for action in decision.plan.actions}
     allocation, placed, servers = {}, {}, {}
@@ -128,7 +126,7 @@ def _answer(snapshot: Snapshot, decision: Decision) -> Document:
     }
 
 
-def _recorded(recorded: Round) -> Document:
+def _recorded(recorded: Round) -> JsonObject:
     """What was done then."""
     jobs = recorded.snapshot.jobs
     return {
@@ -138,7 +136,7 @@ def _recorded(recorded: Round) -> Document:
     }
 
 
-def _shadow(policy: str, recorded: Round) -> Document:
+def _shadow(policy: str, recorded: Round) -> JsonObject:
     """What the shadow would have done then, and what it expected, if one decided."""
     view = recorded.shadow
     if view is None:
@@ -154,11 +152,11 @@ def _shadow(policy: str, recorded: Round) -> Document:
     }
 
 
-def _actions(snapshot: Snapshot, actions: Sequence[Action]) -> list[Document]:
+def _actions(snapshot: Snapshot, actions: Sequence[Action]) -> list[JsonObject]:
     return [_action(snapshot, action) for action in actions]
 
 
-def _action(snapshot: Snapshot, action: Action) -> Document:
+def _action(snapshot: Snapshot, action: Action) -> JsonObject:
     return {
         "action": action.kind.name.lower(),
         "job": snapshot.jobs.name_of(action.row),

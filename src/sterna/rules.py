@@ -35,15 +35,19 @@ from sterna.engine.registry import (
     policy,
     reservation,
 )
-from sterna.model.cluster import MILLI, Assignment, Bools, Ints, Nodes, ResourceKind, Shape
-from sterna.model.growth import Growth
-from sterna.model.plan import Action, ActionKind
-from sterna.model.snapshot import NEVER, Jobs, Snapshot
+from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Bools, Ints, Nodes, ResourceKind, Shape
+from sterna.model.growth import Growth, GrowthRule
+from sterna.model.plan import NO_JOB, Action, ActionKind
+from sterna.model.serving_pod import ServingPod
+from sterna.model.snapshot import NEVER, JobKey, Jobs, Snapshot
 from sterna.model.speedup import Floats
 
 __all__ = [
+    "ANYWHERE",
     "MILLI",
     "NEVER",
+    "NOWHERE",
+    "NO_JOB",
     "Action",
     "ActionKind",
     "Assignment",
@@ -52,7 +56,9 @@ __all__ = [
     "Floats",
     "FreeCapacity",
     "Growth",
+    "GrowthRule",
     "Ints",
+    "JobKey",
     "Jobs",
     "Misfit",
     "Move",
@@ -62,6 +68,7 @@ __all__ = [
     "Placed",
     "Reserved",
     "ResourceKind",
+    "ServingPod",
     "Shape",
     "Snapshot",
     "Target",

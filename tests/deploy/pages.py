@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sterna.backends.kubernetes.api.rbac import Scope, Use, Who, all_uses
-from sterna.settings import Entry, entries
+from sterna.settings import SettingEntry, entries
 
 _TITLES = {
     "operator": "The operator: `sterna operator`",
@@ -46,7 +46,7 @@ def settings_page() -> str:
     return "\n".join(parts)
 
 
-def _flags(found: list[Entry]) -> Iterator[str]:
+def _flags(found: list[SettingEntry]) -> Iterator[str]:
     yield "| flag | default | variable | value of the chart | meaning |"
     yield "|---|---|---|---|---|"
     for each in found:
@@ -56,14 +56,14 @@ def _flags(found: list[Entry]) -> Iterator[str]:
         yield f"| `{typed}` | {_shown(each.default)} | {variables} | {_code(each.value)} | {_meaning(each)} |"
 
 
-def _values(found: list[Entry]) -> Iterator[str]:
+def _values(found: list[SettingEntry]) -> Iterator[str]:
     yield "| value of the chart | default | meaning |"
     yield "|---|---|---|"
     for each in found:
         yield f"| {_code(each.value)} | {_shown(each.default)} | {_meaning(each)} |"
 
 
-def _meaning(each: Entry) -> str:
+def _meaning(each: SettingEntry) -> str:
     """Help texts end with the default where it is not a plain value; a table has room to say so in words."""
     words, _, usual = each.words.partition("  [default: ")
     return f"{words} If empty: {usual.removesuffix(']')}." if usual else words

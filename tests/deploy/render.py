@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from sterna.backends.kubernetes.api.rbac import Rule, Scope, Who, fenced, rules
-from sterna.settings import Entry, entries, entry
+from sterna.settings import SettingEntry, entries, entry
 from tests.deploy import chart
 from tests.deploy.pages import permissions_page, settings_page
 
@@ -110,7 +110,7 @@ def _kind(default: Any) -> dict[str, Any]:
     return {"type": names[type(default)]}
 
 
-def _in_chart() -> list[Entry]:
+def _in_chart() -> list[SettingEntry]:
     return [each for each in entries() if each.is_in_chart]
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import sterna
-from sterna.settings import Entry, entries
+from sterna.settings import SettingEntry, entries
 from tests.deploy import chart, render
 from tests.deploy.gotemplate import Templates
 
@@ -49,14 +49,14 @@ def test_what_definitions_cannot_say_is_checked_by_policies_beside_them() -> Non
         assert chart.objects_in(file.read_text(encoding="utf-8")).items() <= objects.items()
 
 
-def _value(values: dict[str, Any], each: Entry) -> Any:
+def _value(values: dict[str, Any], each: SettingEntry) -> Any:
     for step in each.value.split("."):
         values = values[step]
     return values
 
 
 @pytest.mark.parametrize("each", [each for each in entries() if each.is_in_chart], ids=lambda each: each.value)
-def test_the_chart_has_every_setting_with_its_default(each: Entry) -> None:
+def test_the_chart_has_every_setting_with_its_default(each: SettingEntry) -> None:
     assert _value(chart.default_values(), each) == each.default
 
 

@@ -12,10 +12,11 @@ import pytest
 from sterna.backends.kubernetes.monitor.host_paths import AGENT_VOLUME, Roots
 from sterna.backends.kubernetes.monitor.main import RunningMonitor, Surroundings, connected
 from sterna.backends.kubernetes.monitor.monitor import Options
-from sterna.backends.kubernetes.server.routes import MigrationService, Sources
-from sterna.backends.kubernetes.server.token_review import NOBODY, Tokens
+from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints
+from sterna.backends.kubernetes.server.token_review import INVALID_TOKEN, TokenReviewer
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import access_of
+from tests.fakes.operator_http import ServedEndpoints
 from tests.fakes.replica import FakeReplica
 from tests.kubernetes.api import PATIENCE_SECONDS, Api
 from tests.kubernetes.control_plane import ControlPlane
@@ -45,12 +46,12 @@ def token_for(plane: ControlPlane, *audiences: str) -> str:
 
 
 def test_only_tokens_that_were_made_for_us_are_good(plane: ControlPlane, accounts: None, server: Client) -> None:
-    tokens = Tokens(server, [ACCOUNT])
-    ours = tokens.caller_of(token_for(plane, "sterna"))
+    reviewer = TokenReviewer(server, "sterna")
+    ours = reviewer.review(token_for(plane, "sterna"))
     assert ours.name == "system:serviceaccount:default:sterna-monitor"
-    assert tokens.is_allowed(ours)
-    assert tokens.caller_of(token_for(plane)) is NOBODY, "it was made for the API server"
-    assert tokens.caller_of("made.up.token") is NOBODY
+    assert reviewer.review(token_for(plane)) is INVALID_TOKEN, "it was made for the API server"
+    assert reviewer.review("made.up.token") is INVALID_TOKEN
+    assert TokenReviewer(server).review(token_for(plane)).name == ours.name, "which is its audience by default"
 
 
 def a_pod(name: str, node: str) -> dict[str, object]:
@@ -69,10 +70,10 @@ def test_what_a_pod_of_the_node_writes_reaches_the_operator(
     plane: ControlPlane, accounts: None, api: Api, server: Client, tmp_path: Path
 ) -> None:
     woken = threading.Event()
-    sources = Sources(lambda: "now", dict, bytes, str, FakeReplica())
-    service = MigrationService(sources, Tokens(server, [ACCOUNT]), woken.set, "127.0.0.1:0")
-    service.start()
-    api.create(a_lease(f"127.0.0.1:{service.port}"))
+    sources = EndpointSources(lambda: "now", dict, bytes, str, FakeReplica())
+    endpoints = OperatorEndpoints(sources, TokenReviewer(server, "sterna"), woken.set, [ACCOUNT])
+    http = ServedEndpoints(endpoints)
+    api.create(a_lease(f"127.0.0.1:{http.port}"))
     api.create(a_pod("elsewhere", "node-2"))
     uid = api.create(a_pod("mnist-worker-0", "node-1"))["metadata"]["uid"]
     folder = tmp_path / "pods" / uid / "volumes" / "kubernetes.io~empty-dir" / AGENT_VOLUME
@@ -86,11 +87,11 @@ def test_what_a_pod_of_the_node_writes_reaches_the_operator(
     thread = _started(monitor)
     try:
         assert woken.wait(PATIENCE_SECONDS)
-        [batch] = service.heard.take()
+        [batch] = endpoints.batches.take()
     finally:
         monitor.stop()
         thread.join()
-        service.stop()
+        http.stop()
     [pod] = batch.pods
     assert (batch.node, pod.name, pod.uid, pod.reports[0].step) == ("node-1", "mnist-worker-0", uid, 7)
 

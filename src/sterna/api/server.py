@@ -25,8 +25,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from sterna.api import container_migration
 from sterna.api.application import Application, create_application
 from sterna.api.auth import LocalAuthenticator
+from sterna.api.health import HEALTH_PATHS, create_health_router
 from sterna.api.metrics import create_metrics_router
 from sterna.api.peers import is_loopback, own_uid, peer_of
+from sterna.control.health import HealthChecks
 from sterna.errors import Bug, UserError
 from sterna.service.cluster_service import ClusterService
 
@@ -51,6 +53,7 @@ class Server:
 
     def __init__(self, url: str, token_file: Path | None, thread: _Thread) -> None:
         self.url = url
+        self.port = int(url.rpartition(":")[2])
         self.token_file = token_file
         """None: the address is a loopback address, and needs no token."""
         self._thread = thread
@@ -66,6 +69,7 @@ def serve(
     listen: str = "",
     token_file: Path | None = None,
     *,
+    health: HealthChecks | None = None,
     encryption: Encryption | None = None,
     as_submitter: bool = False,
 ) -> Server:
@@ -76,7 +80,10 @@ def serve(
     if needs_token and not token:
         raise Bug(f"{host} is open to others, and there is no token file")
     authenticator = LocalAuthenticator(own_uid(), token, as_submitter)
-    app = create_application(service, authenticator, [container_migration.router, create_metrics_router(service)])
+    routers = [container_migration.router, create_metrics_router(service)]
+    if health is not None:
+        routers.append(create_health_router(health))
+    app = create_application(service, authenticator, routers, public_paths=HEALTH_PATHS)
     servers = [_create_server(app, None), _create_server(app, encryption)]
     address = bind_address(host, port, may_be_another=not listen)
     try:
@@ -88,6 +95,14 @@ def serve(
     thread.start()
     scheme = "https" if encryption else "http"
     return Server(f"{scheme}://{_format_address(address)}", token_file if needs_token else None, thread)
+
+
+def serve_address(app: Application, listen: str) -> Server:
+    """Serve an application on one address, without a unix socket and without TLS, until stopped."""
+    address = bind_address(*parse_listen(listen), may_be_another=False)
+    thread = _Thread(app, [_create_server(app, None)], [address])
+    thread.start()
+    return Server(f"http://{_format_address(address)}", None, thread)
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -201,12 +216,11 @@ class _Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        if not self._has_head:
+        super().data_received(data)
+        if not self._has_head and not self.transport.is_closing():
             self._head_bytes += len(data)
             if self._head_bytes > _LONGEST_HEAD_BYTES:
                 self.send_400_response("The head of this request is too long.")
-                return
-        super().data_received(data)
 
 
 def _create_server(app: Application, encryption: Encryption | None) -> uvicorn.Server:
@@ -237,7 +251,10 @@ def _create_server(app: Application, encryption: Encryption | None) -> uvicorn.S
 class _Thread:
     """The thread with the event loop of the servers."""
 
-    def __init__(self, app: Application, servers: list[uvicorn.Server], ends: list[socket.socket], path: Path) -> None:
+    def __init__(
+        self, app: Application, servers: list[uvicorn.Server], ends: list[socket.socket], path: Path | None = None
+    ) -> None:
+        """`path`: of a unix socket, removed at the end."""
         self._app, self._servers, self._ends, self._path = app, servers, ends, path
         self._is_ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -265,7 +282,8 @@ class _Thread:
             self._is_ready.set()
             for end in self._ends:
                 end.close()
-            self._path.unlink(missing_ok=True)
+            if self._path is not None:
+                self._path.unlink(missing_ok=True)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

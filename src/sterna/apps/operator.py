@@ -18,6 +18,7 @@ from types import TracebackType
 
 import msgspec
 
+from sterna.apps.operator_server import CallerAuthenticator, CallerServices, OperatorServer, connect_as_caller
 from sterna.backends.kubernetes.api.operator_rules import operator_rules
 from sterna.backends.kubernetes.api.resources import LEASES, Inbox, WriteResult
 from sterna.backends.kubernetes.backend import BackendConfig, BackendHooks, KubernetesBackend
@@ -27,7 +28,8 @@ from sterna.backends.kubernetes.leader import Leadership, LeaseTimes
 from sterna.backends.kubernetes.learned_store import PAUSE_SECONDS, LearnedStore
 from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.backends.kubernetes.pods.gang import ClusterDomain
-from sterna.backends.kubernetes.server.server import Service
+from sterna.backends.kubernetes.server.request_processor import RequestProcessor
+from sterna.backends.kubernetes.server.token_review import TokenReviewer
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access, access_of
 from sterna.control.clock import steady_clock
@@ -125,7 +127,14 @@ class Operator:
             BackendHooks(self._before_reconcile, self._count_write, self._count_event, self._report_job_error),
         )
         monitors = (f"{self._namespace(access)}/{_MONITOR}",) if settings.authenticate else ()
-        self.service = Service(self.backend, self.server, settings.listen, self, monitors)
+        self.requests = RequestProcessor(self.backend, self.server, self, monitors)
+        self.http = OperatorServer(
+            settings.listen,
+            self.requests.endpoints,
+            self,
+            CallerServices(connect_as_caller(access, settings.namespace)),
+            CallerAuthenticator(TokenReviewer(self.server), settings.remote_api),
+        )
         self._manual_moves = ManualMoves(self.backend)
         state = self.backend.state
         self._learned = LearnedStore(self.server, self._namespace(access), state.progress, self.is_leading)
@@ -167,10 +176,10 @@ class Operator:
     def start(self) -> None:
         """Start watching, serving, the election and the loop; returns at once."""
         try:
-            self.service.start()
+            self.http.start()
             self.backend.start()
             if self._leadership is not None:
-                self._leadership.address = self.service.address
+                self._leadership.address = self.http.address
                 self._leadership.start()
             self._thread.start()
         except BaseException:
@@ -188,7 +197,7 @@ class Operator:
             self.backend.drain(_DRAIN_SECONDS)  # writes in flight must not arrive when another replica leads
         if self._leadership is not None:
             self._leadership.stop()
-        self.service.stop()
+        self.http.stop()
         self.server.close()
         if self._journal is not None:
             self._journal.__exit__(None, None, None)
@@ -268,15 +277,15 @@ class Operator:
     # Hooks of the backend.
 
     def _before_reconcile(self, now: float) -> None:
-        self.service.process_requests(now)
+        self.requests.process_requests(now)
         self._manual_moves.process(now)
         self._save_learned(now)
 
     def _count_write(self, result: WriteResult) -> None:
-        self.service.telemetry.count_answer(result)
+        self.requests.metrics.count_write(result)
 
     def _count_event(self, event: JobEvent, uid: str) -> None:
-        self.service.telemetry.count(event, uid)
+        self.requests.metrics.count_event(event, uid)
 
     def _save_learned(self, now: float) -> None:
         if self._learned.save_if_due(now):
@@ -301,7 +310,7 @@ class Operator:
         return RoundLoop(
             RateLimited(self.backend, settings.rate_limit_seconds or 0.0),
             self._rules,
-            (self.service.specon_csv, *([] if journal is None else [ChangedRounds(journal)])),
+            (self.requests.specon_csv, *([] if journal is None else [ChangedRounds(journal)])),
             on_bug=self._report_job_error,
             on_error=self._report_error,
             on_round=self._note_round,
@@ -310,7 +319,7 @@ class Operator:
         )
 
     def _note_round(self, seconds: float) -> None:
-        self.service.telemetry.count_round(seconds)
+        self.requests.metrics.count_round(seconds)
         self._beat()
 
     def _report_error(self, error: Exception, retry_seconds: float) -> None:

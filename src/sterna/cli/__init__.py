@@ -1,1 +1,4 @@
-"""The command line. One file per command; what they have to say to a terminal is in `output` and `tables`."""
+"""The command line: one module per command, with shared options, connections and output.
+
+No scheduling logic belongs here.
+"""

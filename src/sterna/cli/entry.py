@@ -1,7 +1,6 @@
-"""Where the programs begin: `sterna`, and `kubectl-sterna` for kubectl.
+"""Entry points of the programs `sterna` and `kubectl-sterna`.
 
-Whoever interrupts a command may do so while it is still being loaded, which takes longer than some of them need. So
-nothing is imported before somebody is there to catch it; all that can go wrong later is told in `main.py`.
+Everything is imported inside the `try`: a user may interrupt a command while it is still being loaded.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ _INTERRUPTED = 130
 
 
 def sterna() -> int:
-    """Run one command; its exit code."""
+    """Run one command; return its exit code."""
     try:
         from sterna.cli.main import main
 
@@ -20,7 +19,7 @@ def sterna() -> int:
 
 
 def kubectl_sterna() -> int:
-    """Run one command as a plugin of kubectl; its exit code."""
+    """Run one command as a plugin of kubectl; return its exit code."""
     try:
         from sterna.cli.plugin import run
 

@@ -1,12 +1,12 @@
-"""The `sterna` command: puts the commands together, and turns whatever goes wrong into one sentence and an exit code.
+"""The `sterna` command: finds the command to run, and turns errors into one sentence and an exit code.
 
-    0    done
-    1    a bug of ours
-    2    the input is wrong: what, where, and what to do next
+    0    success
+    1    a bug of Sterna
+    2    wrong input: what, where, and what to do next
     130  interrupted
 
-To add a command, write a file with a function and list it in `_COMMANDS`. Only the command that was asked for is
-imported, and what it needs to compute only when it runs: asking a cluster something has to be instant, and so has help.
+To add a command, write a module with a function and list it in `_COMMANDS`. Only the requested command is imported, and
+heavy imports stay inside its function, so that help and short commands are quick.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import click
 import typer
 
 from sterna.cli.connect.target import add_options
-from sterna.cli.parsing.usage_errors import refuse_odd_numbers, usage_sentence
+from sterna.cli.parsing.usage_errors import require_plain_numbers, usage_sentence
 from sterna.errors import Bug, Retry, UserError
 
 _COMMANDS = {
@@ -58,17 +58,16 @@ _COMMANDS = {
 }
 """The module of each command and, if it is not called `command`, its function."""
 GROUPS = {"policy": "cluster.policy", "trace": "simulation.trace"}
-"""Modules whose `app` has commands of its own."""
-EVERYTHING = (*_COMMANDS, *GROUPS)
+"""Modules whose `app` has subcommands."""
+ALL_COMMANDS = (*_COMMANDS, *GROUPS)
 
 
-def assembled(arguments: Sequence[str], offered: Collection[str] = EVERYTHING) -> typer.Typer:
-    """The application with the command that is asked for, which alone is imported; with all that are offered if none
-    is."""
-    asked = arguments[0] if arguments else ""
+def create_app(arguments: Sequence[str], offered: Collection[str] = ALL_COMMANDS) -> typer.Typer:
+    """Return the application with the requested command; with all that are offered if none is requested."""
+    requested = arguments[0] if arguments else ""
     app = typer.Typer(
         name="sterna",
-        help="A scheduler for deep-learning training: run jobs on this machine, compare policies, and read why.",
+        help="A scheduler for deep-learning training: run jobs, compare policies, explain decisions.",
         epilog="Start with: sterna up --detach, then sterna submit -- python train.py",
         no_args_is_help=True,
         add_completion=False,
@@ -76,10 +75,10 @@ def assembled(arguments: Sequence[str], offered: Collection[str] = EVERYTHING) -
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     app.callback()(_top)
-    wanted = [asked] if asked in offered else offered
-    for name, place in _COMMANDS.items():
+    wanted = [requested] if requested in offered else offered
+    for name, location in _COMMANDS.items():
         if name in wanted:
-            module, _, function = place.partition(":")
+            module, _, function = location.partition(":")
             found = import_module(f"sterna.cli.commands.{module}")
             settings = getattr(found, "SETTINGS", None)
             app.command(name, context_settings=settings)(getattr(found, function or "command"))
@@ -103,82 +102,86 @@ def _top(
 
 
 def main(arguments: Sequence[str] | None = None, run: Callable[[list[str]], int] | None = None) -> int:
-    """Run one command, as `sterna` or in another way; its exit code."""
-    _open_what_is_closed()
+    """Run one command; return its exit code. `run` replaces the program (the kubectl plugin)."""
+    _reopen_streams()
     try:
         code = (run or _run)(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _forget_stdout()
+        _detach_stdout()
         return 1
     except Exception as error:
         if os.environ.get("STERNA_DEBUG"):
             raise
-        return _explained(error)
+        return _report_error(error)
     return code
 
 
 def _run(arguments: list[str]) -> int:
-    return run_as("sterna", EVERYTHING, arguments)
+    return run_as("sterna", ALL_COMMANDS, arguments)
 
 
 def run_as(program: str, offered: Collection[str], arguments: list[str]) -> int:
-    """Run one of the commands that a program of this name offers."""
-    command = typer.main.get_command(assembled(arguments, offered))
+    """Run one of the commands that a program offers."""
+    command = typer.main.get_command(create_app(arguments, offered))
     add_options(command)
-    refuse_odd_numbers(command)
+    require_plain_numbers(command)
     if {"-h", "--help"} & set(arguments):
-        from sterna.cli.parsing.arguments import explain_arguments
+        from sterna.cli.parsing.arguments import restore_argument_help
 
-        explain_arguments(command)
+        restore_argument_help(command)
     command.context_settings["obj"] = tuple(arguments)
     code: Any = command.main(arguments, prog_name=program, standalone_mode=False)
     return code if isinstance(code, int) else 0
 
 
-def _explained(error: Exception) -> int:
-    """Say what went wrong in one sentence; the exit code for it."""
-    if isinstance(error, _NEEDS_HELP):
-        return _said(error.format_message(), 2, prefix="")
+def _report_error(error: Exception) -> int:
+    """Print what went wrong in one sentence; return the exit code."""
+    if isinstance(error, _HELP_ERRORS):
+        return _print_error(error.format_message(), 2, prefix="")
     if isinstance(error, click.UsageError):
-        return _said(usage_sentence(error), 2)
+        return _print_error(usage_sentence(error), 2)
     if isinstance(error, click.ClickException):
-        return _said(" ".join(error.format_message().split()), 2)
+        return _print_error(" ".join(error.format_message().split()), 2)
     if isinstance(error, click.Abort):
         return 130
     if isinstance(error, UserError | Retry):
-        return _said(str(error), 2)
+        return _print_error(str(error), 2)
     if isinstance(error, MemoryError):
-        return _said("There is not enough memory for this; take fewer jobs (--limit) or fewer nodes.", 2)
+        return _print_error("There is not enough memory for this; take fewer jobs (--limit) or fewer nodes.", 2)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG):
-        return _said(f"{_unwritten(error)} could not be written: {error.strerror}; make room or choose another.", 2)
+        return _print_error(
+            f"{_unwritable_name(error)} could not be written: {error.strerror}; make room or choose another.", 2
+        )
     what = str(error) if isinstance(error, Bug) else f"{type(error).__name__}: {error}"
     what = " ".join(what.split()).rstrip(".")
-    return _said(f"This is a bug of Sterna, not your fault ({what}); please report it with the command you ran.", 1)
+    return _print_error(
+        f"This is a bug of Sterna, not your fault ({what}); please report it with the command you ran.", 1
+    )
 
 
-_NEEDS_HELP: tuple[type[click.UsageError], ...] = tuple(
+_HELP_ERRORS: tuple[type[click.UsageError], ...] = tuple(
     kind for kind in (getattr(click.exceptions, "NoArgsIsHelpError", None),) if kind is not None
 )
-"""Raised by newer versions of click when somebody names a group and no command of it; its message is the help."""
+"""Raised by newer versions of click for a group without a subcommand; the message is the help."""
 
 
-def _said(sentence: str, code: int, prefix: str = "sterna: ") -> int:
+def _print_error(sentence: str, code: int, prefix: str = "sterna: ") -> int:
     print(f"{prefix}{sentence}", file=sys.stderr)
     return code
 
 
-def _open_what_is_closed() -> None:
-    """Where the shell has closed an input or output (`>&-`), nobody reads or nothing comes, which is no error."""
+def _reopen_streams() -> None:
+    """Replace standard streams that the shell has closed (`>&-`) by the null device."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (open until the program ends)
 
 
-def _unwritten(error: OSError) -> str:
-    """What could not be written. An error does not name the standard output; whether it was that shows in trying."""
+def _unwritable_name(error: OSError) -> str:
+    """Return the name of the file that could not be written; an error does not name the standard output."""
     if error.filename:
         return str(error.filename)
     try:
@@ -188,6 +191,6 @@ def _unwritten(error: OSError) -> str:
     return "A file"
 
 
-def _forget_stdout() -> None:
-    """Nobody reads any more: keep the interpreter from complaining about it when it ends."""
+def _detach_stdout() -> None:
+    """Keep the interpreter from flushing a closed pipe when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

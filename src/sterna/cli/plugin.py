@@ -1,8 +1,7 @@
-"""`kubectl sterna`: the commands that ask a cluster, as a plugin of kubectl.
+"""`kubectl sterna`: the commands on a running cluster, as a plugin of kubectl.
 
-kubectl runs the program `kubectl-sterna` with everything that follows `sterna`. Its own options (`--context`,
-`--namespace`, `-n`, `-A`, `--kubeconfig`) may stand before the command here, as people type them; the cluster is the
-current one of the kubeconfig unless they name another.
+kubectl runs the program `kubectl-sterna` with the arguments after `sterna`. kubectl's own options (`--context`,
+`--namespace`, `-n`, `-A`, `--kubeconfig`) may also precede the command.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ _ALONE = ("--all-namespaces", "-A")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
-    in_order = _in_order(list(sys.argv[1:] if arguments is None else arguments))
-    return main(in_order, partial(run_as, PLUGIN, COMMANDS))
+    """Run one command; return its exit code."""
+    ordered = _move_options(list(sys.argv[1:] if arguments is None else arguments))
+    return main(ordered, partial(run_as, PLUGIN, COMMANDS))
 
 
-def _in_order(arguments: list[str]) -> list[str]:
-    """The command first, then kubectl's options that stood before it."""
+def _move_options(arguments: list[str]) -> list[str]:
+    """Put the command first, then kubectl's options that preceded it."""
     before: list[str] = []
     rest = list(arguments)
     while rest and rest[0].startswith("-"):

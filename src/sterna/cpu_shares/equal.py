@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.registry import CpuShares, cpu_share
-from sterna.model.snapshot import Snapshot
+from sterna.rules import CpuShares, Snapshot, cpu_share
 
 
 @cpu_share("equal")

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.engine.cpu_sharing.shared_nodes import GUARD, TAIL, SharedNodes, shared_nodes_of
-from sterna.engine.registry import CpuShares, cpu_share, knob
-from sterna.model.growth import Growth
-from sterna.model.snapshot import Snapshot
-from sterna.model.speedup import Floats
+from sterna.rules import CpuShares, Floats, Growth, Snapshot, cpu_share, knob
 
 
 @cpu_share("finish")

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.registry import CpuShares, cpu_share, knob
-from sterna.model.growth import Growth
-from sterna.model.snapshot import Snapshot
+from sterna.rules import CpuShares, Growth, Snapshot, cpu_share, knob
 
 
 @cpu_share("growth")

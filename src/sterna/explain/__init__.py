@@ -1,4 +1,5 @@
-"""Stories out of a journal: what happened to a job, what would have started it, what other rules would have done.
+"""Answers from a journal: what happened to a job (`narrative.explain`), what would start it (`counterfactual`), and
+what another policy would have done (`whatif.whatif`).
 
-The verbs are `telling.explain` and `hindsight.whatif`. Nothing is carried out here, and no journal is changed.
+Nothing is executed here, and no journal is changed.
 """

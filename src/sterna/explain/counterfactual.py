@@ -1,8 +1,7 @@
-"""The smallest changes that would start a job which waits, found by asking `decide` about a changed instant.
+"""The smallest changes that would start a waiting job, found by calling `decide` on a changed snapshot.
 
-One thing is changed at a time: devices, the job's priority, the policy, the job's minimum, or the time. Every number is
-tried before it is told, and so is the next smaller one; no rule is second-guessed by reasoning about it. Two changes at
-once are not tried.
+One thing is changed at a time: devices, the job's priority, the policy, the job's minimum, or the time. Every reported
+number was tried, and so was the next smaller one. Combinations of changes are not tried.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 from sterna.wiring import make_policy, rules_of
 
 _PLENTY = 1 << 40
-"""CPUs and memory of a node that is imagined for its devices."""
+"""CPUs and memory of the hypothetical node."""
 _NEARLY_DONE = 1e-6
-"""Work left of a job that ends at the very instant in question."""
+"""Remaining work of a job that ends at the instant in question."""
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that, had it been so, would have started the job."""
+    """A change that would start the job."""
 
     kind: str
     amount: float | list[str]
-    """Devices, the priority, policies, the minimum, or seconds."""
+    """Number of devices, priority, names of policies, minimum, or seconds."""
     sentence: str
 
     @property
@@ -47,60 +46,62 @@ class Change:
 
 
 def changes_that_start(snapshot: Snapshot, row: int, rules: Rules) -> list[Change]:
-    """For a job that waits under these rules; kinds of change that would not help are absent."""
-    tried = (_devices, _priority, _policy, _minimum, _patience)
-    return [change for try_ in tried if (change := try_(snapshot, row, rules)) is not None]
+    """Return the smallest change of each kind that starts a waiting job; kinds that do not help are absent."""
+    kinds = (_try_devices, _try_priority, _try_policy, _try_minimum, _try_waiting)
+    return [change for try_ in kinds if (change := try_(snapshot, row, rules)) is not None]
 
 
-def starting(snapshot: Snapshot, key: JobKey, rules: Rules) -> Decision | None:
-    """The decision, if it starts the job."""
+def decision_that_starts(snapshot: Snapshot, key: JobKey, rules: Rules) -> Decision | None:
+    """Return the decision on this snapshot if it starts the job, else None."""
     decision = decide(snapshot, rules)
     return decision if any(action.key == key and action.kind is ActionKind.START for action in decision.plan) else None
 
 
-def _devices(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+def _try_devices(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     if not snapshot.need.item(row):
         return None
     key = _key(snapshot, row)
-    # With everybody at its most there is nobody left to take a device away.
+    # With every job at its maximum no other job can take the new devices.
     most = int(snapshot.cost(np.maximum(snapshot.jobs.maximum, snapshot.jobs.minimum)).sum()) // MILLI + 1
-    count = _smallest(lambda count: starting(with_devices(snapshot, row, count), key, rules) is not None, most)
+    count = _smallest(
+        lambda count: decision_that_starts(with_devices(snapshot, row, count), key, rules) is not None, most
+    )
     if count is None:
         return None
     unit = "device" if snapshot.nodes.unit is ResourceKind.DEVICES else "CPU"
     return Change("devices", count, f"{counted(count, f'more {unit}')} would start it now.")
 
 
-def _priority(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+def _try_priority(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     key, ranks = _key(snapshot, row), snapshot.jobs.priority
     own = ranks.item(row)
     # Only a level that equals or passes the priority of another job can change the order.
     levels = {rank + ahead for rank in np.unique(ranks).tolist() for ahead in (0, 1) if own < rank + ahead}
     for level in sorted(levels):
-        if starting(with_values(snapshot, row, priority=level), key, rules):
+        if decision_that_starts(with_values(snapshot, row, priority=level), key, rules):
             return Change("priority", level, f"Priority {level} instead of {own} would start it now.")
     return None
 
 
-def _policy(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+def _try_policy(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     key = _key(snapshot, row)
-    names, told = [], []
+    names, shown = [], []
     for info in rules_of(RuleKind.POLICY):
         other = make_policy(info.name)
         is_same = other == rules.policy and not rules.by_type
-        decision = None if is_same else starting(snapshot, key, rules.under(other))
+        decision = None if is_same else decision_that_starts(snapshot, key, rules.under(other))
         if decision is not None:
             stops = sum(action.kind is ActionKind.STOP for action in decision.plan)
             names.append(info.name)
-            told.append(info.name + (f" (stopping {counted(stops, 'job')})" if stops else ""))
-    return Change("policy", names, f"Another policy would start it now: {', '.join(told)}.") if names else None
+            shown.append(info.name + (f" (stopping {counted(stops, 'job')})" if stops else ""))
+    return Change("policy", names, f"Another policy would start it now: {', '.join(shown)}.") if names else None
 
 
-def _minimum(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+def _try_minimum(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     key, own = _key(snapshot, row), snapshot.jobs.minimum.item(row)
 
     def helps(fewer: int) -> bool:
-        return starting(with_values(snapshot, row, minimum=own - fewer), key, rules) is not None
+        return decision_that_starts(with_values(snapshot, row, minimum=own - fewer), key, rules) is not None
 
     fewer = _smallest(helps, own - 1)
     if fewer is None:
@@ -109,8 +110,9 @@ def _minimum(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     return Change("minimum", own - fewer, sentence)
 
 
-def _patience(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
-    """Wait for those that run: the first end, by their work left and their speed, after which the job starts."""
+def _try_waiting(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+    """Find the first completion of a running job, predicted from its remaining work and speed, after which the job
+    starts."""
     key, jobs = _key(snapshot, row), snapshot.jobs
     running = np.flatnonzero((jobs.workers > 0) & np.isfinite(jobs.remaining))
     seconds = (jobs.remaining / np.maximum(_speed(snapshot), _NEARLY_DONE))[running]
@@ -118,7 +120,7 @@ def _patience(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     ends, seconds = running[order], seconds[order]
 
     def helps(count: int) -> bool:
-        return starting(without(snapshot, ends[:count], seconds.item(count - 1)), key, rules) is not None
+        return decision_that_starts(without(snapshot, ends[:count], seconds.item(count - 1)), key, rules) is not None
 
     count = _smallest(helps, len(ends))
     if count is None:
@@ -129,7 +131,7 @@ def _patience(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
 
 
 def _smallest(works: Callable[[int], bool], most: int) -> int | None:
-    """The smallest number from 1 to `most` that works, by doubling and bisection: it works, one less does not."""
+    """Return a number from 1 to `most` that works while one less does not, by doubling and bisection."""
     if most < 1:
         return None
     fails, works_at = 0, 1
@@ -143,11 +145,11 @@ def _smallest(works: Callable[[int], bool], most: int) -> int | None:
     return works_at
 
 
-# The same instant, but for one thing.
+# Changed snapshots.
 
 
 def with_devices(snapshot: Snapshot, row: int, count: int) -> Snapshot:
-    """One more node, empty, with so many devices, which the job in this row accepts."""
+    """Return the snapshot with one more node of `count` free devices, which the job in this row accepts."""
     nodes, shape = snapshot.nodes, snapshot.shapes[snapshot.jobs.shape.item(row)]
     extra = np.full((len(ResourceKind), 1), _PLENTY, dtype=np.int64)
     extra[ResourceKind.DEVICES] = 0
@@ -162,19 +164,19 @@ def with_devices(snapshot: Snapshot, row: int, count: int) -> Snapshot:
         (*(nodes.taints or [frozenset[str]()] * len(nodes)), frozenset()),
         nodes.shared,
     )
-    return _changed(snapshot, {}, nodes=wider)
+    return _with_changes(snapshot, {}, nodes=wider)
 
 
 def with_values(snapshot: Snapshot, row: int, **values: int) -> Snapshot:
-    """Other entries in some columns of one job."""
+    """Return the snapshot with other column values of one job."""
     columns = {name: np.array(getattr(snapshot.jobs, name)) for name in values}
     for name, value in values.items():
         columns[name][row] = value
-    return _changed(snapshot, columns)
+    return _with_changes(snapshot, columns)
 
 
 def without(snapshot: Snapshot, rows: npt.NDArray[np.intp], seconds: float) -> Snapshot:
-    """So many seconds later: these jobs have ended, the others that run have gone on."""
+    """Return the snapshot `seconds` later: these jobs have ended, the other running jobs have progressed."""
     jobs = snapshot.jobs
     keep = np.ones(len(jobs), dtype=np.bool_)
     keep[rows] = False
@@ -192,15 +194,15 @@ def without(snapshot: Snapshot, rows: npt.NDArray[np.intp], seconds: float) -> S
         "executed": jobs.executed + runs * seconds,
     }
     nodes = replace(snapshot.nodes, free=room.free, shared=room.shared)
-    return _changed(replace(snapshot, now=snapshot.now + seconds), columns, nodes=nodes, keep=keep)
+    return _with_changes(replace(snapshot, now=snapshot.now + seconds), columns, nodes=nodes, keep=keep)
 
 
-def _changed(
+def _with_changes(
     snapshot: Snapshot, columns: Columns, *, nodes: Nodes | None = None, keep: Bools | None = None
 ) -> Snapshot:
     jobs = snapshot.jobs
     rows = np.arange(len(jobs)) if keep is None else np.flatnonzero(keep)
-    source = _Rows(jobs, columns, rows)
+    source = _RowsSource(jobs, columns, rows)
     barred = source.column("maximum") < source.column("minimum")
     table = Jobs(source, barred if barred.any() else None)
     nodes = snapshot.nodes if nodes is None else nodes
@@ -208,15 +210,15 @@ def _changed(
         key: assignment for key in map(JobKey, table.key.tolist()) if (assignment := snapshot.assignments.get(key))
     }
     totals = compute_totals(table, nodes, snapshot.shapes)
-    # What is only counted is on no node, so that the nodes look freer than they are.
+    # Workers that are only counted are on no node, so the nodes look freer than they are.
     is_anywhere = any(assignment.workers[0][0] == ANYWHERE for assignment in assignments.values())
     free = totals.free_units - (totals.held_units if is_anywhere else 0)
     sums = {**totals._asdict(), "free_units": free}
     return replace(snapshot, jobs=table, nodes=nodes, assignments=assignments, **sums)
 
 
-class _Rows:
-    """Some rows of a table of jobs, with other values in some of its columns."""
+class _RowsSource:
+    """Column source with some rows of a table and other values in some of its columns."""
 
     def __init__(self, jobs: Jobs, columns: Columns, rows: npt.NDArray[np.intp]) -> None:
         self._jobs, self._columns, self._rows = jobs, columns, rows

@@ -1,4 +1,4 @@
-"""Spans and homes in words, the same in every sentence of a story. Reasons are worded in the model."""
+"""Durations and assignments as text. Reasons are worded in `sterna.model.reason`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sterna.model.snapshot import Snapshot
 
 
 def duration(seconds: float) -> str:
-    """A span as people say it, in at most two units."""
+    """Format a duration in at most two units."""
     if seconds < 600:
         return f"{seconds:.1f}".removesuffix(".0") + " s"
     whole = round(seconds)
@@ -24,20 +24,20 @@ _SCALES = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
 
 
 def by_node(snapshot: Snapshot, assignment: Assignment) -> dict[str, int]:
-    """Workers by the name of their node; by the empty name where devices are only counted."""
+    """Return the number of workers by node name; the name is empty where devices are only counted."""
     counts = Counter[str]()
     for node, count in assignment.workers:
         counts["" if node == ANYWHERE else snapshot.nodes.name[node]] += count
     return dict(counts)
 
 
-def places(assignment: Mapping[str, int]) -> str:
-    """Where the workers sit; nothing where they are only counted."""
+def node_list(assignment: Mapping[str, int]) -> str:
+    """Return the nodes of an assignment; empty where devices are only counted."""
     if len(assignment) == 1:
         return next(iter(assignment))
     return ", ".join(f"{node} ({count})" for node, count in assignment.items())
 
 
 def workers_on(assignment: Mapping[str, int]) -> str:
-    where = places(assignment)
+    where = node_list(assignment)
     return counted(sum(assignment.values()), "worker") + (f" on {where}" if where else "")

@@ -1,7 +1,7 @@
-"""History: what a journal tells of the jobs and nodes as a whole, gathered while its rounds pass by.
+"""Jobs and nodes of a whole journal, collected round by round.
 
-Enough to simulate the same jobs again: when each came, what it asked for, the work it had when first seen, when it left
-and how long it was without workers. Memory grows with the number of jobs, never with the number of rounds.
+Enough to simulate the jobs again: submission, bounds, work when first seen, end, and time without workers. Memory grows
+with the number of jobs, not of rounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from sterna.model.speedup import LINEAR
 
 @dataclass
 class PastJob:
-    """One job of a journal. Times are as recorded; a job that was there before the journal counts from its start."""
+    """One job of a journal. Times are as recorded; a job that is older than the journal counts from the journal's
+    start."""
 
     name: str
     submit: float
@@ -37,8 +38,8 @@ class PastJob:
     waited: float = 0.0
 
 
-class History:
-    """Hears every round once, in order."""
+class JournalHistory:
+    """Collects the jobs and nodes of rounds; call `add` for every round in order."""
 
     def __init__(self) -> None:
         self.rounds = 0
@@ -48,11 +49,11 @@ class History:
         self.counts = Counter[ActionKind]()
         self.restart_seconds = 0.0
         self.nodes: Nodes | None = None
-        """As they would be without our jobs."""
+        """Nodes of the first round, without jobs."""
         self.are_nodes_known = True
-        """False: nodes came or went in a way that a simulation cannot repeat."""
+        """False if nodes changed in a way that a simulation cannot repeat."""
         self.early = 0
-        """Jobs that were there before the journal."""
+        """Number of jobs that are older than the journal."""
         self._present: dict[int, PastJob] = {}
         self._closed_at: dict[int, float] = {}
         self._faults: list[Fault] = []
@@ -61,16 +62,16 @@ class History:
     def faults(self) -> list[Fault]:
         return [*self._faults, *(Fault(node, at) for node, at in self._closed_at.items())]
 
-    def hear(self, recorded: Round) -> None:
+    def add(self, recorded: Round) -> None:
         snapshot = recorded.snapshot
         if not self.rounds:
             self.start, self.restart_seconds = snapshot.now, snapshot.restart_seconds
             self.nodes = replace(snapshot.nodes, free=snapshot.nodes.capacity.copy(), shared={})
         else:
-            self._watch_nodes(snapshot)
+            self._update_nodes(snapshot)
         self.rounds += 1
         self.end = snapshot.now
-        self._greet_and_part(snapshot)
+        self._update_jobs(snapshot)
         keys, since = snapshot.jobs.key, snapshot.jobs.waiting_since
         for action in recorded.actions:
             self.counts[action.kind] += 1
@@ -78,17 +79,17 @@ class History:
                 job = self._present[keys.item(action.row)]
                 job.waited += snapshot.now - max(since.item(action.row), self.start)
 
-    def _greet_and_part(self, snapshot: Snapshot) -> None:
+    def _update_jobs(self, snapshot: Snapshot) -> None:
         keys = snapshot.jobs.key.tolist()
         if len(keys) != len(self._present) or any(key not in self._present for key in keys):
             for key in self._present.keys() - set(keys):
                 self._present.pop(key).finish = snapshot.now
             for row, key in enumerate(keys):
                 if key not in self._present:
-                    self._present[key] = self._greeted(snapshot, row)
+                    self._present[key] = self._make_job(snapshot, row)
                     self.jobs.append(self._present[key])
 
-    def _greeted(self, snapshot: Snapshot, row: int) -> PastJob:
+    def _make_job(self, snapshot: Snapshot, row: int) -> PastJob:
         jobs = snapshot.jobs
         curve = jobs.curve.item(row)
         self.early += jobs.submit.item(row) < self.start
@@ -104,8 +105,8 @@ class History:
             jobs.remaining.item(row),
         )
 
-    def _watch_nodes(self, snapshot: Snapshot) -> None:
-        """Nodes that closed and opened again were lost and came back."""
+    def _update_nodes(self, snapshot: Snapshot) -> None:
+        """Record nodes that closed, and opened again, as faults."""
         now, nodes, known = snapshot.now, snapshot.nodes, self.nodes
         assert known is not None
         if tuple(nodes.name) != tuple(known.name) or not np.array_equal(nodes.capacity, known.capacity):

@@ -1,7 +1,7 @@
-"""`explain`: the story of one job, from a journal, as sentences in the order of time.
+"""`explain`: the history of one job from a journal, as sentences in order of time.
 
-Rounds are read one after the other and those that touched the job become sentences; waits that follow one another for
-the same kind of reason are told as one. What would have started a job that waits is asked of `counterfactual`.
+Rounds that affected the job become sentences; consecutive waits for the same kind of reason become one.
+`counterfactual` finds what would start a waiting job.
 """
 
 from __future__ import annotations
@@ -10,24 +10,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sterna.control.journal import Round, read_opening, read_round, read_rounds
 from sterna.errors import UserError, did_you_mean
 from sterna.explain.counterfactual import changes_that_start
-from sterna.explain.formatting import by_node, duration, places, workers_on
-from sterna.explain.rounds import Progress, rounds_of
+from sterna.explain.formatting import by_node, duration, node_list, workers_on
+from sterna.explain.rounds import ReadProgress, rounds_of
 from sterna.model.formatting import counted
+from sterna.model.json_object import JsonObject
 from sterna.model.plan import Action, ActionKind
 from sterna.model.snapshot import JobKey, Snapshot
 from sterna.wiring import make_rules
 
-Document = dict[str, Any]
-
 _MOST_NAMES = 20
-"""Jobs that an error lists."""
+"""Most job names that an error lists."""
 _ROUNDING = 1e-6
 _EVENTS = {
     ActionKind.START: "started",
@@ -38,7 +36,7 @@ _EVENTS = {
     ActionKind.SET_CPU_SHARE: "shared",
 }
 _NUMBERED = re.compile(r"[\d.]+|s\b|\b(?:is|are)\b")
-"""What varies in a reason with its number: the number, and the endings that agree with it."""
+"""Parts of a reason that vary with its numbers: digits, plural endings and verbs."""
 
 
 def explain(
@@ -47,22 +45,22 @@ def explain(
     *,
     at_seconds: float | None = None,
     number: int | None = None,
-    progress: Progress | None = None,
-) -> Document:
-    """A job's story up to an instant, a round or the end, and what would start it then if it waits."""
+    progress: ReadProgress | None = None,
+) -> JsonObject:
+    """Return the history of a job up to a time, a round or the end, and what would start it then if it waits."""
     if at_seconds is not None and number is not None:
         raise UserError("--at and --round both choose where the story ends: give one of them.")
     if at_seconds is not None and not at_seconds >= 0:
         raise UserError(f"--at {at_seconds:g}: give seconds since the journal's start, a number of at least 0.")
     opening = read_opening(journal)
-    story = _Story(job)
+    narrative = _Narrative(job)
     notices: list[str] = []
-    last = _heard(journal, story, at_seconds, number, rounds_of(journal, progress, notices.append))
-    story.close(last)
-    changes: list[Document] = []
-    if story.state == "waits":
+    last = _read_up_to(journal, narrative, at_seconds, number, rounds_of(journal, progress, notices.append))
+    narrative.close(last)
+    changes: list[JsonObject] = []
+    if narrative.state == "waits":
         rules = make_rules(opening.policy, opening.placement, *opening.others)
-        row = _row_of(last.snapshot, story.key)
+        row = _row_of(last.snapshot, narrative.key)
         assert row is not None, "a job that waits is in the last round"
         changes = [change.document for change in changes_that_start(last.snapshot, row, rules)]
     return {
@@ -70,70 +68,70 @@ def explain(
         "policy": opening.policy,
         "placement_rule": opening.placement,
         "round": last.number,
-        "at_s": last.snapshot.now - story.start,
-        "state": story.state,
-        "story": story.events,
+        "at_s": last.snapshot.now - narrative.start,
+        "state": narrative.state,
+        "story": narrative.events,
         "changes": changes,
     } | ({"notices": notices} if notices else {})
 
 
-def _heard(
-    journal: str | Path, story: _Story, at_seconds: float | None, number: int | None, rounds: Iterator[Round]
+def _read_up_to(
+    journal: str | Path, narrative: _Narrative, at_seconds: float | None, number: int | None, rounds: Iterator[Round]
 ) -> Round:
-    """Let the story hear every round up to the chosen one, which is returned."""
+    """Add every round up to the chosen one to the narrative and return that one."""
     last: Round | None = None
     for recorded in rounds:
-        if last and at_seconds is not None and recorded.snapshot.now - story.start > at_seconds + _ROUNDING:
+        if last and at_seconds is not None and recorded.snapshot.now - narrative.start > at_seconds + _ROUNDING:
             break
-        story.hear(recorded)
+        narrative.add(recorded)
         last = recorded
         if recorded.number == number:
             break
     if last is None:
         raise UserError(f"'{journal}' has no rounds; run longer, or choose another journal.")
     if number is not None and last.number != number:
-        read_round(journal, number)  # says which rounds there are
-    if not story.events:
-        raise _unheard(journal, story)
+        read_round(journal, number)  # raises an error that lists the rounds
+    if not narrative.events:
+        raise _no_events_error(journal, narrative)
     return last
 
 
-def _unheard(journal: str | Path, story: _Story) -> UserError:
-    """Why nothing is told of a job: it comes later, or never."""
+def _no_events_error(journal: str | Path, narrative: _Narrative) -> UserError:
+    """Return the error for a job without events: it appears later, or never."""
     names: set[str] = set()
     for recorded in read_rounds(journal):
         jobs = recorded.snapshot.jobs
         names.update(jobs.name_of(row) for row in range(len(jobs)))
-        if story.job in names:
-            at = recorded.snapshot.now - story.start
+        if narrative.job in names:
+            at = recorded.snapshot.now - narrative.start
             return UserError(
-                f"'{journal}' first tells of job '{story.job}' in round {recorded.number}, at {at:g} s; choose a later "
-                "--at or --round."
+                f"'{journal}' first tells of job '{narrative.job}' in round {recorded.number}, at {at:g} s; choose a "
+                "later --at or --round."
             )
-    hint = did_you_mean(story.job, names)
+    hint = did_you_mean(narrative.job, names)
     if len(names) > _MOST_NAMES and not hint.startswith("did"):
         hint = f"it tells of {counted(len(names), 'job')}, such as {', '.join(sorted(names)[:3])}."
-    return UserError(f"'{journal}' tells of no job '{story.job}': {hint}")
+    return UserError(f"'{journal}' tells of no job '{narrative.job}': {hint}")
 
 
-class _Story:
-    """What happened to one job, round by round."""
+class _Narrative:
+    """Events of one job, collected round by round."""
 
     def __init__(self, job: str) -> None:
         self.job = job
         self.key: JobKey | None = None
         self.start = 0.0
         self.state = "unknown"
-        self.events: list[Document] = []
-        self._heard_any = False
+        self.events: list[JsonObject] = []
+        self._has_rounds = False
         self._assignment: dict[str, int] = {}
         self._submit = self._waited = 0.0
         self._wait: _Wait | None = None
 
-    def hear(self, recorded: Round) -> None:
+    def add(self, recorded: Round) -> None:
         snapshot = recorded.snapshot
-        if not self._heard_any:
-            self._heard_any, self.start = True, snapshot.now
+        if not self._has_rounds:
+            self._has_rounds, self.start = True, snapshot.now
         row = _row_of(snapshot, self.key)
         if self.key is not None and row is None:
             self._end(recorded)
@@ -143,7 +141,7 @@ class _Story:
                 return
             self._begin(recorded, row)
         assert row is not None
-        self._notice_drift(recorded, row)
+        self._record_unplanned_change(recorded, row)
         action = next((action for action in recorded.actions if action.row == row), None)
         if action is not None:
             self._change(recorded, action)
@@ -151,19 +149,19 @@ class _Story:
             self._keep_waiting(recorded, row)
 
     def close(self, last: Round) -> None:
-        """Say how things stand in the last round heard."""
+        """Add the state of the job in the last round."""
         if self.key is None:
             self.state = "ended"
         elif self._assignment:
             self.state = "runs"
-            self._tell(last, "runs", f"runs with {workers_on(self._assignment)}.")
+            self._add_event(last, "runs", f"runs with {workers_on(self._assignment)}.")
         elif self._wait is None:
-            self.state = "stopped"  # in this very round: it does not wait yet
+            self.state = "stopped"  # in this round: it does not wait yet
         else:
             self.state = "waits"
             self._close_wait(last, is_over=False)
 
-    def _tell(self, recorded: Round, event: str, sentence: str, at: float | None = None, **more: object) -> None:
+    def _add_event(self, recorded: Round, event: str, sentence: str, at: float | None = None, **more: object) -> None:
         when = (recorded.snapshot.now if at is None else at) - self.start
         self.events.append({"at_s": when, "round": recorded.number, "event": event, "sentence": sentence, **more})
 
@@ -175,13 +173,13 @@ class _Story:
         sizes = "" if low == high else f" ({low} to {high} possible)"
         rank = f", priority {jobs.priority.item(row)}" if jobs.priority.item(row) else ""
         sentence = f"submitted: asks for {counted(asked, 'worker')}{sizes}{rank}."
-        self._tell(recorded, "submitted", sentence, self._submit)
+        self._add_event(recorded, "submitted", sentence, self._submit)
         self._assignment = by_node(recorded.snapshot, recorded.snapshot.assignment_of(row))
         if self._assignment:
-            self._tell(recorded, "found", f"ran already with {workers_on(self._assignment)} when first seen.")
+            self._add_event(recorded, "found", f"ran already with {workers_on(self._assignment)} when first seen.")
 
-    def _notice_drift(self, recorded: Round, row: int) -> None:
-        """What happened to its workers though nobody decided it."""
+    def _record_unplanned_change(self, recorded: Round, row: int) -> None:
+        """Record workers that were lost or gained without a decision."""
         snapshot = recorded.snapshot
         assignment = by_node(snapshot, snapshot.assignment_of(row))
         had, has = sum(self._assignment.values()), sum(assignment.values())
@@ -189,22 +187,22 @@ class _Story:
             up = {name for name, is_open in zip(snapshot.nodes.name, snapshot.nodes.is_open, strict=True) if is_open}
             gone = [name for name in self._assignment if name and name not in up]
             why = f"{', '.join(gone)} went away" if gone else "nobody decided so"
-            self._tell(recorded, "lost", f"lost its {counted(had, 'worker')}: {why}.")
+            self._add_event(recorded, "lost", f"lost its {counted(had, 'worker')}: {why}.")
         elif had != has:
             self._close_wait(recorded)
-            self._tell(recorded, "found", f"has {workers_on(assignment)} instead of {had}; nobody decided so.")
+            self._add_event(recorded, "found", f"has {workers_on(assignment)} instead of {had}; nobody decided so.")
         self._assignment = assignment
 
     def _change(self, recorded: Round, action: Action) -> None:
-        if action.kind is ActionKind.START and self._wait is None:  # stopped or lost, and back in the very next round
+        if action.kind is ActionKind.START and self._wait is None:  # stopped or lost in the previous round
             since = recorded.snapshot.jobs.waiting_since.item(action.row)
             self._wait = _Wait(recorded, since, "", "")
         self._close_wait(recorded)
         self._assignment = by_node(recorded.snapshot, action.after)
-        said = dict(recorded.reasons).get(self.job, f"{action.kind.name.lower()}.").removesuffix(".")
-        where = "" if action.kind is ActionKind.SET_CPU_SHARE else places(self._assignment)
+        reason = dict(recorded.reasons).get(self.job, f"{action.kind.name.lower()}.").removesuffix(".")
+        where = "" if action.kind is ActionKind.SET_CPU_SHARE else node_list(self._assignment)
         joint = " on " if action.kind is ActionKind.START else "; now on "
-        self._tell(recorded, _EVENTS[action.kind], said + (joint + where if where else "") + ".")
+        self._add_event(recorded, _EVENTS[action.kind], reason + (joint + where if where else "") + ".")
 
     def _keep_waiting(self, recorded: Round, row: int) -> None:
         because = _because(dict(recorded.reasons).get(self.job, "no reason was recorded."))
@@ -225,19 +223,19 @@ class _Story:
         verb, event = ("waited", "waited") if is_over else ("has waited", "waits")
         if seconds > 0 or not is_over:
             sentence = f"{verb} {duration(seconds)}{wait.why}."
-            self._tell(wait.began, event, sentence, wait.since, wait_s=seconds)
+            self._add_event(wait.began, event, sentence, wait.since, wait_s=seconds)
 
     def _end(self, recorded: Round) -> None:
         self._close_wait(recorded)
         whole = duration(recorded.snapshot.now - self._submit)
         waited = f", of which it waited {duration(self._waited)}" if self._waited else ""
-        self._tell(recorded, "ended", f"ended {whole} after it was submitted{waited}.")
+        self._add_event(recorded, "ended", f"ended {whole} after it was submitted{waited}.")
         self.key, self._assignment = None, {}
 
 
 @dataclass
 class _Wait:
-    """Rounds in a row in which a job waits for the same kind of reason."""
+    """Consecutive rounds in which a job waits for the same kind of reason."""
 
     began: Round
     since: float
@@ -245,17 +243,17 @@ class _Wait:
     last: str
 
     def is_like(self, because: str) -> bool:
-        """The same words; a number that changes from round to round makes no new wait."""
+        """Return True if the reasons differ in numbers only."""
         return _kind_of(because) == _kind_of(self.last)
 
     @property
     def why(self) -> str:
-        told = self.first if self.first == self.last else f"{self.first}; at last {self.last}"
-        return f": {told}" if told else ""
+        reasons = self.first if self.first == self.last else f"{self.first}; at last {self.last}"
+        return f": {reasons}" if reasons else ""
 
 
 def _kind_of(because: str) -> str:
-    """A reason without its numbers, and without what it says of single nodes, which changes all the time."""
+    """Return a reason without its numbers and without its part about single nodes, which change from round to round."""
     return _NUMBERED.sub("", because.removeprefix("cannot run: ").partition(": ")[0])
 
 

@@ -1,15 +1,14 @@
-"""The jobs of a journal, simulated from the first on: under the rules that were recorded, and under others.
+"""Simulation of the jobs of a journal under the recorded rules and under others.
 
-Completion times and waits are means over the jobs that ended every time, so that no run is judged by other jobs than
-the next. What the journal does not hold (what a resize costs, work lost at a stop) is taken as nothing; where that
-matters, the recorded rules give other numbers than were recorded, and a notice says so.
+Completion times and waits are means over the jobs that ended in all runs, so all runs are compared on the same jobs.
+Costs that the journal does not hold (of a resize, of work lost at a stop) are 0; where they matter, the simulation of
+the recorded rules differs from the recording, and a notice says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,29 +18,28 @@ from sterna.backends.simulated.costs import Costs
 from sterna.backends.simulated.workload import Workload
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
-from sterna.explain.history import History, PastJob
+from sterna.explain.history import JournalHistory, PastJob
 from sterna.model.cluster import Bools, Nodes, ResourceKind, Shapes
 from sterna.model.formatting import counted
+from sterna.model.json_object import JsonObject
 from sterna.model.plan import ActionKind
 from sterna.model.speedup import Curves, Floats
 
-Document = dict[str, Any]
-
 _AGREEMENT = 1e-6
-"""Relative difference of means that is mere rounding."""
+"""Relative difference of means that counts as rounding."""
 
 
 @dataclass(frozen=True)
 class Rerun:
-    """What came of simulating again; no document where it could not be done."""
+    """Result of the simulations; `document` is None where none was possible."""
 
-    document: Document | None
+    document: JsonObject | None
     notices: list[str]
 
 
 @dataclass(frozen=True)
-class _Run:
-    """Times by job, in the order of the history, and how often things were done."""
+class _RunTotals:
+    """Times by job, in order of submission, and totals."""
 
     finish: Floats
     waited: Floats
@@ -50,19 +48,20 @@ class _Run:
     resizes: int
 
 
-def rerun(history: History, recorded_rules: Rules, rules: Rules) -> Rerun:
+def rerun(history: JournalHistory, recorded_rules: Rules, rules: Rules) -> Rerun:
+    """Simulate the jobs of a journal under both sets of rules and compare them with the recording."""
     jobs = sorted(history.jobs, key=lambda job: job.submit)
     nodes = history.nodes
     if not jobs or nodes is None or nodes.unit is not ResourceKind.DEVICES:
         return Rerun(None, ["Nothing was simulated: the journal tells of no jobs that use devices."])
     workload = _workload(jobs)
-    recorded = _recorded(history, jobs)
-    rebuilt, other = (_simulated(history, workload, nodes, each) for each in (recorded_rules, rules))
+    recorded = _recorded_totals(history, jobs)
+    rebuilt, other = (_simulate(history, workload, nodes, each) for each in (recorded_rules, rules))
     is_counted = np.isfinite(recorded.finish) & np.isfinite(rebuilt.finish) & np.isfinite(other.finish)
     if not is_counted.any():
         return Rerun(None, ["Nothing is compared as a whole: no job ended in the journal and in the simulation."])
     before, check, after = (_figures(run, workload, is_counted) for run in (recorded, rebuilt, other))
-    document: Document = {"jobs": int(is_counted.sum()), "recorded": before, "rebuilt": check, "policy": after}
+    document: JsonObject = {"jobs": int(is_counted.sum()), "recorded": before, "rebuilt": check, "policy": after}
     return Rerun(document, _notices(history, recorded, is_counted, before, check))
 
 
@@ -90,9 +89,9 @@ def _workload(jobs: Sequence[PastJob]) -> Workload:
     )
 
 
-def _recorded(history: History, jobs: Sequence[PastJob]) -> _Run:
+def _recorded_totals(history: JournalHistory, jobs: Sequence[PastJob]) -> _RunTotals:
     counts = history.counts
-    return _Run(
+    return _RunTotals(
         np.array([job.finish for job in jobs]),
         np.array([job.waited for job in jobs]),
         counts[ActionKind.STOP],
@@ -101,18 +100,18 @@ def _recorded(history: History, jobs: Sequence[PastJob]) -> _Run:
     )
 
 
-def _simulated(history: History, workload: Workload, nodes: Nodes, rules: Rules) -> _Run:
-    world = SimulatedBackend(
+def _simulate(history: JournalHistory, workload: Workload, nodes: Nodes, rules: Rules) -> _RunTotals:
+    backend = SimulatedBackend(
         workload, nodes, SimulationConfig(costs=Costs(history.restart_seconds), faults=history.faults)
     )
-    RoundLoop(world, rules).run()
-    counters = world.counters
-    return _Run(
-        np.array(world.finish), np.array(world.waited), counters.preemptions, counters.migrations, counters.resizes
+    RoundLoop(backend, rules).run()
+    counters = backend.counters
+    return _RunTotals(
+        np.array(backend.finish), np.array(backend.waited), counters.preemptions, counters.migrations, counters.resizes
     )
 
 
-def _figures(run: _Run, workload: Workload, is_counted: Bools) -> dict[str, float]:
+def _figures(run: _RunTotals, workload: Workload, is_counted: Bools) -> dict[str, float]:
     completion = (run.finish - workload.submit)[is_counted]
     return {
         "avg_jct_s": round(float(completion.mean()), 3),
@@ -125,7 +124,7 @@ def _figures(run: _Run, workload: Workload, is_counted: Bools) -> dict[str, floa
 
 
 def _notices(
-    history: History, recorded: _Run, is_counted: Bools, before: dict[str, float], check: dict[str, float]
+    history: JournalHistory, recorded: _RunTotals, is_counted: Bools, before: dict[str, float], check: dict[str, float]
 ) -> list[str]:
     notices = []
     unfinished = int((~np.isfinite(recorded.finish)).sum())

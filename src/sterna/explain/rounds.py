@@ -1,4 +1,4 @@
-"""Recorded rounds, one after the other, with word of how far the reading is. Never more than one of them in memory."""
+"""Iteration over recorded rounds with a progress callback; at most one round is in memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from pathlib import Path
 
 from sterna.control.journal import Notice, Round, read_rounds
 
-Progress = Callable[[int, int], None]
-"""Told how many lines of the journal are read, and of how many."""
+ReadProgress = Callable[[int, int], None]
+"""Called with the number of lines read, and of all lines."""
 
 _ROUNDS_BETWEEN_REPORTS = 50
 
 
-def rounds_of(journal: str | Path, progress: Progress | None = None, notice: Notice | None = None) -> Iterator[Round]:
-    """Every round; lines are counted first, which is cheap beside reading them, if anybody wants to know."""
+def rounds_of(
+    journal: str | Path, progress: ReadProgress | None = None, notice: Notice | None = None
+) -> Iterator[Round]:
+    """Yield every round; with `progress`, lines are counted first, which is cheap compared to parsing them."""
     total = _line_count(journal) if progress else 0
     for done, recorded in enumerate(read_rounds(journal, notice), 1):
         if progress and done % _ROUNDS_BETWEEN_REPORTS == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sterna.explain.counterfactual import changes_that_start, starting
+from sterna.explain.counterfactual import changes_that_start, decision_that_starts
 from sterna.model.snapshot import JobKey, Snapshot
 from sterna.service.views import PolicyView, StartingChange
 from sterna.wiring import make_rules, rules_by_type
@@ -17,7 +17,7 @@ def find_starting_changes(snapshot: Snapshot, key: JobKey, view: PolicyView) -> 
     rows = (snapshot.jobs.key == key).nonzero()[0]
     if not len(rows):
         return []
-    if starting(snapshot, key, rules) is not None:
+    if decision_that_starts(snapshot, key, rules) is not None:
         return [StartingChange("There is room for it now: it starts as soon as the operator looks at it.", "nothing")]
     changes = changes_that_start(snapshot, int(rows[0]), rules)
     return [msgspec.convert(change.document, StartingChange) for change in changes]

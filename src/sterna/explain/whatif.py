@@ -1,30 +1,28 @@
-"""`whatif`: recorded history under another policy, asked in two ways.
+"""`whatif`: a recorded journal under another policy, compared in two ways.
 
-Round by round: what would it have done in each recorded round? Differences do not add up, because every round starts
-from what was recorded. And as a whole: the recorded jobs, from the first on, are simulated under it on the recorded
-nodes. The recorded rules are simulated too, so that a reader sees how far the simulation can be trusted.
+Round by round: the other policy decides on each recorded snapshot. Differences do not add up, because every round
+starts from the recording. As a whole: the recorded jobs are simulated on the recorded nodes, under the other policy and
+under the recorded rules, which shows how far the simulation can be trusted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from sterna.control.journal import Round, read_opening
 from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
 from sterna.errors import UserError
-from sterna.explain.formatting import by_node, places, workers_on
-from sterna.explain.history import History
+from sterna.explain.formatting import by_node, node_list, workers_on
+from sterna.explain.history import JournalHistory
 from sterna.explain.rerun import rerun
-from sterna.explain.rounds import Progress, rounds_of
+from sterna.explain.rounds import ReadProgress, rounds_of
 from sterna.model.formatting import counted
+from sterna.model.json_object import JsonObject
 from sterna.model.plan import Action, ActionKind
 from sterna.settings import DEFAULT_PLACEMENT, is_count_only
 from sterna.wiring import make_rules, preferred_placement
-
-Document = dict[str, Any]
 
 _MOST_DIFFERENCES = 3
 _COUNTED = {
@@ -37,11 +35,11 @@ _COUNTED = {
 
 
 def whatif(
-    journal: str | Path, policy: str, placement: str | None = None, progress: Progress | None = None
-) -> Document:
-    """How recorded history would have gone under another policy: round by round, and as a whole."""
+    journal: str | Path, policy: str, placement: str | None = None, progress: ReadProgress | None = None
+) -> JsonObject:
+    """Compare a recording with another policy, round by round and as a whole."""
     opening = read_opening(journal)
-    placement = _placement_for(policy, opening.placement) if placement is None else placement
+    placement = _choose_placement(policy, opening.placement) if placement is None else placement
     if is_count_only(placement) != is_count_only(opening.placement):
         raise UserError(
             f"'{journal}' was decided with placement {opening.placement}, which cannot be compared with {placement}: "
@@ -51,7 +49,7 @@ def whatif(
         make_rules(policy, placement, *opening.others),
         make_rules(opening.policy, opening.placement, *opening.others),
     )
-    history, comparison = History(), _Comparison(rules)
+    history, comparison = JournalHistory(), _RoundComparison(rules)
     notices: list[str] = []
     if opening.knowledge != "true":
         notices.append(
@@ -59,8 +57,8 @@ def whatif(
             "then, and the runs below take them as true."
         )
     for recorded in rounds_of(journal, progress, notices.append):
-        history.hear(recorded)
-        comparison.hear(recorded)
+        history.add(recorded)
+        comparison.add(recorded)
     if not history.rounds:
         raise UserError(f"'{journal}' has no rounds; run longer, or choose another journal.")
     again = rerun(history, recorded_rules, rules)
@@ -79,8 +77,8 @@ def whatif(
     }
 
 
-def _placement_for(policy: str, recorded: str) -> str:
-    """The recorded one, unless the policy was made for another and the journal can tell where workers sat."""
+def _choose_placement(policy: str, recorded: str) -> str:
+    """Return the recorded placement, unless the policy prefers another and the journal has node assignments."""
     usual = preferred_placement(policy)
     return recorded if is_count_only(recorded) or usual == DEFAULT_PLACEMENT else usual
 
@@ -89,17 +87,17 @@ def _counts(counts: Counter[str]) -> dict[str, int]:
     return {name: counts[name] for name in dict.fromkeys(_COUNTED.values())}
 
 
-class _Comparison:
-    """What other rules would have done in each round, beside what was done."""
+class _RoundComparison:
+    """Actions of other rules in each recorded round, next to the recorded ones."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._start: float | None = None
         self.differing = 0
         self.recorded, self.would = Counter[str](), Counter[str]()
-        self.differences: list[Document] = []
+        self.differences: list[JsonObject] = []
 
-    def hear(self, recorded: Round) -> None:
+    def add(self, recorded: Round) -> None:
         snapshot = recorded.snapshot
         self._start = snapshot.now if self._start is None else self._start
         plan = decide(snapshot, self._rules).plan
@@ -121,13 +119,13 @@ class _Comparison:
 
 
 def _difference(recorded: Round, row: int, then: Action | None, now: Action | None) -> str:
-    was, would = _treated(recorded, row, then), _treated(recorded, row, now)
-    if was == would:  # the mark alone differs
+    was, would = _describe_action(recorded, row, then), _describe_action(recorded, row, now)
+    if was == would:  # only the mark differs
         return f"{recorded.snapshot.jobs.name_of(row)} would have been {would} and promoted"
     return f"{recorded.snapshot.jobs.name_of(row)} would have been {would} where it was {was}"
 
 
-def _treated(recorded: Round, row: int, action: Action | None) -> str:
+def _describe_action(recorded: Round, row: int, action: Action | None) -> str:
     snapshot = recorded.snapshot
     if action is None:
         assignment = by_node(snapshot, snapshot.assignment_of(row))
@@ -139,5 +137,7 @@ def _treated(recorded: Round, row: int, action: Action | None) -> str:
     if action.kind is ActionKind.SET_CPU_SHARE:
         return f"given {1.0 if action.cpu_share is None else action.cpu_share:.2g} times an equal share"
     return (
-        f"{words[action.kind]} {workers_on(assignment)}" if action.kind in words else f"moved to {places(assignment)}"
+        f"{words[action.kind]} {workers_on(assignment)}"
+        if action.kind in words
+        else f"moved to {node_list(assignment)}"
     )

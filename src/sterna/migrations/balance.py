@@ -10,10 +10,8 @@ import numpy as np
 from sterna.engine.cpu_sharing.move_gain import MoveEvaluator, Option
 from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, shared_nodes_of
 from sterna.engine.price import Memory
-from sterna.engine.registry import Moves, knob, migration
-from sterna.model.cluster import ResourceKind
-from sterna.model.growth import Growth, GrowthRule, Strict
-from sterna.model.snapshot import Snapshot
+from sterna.model.growth import Strict
+from sterna.rules import Growth, GrowthRule, Moves, ResourceKind, Snapshot, knob, migration
 
 
 @migration("balance")

@@ -7,12 +7,24 @@ from itertools import islice
 
 import numpy as np
 
-from sterna.engine.placement.free_capacity import FreeCapacity
-from sterna.engine.price import Memory, cost, pays
-from sterna.engine.registry import Move, Moves, knob, migration
-from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Ints, ResourceKind
-from sterna.model.snapshot import NEVER, Snapshot
-from sterna.model.speedup import Floats
+from sterna.engine.price import Memory
+from sterna.rules import (
+    ANYWHERE,
+    MILLI,
+    NEVER,
+    Assignment,
+    Floats,
+    FreeCapacity,
+    Ints,
+    Move,
+    Moves,
+    ResourceKind,
+    Snapshot,
+    cost,
+    knob,
+    migration,
+    pays,
+)
 
 _MAX_CANDIDATES = 32
 """Most candidates per round, those with the largest gain, to bound the time of a round."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.engine.registry import Moves, migration
-from sterna.model.snapshot import Snapshot
+from sterna.rules import Moves, Snapshot, migration
 
 
 @migration("none")

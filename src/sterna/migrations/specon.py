@@ -9,11 +9,20 @@ from heapq import nsmallest
 from sterna.engine.cpu_sharing.move_gain import MoveEvaluator, Option
 from sterna.engine.cpu_sharing.shared_nodes import shared_nodes_of
 from sterna.engine.price import Memory
-from sterna.engine.registry import Move, Moves, knob, migration
-from sterna.model.cluster import ANYWHERE, Assignment
-from sterna.model.growth import Growth, GrowthRule, Strict
-from sterna.model.plan import NO_JOB
-from sterna.model.snapshot import JobKey, Snapshot
+from sterna.model.growth import Strict
+from sterna.rules import (
+    ANYWHERE,
+    NO_JOB,
+    Assignment,
+    Growth,
+    GrowthRule,
+    JobKey,
+    Move,
+    Moves,
+    Snapshot,
+    knob,
+    migration,
+)
 
 _WEIGHT = {Growth.PROGRESSING: 3, Growth.WATCHING: 2, Growth.CONVERGED: 1}
 """Weight that a job adds to its node: SpeCon's order; its numbers were not published."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.engine.registry import Placed, placement
-from sterna.model.cluster import ANYWHERE, NOWHERE, Assignment, Ints
-from sterna.model.plan import Action, kind_of
-from sterna.model.snapshot import JobKey, Snapshot
+from sterna.model.plan import kind_of
+from sterna.rules import ANYWHERE, NOWHERE, Action, Assignment, Ints, JobKey, Placed, Snapshot, placement
 
 
 @placement("none")

@@ -9,11 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placement.free_capacity import FreeCapacity, NodeCounts
-from sterna.engine.placement.place import drop_last_workers, place
-from sterna.engine.registry import Placed, placement
-from sterna.model.cluster import Assignment, Ints, Shape
-from sterna.model.snapshot import Snapshot
+from sterna.rules import (
+    Assignment,
+    FreeCapacity,
+    Ints,
+    NodeCounts,
+    Placed,
+    Shape,
+    Snapshot,
+    drop_last_workers,
+    place,
+    placement,
+)
 
 
 @placement("spread")

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sterna.engine.placement.free_capacity import FreeCapacity, NodeCounts
-from sterna.engine.placement.place import drop_last_workers, place
 from sterna.engine.placement.repack import repack_nodes
-from sterna.engine.registry import Placed, knob, placement
-from sterna.model.cluster import Assignment, Ints, Shape
-from sterna.model.snapshot import Snapshot
+from sterna.rules import (
+    Assignment,
+    FreeCapacity,
+    Ints,
+    NodeCounts,
+    Placed,
+    Shape,
+    Snapshot,
+    drop_last_workers,
+    knob,
+    place,
+    placement,
+)
 
 
 @placement("stay")

@@ -7,11 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.placement.free_capacity import FreeCapacity, NodeCounts
-from sterna.engine.placement.place import drop_last_workers, fill_in_order, place
-from sterna.engine.registry import Placed, placement
-from sterna.model.cluster import Assignment, Ints, Shape
-from sterna.model.snapshot import Snapshot
+from sterna.rules import (
+    Assignment,
+    FreeCapacity,
+    Ints,
+    NodeCounts,
+    Placed,
+    Shape,
+    Snapshot,
+    drop_last_workers,
+    fill_in_order,
+    place,
+    placement,
+)
 
 _LARGEST = np.iinfo(np.int64).max
 

@@ -8,9 +8,7 @@ from functools import partial
 import numpy as np
 
 from sterna.engine.ordering.afs_contest import Contest
-from sterna.engine.registry import Target, policy
-from sterna.model.cluster import Ints
-from sterna.model.snapshot import Snapshot
+from sterna.rules import Ints, Snapshot, Target, policy
 
 
 @policy("afs-l", "AFS-L")

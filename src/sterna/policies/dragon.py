@@ -8,12 +8,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from sterna.engine.ordering.submit_order import priority_order
 from sterna.engine.ordering.tiresias_queues import CROSSED
-from sterna.engine.registry import Target, knob, policy
-from sterna.model.cluster import Bools, Ints
-from sterna.model.snapshot import NEVER, Snapshot
-from sterna.model.speedup import Floats
+from sterna.rules import NEVER, Bools, Floats, Ints, Snapshot, Target, knob, policy, priority_order
 
 _MANY = 12
 """Queue length from which the front of the queue is started in one vectorised step."""

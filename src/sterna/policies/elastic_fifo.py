@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.engine.ordering.submit_order import distribute_round_robin, fit_minimum_in_order, priority_order
-from sterna.engine.registry import Target, policy
-from sterna.model.snapshot import Snapshot
+from sterna.rules import Snapshot, Target, distribute_round_robin, fit_minimum_in_order, policy, priority_order
 
 
 @policy("elastic-fifo", "ElasticFIFO")

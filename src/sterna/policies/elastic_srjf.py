@@ -8,9 +8,7 @@ from functools import partial
 import numpy as np
 
 from sterna.engine.ordering.srjf_order import KEYS, fit_shortest_first, order_by_length, sort_by_length
-from sterna.engine.ordering.submit_order import distribute_round_robin
-from sterna.engine.registry import Target, knob, policy
-from sterna.model.snapshot import Snapshot
+from sterna.rules import Snapshot, Target, distribute_round_robin, knob, policy
 
 
 @policy("elastic-srjf", "ElasticSRJF")

@@ -16,11 +16,8 @@ from sterna.engine.ordering.tiresias_queues import (
     queue_order,
     validate_queue_params,
 )
-from sterna.engine.registry import Target, knob, policy
-from sterna.model.cluster import Bools, Ints
-from sterna.model.snapshot import Snapshot
-from sterna.model.speedup import Floats
 from sterna.policies.tiresias import admit, threshold_of
+from sterna.rules import Bools, Floats, Ints, Snapshot, Target, knob, policy
 
 _DIGITS = 9
 """Decimal digits of a gain that are compared; curves are concave only up to rounding."""

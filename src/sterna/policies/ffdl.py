@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.engine.ordering.marginal_gain import spend_by_gain
-from sterna.engine.ordering.submit_order import fit_minimum_in_order, priority_order
-from sterna.engine.registry import Target, policy
-from sterna.model.snapshot import Snapshot
+from sterna.rules import Snapshot, Target, fit_minimum_in_order, policy, priority_order, spend_by_gain
 
 
 @policy("ffdl", "FfDLOptimizer")

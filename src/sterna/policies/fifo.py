@@ -6,11 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.kernels.bin_packing import first_fit
-from sterna.engine.ordering.submit_order import fit_minimum_in_order, priority_order
-from sterna.engine.registry import Target, knob, policy
-from sterna.model.cluster import Ints
-from sterna.model.snapshot import Snapshot
+from sterna.rules import Ints, Snapshot, Target, first_fit, fit_minimum_in_order, knob, policy, priority_order
 
 
 @policy("fifo", "FIFO")

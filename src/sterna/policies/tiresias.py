@@ -15,9 +15,7 @@ from sterna.engine.ordering.tiresias_queues import (
     serve_queues,
     validate_queue_params,
 )
-from sterna.engine.registry import Target, knob, policy
-from sterna.model.cluster import Ints
-from sterna.model.snapshot import Snapshot
+from sterna.rules import Ints, Snapshot, Target, knob, policy
 
 
 @policy("tiresias", "Tiresias")

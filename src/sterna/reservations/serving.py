@@ -14,13 +14,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sterna.engine.placement.free_capacity import FreeCapacity
-from sterna.engine.price import cost, devices
-from sterna.engine.registry import Reserved, knob, reservation
-from sterna.model.cluster import NOWHERE, Assignment, Nodes, ResourceKind, Shape, slots_in
-from sterna.model.plan import Action, ActionKind
-from sterna.model.serving_pod import ServingPod
-from sterna.model.snapshot import NEVER, JobKey, Snapshot
+from sterna.engine.price import devices
+from sterna.model.cluster import slots_in
+from sterna.rules import (
+    NEVER,
+    NOWHERE,
+    Action,
+    ActionKind,
+    Assignment,
+    FreeCapacity,
+    JobKey,
+    Nodes,
+    Reserved,
+    ResourceKind,
+    ServingPod,
+    Shape,
+    Snapshot,
+    cost,
+    knob,
+    reservation,
+)
 
 TIMEOUT_SECONDS = 600.0
 """Default of `Serving.timeout`."""

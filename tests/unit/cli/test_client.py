@@ -285,8 +285,8 @@ def test_every_command_has_help_with_an_example(sterna: Sterna, name: str) -> No
         ("submit", "Command that every worker runs."),
         ("scale", "Number of workers: 2, 1:4"),
         ("policy set", "name or name:key=value"),
-        ("replay", "A file written with --journal."),
-        ("trace info", "A trace of any known format."),
+        ("replay", "File written with --journal."),
+        ("trace info", "Trace file of any known format."),
         ("trace make", "poisson, bursty, fixed or random."),
     ],
 )

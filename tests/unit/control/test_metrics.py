@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client.core import Metric
 
 from sterna.api.metrics import ClusterMetrics
-from sterna.backends.kubernetes.server.metrics import Telemetry
+from sterna.backends.kubernetes.server.metrics import OperatorMetrics
 from sterna.control.metrics import of_jobs, of_nodes, of_version
 from sterna.model.job import JobSpec, ReplicaSpec
 from tests.fakes.cluster import FakeCluster
@@ -36,6 +36,6 @@ def test_jobs_are_counted_by_state_and_only_those_that_are_not_over_are_told_one
 def test_a_cluster_on_one_machine_and_an_operator_tell_the_same_families() -> None:
     cluster = a_cluster()
     both = [of_version(), *of_jobs(cluster.jobs()), *of_nodes(cluster.nodes())]
-    operator = list(Telemetry(cluster.jobs, cluster.nodes, lambda: True).collect())
+    operator = list(OperatorMetrics(cluster.jobs, cluster.nodes, lambda: True).collect())
     for told in (samples(list(ClusterMetrics(cluster).collect())), samples(operator)):
         assert samples(both).items() <= told.items()

@@ -16,7 +16,7 @@ from sterna.control.journal import JournalWriter, read_round, read_rounds
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import decide
 from sterna.errors import UserError
-from sterna.explain.counterfactual import starting, with_devices, with_values, without
+from sterna.explain.counterfactual import decision_that_starts, with_devices, with_values, without
 from sterna.explain.formatting import duration
 from sterna.explain.narrative import explain
 from sterna.explain.whatif import whatif
@@ -246,16 +246,16 @@ def test_many_devices_are_found_by_doubling(record: Record, journal: Path) -> No
     row = [snapshot.jobs.name_of(row) for row in range(len(snapshot.jobs))].index("b")
     key = snapshot.jobs.key[row]
     assert found > 32
-    assert starting(with_devices(snapshot, row, found), key, rules)
-    assert not starting(with_devices(snapshot, row, found - 1), key, rules)
+    assert decision_that_starts(with_devices(snapshot, row, found), key, rules)
+    assert not decision_that_starts(with_devices(snapshot, row, found - 1), key, rules)
 
 
 def test_a_job_with_a_selector_is_offered_devices_it_accepts() -> None:
     job = a_job("b", 2, selector={"kind": "new"})
     snapshot = a_snapshot([job], [a_node("n0", 4, taints=["mine"])])
     rules = make_rules("fifo", "stay")
-    assert not starting(snapshot, snapshot.jobs.key[0], rules)
-    assert starting(with_devices(snapshot, 0, 2), snapshot.jobs.key[0], rules)
+    assert not decision_that_starts(snapshot, snapshot.jobs.key[0], rules)
+    assert decision_that_starts(with_devices(snapshot, 0, 2), snapshot.jobs.key[0], rules)
 
 
 def test_the_priority_that_would_start_it_is_the_nearest_one_that_does(record: Record, journal: Path) -> None:

@@ -24,6 +24,8 @@
   value: {{ .Values.operator.kubeshare | quote }}
 - name: STERNA_OPERATOR_CLUSTER_DOMAIN
   value: {{ .Values.operator.clusterDomain | quote }}
+- name: STERNA_OPERATOR_REMOTE_API
+  value: {{ .Values.operator.remoteApi | quote }}
 - name: STERNA_OPERATOR_AUTHENTICATE
   value: {{ .Values.operator.authenticate | quote }}
 - name: STERNA_OPERATOR_LEADER_ELECTION

@@ -1,7 +1,6 @@
-"""What positional arguments mean, put back into `--help` and said once.
+"""Help texts of positional arguments.
 
-Newer versions of click lose it on its way from typer, and list the arguments themselves where it is not lost, though
-typer has done so already.
+Newer versions of click lose them on the way from typer or, where they do not, list the arguments twice.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ import click
 from typer.models import ArgumentInfo
 
 _LIST_OF_CLICK = "format_arguments"
-"""The method by which click 8.5 and later list arguments; earlier ones have none of that name, and none is missed."""
+"""Method with which click 8.5 and later list arguments; earlier versions have none."""
 
 
-def explain_arguments(command: click.Command) -> None:
-    """Give every argument of a command, and of all commands below it, the help that its function declares."""
+def restore_argument_help(command: click.Command) -> None:
+    """Give every argument of a command and its subcommands the help text that its function declares."""
     for each in command.commands.values() if isinstance(command, click.Group) else ():
-        explain_arguments(each)
+        restore_argument_help(each)
     if command.callback is None:
         return
-    setattr(command, _LIST_OF_CLICK, _say_nothing)  # typer has a list of its own
+    setattr(command, _LIST_OF_CLICK, _print_nothing)  # typer prints a list of its own
     declared = inspect.signature(command.callback, eval_str=True).parameters
     for parameter in command.params:
         if (
@@ -30,10 +29,10 @@ def explain_arguments(command: click.Command) -> None:
             and not getattr(parameter, "help", None)
             and parameter.name in declared
         ):
-            said = [
+            texts = [
                 each.help for each in get_args(declared[parameter.name].annotation) if isinstance(each, ArgumentInfo)
             ]
-            parameter.help = next(iter(said), None)  # type: ignore[attr-defined,unused-ignore]
+            parameter.help = next(iter(texts), None)  # type: ignore[attr-defined,unused-ignore]
 
 
-def _say_nothing(ctx: click.Context, formatter: click.HelpFormatter) -> None: ...
+def _print_nothing(ctx: click.Context, formatter: click.HelpFormatter) -> None: ...

@@ -1,4 +1,4 @@
-"""The command as the user typed it, for captions."""
+"""The command line of the running command, for captions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import shlex
 import click
 
 
-def typed() -> str:
-    """`sterna` and all arguments of the command that is running; `main` leaves them in the context."""
+def command_line() -> str:
+    """Return `sterna` with its arguments, which `main` stores in the context."""
     context = click.get_current_context(silent=True)
     arguments = context.find_root().obj if context else None
     return shlex.join(["sterna", *(arguments or ())])

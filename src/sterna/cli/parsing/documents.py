@@ -1,4 +1,4 @@
-"""Descriptions that users write, YAML or JSON, as plain values. What they may hold is not judged here."""
+"""YAML and JSON files that users write, as plain values; their contents are not validated here."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _KIND = "a YAML or JSON file"
 
 
 def read_source(path: str) -> str:
-    """The text of a file, or of stdin for `-`."""
+    """Read the text of a file, or of stdin for `-`."""
     if path == "-":
         return text_in(sys.stdin.buffer, path, _KIND, DOCUMENT_BYTES)
     return read_text(path, _KIND, DOCUMENT_BYTES)
 
 
 def read_document(path: str) -> Mapping[str, Any]:
-    """The mapping in a file, or in stdin for `-`."""
+    """Read the mapping in a file, or in stdin for `-`."""
     from sterna.kinds.parsing.documents import read_documents
 
     first, *others = read_documents(read_source(path), path, _WANTED)

@@ -1,7 +1,6 @@
-"""What is said about a command line that cannot be parsed: one sentence, the same for every command.
+"""Usage errors: one sentence about a command line that cannot be parsed.
 
-The parser's own messages name its types ('x' is not a valid integer range) and suggest twice; here they are worded as
-all others. Values that parse but make no sense are refused by whoever reads them.
+Replaces the messages of click, which name its types ('x' is not a valid integer range) and print suggestions twice.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ _VALUE = re.compile(r"^'?(.*?)'? is not ")
 
 if TYPE_CHECKING:
     _Kind = click.ParamType[Any]
-else:  # which older releases of click cannot be asked for at run time
+else:  # not subscriptable at run time in older releases of click
     _Kind = click.ParamType
 
 _Number = click.types.IntParamType | click.types.FloatParamType
 
 
 class _Plain(_Kind):
-    """A number written in plain digits: none that Python alone would read so, such as `1_0`."""
+    """A number in plain digits; rejects other forms that Python parses, such as `1_0`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and not is_plain(value):
@@ -49,10 +48,10 @@ class _PlainFloatRange(_Plain, click.FloatRange):
     pass
 
 
-def refuse_odd_numbers(command: click.Command) -> None:
-    """Let no option of a command, or of those below it, take a number that nobody means so."""
+def require_plain_numbers(command: click.Command) -> None:
+    """Make every numeric option of a command and its subcommands accept plain digits only."""
     for each in command.commands.values() if isinstance(command, click.Group) else ():
-        refuse_odd_numbers(each)
+        require_plain_numbers(each)
     for parameter in command.params:
         if isinstance(parameter.type, _Number):
             parameter.type = _plain(parameter.type)
@@ -67,7 +66,7 @@ def _plain(kind: _Number) -> _Number:
 
 
 def usage_sentence(error: click.UsageError) -> str:
-    """What is wrong with the command line, and where to look."""
+    """Return a sentence about the error, and where to look."""
     command = error.ctx.command_path if error.ctx else "sterna"
     see = f"See '{command} --help'."
     wrong = _command(error) or _option(error) or _number(error)
@@ -92,7 +91,7 @@ def _option(error: click.UsageError) -> str:
 
 
 def _number(error: click.UsageError) -> str:
-    """An option that wants a number and got something else."""
+    """Return the sentence for a numeric option with another value."""
     if not isinstance(error, click.BadParameter) or error.param is None:
         return ""
     kind, found = error.param.type, _VALUE.match(error.message or "")

@@ -1,4 +1,4 @@
-"""Files that commands write: tried before the work begins, and there only when they are complete."""
+"""Files that commands write: checked before the work begins, and replaced only when complete."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pathlib import Path
 
 from sterna.errors import UserError
 
-Write = Callable[[str | bytes], None]
+WriteContents = Callable[[str | bytes], None]
 
 
 @contextmanager
-def output_file(path: str | None, option: str) -> Iterator[Write]:
-    """A function that takes the contents, once. Without a path it takes them nowhere."""
+def output_file(path: str | None, option: str) -> Iterator[WriteContents]:
+    """Yield a function that writes the contents, once; without a path it drops them."""
     if path is None:
         yield lambda _: None
         return
     if _is_device(path):
-        yield _device(path, option)
+        yield _device_writer(path, option)
         return
     target = Path(os.path.realpath(path))
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
     except OSError as error:
-        raise _refusal(path, option, error) from None
+        raise _write_error(path, option, error) from None
     if target.exists() and not os.access(target, os.W_OK):
         os.close(handle)
         os.unlink(name)
@@ -36,7 +36,7 @@ def output_file(path: str | None, option: str) -> Iterator[Write]:
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:
             os.fchmod(file.fileno(), _mode(target))
-            yield lambda contents: _put(file, contents, path, option)
+            yield lambda contents: _write_all(file, contents, path, option)
         os.replace(name, target)
     except BaseException:
         with suppress(OSError):
@@ -44,8 +44,8 @@ def output_file(path: str | None, option: str) -> Iterator[Write]:
         raise
 
 
-def refuse_clashes(read: Mapping[str, str | None], written: Mapping[str, str | None]) -> None:
-    """No file may be written that is read by the same command, nor one by two options; both map options to paths."""
+def reject_clashes(read: Mapping[str, str | None], written: Mapping[str, str | None]) -> None:
+    """Reject options that write a file which another option reads or writes; both map options to paths."""
     taken = {os.path.realpath(path): option for option, path in read.items() if path is not None}
     for option, path in written.items():
         if path is None or _is_device(path):
@@ -55,23 +55,23 @@ def refuse_clashes(read: Mapping[str, str | None], written: Mapping[str, str | N
             raise UserError(f"{option} {path}: this is the file of {other}, which would be lost; choose another file.")
 
 
-def _put(file: FileIO, contents: str | bytes, path: str, option: str) -> None:
-    """All of it, past any buffer: nothing is left over that could fail once more when the file is closed."""
+def _write_all(file: FileIO, contents: str | bytes, path: str, option: str) -> None:
+    """Write without a buffer, so that closing the file cannot fail."""
     left = memoryview(contents.encode() if isinstance(contents, str) else contents)
     try:
         while left:
             left = left[file.write(left) :]
     except OSError as error:
-        raise _refusal(path, option, error) from None
+        raise _write_error(path, option, error) from None
 
 
 def _is_device(path: str) -> bool:
-    """Whether this is a pipe, a terminal, a folder or the like, which is never replaced."""
+    """True for a pipe, terminal, folder and the like, which is never replaced."""
     is_special = os.path.abspath(path).startswith(("/dev/", "/proc/"))
     return is_special or (os.path.exists(path) and not os.path.isfile(path))
 
 
-def _device(path: str, option: str) -> Write:
+def _device_writer(path: str, option: str) -> WriteContents:
     if os.path.isdir(path):
         raise UserError(f"{option} {path}: this is a folder; add the name of a file.")
     if not os.path.exists(path):
@@ -80,15 +80,15 @@ def _device(path: str, option: str) -> Write:
     def write(contents: str | bytes) -> None:
         try:
             with open(path, "ab", buffering=0) as file:
-                _put(file, contents, path, option)
+                _write_all(file, contents, path, option)
         except OSError as error:
-            raise _refusal(path, option, error) from None
+            raise _write_error(path, option, error) from None
 
     return write
 
 
 def _mode(target: Path) -> int:
-    """What the file had, or what a new one would get."""
+    """Return the mode of the file, or that of a new one."""
     if target.exists():
         return stat.S_IMODE(target.stat().st_mode)
     mask = os.umask(0)
@@ -96,7 +96,7 @@ def _mode(target: Path) -> int:
     return 0o666 & ~mask
 
 
-def _refusal(path: str, option: str, error: OSError) -> UserError:
+def _write_error(path: str, option: str, error: OSError) -> UserError:
     folder = os.path.dirname(path) or "."
     if isinstance(error, FileNotFoundError):
         return UserError(f"{option} {path}: there is no folder '{folder}'; create it or choose another place.")

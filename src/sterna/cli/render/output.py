@@ -1,4 +1,4 @@
-"""What commands print: the result to stdout, everything else to stderr, progress only to a terminal."""
+"""Output of commands: results to stdout, everything else to stderr, progress to terminals only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDTH = 100
-"""Columns when nobody says how wide the output is: a pipe or a file."""
+"""Columns of output that is not a terminal."""
 
-Report = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 def show_json(document: Mapping[str, Any]) -> None:
@@ -28,7 +28,7 @@ def show_notices(notices: Iterable[str]) -> None:
 
 
 def console() -> Console:
-    """Stdout for tables: plain text when piped."""
+    """Return a console on stdout; plain text when piped."""
     from rich.console import Console
 
     is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
@@ -36,8 +36,8 @@ def console() -> Console:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Report | None]:
-    """Something to tell of progress; None where nobody would see it."""
+def progress_bar(what: str) -> Iterator[ReportProgress | None]:
+    """Yield a callback that draws a progress bar; None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -49,7 +49,7 @@ def progress_bar(what: str) -> Iterator[Report | None]:
     task = bar.add_task(what, total=None)
 
     def report(done: int, total: int) -> None:
-        # Begun only now: the bar has a thread, and processes may not be forked while there are any.
+        # Started late: the bar has a thread, and processes must not be forked while it runs.
         bar.start()
         bar.update(task, completed=done, total=total)
 

@@ -1,4 +1,4 @@
-"""Results as tables for people: compact, readable at 100 columns, the same words as the JSON keys."""
+"""Tables of results: readable at 100 columns, with the words of the JSON keys."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
         ratio = comparison.ratio(result, "avg_jct_s")
         table.add_row(result.policy, cells[0], "-" if ratio is None else f"{ratio:.3f}", *cells[1:])
     width = out.width
-    out.width = max(width, _natural_width(out, table))  # rather than break names where numbers are large
+    out.width = max(width, _natural_width(out, table))  # rather than break names if numbers are large
     out.print(table)
     out.width = width
     legend = "* best of its column. " if comparison.best else ""
@@ -74,7 +74,7 @@ def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
 
 
 def show_shadow(policy: str, shadow: Shadow) -> None:
-    """How a policy that was only asked would have decided."""
+    """Print how often a shadow policy would have decided otherwise."""
     ratio = shadow.speed_ratio
     expected = "" if ratio is None else f", and expected {ratio:.2f} times the work a second"
     console().print(
@@ -84,7 +84,7 @@ def show_shadow(policy: str, shadow: Shadow) -> None:
 
 
 def show_plan(answer: Mapping[str, Any], before: Mapping[str, int]) -> None:
-    """Every job with its workers before and after, its nodes, and why."""
+    """Print every job with its workers before and after, its nodes, and the reason."""
     out = console()
     table = _plain_table()
     table.show_header = True
@@ -92,8 +92,8 @@ def show_plan(answer: Mapping[str, Any], before: Mapping[str, int]) -> None:
     for title in ("job", "workers", "nodes", *(["parameter servers"] if servers else []), "why"):
         table.add_column(title, justify="right" if title == "workers" else "left", overflow="fold")
     for job, workers in answer["allocation"].items():
-        was = before.get(job, 0)
-        change = str(workers) if was == workers else f"{was} -> {workers}"
+        previous = before.get(job, 0)
+        change = str(workers) if previous == workers else f"{previous} -> {workers}"
         nodes = [_by_node(answer["placement"][job]), *([_by_node(servers.get(job, {}))] if servers else [])]
         table.add_row(job, change, *nodes, answer["reasons"].get(job, ""))
     out.print(table)
@@ -105,23 +105,22 @@ def _by_node(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{node}: {count}" for node, count in counts.items())
 
 
-_RUNNING = "of up, operator and policy set, not of simulate, compare and plan."
+_CLUSTER_COMMANDS = "of up, operator and policy set, not of simulate, compare and plan."
 _KINDS = {
     "policy": (
         "Policies",
-        "How many workers for each job: --policy of simulate, plan, replay, whatif, up and operator, --policies of "
+        "Number of workers of each job: --policy of simulate, plan, replay, whatif, up and operator, --policies of "
         "compare, POLICY of policy set.",
     ),
     "placement": (
         "Placements",
-        "Which node for each worker: --placement of simulate, compare, plan, replay, whatif, up, operator and policy "
-        "set.",
+        "Node of each worker: --placement of simulate, compare, plan, replay, whatif, up, operator and policy set.",
     ),
-    "migration": ("Migrations", f"Which running worker moves: --migration {_RUNNING}"),
-    "cpu_share": ("CPU shares", f"How a shared node's CPUs are divided: --cpu-share {_RUNNING}"),
-    "reservation": ("Reservations", f"Who goes first: --reservation {_RUNNING}"),
+    "migration": ("Migrations", f"Moves of running jobs: --migration {_CLUSTER_COMMANDS}"),
+    "cpu_share": ("CPU shares", f"Division of a shared node's CPUs: --cpu-share {_CLUSTER_COMMANDS}"),
+    "reservation": ("Reservations", f"Capacity reserved for serving pods: --reservation {_CLUSTER_COMMANDS}"),
 }
-"""What several rules of a kind are called, and the question that they answer, with the commands that ask it."""
+"""Heading of each kind of rule, and what it decides, with the options that take it."""
 
 
 def show_rules(kinds: Mapping[str, Any]) -> None:
@@ -145,13 +144,13 @@ def show_facts(facts: Mapping[str, Any]) -> None:
     table.add_column()
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(name, _worded(value))
+        table.add_row(name, _format_fact(value))
     out.print(table)
 
 
-def _worded(value: Any) -> str:
+def _format_fact(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_worded(each)}" for key, each in value.items())
+        return ", ".join(f"{key}: {_format_fact(each)}" for key, each in value.items())
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
     return str(value)

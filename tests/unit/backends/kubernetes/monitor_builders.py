@@ -152,7 +152,7 @@ class FakeServer:
 
     def _judged(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         self.reviews.append(spec["token"])
-        assert spec["audiences"] == ["sterna"]
+        assert spec.get("audiences", ["sterna"]) == ["sterna"]
         return self.tokens.get(spec["token"], {"authenticated": False, "error": "unknown"})
 
 

@@ -15,10 +15,12 @@ from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.monitor.main import RunningMonitor, Surroundings
 from sterna.backends.kubernetes.monitor.monitor import Options
 from sterna.backends.kubernetes.monitor.operator_client import OperatorLink, address_in_lease
-from sterna.backends.kubernetes.server.routes import MigrationService, Sources
-from sterna.backends.kubernetes.server.token_review import Tokens
+from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints
+from sterna.backends.kubernetes.server.token_review import TokenReviewer
 from sterna.errors import Retry
+from tests.fakes.operator_http import ServedEndpoints
 from tests.fakes.replica import FakeReplica
+from tests.unit.backends.kubernetes.cache.progress_builders import find_in, running_job
 from tests.unit.backends.kubernetes.monitor_builders import (
     Clock,
     FakeServer,
@@ -28,7 +30,6 @@ from tests.unit.backends.kubernetes.monitor_builders import (
     service_account,
     volume_folder,
 )
-from tests.unit.backends.kubernetes.progress_builders import find_in, running_job
 
 TOKEN = "monitor-of-node-1"
 
@@ -39,17 +40,17 @@ class AnOperator:
     def __init__(self, server: FakeServer) -> None:
         self.progress = Progress()
         self.woken = threading.Event()
-        sources = Sources(
+        sources = EndpointSources(
             memory=lambda: self.progress.memory,
             cluster_info=lambda: {"node-1": NodeInfo(cpu_total=8)},
             metrics=lambda: b"",
             distribution=lambda: "",
             replica=FakeReplica(),
         )
-        tokens = Tokens(server, ["sterna-system/sterna-monitor"])
-        self.service = MigrationService(sources, tokens, self.woken.set, "127.0.0.1:0")
-        self.service.start()
-        server.address = f"127.0.0.1:{self.service.port}"
+        reviewer = TokenReviewer(server, "sterna")
+        self.endpoints = OperatorEndpoints(sources, reviewer, self.woken.set, ["sterna-system/sterna-monitor"])
+        self.http = ServedEndpoints(self.endpoints)
+        server.address = f"127.0.0.1:{self.http.port}"
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def server() -> FakeServer:
 def operator(server: FakeServer) -> Iterator[AnOperator]:
     made = AnOperator(server)
     yield made
-    made.service.stop()
+    made.http.stop()
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def link_to(server: FakeServer, token: Path, clock: Callable[[], float] | None =
 def test_the_lease_says_where_the_operator_is(server: FakeServer, operator: AnOperator, token: Path) -> None:
     link = link_to(server, token)
     link.ask_to_move(MoveRequest("node-1", "p"))
-    assert operator.service.wishes.take() == [MoveRequest("node-1", "p")]
+    assert operator.endpoints.move_requests.take() == [MoveRequest("node-1", "p")]
     assert link.cluster_info()["node-1"].cpu_total == 8
     link.close()
 
@@ -101,17 +102,17 @@ def test_the_lease_is_read_again_when_the_operator_is_elsewhere(server: FakeServ
     first = AnOperator(server)
     link = link_to(server, token, clock)
     link.ask_to_move(MoveRequest("node-1", "p"))
-    first.service.stop()
+    first.http.stop()
     second = AnOperator(server)
     try:
         with pytest.raises(Retry):
             link.ask_to_move(MoveRequest("node-1", "p"))
         clock.pass_by(6)
         link.ask_to_move(MoveRequest("node-1", "p"))
-        assert len(second.service.wishes.take()) == 1
+        assert len(second.endpoints.move_requests.take()) == 1
     finally:
         link.close()
-        second.service.stop()
+        second.http.stop()
 
 
 def test_tokens_are_read_again_because_they_are_renewed(server: FakeServer, operator: AnOperator, token: Path) -> None:
@@ -165,7 +166,7 @@ def test_what_a_pod_writes_becomes_what_the_operator_knows(
         assert operator.woken.wait(20)
         job = running_job()
         operator.progress.follow(job)
-        operator.progress.take(operator.service.heard.take(), find_in(job), time.time())
+        operator.progress.take(operator.endpoints.batches.take(), find_in(job), time.time())
         assert job.persisted.step == 3
         assert server.followed[0].fields == "spec.nodeName=node-1"
     finally:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sterna.apps.operator import Operator, open_journal, rules_of
+from sterna.apps.operator_server import format_address
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, LEASES
-from sterna.backends.kubernetes.server.server import address_of
 from sterna.backends.kubernetes.transport.kubeconfig import Access
 from sterna.control.clock import steady_clock
 from sterna.control.journal import read_rounds
@@ -84,7 +84,7 @@ def test_an_operator_leads_runs_jobs_and_gives_the_lease_back(site: Site) -> Non
         site.until(lambda: site.phase("job") == "Succeeded", "the end of the job")
         lease = site.http.do(lambda kube: kube.get(LEASES, "sterna-operator"))
         assert lease["spec"]["holderIdentity"] == "one"
-        assert lease["metadata"]["annotations"]["sterna.dev/address"] == operator.service.address
+        assert lease["metadata"]["annotations"]["sterna.dev/address"] == operator.http.address
     lease = site.http.do(lambda kube: kube.get(LEASES, "sterna-operator"))
     assert not lease["spec"].get("holderIdentity")
     assert site.messages[0] == "Sterna leads as one with 1 nodes."
@@ -97,7 +97,7 @@ def test_metrics_count_each_job_once(site: Site) -> None:
         for name in ("a", "b"):
             site.submit(name)
         site.until(lambda: site.phase("a") == site.phase("b") == "Succeeded", "the end of the jobs")
-        url = f"http://{operator.service.address}/metrics"
+        url = f"http://{operator.http.address}/metrics"
         with urllib.request.urlopen(url, timeout=10) as answer:
             text = answer.read().decode()
     assert "tf_operator_jobs_successful_total 2.0" in text
@@ -120,11 +120,11 @@ def test_a_replica_that_stands_by_sends_callers_on_to_the_one_that_leads(site: S
         site.until(lambda: any("leads as one" in each for each in site.messages), "the leader")
         with site.operator(identity="two") as two:
             site.until(lambda: two.leader_address(), "a look at the Lease")
-            url, opener = f"http://{two.service.address}/cluster-info", urllib.request.build_opener(Unmoved)
+            url, opener = f"http://{two.http.address}/cluster-info", urllib.request.build_opener(Unmoved)
             with pytest.raises(urllib.error.HTTPError) as refused:
                 opener.open(url, timeout=PATIENCE_SECONDS)
     assert refused.value.code == 307
-    assert refused.value.headers["Location"] == f"http://{one.service.address}/cluster-info"
+    assert refused.value.headers["Location"] == f"http://{one.http.address}/cluster-info"
     refused.value.close()
 
 
@@ -139,7 +139,7 @@ class Unmoved(urllib.request.HTTPRedirectHandler):
     ("ip", "address"), [("", "127.0.0.1:1"), ("10.0.0.7", "10.0.0.7:1"), ("fd00::7", "[fd00::7]:1")]
 )
 def test_others_find_the_service_whatever_kind_of_address_its_pod_has(ip: str, address: str) -> None:
-    assert address_of(ip, 1) == address
+    assert format_address(ip, 1) == address
 
 
 def test_an_operator_begins_with_what_jobs_taught_the_one_before(site: Site) -> None:
@@ -166,7 +166,7 @@ def test_what_the_server_does_not_know_is_told_once_in_a_sentence() -> None:
 
 def get(operator: Operator, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{operator.service.address}{path}", timeout=PATIENCE_SECONDS) as answer:
+        with urllib.request.urlopen(f"http://{operator.http.address}{path}", timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

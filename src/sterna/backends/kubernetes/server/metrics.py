@@ -1,7 +1,7 @@
-"""What the operator tells Prometheus: the same names as a cluster on one machine, and those of the systems it follows.
+"""Prometheus metrics of the operator, under the names that a local cluster has.
 
-Gauges are computed when somebody asks. Counters count what has happened since this operator came up, each job once:
-DRAGON's (`tf_operator_*`, DRAGON-52) and Voda's (`voda_scheduler_*`) are other names for the same numbers.
+Gauges are computed at each scrape. Counters start at 0 with the operator and count each job once. DRAGON's names
+(`tf_operator_*`) and Voda's (`voda_scheduler_*`) are aliases of the same numbers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sterna.service.views import JobView, NodeView
 _ONCE = frozenset({JobEvent.CREATED, JobEvent.DELETED, JobEvent.COMPLETED, JobEvent.FAILED})
 
 
-class Telemetry(Collector):
-    """Counts as told by the loop, and collects when scraped. Any thread may do either."""
+class OperatorMetrics(Collector):
+    """Counters that the loop increments, collected when scraped. Any thread may do either."""
 
     def __init__(
         self,
@@ -41,40 +41,38 @@ class Telemetry(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
-    # Counting.
+    # Counters.
 
-    def count(self, what: JobEvent, uid: str) -> None:
-        """Of a job. Jobs that were there before this operator are none of its own: they are not counted as created."""
+    def count_event(self, what: JobEvent, uid: str) -> None:
+        """Count an event of a job; jobs that existed before this operator are not counted as created."""
         with self._lock:
             if what in _ONCE:
                 if (what, uid) in self._seen:
                     return
                 self._seen.add((what, uid))
             self._counts[what] += 1
-            if what is JobEvent.DELETED:  # nothing more will be heard of it
+            if what is JobEvent.DELETED:  # its uid never comes again
                 self._seen.difference_update([(each, uid) for each in _ONCE])
 
     def count_round(self, seconds: float) -> None:
-        """One that was decided and carried out, and how long it took."""
         with self._lock:
             self._rounds += 1
             self._round_seconds += seconds
 
-    def count_answer(self, answer: WriteResult) -> None:
-        """Of the API server to a write."""
-        write = answer.write
+    def count_write(self, result: WriteResult) -> None:
+        write = result.write
         what = f"{write.resource.plural}/{write.subresource}" if write.subresource else write.resource.plural
         with self._lock:
-            self._writes[write.verb.name.lower(), what, str(answer.status)] += 1
+            self._writes[write.verb.name.lower(), what, str(result.status)] += 1
 
-    # Telling.
+    # Collection.
 
-    def text(self) -> bytes:
-        """In Prometheus' text format."""
+    def render(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
-        """Nothing in advance: names do not depend on what the cluster holds."""
+        """Return nothing, so that registering does not collect."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -83,20 +81,20 @@ class Telemetry(Collector):
             rounds, round_seconds = self._rounds, self._round_seconds
         yield of_version()
         leads = float(self._is_leading())
-        yield GaugeMetricFamily("sterna_is_leader", "Whether this replica acts.", value=leads)
-        yield GaugeMetricFamily("tf_operator_is_leader", "The same, by DRAGON's name.", value=leads)
-        yield from _of_counts(counts)
-        yield SummaryMetricFamily("sterna_round_seconds", "Rounds and how long they took.", rounds, round_seconds)
+        yield GaugeMetricFamily("sterna_is_leader", "1 if this replica leads.", value=leads)
+        yield GaugeMetricFamily("tf_operator_is_leader", "sterna_is_leader by DRAGON's name.", value=leads)
+        yield from _event_counters(counts)
+        yield SummaryMetricFamily("sterna_round_seconds", "Rounds and their duration.", rounds, round_seconds)
         yield CounterMetricFamily("voda_scheduler_resched", "Rounds, by Voda's name.", value=rounds)
-        yield _of_writes(writes)
+        yield _write_counter(writes)
         jobs, nodes = list(self._jobs()), list(self._nodes())
         yield from of_jobs(jobs)
         yield from of_nodes(nodes)
-        yield from _by_vodas_names(jobs, nodes)
+        yield from _voda_gauges(jobs, nodes)
 
 
-def _of_counts(counts: Counter[JobEvent]) -> Iterator[Metric]:
-    family = CounterMetricFamily("sterna_job_events", "What has happened to jobs.", labels=["kind"])
+def _event_counters(counts: Counter[JobEvent]) -> Iterator[Metric]:
+    family = CounterMetricFamily("sterna_job_events", "Events of jobs, by kind.", labels=["kind"])
     for what in JobEvent:
         family.add_metric([what.name.lower()], counts[what])
     yield family
@@ -107,15 +105,15 @@ def _of_counts(counts: Counter[JobEvent]) -> Iterator[Metric]:
             yield CounterMetricFamily(f"voda_scheduler_jobs_{voda}", "By Voda's name.", value=counts[what])
 
 
-def _of_writes(writes: Counter[tuple[str, str, str]]) -> Metric:
-    words = "Writes to the API server, and how they were answered; 0: nobody knows."
+def _write_counter(writes: Counter[tuple[str, str, str]]) -> Metric:
+    words = "Writes to the API server by HTTP status; 0: no reply."
     family = CounterMetricFamily("sterna_writes", words, labels=["verb", "resource", "status"])
     for labels, count in sorted(writes.items()):
         family.add_metric(list(labels), count)
     return family
 
 
-def _by_vodas_names(jobs: Sequence[JobView], nodes: Sequence[NodeView]) -> Iterator[Metric]:
+def _voda_gauges(jobs: Sequence[JobView], nodes: Sequence[NodeView]) -> Iterator[Metric]:
     states = Counter(job.state for job in jobs)
     running = states["running"] + states["stopping"]
     for name, count in (("ready", states["waiting"] + running), ("waiting", states["waiting"]), ("running", running)):
@@ -123,4 +121,4 @@ def _by_vodas_names(jobs: Sequence[JobView], nodes: Sequence[NodeView]) -> Itera
     total = sum(node.devices for node in nodes)
     used = total - sum(node.devices_free for node in nodes)
     yield GaugeMetricFamily("voda_scheduler_gpus", "Devices of all nodes, by Voda's name.", value=total)
-    yield GaugeMetricFamily("voda_scheduler_gpus_inuse", "Devices that are held, by Voda's name.", value=used)
+    yield GaugeMetricFamily("voda_scheduler_gpus_inuse", "Devices in use, by Voda's name.", value=used)

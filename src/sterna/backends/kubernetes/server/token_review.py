@@ -1,6 +1,6 @@
-"""Who speaks to the operator's service: tokens of service accounts, made for us, as the API server judges them.
+"""TokenReview: whose token a request carries, as the API server judges it.
 
-A verdict is kept for a while, so that hundreds of monitors cost a handful of questions a minute.
+Results are cached for a minute, so that hundreds of monitors cost a handful of requests per minute.
 """
 
 from __future__ import annotations
@@ -8,100 +8,95 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.monitor_protocol import AUDIENCE
 from sterna.backends.kubernetes.api.rbac import TOKEN_REVIEWS
 from sterna.backends.kubernetes.api.resources import ApiServer
 from sterna.errors import Retry
 
-_GOOD_SECONDS, _BAD_SECONDS = 60.0, 5.0
-_MOST_KEPT = 4096
-_LONGEST_TOKEN = 1 << 14
+_VALID_TTL_SECONDS, _INVALID_TTL_SECONDS = 60.0, 5.0
+_MAX_CACHED = 4096
+_MAX_TOKEN_CHARS = 1 << 14
 _NODE = "authentication.kubernetes.io/node-name"
 
 
-class Caller(NamedTuple):
-    """Whose token it is."""
+class TokenUser(NamedTuple):
+    """The user of a token."""
 
     name: str
-    """`system:serviceaccount:NAMESPACE:NAME`; empty: nobody's that we know."""
+    """`system:serviceaccount:NAMESPACE:NAME` for a service account; empty if the token is not valid."""
     node: str = ""
-    """That its pod runs on, where the token says so."""
+    """Node of the pod that the token is bound to; empty if it is bound to none."""
 
 
-NOBODY = Caller("")
+INVALID_TOKEN = TokenUser("")
 
 
-class _User(msgspec.Struct):
+class _ReviewedUser(msgspec.Struct):
     username: str = ""
     extra: dict[str, list[str]] = {}
 
 
-class _Verdict(msgspec.Struct):
+class _ReviewStatus(msgspec.Struct):
     authenticated: bool = False
-    user: _User = msgspec.field(default_factory=_User)
+    user: _ReviewedUser = msgspec.field(default_factory=_ReviewedUser)
     audiences: list[str] = []
 
 
-class _Review(msgspec.Struct):
-    status: _Verdict = msgspec.field(default_factory=_Verdict)
+class _TokenReview(msgspec.Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
-class Tokens:
-    """Judges tokens. May be asked by several threads."""
+class TokenReviewer:
+    """Reviews tokens made for one audience. Any thread may call it."""
 
-    def __init__(
-        self, server: ApiServer, allowed: Collection[str], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`allowed`: service accounts that may report and ask, as `NAMESPACE/NAME`."""
-        self._server, self._clock = server, clock
-        self._allowed = frozenset(f"system:serviceaccount:{name.replace('/', ':', 1)}" for name in allowed)
-        self._kept: dict[bytes, tuple[float, Caller]] = {}
+    def __init__(self, server: ApiServer, audience: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        """`audience`: empty for tokens that are valid at the API server itself."""
+        self._server, self._audience, self._clock = server, audience, clock
+        self._cache: dict[bytes, tuple[float, TokenUser]] = {}
         self._lock = threading.Lock()
 
-    def is_allowed(self, caller: Caller) -> bool:
-        return caller.name in self._allowed
-
-    def known(self, token: str) -> Caller | None:
-        """What was found out lately, without asking; None: ask."""
+    def cached(self, token: str) -> TokenUser | None:
+        """Return the user from the cache, without I/O; None if the token must be reviewed."""
         with self._lock:
-            kept = self._kept.get(_digest(token))
-        return kept[1] if kept is not None and self._clock() < kept[0] else None
+            entry = self._cache.get(_digest(token))
+        return entry[1] if entry is not None and self._clock() < entry[0] else None
 
-    def caller_of(self, token: str) -> Caller:
-        """Whose it is; `Retry` if the API server cannot be asked."""
-        if not token or len(token) > _LONGEST_TOKEN:
-            return NOBODY
-        known = self.known(token)
-        if known is not None:
-            return known
-        caller = self._asked(token)
+    def review(self, token: str) -> TokenUser:
+        """Return the user of a token; raise `Retry` if the API server cannot be asked."""
+        if not token or len(token) > _MAX_TOKEN_CHARS:
+            return INVALID_TOKEN
+        cached = self.cached(token)
+        if cached is not None:
+            return cached
+        user = self._request_review(token)
+        ttl_seconds = _VALID_TTL_SECONDS if user.name else _INVALID_TTL_SECONDS
         with self._lock:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            self._kept[_digest(token)] = (self._clock() + (_GOOD_SECONDS if caller.name else _BAD_SECONDS), caller)
-        return caller
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            self._cache[_digest(token)] = (self._clock() + ttl_seconds, user)
+        return user
 
-    def _asked(self, token: str) -> Caller:
+    def _request_review(self, token: str) -> TokenUser:
         review = {
             "apiVersion": TOKEN_REVIEWS.api_version,
             "kind": TOKEN_REVIEWS.kind,
-            "spec": {"token": token, "audiences": [AUDIENCE]},
+            "spec": {"token": token, **({"audiences": [self._audience]} if self._audience else {})},
         }
         answer = self._server.ask("POST", TOKEN_REVIEWS.path(), msgspec.json.encode(review))
         if not answer.is_done:
             raise Retry(f"The API server does not judge tokens for us ({answer.message or answer.status}).")
         try:
-            verdict = msgspec.json.decode(answer.body, type=_Review).status
+            status = msgspec.json.decode(answer.body, type=_TokenReview).status
         except (msgspec.DecodeError, ValueError):
             raise Retry("The API server's verdict on a token is not understood.") from None
-        if not verdict.authenticated or AUDIENCE not in verdict.audiences:
-            return NOBODY
-        return Caller(verdict.user.username, next(iter(verdict.user.extra.get(_NODE, [])), ""))
+        is_for_audience = not self._audience or self._audience in status.audiences
+        if not status.authenticated or not is_for_audience:
+            return INVALID_TOKEN
+        return TokenUser(status.user.username, next(iter(status.user.extra.get(_NODE, [])), ""))
 
 
 def _digest(token: str) -> bytes:

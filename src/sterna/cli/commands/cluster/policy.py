@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from sterna.cli.connect.cluster import ClusterOptions
 from sterna.cli.parsing.expand import expand_options
 from sterna.cli.parsing.parameters import AsJson
+from sterna.cli.parsing.rule_options import RuleOptions
 from sterna.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,21 +20,6 @@ app = typer.Typer(help="Show or change the rules of a running cluster.", no_args
 PolicyArgument = Annotated[
     str, typer.Argument(metavar="[POLICY]", help="name or name:key=value; see `sterna policies`.")
 ]
-
-
-@dataclass(frozen=True)
-class RuleOptions:
-    """The rules beside the policy."""
-
-    placement: Annotated[str, typer.Option("--placement", help="Rule that chooses the node of each worker.")] = ""
-    migration: Annotated[str, typer.Option("--migration", help="Rule that moves running jobs.")] = ""
-    cpu_share: Annotated[str, typer.Option("--cpu-share", help="Rule that divides the CPUs of a shared node.")] = ""
-    reservation: Annotated[str, typer.Option("--reservation", help="Rule that reserves capacity for serving pods.")] = (
-        ""
-    )
-    rate_limit: Annotated[
-        float | None, typer.Option("--rate-limit", metavar="SECONDS", min=0, help="Least time between two rounds.")
-    ] = None
 
 
 @app.command("get")

@@ -1,7 +1,7 @@
-"""`sterna demo`: the same dozen real training jobs without a scheduler, by FIFO, and by Sterna, on this machine.
+"""`sterna demo`: run the same dozen training jobs without a scheduler, by FIFO, and by Sterna, on this machine.
 
-Opens a cluster of its own for each phase, in a temporary folder and in this process, and leaves nothing behind, however
-it ends. What is run, compared and shown is in `experiments/demo/`.
+Starts a cluster for each phase, in a temporary folder and in this process, and removes everything however it ends. The
+demo itself is in `experiments/demo/`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ if TYPE_CHECKING:
     from sterna.apps.daemon import Daemon
     from sterna.experiments.demo.run import DemoCluster, DemoPhase, PhaseResult, Watcher
 
-Seconds = Annotated[float, typer.Option("--seconds", metavar="N", help="About how long each phase takes.")]
-Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=0, help="How many disturbed phases are repeated.")]
-Listen = Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="The page.  [default: 127.0.0.1:8470]")]
+Seconds = Annotated[float, typer.Option("--seconds", metavar="N", help="Approximate length of each phase.")]
+Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=0, help="Most repetitions of disturbed phases.")]
+Listen = Annotated[
+    str, typer.Option("--listen", metavar="HOST:PORT", help="Address of the dashboard.  [default: 127.0.0.1:8470]")
+]
 
 _MOST_CORES = 2
-"""A dozen jobs on many cores would have a core each, and nothing to share."""
+"""On many cores a dozen jobs would have a core each, and nothing to share."""
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 2.0, 3600.0
-_CLEARING_SECONDS = 15.0
+_CLEANUP_SECONDS = 15.0
 _POLL_SECONDS = 0.02
-_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+_TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def command(
@@ -48,8 +50,8 @@ def command(
 ) -> None:
     """Train a dozen real models on two cores of this machine, three times: shared alike, by FIFO, and by Sterna.
 
-    Nothing is simulated: NumPy trains, the kernel divides the cores. A phase in which other programs took much of the
-    CPU is run again. Nothing is left behind, also after Ctrl-C.
+    Nothing is simulated: NumPy trains, the kernel divides the cores. A phase in which other programs used much of the
+    CPU is repeated. Nothing is left behind, not even after Ctrl-C.
 
     \b
     Examples:
@@ -57,7 +59,7 @@ def command(
       sterna demo --seconds 10 --report demo.html
       sterna demo --json
     """
-    from sterna.cli.parsing.argv import typed
+    from sterna.cli.parsing.argv import command_line
     from sterna.cli.render.files import output_file
     from sterna.cli.render.output import console, show_json
     from sterna.experiments.demo.run import PHASES, Watcher
@@ -78,7 +80,7 @@ def command(
         if report is not None:
             from sterna.experiments.demo.report import demo_page
 
-            write_report(demo_page(results, typed()))
+            write_report(demo_page(results, command_line()))
     if as_json:
         show_json(document(results))
         return
@@ -99,26 +101,26 @@ def _run(seconds: float, repeats: int, listen: str, watcher: Watcher) -> list[Ph
         environment = os.environ | {"PYTHONPATH": _import_path()}
         work = make_tasks(measure_step_seconds(environment, len(cores)), seconds * len(cores))
         try:
-            demo = Demo(work, _Clusters(folder, listen).opened, LoadMeter(cores, len(allowed)), watcher, repeats)
+            demo = Demo(work, _ClusterFactory(folder, listen).open, LoadMeter(cores, len(allowed)), watcher, repeats)
             return demo.run(phases(len(cores)))
         finally:
             watcher.close()
 
 
 def _import_path() -> str:
-    """With our own package in reach, installed or not."""
+    """Return a PYTHONPATH that contains this package, installed or not."""
     package = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), package]))
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """A demo that is asked to end, by whatever signal, ends as by Ctrl-C: with everything cleared away."""
+    """Treat termination signals as Ctrl-C, so that everything is cleaned up."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in _ENDINGS}
+    before = {number: signal.signal(number, interrupt) for number in _TERMINATION_SIGNALS}
     try:
         yield
     finally:
@@ -127,9 +129,9 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def _patient() -> Iterator[None]:
-    """While things are being cleared away nobody's impatience stops it half-way; it takes a second or two."""
-    numbers: tuple[Any, ...] = (signal.SIGINT, *_ENDINGS)
+def _ignore_signals() -> Iterator[None]:
+    """Ignore signals during the cleanup, which takes a second or two."""
+    numbers: tuple[Any, ...] = (signal.SIGINT, *_TERMINATION_SIGNALS)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
         yield
@@ -144,11 +146,11 @@ def _folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        with _patient():
+        with _ignore_signals():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Clusters:
+class _ClusterFactory:
     """Opens one cluster after the other, at the same address."""
 
     def __init__(self, folder: Path, listen: str) -> None:
@@ -156,7 +158,7 @@ class _Clusters:
         self._count = 0
 
     @contextmanager
-    def opened(self, phase: DemoPhase) -> Iterator[DemoCluster]:
+    def open(self, phase: DemoPhase) -> Iterator[DemoCluster]:
         from sterna.apps.daemon import Daemon, Options
         from sterna.experiments.demo.run import DemoCluster
 
@@ -168,25 +170,25 @@ class _Clusters:
             self._listen = daemon.url.rpartition("/")[2]
             yield DemoCluster(daemon.cluster, daemon.url, str(self._folder))
         finally:
-            with _patient():
-                _clear(daemon)
+            with _ignore_signals():
+                _clean_up(daemon)
 
 
-def _clear(daemon: Daemon) -> None:
+def _clean_up(daemon: Daemon) -> None:
     """End every job, the cluster, and the processes and control groups that would outlive it."""
     from sterna.backends.local.supervisor.launcher import Launcher
 
-    verbs = daemon.cluster
-    deadline = time.monotonic() + _CLEARING_SECONDS
+    service = daemon.cluster
+    deadline = time.monotonic() + _CLEANUP_SECONDS
     with suppress(UserError, Retry):
-        verbs.delete([job.name for job in verbs.jobs()])
-    while verbs.jobs() and time.monotonic() < deadline:
+        service.delete([job.name for job in service.jobs()])
+    while service.jobs() and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-    left = [job.name for job in verbs.jobs()]
+    left = [job.name for job in service.jobs()]
     daemon.stop()
     with suppress(Retry):
         Launcher(daemon.state).retire()
     with suppress(OSError, Retry):
         daemon.backend.deps.groups.close()
     if left:
-        print(f"sterna: These jobs did not end within {_CLEARING_SECONDS:g} s: {', '.join(left)}.", file=sys.stderr)
+        print(f"sterna: These jobs did not end within {_CLEANUP_SECONDS:g} s: {', '.join(left)}.", file=sys.stderr)

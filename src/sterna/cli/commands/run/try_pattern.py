@@ -1,4 +1,4 @@
-"""`sterna try-pattern`: what would be read as progress of output that was saved, before a job depends on it."""
+"""`sterna try-pattern`: show the progress that Sterna would read from a saved log."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Patterns = Annotated[
 
 
 def command(log: Log, patterns: Patterns = None, as_json: AsJson = False) -> None:
-    """Show what Sterna would read as progress of a log that was saved.
+    """Show the progress that Sterna would read from a saved log.
 
     Without --pattern the built-in patterns are tried: JSON lines, Hugging Face, Keras, tqdm, Lightning, and name=value
-    in most of its forms. A pattern of your own names what it finds: step, total, and one group for each metric.
+    in most of its forms. A pattern has named groups: step, total, and one for each metric.
 
     \b
     Examples:

@@ -1,16 +1,19 @@
-"""`sterna up`: a cluster on this machine, in this terminal or in the background."""
+"""`sterna up`: run a cluster on this machine, in this terminal or in the background."""
 
 from __future__ import annotations
 
 import os
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sterna.cli.connect.cluster import StateOption, state_folder
+from sterna.cli.parsing.expand import expand_options
+from sterna.cli.parsing.rule_options import RuleOptions
 from sterna.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,55 +21,52 @@ if TYPE_CHECKING:
 
     from sterna.apps.daemon import Daemon
 
-Nodes = Annotated[str, typer.Option("--nodes", metavar="SPEC", help="auto (a node per core), 2x1cpu, 2x4cpu1gpu, ...")]
-Shared = Annotated[bool, typer.Option("--shared", help="Jobs may ask for more CPU than a node has, and share it.")]
-Listen = Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Page and REST.  [default: 127.0.0.1:8470]")]
-Policy = Annotated[str, typer.Option("--policy", help="How many workers for each job; see `sterna policies`.")]
-Placement = Annotated[str, typer.Option("--placement", help="Which node for each worker.")]
-Migration = Annotated[str, typer.Option("--migration", help="Which running worker moves.")]
-CpuShare = Annotated[str, typer.Option("--cpu-share", help="How a shared node's CPUs are divided.")]
-Reservation = Annotated[str, typer.Option("--reservation", help="Who goes first.")]
-RateLimit = Annotated[
-    float | None, typer.Option("--rate-limit", metavar="SECONDS", min=0, help="Least time between two rounds.")
-]
-Detach = Annotated[bool, typer.Option("--detach", "-d", help="Run in the background; end it with sterna down.")]
-Certificate = Annotated[str, typer.Option("--tls-cert", metavar="FILE", help="Encrypt, with this certificate.")]
-Key = Annotated[str, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")]
-AsSubmitter = Annotated[bool, typer.Option("--as-submitter", help="Run each job as its submitter; needs root.")]
-LogLevel = Annotated[
-    str, typer.Option("--log-level", metavar="LEVEL", help="Least severe messages to log: debug, info, warning, error.")
-]
-LogFormat = Annotated[
-    str, typer.Option("--log-format", metavar="FORMAT", help="Format of the log on stderr: text, or json.")
-]
+
+@dataclass(frozen=True)
+class DaemonOptions:
+    """The options of the daemon beside its rules."""
+
+    nodes: Annotated[
+        str, typer.Option("--nodes", metavar="SPEC", help="auto (one node per core), 2x1cpu, 2x4cpu1gpu, ...")
+    ] = "auto"
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Nodes are shared: jobs may request more CPUs than a node has.")
+    ] = False
+    listen: Annotated[
+        str,
+        typer.Option("--listen", metavar="HOST:PORT", help="Address of dashboard and REST.  [default: 127.0.0.1:8470]"),
+    ] = ""
+    policy: Annotated[
+        str, typer.Option("--policy", help="Rule that chooses each job's number of workers; see `sterna policies`.")
+    ] = ""
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background; end it with sterna down.")] = (
+        False
+    )
+    certificate: Annotated[str, typer.Option("--tls-cert", metavar="FILE", help="TLS certificate.")] = ""
+    key: Annotated[str, typer.Option("--tls-key", metavar="FILE", help="Private key of the certificate.")] = ""
+    as_submitter: Annotated[bool, typer.Option("--as-submitter", help="Run each job as its submitter; needs root.")] = (
+        False
+    )
+    log_level: Annotated[
+        str,
+        typer.Option("--log-level", metavar="LEVEL", help="Least severe messages to log: debug, info, warning, error."),
+    ] = "info"
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="FORMAT", help="Format of the log on stderr: text, or json.")
+    ] = "text"
+
 
 _READY = "STERNA_READY_FD"
-"""Where a cluster in the background tells whoever started it that it is there."""
+"""Environment variable with the pipe on which a cluster in the background reports that it is ready."""
 _LOG = "daemon.log"
 
 
-def command(
-    state: StateOption = None,
-    nodes: Nodes = "auto",
-    shared: Shared = False,
-    listen: Listen = "",
-    policy: Policy = "",
-    placement: Placement = "",
-    migration: Migration = "",
-    cpu_share: CpuShare = "",
-    reservation: Reservation = "",
-    rate_limit: RateLimit = None,
-    detach: Detach = False,
-    certificate: Certificate = "",
-    key: Key = "",
-    as_submitter: AsSubmitter = False,
-    log_level: LogLevel = "info",
-    log_format: LogFormat = "text",
-) -> int:
-    """Run a cluster on this machine until it is interrupted; training goes on without it, and is found again.
+@expand_options
+def command(options: DaemonOptions, rules: RuleOptions, state: StateOption = None) -> int:
+    """Run a cluster on this machine until interrupted; training continues without it, and the next one adopts it.
 
-    Jobs run with your rights. Only you may use it on this machine; any other address (--listen) asks for the token
-    that is kept in the state folder.
+    Jobs run with your rights. On this machine only you may use the cluster; any other address (--listen) needs the
+    token in the state folder.
 
     \b
     Examples:
@@ -74,40 +74,46 @@ def command(
       sterna up --detach --nodes 2x1cpu --policy elastic-srjf
       sterna up --listen 0.0.0.0:8470 --tls-cert cert.pem --tls-key key.pem
     """
-    if bool(certificate) != bool(key):
+    if bool(options.certificate) != bool(options.key):
         raise UserError("--tls-cert and --tls-key belong together; give both.")
-    if as_submitter and os.geteuid() != 0:
+    if options.as_submitter and os.geteuid() != 0:
         raise UserError("--as-submitter changes users, which needs root; start it with sudo, or leave it out.")
     from sterna.logs import configure_logging
 
-    configure_logging(log_level, log_format)
+    configure_logging(options.log_level, options.log_format)
     folder = state_folder(state)
-    if detach:
-        return _detached(folder)
-    rules = {
-        "policy": policy,
-        "placement": placement,
-        "migration": migration,
-        "cpu_share": cpu_share,
-        "reservation": reservation,
-    }
-    options = {"nodes": nodes, "shared": shared, "listen": listen, "rate_limit_seconds": rate_limit, **rules}
-    _run(folder, options | {"as_submitter": as_submitter}, (certificate, key))
+    if options.detach:
+        return _start_in_background(folder)
+    _run(folder, options, rules)
     return 0
 
 
-def _run(folder: Path, options: dict[str, Any], encryption: tuple[str, str]) -> None:
+def _run(folder: Path, options: DaemonOptions, rules: RuleOptions) -> None:
     from sterna.api import Encryption
     from sterna.apps.daemon import run
 
-    run(folder, **options, encryption=Encryption(*encryption) if encryption[0] else None, ready=_ready())
+    run(
+        folder,
+        nodes=options.nodes,
+        shared=options.shared,
+        listen=options.listen,
+        as_submitter=options.as_submitter,
+        policy=options.policy,
+        placement=rules.placement,
+        migration=rules.migration,
+        cpu_share=rules.cpu_share,
+        reservation=rules.reservation,
+        rate_limit_seconds=rules.rate_limit,
+        encryption=Encryption(options.certificate, options.key) if options.certificate else None,
+        ready=_ready(),
+    )
 
 
 def _ready() -> Callable[[Daemon], None]:
-    """What to do when clients find the cluster: say so, here or to whoever waits for it."""
+    """Return the callback for a cluster that is ready: print its address, or send it to the waiting parent."""
     handle = os.environ.pop(_READY, "")
 
-    def tell(daemon: Daemon) -> None:
+    def report(daemon: Daemon) -> None:
         text = "".join(f"{line}\n" for line in _greeting(daemon.url, daemon.state, daemon.options.as_submitter))
         if handle:
             with suppress(OSError), os.fdopen(int(handle), "w") as pipe:
@@ -115,7 +121,7 @@ def _ready() -> Callable[[Daemon], None]:
         else:
             print(text, end="", flush=True)
 
-    return tell
+    return report
 
 
 def _greeting(url: str, folder: Path, as_submitter: bool) -> list[str]:
@@ -136,15 +142,15 @@ def _greeting(url: str, folder: Path, as_submitter: bool) -> list[str]:
     return lines
 
 
-def _detached(folder: Path) -> int:
-    """Start the same command in the background, and wait until it is there or has failed."""
+def _start_in_background(folder: Path) -> int:
+    """Start the same command in the background, and wait until it is ready or has failed."""
     import subprocess
 
     import click
 
     typed = click.get_current_context().find_root().obj or ()
     arguments = [each for each in typed if each not in ("--detach", "-d")]
-    log = _log(folder)
+    log = _open_log(folder)
     reading, writing = os.pipe()
     child = subprocess.Popen(
         [sys.executable, "-m", "sterna.cli", *arguments],
@@ -158,16 +164,16 @@ def _detached(folder: Path) -> int:
     os.close(writing)
     start = os.fstat(log).st_size
     with os.fdopen(reading) as pipe:
-        said = pipe.read()
-    if said:
-        print(said, end="")
+        greeting = pipe.read()
+    if greeting:
+        print(greeting, end="")
         return 0
     code = child.wait()
-    print(_since(folder / _LOG, start) or f"sterna: It ended at once; see {folder / _LOG}.", file=sys.stderr)
+    print(_read_from(folder / _LOG, start) or f"sterna: It ended at once; see {folder / _LOG}.", file=sys.stderr)
     return code or 1
 
 
-def _log(folder: Path) -> int:
+def _open_log(folder: Path) -> int:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(folder / _LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -177,8 +183,8 @@ def _log(folder: Path) -> int:
         ) from None
 
 
-def _since(log: Path, start: int) -> str:
-    """What was written to a log from a byte on."""
+def _read_from(log: Path, start: int) -> str:
+    """Return the part of a log from an offset on."""
     with suppress(OSError):
         return log.read_bytes()[start:].decode(errors="replace").strip()
     return ""

@@ -1,4 +1,4 @@
-"""`sterna version`: which Sterna this is, for reports and for scripts."""
+"""`sterna version`: print the version."""
 
 from __future__ import annotations
 

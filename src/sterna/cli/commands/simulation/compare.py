@@ -1,4 +1,4 @@
-"""`sterna compare`: several policies on the same trace and cluster, beside what people run today."""
+"""`sterna compare`: replay a trace under several policies, beside plain FIFO."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sterna.cli.parsing.options import ReportFile, ScenarioOptions, scenario_of
 from sterna.cli.parsing.parameters import AsJson
 
 Policies = Annotated[
-    str, typer.Option("--policies", metavar="LIST", help="all, or with commas between them: fifo,srjf:by=time.")
+    str, typer.Option("--policies", metavar="LIST", help="all, or a comma-separated list: fifo,srjf:by=time.")
 ]
-Cores = Annotated[int | None, typer.Option("--cores", metavar="N", help="Runs at once.  [default: all cores]")]
+Cores = Annotated[int | None, typer.Option("--cores", metavar="N", help="Processes in parallel.  [default: all cores]")]
 
 
 @expand_options
@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Replay a trace under several policies, side by side.
 
-    Policies run at once on the machine's cores. Every comparison includes fifo:preempt=false, what people run today;
-    ratios are relative to it.
+    Policies run in parallel on the machine's cores. Every comparison includes fifo:preempt=false, the default of most
+    clusters; ratios are relative to it.
 
     \b
     Examples:
@@ -35,8 +35,8 @@ def command(
       sterna compare --trace jobs.csv --nodes 80x8 --policies srjf,tiresias:promote=4 --restart-cost 30
       sterna compare --trace jobs.csv --nodes 16x8 --elastic 1x:4x --report policies.html --json
     """
-    from sterna.cli.parsing.argv import typed
-    from sterna.cli.render.files import output_file, refuse_clashes
+    from sterna.cli.parsing.argv import command_line
+    from sterna.cli.render.files import output_file, reject_clashes
     from sterna.cli.render.output import progress_bar, show_json, show_notices
     from sterna.cli.render.tables import show_comparison
     from sterna.errors import UserError
@@ -45,7 +45,7 @@ def command(
     from sterna.experiments.report.figures import plotly_objects
 
     specs = parse_policies(policies)
-    refuse_clashes({"--trace": options.trace, "--speedups": options.speedups}, {"--report": report})
+    reject_clashes({"--trace": options.trace, "--speedups": options.speedups}, {"--report": report})
     if cores is not None and cores < 1:
         raise UserError(f"--cores {cores}: use at least one.")
     if report is not None:
@@ -57,7 +57,7 @@ def command(
         if report is not None:
             from sterna.experiments.report.page import comparison_page
 
-            write_report(comparison_page(comparison, typed()))
+            write_report(comparison_page(comparison, command_line()))
     ends = [float(result.times.finish.max(initial=0.0)) for result in comparison.results]
     late = late_faults(options.fail or (), scenario.nodes, max(ends))
     show_notices([*comparison.baseline.notices, *late])

@@ -1,4 +1,4 @@
-"""`sterna plan`: one decision for a cluster that somebody describes."""
+"""`sterna plan`: make one decision for a cluster file."""
 
 from __future__ import annotations
 
@@ -7,33 +7,29 @@ from typing import Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import Placement, PolicyOption
 from sterna.cli.parsing.parameters import AsJson
+from sterna.cli.parsing.rule_options import PlacementOption, PolicyOption
 
-File = Annotated[
-    str, typer.Option("--file", "-f", metavar="FILE", help="The description, YAML or JSON; - reads stdin.")
-]
+File = Annotated[str, typer.Option("--file", "-f", metavar="FILE", help="Cluster file, YAML or JSON; - reads stdin.")]
 PolicyFor = Annotated[
     list[str] | None,
-    typer.Option(
-        "--policy-for", metavar="TYPE=RULE", help="A policy of its own for a type of GPU; may be given several times."
-    ),
+    typer.Option("--policy-for", metavar="TYPE=RULE", help="Policy of one GPU type; may be given several times."),
 ]
 
 
 def command(
     file: File,
     policy: PolicyOption,
-    placement: Placement = None,
+    placement: PlacementOption = None,
     policy_for: PolicyFor = None,
     as_json: AsJson = False,
 ) -> None:
-    """Decide once for a described cluster, and say why.
+    """Make one decision for the cluster of a file, and print the reasons.
 
-    The description holds `now`, `nodes` and `jobs`; times are seconds, `remaining` is seconds at one worker.
+    The file holds `now`, `nodes` and `jobs`; times are seconds, `remaining` is seconds at one worker.
 
     \b
-    Example of a description:
+    Example of a cluster file:
       nodes:
         - {name: n1, gpus: 4, cpus: 32, memory: 128Gi, labels: {rack: r1}}
       jobs:

@@ -1,4 +1,4 @@
-"""`sterna policies`: what there is to choose from."""
+"""`sterna policies`: list all rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from sterna.cli.parsing.parameters import AsJson
 def command(as_json: AsJson = False) -> None:
     """List the rules of every kind, each with its parameters, and the options that take them.
 
-    Policies and placements are for simulations, plans and clusters; migrations, shares and claims for clusters only.
+    Policies and placements are for simulations, plans and clusters; migrations, CPU shares and reservations for
+    clusters only.
 
     \b
     Examples:

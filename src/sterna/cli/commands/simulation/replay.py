@@ -1,4 +1,4 @@
-"""`sterna replay`: one recorded round, decided again."""
+"""`sterna replay`: decide a recorded round again."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna.cli.parsing.options import one_policy
-from sterna.cli.parsing.parameters import AsJson
+from sterna.cli.parsing.parameters import AsJson, JournalFile
+from sterna.cli.parsing.rule_options import RecordedPlacement, check_single_policy
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-Journal = Annotated[str, typer.Argument(metavar="JOURNAL", help="A file written with --journal.")]
-Number = Annotated[int, typer.Option("--round", metavar="N", min=0, help="Which round, counted from 0.")]
-Policy = Annotated[
+Number = Annotated[int, typer.Option("--round", metavar="N", min=0, help="Number of the round, from 0.")]
+RecordedPolicy = Annotated[
     str | None,
-    typer.Option("--policy", callback=one_policy, help="Decide it with this instead of the recorded policy."),
+    typer.Option("--policy", callback=check_single_policy, help="Policy to decide with.  [default: as recorded]"),
 ]
-Placement = Annotated[str | None, typer.Option("--placement", help="And with this placement.")]
 
 
 def command(
-    journal: Journal, number: Number, policy: Policy = None, placement: Placement = None, as_json: AsJson = False
+    journal: JournalFile,
+    number: Number,
+    policy: RecordedPolicy = None,
+    placement: RecordedPlacement = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Decide a recorded round again, and compare with what was done then.
+    """Decide a recorded round again, and compare the plan with the recorded one.
 
     The same rules give the same plan, to the last worker; other rules show what they would have done.
 
@@ -53,17 +55,17 @@ def command(
 
 
 def _show_shadow(out: Console, shadow: dict[str, Any]) -> None:
-    """What the policy in the shadow would have done then, and what it expected."""
+    """Print the plan and forecast of the shadow policy."""
     from sterna.model.formatting import counted
 
     if not shadow["differs"]:
         out.print(f"In the shadow {shadow['policy']} would have done the same.")
         return
-    deeds = [f"{deed['action']} {deed['job']}" for deed in shadow["actions"]] or ["nothing"]
-    more = f" and {len(deeds) - 6} more" if len(deeds) > 6 else ""
+    actions = [f"{each['action']} {each['job']}" for each in shadow["actions"]] or ["nothing"]
+    more = f" and {len(actions) - 6} more" if len(actions) > 6 else ""
     then, now = shadow["recorded_forecast"], shadow["forecast"]
     out.print(
-        f"In the shadow {shadow['policy']} would have done: {', '.join(deeds[:6])}{more}; it expected "
+        f"In the shadow {shadow['policy']} would have done: {', '.join(actions[:6])}{more}; it expected "
         f"{counted(now['jobs'], 'job')} at {now['speed']:.1f} times the speed of one worker, instead of {then['jobs']} "
         f"at {then['speed']:.1f}."
     )

@@ -1,4 +1,4 @@
-"""`sterna reproduce`: published results beside ours."""
+"""`sterna reproduce`: repeat published experiments."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from sterna.experiments.reproduction.outcome import Reproduction
 
 Study = Annotated[str, typer.Argument(metavar="|".join((*STUDIES, ALL)), show_default=False)]
-Seeds = Annotated[int, typer.Option("--seeds", metavar="N", help="Unseen arrivals that each study is repeated on.")]
+Seeds = Annotated[int, typer.Option("--seeds", metavar="N", help="Number of random arrival orders of each study.")]
 
 _WIDEST = 43
-"""Columns that the first column takes before the notes have to be folded for it."""
+"""Widest first column, so that the notes need not be folded."""
 
 
 def command(study: Study, seeds: Seeds = 20, report: ReportFile = None, as_json: AsJson = False) -> None:
-    """Do a published experiment again, and set ours beside what was published.
+    """Repeat a published experiment, and print our results beside the published ones.
 
-    The workloads ship with Sterna. Each row is a figure: as published, the target that we set ourselves, ours, and
-    whether the target holds. One that does not is said so; it is not an error.
+    The workloads ship with Sterna. Each row is a figure: as published, our target, ours, and whether the target holds.
+    A target that does not hold is no error.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def command(study: Study, seeds: Seeds = 20, report: ReportFile = None, as_json:
       sterna reproduce all --seeds 50 --report reproductions.html
       sterna reproduce voda --json
     """
-    from sterna.cli.parsing.argv import typed
+    from sterna.cli.parsing.argv import command_line
     from sterna.cli.render.files import output_file
     from sterna.cli.render.output import show_json
     from sterna.errors import UserError
@@ -48,11 +48,11 @@ def command(study: Study, seeds: Seeds = 20, report: ReportFile = None, as_json:
 
         plotly_objects()
     with output_file(report, "--report") as write_report:
-        done = [_reproduced(name, seeds) for name in names]
+        done = [_run_study(name, seeds) for name in names]
         if report is not None:
             from sterna.experiments.reproduction.page import reproduction_page
 
-            write_report(reproduction_page(done, typed()))
+            write_report(reproduction_page(done, command_line()))
     if as_json:
         documents = [each.as_document() for each in done]
         show_json({"reproductions": documents} if study == ALL else documents[0])
@@ -60,7 +60,7 @@ def command(study: Study, seeds: Seeds = 20, report: ReportFile = None, as_json:
         _show(done)
 
 
-def _reproduced(name: str, seeds: int) -> Reproduction:
+def _run_study(name: str, seeds: int) -> Reproduction:
     from sterna.cli.render.output import progress_bar
     from sterna.experiments.reproduction.studies import load_study
 
@@ -83,7 +83,7 @@ def _show(reproductions: Sequence[Reproduction]) -> None:
 
 
 def _table(reproduction: Reproduction) -> Table:
-    """Each case is a line of its own with its metrics below it, so that a row fits into 100 columns."""
+    """Put each case on a line of its own, with its metrics below it, so that a row fits into 100 columns."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""`sterna simulate`: one trace, one cluster, one policy."""
+"""`sterna simulate`: replay a trace on a cluster under one policy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sterna.cli.parsing.expand import expand_options
-from sterna.cli.parsing.options import PolicyOption, ReportFile, ScenarioOptions, one_policy, scenario_of
+from sterna.cli.parsing.options import ReportFile, ScenarioOptions, scenario_of
 from sterna.cli.parsing.parameters import AsJson
+from sterna.cli.parsing.rule_options import PolicyOption, check_single_policy
 from sterna.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,16 +19,20 @@ if TYPE_CHECKING:
 
 JobsFile = Annotated[str | None, typer.Option("--jobs-csv", metavar="FILE", help="Write one row per job.")]
 JournalFile = Annotated[
-    str | None, typer.Option("--journal", metavar="FILE", help="Keep every round, for `sterna replay`; slow and large.")
+    str | None,
+    typer.Option("--journal", metavar="FILE", help="Record every round, for `sterna replay`; slow and large."),
 ]
 
 ShadowPolicy = Annotated[
     str | None,
     typer.Option(
-        "--shadow", metavar="P", callback=one_policy, help="Ask this policy too in every round, without obeying it."
+        "--shadow",
+        metavar="P",
+        callback=check_single_policy,
+        help="Policy that decides every round, too, without effect.",
     ),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the journal if there is one already.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing journal.")]
 
 
 @expand_options
@@ -51,8 +56,8 @@ def command(
       sterna simulate --trace jobs.csv --nodes 8x8 --policy fifo --shadow srjf --journal run.jsonl
       sterna simulate --trace jobs.csv --nodes 4x8 --policy fifo --fail node2@3600+600 --jobs-csv jobs-out.csv
     """
-    from sterna.cli.parsing.argv import typed
-    from sterna.cli.render.files import output_file, refuse_clashes
+    from sterna.cli.parsing.argv import command_line
+    from sterna.cli.render.files import output_file, reject_clashes
     from sterna.cli.render.output import progress_bar, show_json, show_notices
     from sterna.cli.render.tables import show_result, show_shadow
     from sterna.control.shadow_rules import Shadow
@@ -63,7 +68,7 @@ def command(
 
     make_policy(policy)
     outputs = {"--report": report, "--jobs-csv": jobs_csv, "--journal": journal}
-    refuse_clashes({"--trace": options.trace, "--speedups": options.speedups}, outputs)
+    reject_clashes({"--trace": options.trace, "--speedups": options.speedups}, outputs)
     if report is not None:
         plotly_objects()
     scenario = scenario_of(options)
@@ -77,7 +82,7 @@ def command(
             "shadow": shadow or "",
             "knowledge": str(scenario.knowledge),
         }
-        writer = _journal(files, journal, overwrite, opening)
+        writer = _open_journal(files, journal, overwrite, opening)
         beside = None if shadow is None else Shadow(make_rules(shadow, placement), writer)
         detailed = report is not None or jobs_csv is not None
         with progress_bar("jobs finished") as progress:
@@ -85,7 +90,7 @@ def command(
         if report is not None:
             from sterna.experiments.report.page import simulation_page
 
-            write_report(simulation_page(result, typed()))
+            write_report(simulation_page(result, command_line()))
         if jobs_csv is not None:
             from sterna.experiments.report.jobs_table import jobs_table
 
@@ -93,16 +98,16 @@ def command(
         late = late_faults(options.fail or (), scenario.nodes, float(result.times.finish.max(initial=0.0)))
         result = replace(result, notices=(*result.notices, *late))
     show_notices(result.notices)
-    told = {} if beside is None else {"shadow": {"policy": shadow, **beside.summary}}
+    extra = {} if beside is None else {"shadow": {"policy": shadow, **beside.summary}}
     if as_json:
-        show_json(result.summary | told)
+        show_json(result.summary | extra)
     else:
         show_result(result, scenario.cluster, bool(scenario.faults))
         if beside is not None:
             show_shadow(str(shadow), beside)
 
 
-def _journal(files: ExitStack, path: str | None, overwrite: bool, opening: dict[str, Any]) -> JournalWriter | None:
+def _open_journal(files: ExitStack, path: str | None, overwrite: bool, opening: dict[str, Any]) -> JournalWriter | None:
     if path is None:
         if overwrite:
             raise UserError("--overwrite replaces a journal, but none is written: add --journal FILE.")

@@ -1,4 +1,4 @@
-"""`sterna trace`: look at a trace, or make one up."""
+"""`sterna trace`: describe or generate traces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Name = TypeVar("Name", int, str)
 
-app = typer.Typer(help="Look at a trace, or make one up.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Describe or generate a trace.", no_args_is_help=True, rich_markup_mode=None)
 
 _OPTIONS_OF = {
     "poisson": ("mean_gap_seconds",),
@@ -49,11 +49,11 @@ _MODELS_FORM = "write NAME or NAME=WEIGHT with commas between them, e.g. vgg16,r
 
 @app.command("info")
 def info(
-    trace: Annotated[str, typer.Argument(metavar="TRACE", help="A trace of any known format.")],
-    format: Annotated[str | None, typer.Option("--format", help="The trace's format.  [default: detected]")] = None,
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="Trace file of any known format.")],
+    format: Annotated[str | None, typer.Option("--format", help="Format of the trace.  [default: detected]")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is in a trace: how many jobs, how long, how large, whose.
+    """Describe a trace: number of jobs, durations, sizes, users.
 
     \b
     Examples:
@@ -78,8 +78,8 @@ def info(
 def make(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="poisson, bursty, fixed or random.")],
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="[default: stdout]")] = None,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="How many.")] = 100,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="The same seed makes the same trace.")] = 0,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="Number of jobs.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed; equal seeds make equal traces.")] = 0,
     mean_gap: Annotated[
         float | None, typer.Option("--mean-gap", metavar="SECONDS", help="poisson, bursty: mean time between jobs.")
     ] = None,
@@ -91,7 +91,8 @@ def make(
     ] = None,
     gap: Annotated[float | None, typer.Option("--gap", metavar="SECONDS", help="fixed: time between jobs.")] = None,
     window: Annotated[
-        float | None, typer.Option("--window", metavar="SECONDS", help="random: all jobs come within this time.")
+        float | None,
+        typer.Option("--window", metavar="SECONDS", help="random: length of the time in which all jobs arrive."),
     ] = None,
     mean_duration: Annotated[
         float, typer.Option("--mean-duration", metavar="SECONDS", help="Mean of the durations, which are log-normal.")
@@ -100,7 +101,7 @@ def make(
         float, typer.Option("--duration-spread", metavar="SIGMA", help="0: all alike; 1.5: a few are very long.")
     ] = 1.5,
     workers: Annotated[
-        str, typer.Option("--workers", metavar="N=WEIGHT,..", help="How many workers jobs ask for, and how often.")
+        str, typer.Option("--workers", metavar="N=WEIGHT,..", help="Numbers of workers and their weights.")
     ] = "1=5,2=2,4=2,8=1",
     models: Annotated[
         str,
@@ -109,7 +110,7 @@ def make(
     elastic: Elastic = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make up a trace from a seed, in Sterna's own CSV.
+    """Generate a trace from a seed, in Sterna's own CSV.
 
     \b
     Examples:
@@ -138,7 +139,7 @@ def make(
         made = GENERATORS[kind](jobs=jobs, seed=seed, mix=mix, **own)
     except ParameterError as error:
         raise UserError(f"{_ALL_FLAGS[error.parameter]}: {error.wrong}") from None
-    _deliver(made, output, as_json)
+    _write_trace(made, output, as_json)
 
 
 def _mix(mean_duration: float, spread: float, workers: str, models: str, elastic: str | None) -> Mix:
@@ -156,7 +157,7 @@ def _mix(mean_duration: float, spread: float, workers: str, models: str, elastic
 
 
 def _weights(option: str, text: str, read: Callable[[str], Name], form: str) -> dict[Name, float]:
-    """`a=2,b` is a twice as often as b."""
+    """Parse weights: in `a=2,b`, a is twice as frequent as b."""
     weights: dict[Name, float] = {}
     for part in text.split(","):
         word, equals, weight = (each.strip() for each in part.partition("="))
@@ -181,7 +182,7 @@ def _count(word: str) -> int:
     return int(word)
 
 
-def _deliver(trace: Trace, output: str | None, as_json: bool) -> None:
+def _write_trace(trace: Trace, output: str | None, as_json: bool) -> None:
     from sterna.cli.render.files import output_file
     from sterna.cli.render.output import show_json
     from sterna.experiments.report.trace_facts import trace_facts, trace_rows

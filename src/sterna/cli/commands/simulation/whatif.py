@@ -1,28 +1,25 @@
-"""`sterna whatif`: recorded history under another policy."""
+"""`sterna whatif`: decide a recorded history under another policy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from sterna.cli.parsing.options import PolicyOption
-from sterna.cli.parsing.parameters import AsJson
+from sterna.cli.parsing.parameters import AsJson, JournalFile
+from sterna.cli.parsing.rule_options import PolicyOption, RecordedPlacement
 from sterna.model.formatting import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-Journal = Annotated[str, typer.Argument(metavar="JOURNAL", help="A file written with --journal.")]
-Placement = Annotated[str | None, typer.Option("--placement", help="And with this placement.  [default: as recorded]")]
 
+def command(
+    journal: JournalFile, policy: PolicyOption, placement: RecordedPlacement = None, as_json: AsJson = False
+) -> None:
+    """Compare a recorded history with what another policy would have done.
 
-def command(journal: Journal, policy: PolicyOption, placement: Placement = None, as_json: AsJson = False) -> None:
-    """Ask another policy about recorded history.
-
-    Each recorded round is decided again from what was known then; after that the recorded jobs are simulated from the
-    first on, once with the recorded rules and once with the others.
+    Each recorded round is decided again from its snapshot; then the recorded jobs are simulated from the first on, once
+    with the recorded rules and once with the others.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The operator's service takes what monitors send, tells others what they ask, and refuses the rest in a sentence."""
+"""Endpoints of the operator: requests of monitors are queued for the loop, others are rejected with a sentence."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from sterna.api.application import create_application
+from sterna.api.auth import BearerAuthenticator
+from sterna.api.server import serve_address
 from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, MoveRequest, PodReports
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
-from sterna.backends.kubernetes.server.routes import MigrationService, Sources
-from sterna.backends.kubernetes.server.token_review import Tokens
-from sterna.control.health import HealthStatus
+from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints
+from sterna.backends.kubernetes.server.token_review import TokenReviewer
 from sterna.errors import UserError
 from sterna.progress.report import Report
+from tests.fakes.operator_http import ServedEndpoints
 from tests.fakes.replica import FakeReplica
 from tests.unit.backends.kubernetes.monitor_builders import Clock, FakeServer, service_account
 
 TOKEN = "monitor-of-node-1"
 
 
-class Said(NamedTuple):
+class Reply(NamedTuple):
     status: int
     text: str
 
@@ -36,26 +39,27 @@ class Running:
         self.server.tokens[TOKEN] = service_account("sterna-system/sterna-monitor", "node-1")
         self.replica, self.woken = FakeReplica(), 0
         self.memory = "now"
-        sources = Sources(
+        sources = EndpointSources(
             memory=lambda: self.memory,
             cluster_info=lambda: {"node-1": NodeInfo(cpu_total=4000)},
             metrics=lambda: b"sterna_jobs 3\n",
             distribution=lambda: "time,job,orginal_node,to_node\n",
             replica=self.replica,
         )
-        tokens = None if is_open else Tokens(self.server, ["sterna-system/sterna-monitor"], self.clock)
-        self.service = MigrationService(sources, tokens, self._wake, "127.0.0.1:0")
+        reviewer = None if is_open else TokenReviewer(self.server, "sterna", self.clock)
+        self.endpoints = OperatorEndpoints(sources, reviewer, self._wake, ["sterna-system/sterna-monitor"])
+        self.http = ServedEndpoints(self.endpoints)
 
     def _wake(self) -> None:
         self.woken += 1
 
-    def ask(self, method: str, path: str, body: Any = None, token: str = TOKEN) -> Said:
+    def ask(self, method: str, path: str, body: Any = None, token: str = TOKEN) -> Reply:
         data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
-        connection = http.client.HTTPConnection("127.0.0.1", self.service.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.http.port, timeout=10)
         try:
             connection.request(method, path, data, {"Authorization": f"Bearer {token}"} if token else {})
             response = connection.getresponse()
-            return Said(response.status, response.read().decode())
+            return Reply(response.status, response.read().decode())
         finally:
             connection.close()
 
@@ -63,9 +67,8 @@ class Running:
 @pytest.fixture
 def running() -> Iterator[Running]:
     started = Running()
-    started.service.start()
     yield started
-    started.service.stop()
+    started.http.stop()
 
 
 def a_batch(memory: str = "now", node: str = "node-1") -> Batch:
@@ -76,20 +79,20 @@ def test_a_request_to_move_a_pod_waits_for_the_loop(running: Running) -> None:
     """DRAGON-68."""
     assert running.ask("POST", "/migrate", {"node": "node-1", "pod": "mnist-worker-0"}) == (200, "Ok")
     assert running.woken == 1
-    assert running.service.wishes.take() == [MoveRequest("node-1", "mnist-worker-0")]
-    assert running.service.wishes.take() == []
+    assert running.endpoints.move_requests.take() == [MoveRequest("node-1", "mnist-worker-0")]
+    assert running.endpoints.move_requests.take() == []
 
 
 def test_a_batch_waits_for_the_loop(running: Running) -> None:
     said = running.ask("POST", "/progress", a_batch())
     assert (said.status, msgspec.json.decode(said.text)) == (200, {"memory": "now"})
-    assert running.service.heard.take() == [a_batch()]
+    assert running.endpoints.batches.take() == [a_batch()]
 
 
 def test_a_batch_for_another_memory_is_not_taken(running: Running) -> None:
     said = running.ask("POST", "/progress", a_batch("before"))
     assert (said.status, msgspec.json.decode(said.text)) == (409, {"memory": "now"})
-    assert running.service.heard.take() == []
+    assert running.endpoints.batches.take() == []
 
 
 def test_a_replica_that_does_not_lead_takes_nothing(running: Running) -> None:
@@ -99,17 +102,8 @@ def test_a_replica_that_does_not_lead_takes_nothing(running: Running) -> None:
     said = running.ask("GET", "/cluster-info")
     assert said == (503, "No operator leads at the moment; ask again in a few seconds.\n")
     assert running.ask("GET", "/distribution.csv").status == 503
-    assert running.ask("GET", "/healthz") == (200, "ok")
-    assert running.service.heard.take() == []
-    assert running.service.wishes.take() == []
-
-
-def test_health_endpoints_answer_503_with_a_sentence(running: Running) -> None:
-    assert running.ask("GET", "/readyz") == (200, "ok")
-    running.replica.live = HealthStatus(False, "The scheduling loop hangs.")
-    running.replica.ready = HealthStatus(False, "The cluster has not been read yet.")
-    assert running.ask("GET", "/healthz") == (503, "The scheduling loop hangs.")
-    assert running.ask("GET", "/readyz") == (503, "The cluster has not been read yet.")
+    assert running.endpoints.batches.take() == []
+    assert running.endpoints.move_requests.take() == []
 
 
 @pytest.mark.parametrize(
@@ -125,7 +119,7 @@ def test_a_replica_that_does_not_lead_sends_callers_on_to_the_one_that_does(
     running: Running, method: str, path: str, body: object
 ) -> None:
     running.replica.leads, running.replica.leader = False, "http://10.0.0.7:8769"
-    connection = http.client.HTTPConnection("127.0.0.1", running.service.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", running.http.port, timeout=10)
     content = None if body is None else msgspec.json.encode(body)
     connection.request(method, path, content, {"Authorization": f"Bearer {TOKEN}"})
     response = connection.getresponse()
@@ -147,8 +141,8 @@ def test_a_replica_that_does_not_lead_sends_callers_on_to_the_one_that_does(
         ("/progress", {"node": "node-1"}, 422, "sent_at"),
         ("/progress", b"", 400, "no JSON"),
         ("/progress", b"x" * (4 * MOST_BYTES + 1), 413, "too large"),
-        ("/elsewhere", {}, 404, "Not Found"),
-        ("/metrics", {}, 405, "Method Not Allowed"),
+        ("/elsewhere", {}, 401, "asks for a token"),
+        ("/metrics", {}, 405, "POST is not possible for /metrics"),
     ],
 )
 def test_bad_requests_are_answered_with_a_sentence(
@@ -161,10 +155,9 @@ def test_bad_requests_are_answered_with_a_sentence(
     assert len(said.text.splitlines()) == 1
 
 
-def test_everybody_may_look_at_metrics_health_and_moves(running: Running) -> None:
+def test_metrics_and_moves_are_public(running: Running) -> None:
     assert running.ask("GET", "/metrics", token="") == (200, "sterna_jobs 3\n")
     assert running.ask("GET", "/distribution.csv", token="") == (200, "time,job,orginal_node,to_node\n")
-    assert running.ask("GET", "/healthz", token="") == (200, "ok")
 
 
 def test_cluster_info_tells_what_each_node_has(running: Running) -> None:
@@ -191,7 +184,7 @@ def test_the_api_server_is_asked_about_a_token_once_a_minute(running: Running) -
         ("made-up", None, 401),
         ("for-others", service_account("sterna-system/sterna-monitor", audiences=["kubernetes"]), 401),
         ("of-a-user", service_account("default/default"), 403),
-        ("x" * 20_000, None, 400),
+        ("x" * 20_000, None, 401),
     ],
     ids=["none", "unknown", "made for another audience", "of another account", "absurdly long"],
 )
@@ -199,7 +192,7 @@ def test_strangers_are_refused(running: Running, token: str, verdict: dict[str, 
     if verdict is not None:
         running.server.tokens[token] = verdict
     assert running.ask("POST", "/migrate", {"node": "node-1", "pod": "p"}, token).status == status
-    assert running.service.wishes.take() == []
+    assert running.endpoints.move_requests.take() == []
 
 
 def test_a_monitor_cannot_speak_for_another_node(running: Running) -> None:
@@ -217,11 +210,10 @@ def test_while_the_api_server_is_away_known_monitors_are_heard_and_others_asked_
 def test_a_service_that_is_open_to_all_needs_no_token() -> None:
     """DRAGON-68: as container-migration's own monitors expect it."""
     running = Running(is_open=True)
-    running.service.start()
     try:
         assert running.ask("POST", "/migrate", {"node": "n", "pod": "p"}, token="") == (200, "Ok")
     finally:
-        running.service.stop()
+        running.http.stop()
 
 
 # Trouble.
@@ -234,29 +226,27 @@ def test_what_goes_wrong_inside_leaves_no_trace_in_the_answer(
     del running.replica.leads
     said = running.ask("POST", "/progress", a_batch())
     assert said.status == 500
-    assert "AttributeError" in said.text
+    assert "a bug of Sterna" in said.text
     assert "File" not in said.text
     assert "Traceback" in caplog.text
-    assert running.ask("GET", "/healthz").status == 200
+    assert running.ask("GET", "/metrics").status == 200
 
 
 def test_a_flood_of_requests_is_told_to_come_again(running: Running) -> None:
-    while running.service.wishes.put(MoveRequest("n", "p")):
+    while running.endpoints.move_requests.put(MoveRequest("n", "p")):
         pass
     assert running.ask("POST", "/migrate", {"node": "node-1", "pod": "p"}).status == 503
-    assert len(running.service.wishes.take()) == 4096
+    assert len(running.endpoints.move_requests.take()) == 4096
 
 
-def test_an_address_that_is_taken_is_said_in_a_sentence() -> None:
+def test_rest_api_needs_a_token(running: Running) -> None:
+    for path in ("/", "/api/v1/jobs", "/api/v1/nodes"):
+        assert running.ask("GET", path, token="").status == 401
+        assert running.ask("GET", path).status == 401, "the token of a monitor is no token of a user"
+
+
+def test_address_that_is_taken_is_rejected() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        running = Running()
-        sources = running.service._sources
-        second = MigrationService(sources, None, lambda: None, f"127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(UserError, match=r"Nothing can listen on 127\.0\.0\.1"):
-            second.start()
-
-
-@pytest.mark.parametrize("listen", ["", "host", "host:port", ":99999"])
-def test_an_address_that_is_none_is_said_in_a_sentence(listen: str) -> None:
-    with pytest.raises(UserError, match="this is no address"):
-        MigrationService(Running().service._sources, None, lambda: None, listen)
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UserError, match="this port is taken"):
+            serve_address(create_application(None, BearerAuthenticator(lambda token: None)), listen)

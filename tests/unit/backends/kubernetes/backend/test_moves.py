@@ -9,7 +9,7 @@ import pytest
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.api.resources import EVENTS
 from sterna.backends.kubernetes.moves.manual import ManualMoves
-from sterna.backends.kubernetes.server.server import Service
+from sterna.backends.kubernetes.server.request_processor import RequestProcessor
 from sterna.kinds.resource import PODS
 from sterna.kinds.tf_job import TF_JOBS
 from tests.fakes.kube_store import Object
@@ -18,8 +18,8 @@ from tests.fakes.replica import FakeReplica
 from tests.simulation.kubernetes_kubeshare import FakeKubeShare
 from tests.simulation.kubernetes_runs import Cluster
 from tests.simulation.test_kubernetes_controllers import a_sharing_job
-from tests.unit.backends.kubernetes.test_backend_claims import place_of
-from tests.unit.backends.kubernetes.test_backend_jobs import condition, events, status_of
+from tests.unit.backends.kubernetes.backend.test_jobs import condition, events, status_of
+from tests.unit.backends.kubernetes.backend.test_reservations import place_of
 
 
 class Moves:
@@ -32,8 +32,8 @@ class Moves:
         FakeKubeShare(self.cluster.kube)
         operator = self.cluster.start()
         backend = operator.backend
-        self._service = Service(backend, operator.client, "127.0.0.1:0", FakeReplica())
-        operator.before_reconcile += [self._service.process_requests, ManualMoves(backend).process]
+        self.requests = RequestProcessor(backend, operator.client, FakeReplica())
+        operator.before_reconcile += [self.requests.process_requests, ManualMoves(backend).process]
 
     def submit(self, name: str, cpus: int, on: str, workers: int = 1, **more: Any) -> None:
         """A TFJob whose workers ask for so many CPUs, on a node if that has room."""
@@ -59,7 +59,7 @@ class Moves:
     def ask(self, *pods: str) -> None:
         """As their monitors do."""
         for pod in pods:
-            self._service.wishes.put(MoveRequest(self.node_of(pod), pod))
+            self.requests.endpoints.move_requests.put(MoveRequest(self.node_of(pod), pod))
         self.cluster.run(15.0)
 
     def node_of(self, pod: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
-from sterna.backends.kubernetes.server.server import Service
+from sterna.backends.kubernetes.server.request_processor import RequestProcessor
 from sterna.engine.check import check
 from sterna.engine.decide import decide
 from sterna.kinds.resource import PODS
@@ -23,7 +23,7 @@ from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_rules import stamp
 from tests.fakes.replica import FakeReplica
 from tests.simulation.kubernetes_runs import Chosen, Cluster, Incarnation
-from tests.unit.backends.kubernetes.test_backend_jobs import a_cluster, status_of
+from tests.unit.backends.kubernetes.backend.test_jobs import a_cluster, status_of
 
 COLUMNS = [name for name in vars(Jobs) if hasattr(getattr(Jobs, name), "__set_name__")]
 
@@ -201,9 +201,9 @@ def test_a_serving_pod_that_is_deleted_withdraws_its_claim() -> None:
     assert observed(cluster).serving == ()
 
 
-def a_service(cluster: Cluster) -> Service:
+def a_service(cluster: Cluster) -> RequestProcessor:
     operator = operator_of(cluster)
-    service = Service(operator.backend, operator.client, "127.0.0.1:0", FakeReplica())
+    service = RequestProcessor(operator.backend, operator.client, FakeReplica())
     operator.before_reconcile.append(service.process_requests)
     return service
 
@@ -216,7 +216,7 @@ def test_a_worker_moves_on_request_and_keeps_its_index_while_the_others_run_on()
     service = a_service(cluster)
     source = cluster.kube.get(PODS, "job-worker-1")["spec"]["nodeName"]
     other = cluster.kube.get(PODS, "job-worker-0")["metadata"]["uid"]
-    service.wishes.put(MoveRequest(source, "job-worker-1"))
+    service.endpoints.move_requests.put(MoveRequest(source, "job-worker-1"))
     cluster.run(10.0)
     moved = cluster.kube.get(PODS, "job-worker-1")
     assert moved["spec"]["nodeName"] != source
@@ -241,7 +241,7 @@ def test_requests_that_make_no_sense_come_to_nothing(request_of: Callable[[str],
     cluster.run(5.0)
     before = {pod["metadata"]["uid"] for pod in cluster.pods()}
     service = a_service(cluster)
-    service.wishes.put(request_of(cluster.kube.get(PODS, "job-worker-1")["spec"]["nodeName"]))
+    service.endpoints.move_requests.put(request_of(cluster.kube.get(PODS, "job-worker-1")["spec"]["nodeName"]))
     cluster.run(10.0)
     assert {pod["metadata"]["uid"] for pod in cluster.pods()} == before
 

@@ -1,0 +1,70 @@
+"""`RequestProcessor`: connects the operator's HTTP endpoints to its round loop.
+
+HTTP threads put requests into queues and read data under the backend's lock; the loop processes the queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from sterna.backends.kubernetes.api.monitor_protocol import AUDIENCE
+from sterna.backends.kubernetes.api.resources import ApiServer
+from sterna.backends.kubernetes.backend import KubernetesBackend
+from sterna.backends.kubernetes.cache.views import cluster_info, job_views, node_views
+from sterna.backends.kubernetes.moves.requested import MonitorMoves
+from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints, ReplicaState
+from sterna.backends.kubernetes.server.metrics import OperatorMetrics
+from sterna.backends.kubernetes.server.token_review import TokenReviewer
+from sterna.control.specon_csv import SpeconCsvBuffer
+
+Value = TypeVar("Value")
+
+
+class RequestProcessor:
+    """Endpoints, metrics and move requests of one operator."""
+
+    def __init__(
+        self, backend: KubernetesBackend, server: ApiServer, replica: ReplicaState, monitors: Collection[str] = ()
+    ) -> None:
+        """`monitors`: service accounts that may report, as `NAMESPACE/NAME`; empty: any client may."""
+        self._backend, self._state = backend, backend.state
+        self.specon_csv = SpeconCsvBuffer()
+        """An observer of rounds."""
+        self.metrics = OperatorMetrics(
+            lambda: self._read(lambda: job_views(self._state, backend.clock())),
+            lambda: self._read(lambda: node_views(self._state)),
+            replica.is_leading,
+        )
+        sources = EndpointSources(
+            lambda: self._state.progress.memory,
+            lambda: self._read(lambda: cluster_info(self._state)),
+            self.metrics.render,
+            self.specon_csv.text,
+            replica,
+        )
+        reviewer = TokenReviewer(server, AUDIENCE) if monitors else None
+        self._moves = MonitorMoves(backend, self.specon_csv.note_move)
+        self.endpoints = OperatorEndpoints(sources, reviewer, backend.wake, monitors)
+
+    def _read(self, read: Callable[[], Value]) -> Value:
+        with self._backend.lock:
+            return read()
+
+    def process_requests(self, now: float) -> None:
+        """Process progress reports and move requests that arrived since the last call. Called by the loop."""
+        batches = self.endpoints.batches.take()
+        if batches:
+            state = self._state
+            news = state.progress.take(batches, state.pods.find, now)
+            if news:
+                state.work_queue.request_round()
+            for uid in {pod.uid for batch in batches for pod in batch.pods}:
+                found = state.pods.find(uid)
+                entry = state.entries.get(found[0].key) if found is not None else None
+                if entry is not None:
+                    state.work_queue.mark_row_stale(entry)
+                    self._backend.status_writer.on_progress(entry, now)
+        requests = self.endpoints.move_requests.take()
+        if requests:
+            self._moves.apply(requests, now)

@@ -1,4 +1,4 @@
-"""Kubeflow's MPI operator for a cluster in memory: creates workers and a launcher, removes the highest ordinals when the
+"""Kubeflow's MPI operator for a cluster in memory: creates workers and a launcher, removes the last workers when the
 worker count is lowered, deletes all pods of a suspended job, and reports the end of the launcher.
 
 As the real one (0.8.0): whatever has the name of a worker is that worker, also one that has failed or cannot end; those

@@ -1,8 +1,8 @@
 """Queue of reports for the operator, and a sample of those already sent, for an operator that starts later.
 
-Reports are rate-limited: one a second for a new pod, one every ten seconds for an old one, and few for pods that are not
-the first of their gang. A report of a complete checkpoint is sent at once. Sent reports are kept, thinned out, so that
-a new operator gets the whole history.
+Reports are rate-limited: one a second for a new pod, one every ten seconds for an old one, and few for pods that are
+not the first of their gang. A report of a complete checkpoint is sent at once. Sent reports are kept, thinned out, so
+that a new operator gets the whole history.
 """
 
 from __future__ import annotations

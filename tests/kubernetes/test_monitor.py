@@ -66,7 +66,7 @@ def a_lease(address: str) -> dict[str, object]:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": {}}
 
 
-def test_what_a_pod_of_the_node_writes_reaches_the_operator(
+def test_report_of_a_pod_reaches_the_operator(
     plane: ControlPlane, accounts: None, api: Api, server: Client, tmp_path: Path
 ) -> None:
     woken = threading.Event()

@@ -18,7 +18,7 @@ START = 1_000_000.0
 
 
 def report(at: float, step: int | None = None, total: int | None = None, **more: Any) -> Report:
-    """At so many seconds after the start; numbers beside those of a report are metrics."""
+    """A report `at` seconds after the start; further numbers are metrics."""
     known = {name: more.pop(name) for name in ("saved", "source", "cpu_seconds", "generation") if name in more}
     return Report(START + at, step, total, more, **known)
 

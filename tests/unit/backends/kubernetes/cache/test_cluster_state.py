@@ -183,7 +183,7 @@ def test_an_object_that_cannot_be_read_is_an_invalid_job_that_asks_for_nothing()
     assert len(story.state.table) == 0
 
 
-def test_a_standby_learns_what_whoever_acts_writes_down() -> None:
+def test_a_standby_reads_the_persisted_state_that_the_leader_writes() -> None:
     story = Story()
     story.job()
     story.job(status={"sterna": {"moves": 2, "attempt": 3}})

@@ -63,7 +63,7 @@ def test_the_last_condition_is_the_state_that_kubeflows_columns_show(phases: lis
     assert found[-1]["status"] == "True"
 
 
-def test_a_condition_that_somebody_else_wrote_by_halves_does_no_harm() -> None:
+def test_a_malformed_condition_of_another_client_does_no_harm() -> None:
     assert types(after([{"type": "Theirs", "status": "?"}, {"type": "Half"}], Phase.RUNNING, 1.0)[2:])[-1] == (
         "Running",
         "True",

@@ -23,7 +23,7 @@ from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job
 
 
 def node(cpus: int = 0, memory: int = 0, **more: Any) -> NodeInfo:
-    """One of 10 cores, 10 kB and 2 GPUs, of which so much may be used by the limits of its pods."""
+    """A node of 10 cores, 10 kB and 2 GPUs, with the given pod limits."""
     usual: dict[str, Any] = {"cpu_total": 10_000, "mem_total": 10_000, "gpu_total": 2, "cpu_free": 10_000 - cpus}
     usual |= {"mem_free": 10_000 - memory, "gpu_free_count": 2, "cpu_max_request": cpus, "mem_max_request": memory}
     return NodeInfo(**(usual | more))
@@ -73,9 +73,7 @@ def test_a_node_s_score_is_half_its_cpu_limits_and_half_its_memory_limits() -> N
     ],
     ids=["far above", "not far enough", "all alike", "alone", "exactly one deviation", "just above"],
 )
-def test_overload_is_told_by_the_population_s_standard_deviation(
-    loads: list[int], threshold: float, overloaded: bool
-) -> None:
+def test_overload_uses_the_population_standard_deviation(loads: list[int], threshold: float, overloaded: bool) -> None:
     infos = {f"n{number}": node(load, load) for number, load in enumerate(loads)}
     assert is_overloaded("n0", infos, threshold) is overloaded
 
@@ -111,7 +109,7 @@ def test_a_node_that_cannot_take_the_pod_is_no_target() -> None:
     assert targets(infos, worker(), hosts=["a"]) == []
 
 
-def test_a_node_that_is_gone_has_nobody_to_move() -> None:
+def test_a_node_that_is_gone_has_no_pod_to_move() -> None:
     assert targets({"b": node()}, worker()) == []
 
 

@@ -33,7 +33,7 @@ class FakeKubeShare:
 
     def _look(self) -> None:
         for pod in filter(_is_made, self._kube.items(PODS)):
-            self._tell(pod)
+            self._fill_job_fields(pod)
         shares = [share for share in self._kube.items(SHARE_PODS) if not _is_done(share)]
         for share in shares:
             node = share["spec"].get("nodeName")
@@ -48,8 +48,8 @@ class FakeKubeShare:
             if name.startswith("kubeshare-vgpu") and name not in used and not pod["metadata"].get("deletionTimestamp"):
                 self._kube.delete(PODS, name)
 
-    def _tell(self, pod: Object) -> None:
-        """How far its pod is, in the status of a SharePod."""
+    def _fill_job_fields(self, pod: Object) -> None:
+        """Copy the phase of the pod to the status of its SharePod."""
         share = self._kube.find(SHARE_PODS, pod["metadata"]["name"])
         status = {"PodStatus": {"phase": pod["status"]["phase"]}}
         if share is not None and share["metadata"]["uid"] == _owner(pod) and share.get("status") != status:
@@ -96,6 +96,6 @@ def _is_made(pod: Object) -> bool:
 
 
 def _is_done(share: Object) -> bool:
-    """Whether it will not run again."""
+    """Return True if the pod will not run again."""
     ends = {"OnFailure": ("Succeeded",), "Never": ("Succeeded", "Failed")}.get(share["spec"].get("restartPolicy"), ())
     return (share.get("status") or {}).get("PodStatus", {}).get("phase", "") in ends

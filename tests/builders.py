@@ -69,7 +69,7 @@ class ANode:
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """What a snapshot was built from."""
+    """Jobs and nodes that a snapshot was built from."""
 
     jobs: tuple[AJob, ...]
     nodes: tuple[ANode, ...]
@@ -167,7 +167,7 @@ def a_node(
 
 
 def some_nodes(*devices: int) -> list[ANode]:
-    """n0, n1, .. with so many devices each."""
+    """Nodes n0, n1, .. with these numbers of devices."""
     return [a_node(f"n{number}", count) for number, count in enumerate(devices)]
 
 
@@ -197,7 +197,7 @@ class Decided(NamedTuple):
 
 
 def decided(snapshot: Snapshot, policy: str = "fifo", placement: str = "stay") -> Decided:
-    """Decide, check, and tell the result by names."""
+    """Decide, check, and return the result by names."""
     decision = decide(snapshot, make_rules(policy, placement))
     check(decision.plan, snapshot)
     names = [snapshot.jobs.name_of(row) for row in range(len(snapshot.jobs))]
@@ -214,7 +214,7 @@ def decided(snapshot: Snapshot, policy: str = "fifo", placement: str = "stay") -
 
 
 def after(snapshot: Snapshot, decision: Decision) -> Snapshot:
-    """The same instant, with the plan carried out and its marks kept."""
+    """Return the snapshot with the plan applied and its marks stored."""
     cluster = spec_of(snapshot)
     changed = {snapshot.jobs.name_of(action.row): action for action in decision.plan}
     jobs = tuple(_carried_out(job, changed[job.name], snapshot) if job.name in changed else job for job in cluster.jobs)
@@ -250,7 +250,7 @@ class Source:
 
 @dataclass
 class _Ledger:
-    """What is free on each node while jobs are seated one after the other."""
+    """Free capacity of each node while jobs are assigned one after the other."""
 
     free: list[list[int]]
     shared: dict[int, dict[int, int]] = field(default_factory=dict)

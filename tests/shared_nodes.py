@@ -1,6 +1,6 @@
-"""Builders of shared nodes for tests: who sits where with how much left, and what is remembered of each.
+"""Builders of CPU-shared clusters for tests: jobs, their nodes, remaining work and marks.
 
-Columns are written out plainly, so that a test does not lean on the simulated world. Work is in core-seconds, as in the
+Columns are written out, so that a test does not depend on the simulator. Work is in core-seconds, as in the
 rules; nothing here simulates time.
 """
 
@@ -23,7 +23,7 @@ from sterna.model.speedup import Curves
 from sterna.wiring import make_cpu_share, make_migration
 
 CAP = 4.0
-"""Cores that a worker can use unless a test says otherwise."""
+"""Default core limit of a worker."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class SharedCluster:
         return Nodes(names, total, free, is_open, np.zeros(count, dtype=np.int64))
 
     def after(self, decision: Decision, seconds: float = 0.0) -> SharedCluster:
-        """The plan carried out and its marks kept; so much later, though nobody has done anything meanwhile."""
+        """Return the cluster with the plan applied and its marks stored, `seconds` later and without progress."""
         changed = {int(action.key): action for action in decision.plan}
         jobs = tuple(
             self._carried_out(job, changed[key]) if key in changed else job for key, job in enumerate(self.jobs)
@@ -145,7 +145,7 @@ def _columns(rows: Sequence[tuple[int, SharedJob]], shapes: Sequence[Shape]) -> 
 
 
 def rules_with(migration: str = "none", cpu_share: str = "equal") -> Rules:
-    """Rules under which everybody keeps its workers, so that only moves and shares are left to decide."""
+    """Rules under which every job keeps its workers, so that only moves and CPU shares are decided."""
     return Rules(
         lambda snapshot: Target(snapshot.jobs.workers),
         _nothing_placed,
@@ -167,7 +167,7 @@ def decided(cluster: SharedCluster, migration: str = "none", cpu_share: str = "e
 
 
 def moves_of(cluster: SharedCluster, decision: Decision) -> dict[str, tuple[int, ...]]:
-    """Whom the decision moves, and to which nodes."""
+    """Return the jobs that the decision moves, and their new nodes."""
     return {
         cluster.jobs[action.key].name: tuple(node for node, _ in action.after.workers)
         for action in decision.plan
@@ -176,6 +176,6 @@ def moves_of(cluster: SharedCluster, decision: Decision) -> dict[str, tuple[int,
 
 
 def weights_of(cluster: SharedCluster, cpu_share: str) -> dict[str, float]:
-    """The shares that everybody has once the decision is carried out."""
+    """Return the CPU share of every job once the decision is applied."""
     then = cluster.after(decided(cluster, cpu_share=cpu_share))
     return {job.name: job.cpu_share for job in then.jobs}

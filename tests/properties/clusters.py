@@ -1,6 +1,6 @@
-"""Small worlds for properties: a few nodes, a few jobs, some of which sit somewhere legal already.
+"""Small clusters for properties: a few nodes, a few jobs, some of which run already.
 
-A world follows from a seed and two sizes, so a failure names what to build again, and smaller ones are tried first.
+A cluster follows from a seed and two sizes, so a failure names what to build again, and smaller ones are tried first.
 Values are drawn from short lists on purpose: ties, exact fits and jobs that almost fit are where rules go wrong.
 """
 
@@ -18,7 +18,7 @@ NOW = 10_000.0
 CURVES = (None, (1, 1.9, 2.7, 3.4, 4.0), (1, 1.5, 1.75, 1.875), (1, 1), (1, 2, 3), (1, 1.8, 2.6, 3.2, 3.2))
 
 PLAIN: tuple[dict[str, Any], ...] = ({}, {"devices": 2})
-"""What workers need where only whole devices count."""
+"""Requests of workers where only whole devices count."""
 
 NEEDS: tuple[dict[str, Any], ...] = (
     *PLAIN,
@@ -36,7 +36,7 @@ NEEDS: tuple[dict[str, Any], ...] = (
 
 
 def a_cluster(seed: int, jobs: int, nodes: int, placement: str) -> ClusterSpec:
-    """An instant in which the first few jobs run where some rule put them; one node if devices are only counted."""
+    """Make a cluster whose first few jobs run where some rule put them; one node if devices are only counted."""
     random = Random(seed)
     is_counted = placement == "none"
     variety = PLAIN if is_counted or random.random() < 0.3 else NEEDS
@@ -59,7 +59,8 @@ def a_cluster(seed: int, jobs: int, nodes: int, placement: str) -> ClusterSpec:
 
 
 def a_wide_cluster(seed: int, jobs: int, nodes: int) -> ClusterSpec:
-    """Nobody runs yet, and a few jobs whose workers do not divide the nodes evenly may grow very far."""
+    """Make a cluster without running jobs, where a few jobs whose workers do not divide the nodes evenly may grow
+    far."""
     random = Random(seed)
     cluster = [
         a_node(f"n{number}", random.choice((2, 8, 8, 16)), cpus=random.choice((4, 16, 32))) for number in range(nodes)

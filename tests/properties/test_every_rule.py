@@ -35,7 +35,7 @@ Fact = Callable[[str, str, int, int, int], None]
 
 
 def of_every_rule(examples: int) -> Callable[[Fact], Fact]:
-    """Try a fact in so many small worlds, for every pair of rules."""
+    """Try a fact on `examples` small clusters, for every pair of rules."""
 
     def wrap(fact: Fact) -> Fact:
         tried = given(seed=st.integers(0, 1_000_000), jobs=st.integers(0, 8), nodes=st.integers(1, 4))(fact)
@@ -48,7 +48,8 @@ def of_every_rule(examples: int) -> Callable[[Fact], Fact]:
 
 @of_every_rule(15)
 def test_a_plan_is_whole_and_holds(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
-    """VODA-26, 84, DRAGON-12, 13: 0 or min..max, gangs whole, no device twice, nobody where it may not be."""
+    """VODA-26, 84, DRAGON-12, 13: 0 or min..max, gangs whole, no device twice, no job on a node that it does not
+    accept."""
     before = snapshot_of(a_cluster(seed, jobs, nodes, placement))
     result = decided(before, policy, placement)
     then = after(before, result.decision)
@@ -66,7 +67,7 @@ def test_a_plan_is_whole_and_holds(policy: str, placement: str, seed: int, jobs:
 def test_wide_ranges_of_shapes_that_divide_no_node_come_to_terms_with_every_placement(
     policy: str, placement: str, seed: int, jobs: int, nodes: int
 ) -> None:
-    """Who could not be placed at full size is given less, however far it may grow, and the plan stands."""
+    """A job that does not fit at full size gets fewer workers, and the plan is valid."""
     before = snapshot_of(a_wide_cluster(seed, min(jobs, 5), 2 * nodes))
     then = after(before, decided(before, policy, placement).decision)
     assert then.nodes.free.min(initial=0) >= 0
@@ -124,7 +125,7 @@ def test_the_order_of_the_input_does_not_matter(policy: str, placement: str, see
 
 
 @of_every_rule(10)
-def test_whoever_waits_or_changed_has_a_reason_with_a_number(
+def test_every_job_that_waits_or_changed_has_a_reason_with_a_number(
     policy: str, placement: str, seed: int, jobs: int, nodes: int
 ) -> None:
     result = decided(snapshot_of(a_cluster(seed, jobs, nodes, placement)), policy, placement)

@@ -1,4 +1,4 @@
-"""What holds for every migration and every share, shipped today or added tomorrow: rules are found, not listed.
+"""Properties of every migration and every CPU share rule, shipped today or added tomorrow: rules are found, not listed.
 
 A crowd of shared nodes follows from a seed. Where nothing arrives, ends or grows otherwise, rounds must come to rest:
 everybody is moved a bounded number of times, and no two jobs change places again.
@@ -87,7 +87,7 @@ def test_deciding_again_on_its_own_result_changes_nothing(migration: str, cpu_sh
 @pytest.mark.parametrize("migration", MIGRATIONS)
 @settings(max_examples=40, deadline=None)
 @seeds
-def test_rounds_come_to_rest_and_nobody_is_moved_more_than_so_often(migration: str, seed: int, jobs: int) -> None:
+def test_rounds_come_to_rest_and_moves_per_job_are_bounded(migration: str, seed: int, jobs: int) -> None:
     """The clock runs, but nothing arrives, ends or grows otherwise: whatever moves there are come to an end."""
     cluster = a_shared_cluster(seed, jobs)
     most = {job.name: max(job.moves, _most(migration)) for job in cluster.jobs}

@@ -1,4 +1,4 @@
-"""A cluster of several GPU types is decided on as so many clusters: compared with deciding on each of them alone.
+"""A cluster of several GPU types is decided on as several clusters: compared with deciding on each of them alone.
 
 Small worlds that follow from a seed are given a type each and thrown together, so that rows and nodes of different
 types lie between one another. What was decided is told by names, because numbers differ.
@@ -127,7 +127,7 @@ def together(clusters: Sequence[Typed], random: Random | None = None) -> tuple[S
 
 
 class Told(NamedTuple):
-    """What an action does, by names."""
+    """Return an action with names."""
 
     kind: str
     job: str
@@ -204,7 +204,7 @@ def test_the_order_of_the_input_does_not_matter(seed: int, jobs: tuple[int, int,
 @settings(max_examples=100, deadline=None)
 @worlds
 def test_a_job_whose_nodes_are_of_another_type_now_goes_on_as_it_is(seed: int, jobs: tuple[int, int, int]) -> None:
-    """VODA-78: nodes get another label under running jobs, and nobody is stopped, moved or resized for it."""
+    """VODA-78: nodes get another label under running jobs, and no job is stopped, moved or resized for it."""
     clusters = [replace(each, serving=()) for each in some_clusters(seed, jobs)]
     random = Random(seed)
     clusters = [replace(each, cluster=_relabelled(each.cluster, random)) for each in clusters]
@@ -244,7 +244,7 @@ def _type_of(labels: Mapping[str, str]) -> str:
 def test_moves_and_shares_of_a_type_are_those_of_a_cluster_by_itself(
     migration: str, cpu_share: str, seed: int, jobs: tuple[int, int]
 ) -> None:
-    """What jobs remember of nodes and of one another is understood in their part."""
+    """Marks that refer to nodes and to other jobs are translated to the partition."""
     assert cpu_share in CPU_SHARES
     one, other = a_shared_cluster(seed, jobs[0]), a_shared_cluster(seed + 1, jobs[1])
     other = replace(other, restart_seconds=one.restart_seconds, last_event=one.last_event)

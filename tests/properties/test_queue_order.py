@@ -1,4 +1,4 @@
-"""Whoever is first in a policy's order and fits into the cluster runs, whatever the nodes make of the others."""
+"""The first job in a policy's order that fits into the cluster runs, wherever the others are placed."""
 
 from __future__ import annotations
 

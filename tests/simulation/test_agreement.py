@@ -47,7 +47,7 @@ def as_brute(job: AJob) -> BruteJob:
 
 @pytest.mark.parametrize("policy", RULES)
 @pytest.mark.parametrize("seed", range(6))
-def test_every_job_ends_when_brute_force_says(policy: str, seed: int) -> None:
+def test_every_job_ends_when_the_brute_force_simulation_ends_it(policy: str, seed: int) -> None:
     random = Random(seed)
     devices = random.choice((3, 5, 8, 13))
     jobs = some_jobs(random, random.randint(20, 60), devices)

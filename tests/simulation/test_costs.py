@@ -143,7 +143,7 @@ def test_restart_time_counts_as_use_of_devices_but_not_as_progress() -> None:
 
 
 def test_a_job_stopped_while_it_starts_has_lost_nothing_but_time() -> None:
-    """long starts at 0 and would be ready at 50; at 20 it is stopped, at 80 it starts anew: 80 + 50 + 100."""
+    """long starts at 0 and would be ready at 50; at 20 it is stopped, at 80 it starts again: 80 + 50 + 100."""
     run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=50, lost_work_seconds=9))
     assert run.finish == {"short": 80, "long": 230}
     assert run.backend.counters.lost_seconds == 0

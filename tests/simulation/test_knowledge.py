@@ -31,7 +31,7 @@ LENGTH_READERS = ("srjf", "elastic-srjf", "afs-l")
 
 @dataclass
 class Rounds:
-    """What was known and done in each round, as plain values."""
+    """Observer that records the knowledge and actions of each round."""
 
     known: list[tuple[float, list[float], list[list[float]], float]] = field(default_factory=list)
     """Time, remaining work and curve of each job, restart cost."""
@@ -65,7 +65,7 @@ def pairs(good: Sequence[str], work: float = 1000.0, other_work: float = 1000.0)
 
 
 def until_first_report(workload: Workload, policy: str, knowledge: Knowledge, seconds: float) -> Rounds:
-    """Rounds of a world in which nothing but arrivals has happened yet."""
+    """Return the rounds before the first report."""
     backend, rounds = make_backend(knowledge, workload, simulated_nodes("1x5")), Rounds()
     controller = RoundLoop(backend, make_rules(policy, "stay"), (rounds,))
     controller.round()
@@ -75,7 +75,7 @@ def until_first_report(workload: Workload, policy: str, knowledge: Knowledge, se
 
 
 @pytest.mark.parametrize("policy", CURVE_READERS)
-def test_curves_that_nobody_has_seen_yet_change_no_decision(policy: str) -> None:
+def test_unreported_curves_change_no_decision(policy: str) -> None:
     worlds = pairs("a"), pairs("b")
     first, second = (until_first_report(each, policy, LEARNED, 2.0) for each in worlds)
     assert first.known == second.known
@@ -92,7 +92,7 @@ def test_the_trap_would_catch_a_policy_that_saw_the_truth(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LENGTH_READERS)
-def test_work_that_nobody_has_seen_yet_changes_no_decision(policy: str) -> None:
+def test_unreported_work_changes_no_decision(policy: str) -> None:
     """Twice the work in as many steps looks the same until a step is reported."""
     first, second = (
         until_first_report(pairs("ab", *work), policy, LEARNED, 2.0) for work in ((1000.0, 4000.0), (4000.0, 1000.0))
@@ -103,7 +103,7 @@ def test_work_that_nobody_has_seen_yet_changes_no_decision(policy: str) -> None:
 
 
 def test_sizes_that_never_ran_change_no_decision_in_a_whole_run() -> None:
-    """Curves that agree on one and two workers, where nobody ever has more."""
+    """Curves that agree on one and two workers, which no job exceeds."""
     runs = []
     for beyond in ((2.6, 3.3), (1.81, 1.82)):
         jobs = [a_job(f"j{n}", (1, 4), submit=7.0 * n, remaining=90.0, speedup=(1.0, 1.8, *beyond)) for n in range(6)]
@@ -134,7 +134,7 @@ def test_a_decision_in_the_middle_of_a_run_knows_what_was_reported_by_then() -> 
     assert lesson.steps == 32
 
 
-def test_a_category_that_nobody_has_seen_is_taken_for_the_mean_of_the_others() -> None:
+def test_category_without_reports_is_taken_for_the_mean_of_the_others() -> None:
     workload = replace(
         a_workload([a_job("a", 1, remaining=900.0), a_job("b", 1, submit=950.0, remaining=50.0)]), category=("x", "y")
     )
@@ -158,7 +158,7 @@ def test_what_a_restart_costs_is_learned() -> None:
     assert costs == sorted(costs)
 
 
-def test_a_resize_that_is_no_restart_says_nothing_of_restarts() -> None:
+def test_resize_in_place_is_no_measurement_of_a_restart() -> None:
     jobs = [a_job("a", (1, 4), remaining=100.0), a_job("b", (1, 4), submit=40.0, remaining=100.0)]
     costs = Costs(restart_seconds=30, rescale_seconds=1)
     backend = LearningBackend(a_workload(jobs), simulated_nodes("1x4"), SimulationConfig(costs=costs))
@@ -190,7 +190,7 @@ def test_every_job_ends_and_does_its_work_whatever_is_believed(policy: str, know
     assert backend.counters.device_seconds == pytest.approx(float(workload.work.sum()))
 
 
-def test_the_truth_is_the_plain_world() -> None:
+def test_true_knowledge_is_the_plain_backend() -> None:
     assert type(make_backend(TRUE, pairs("a"), simulated_nodes("1x5"))) is SimulatedBackend
 
 

@@ -1,4 +1,4 @@
-"""The shared-CPU world: exact division of cores, moves that cost, growth from work done, and a shadow that knows."""
+"""The simulator of CPU-shared nodes: division of cores, cost of moves, growth from work done, equal-share baseline."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_move_is_remembered_with_whence_when_and_for_whom() -> None:
     assert (jobs.moves[0], jobs.moved_from[0], jobs.evictor[0]) == (0, -1, -1)
 
 
-def test_an_action_on_a_job_that_sits_elsewhere_is_stale() -> None:
+def test_action_on_a_job_with_another_assignment_is_stale() -> None:
     backend = seated(some_jobs((0, 400)))
     elsewhere = Action(ActionKind.MIGRATE, JobKey(0), 0, Assignment(((1, 1),)), Assignment(((0, 1),)))
     assert backend.apply(Decision(Plan([elsewhere]))) == [Outcome.STALE]
@@ -129,14 +129,14 @@ def test_work_done_drives_growth() -> None:
     assert jobs.growth_rate[0] < jobs.growth_rate[1]
 
 
-def test_quality_is_reached_when_the_curve_says() -> None:
+def test_quality_is_reached_at_the_point_of_the_curve() -> None:
     """95 % of the improvement is made in 19 % of the work."""
     backend = ran(SharedBackend(some_jobs((0, 400)), shared_nodes(1, 4)))
     assert backend.quality_at[0] == pytest.approx(19.0)
 
 
-def test_the_shadow_knows_when_the_default_scheduler_would_have_ended_each() -> None:
-    """Though the second job is starved in this world, its shadow shares the node."""
+def test_baseline_predicts_completions_under_the_default_scheduler() -> None:
+    """The second job is starved here, but in the baseline it shares the node."""
     backend = seated(some_jobs((0, 400), (0, 400)), nodes=1)
     assignment = backend.observe().assignments[JobKey(0)]
     backend.apply(
@@ -146,7 +146,7 @@ def test_the_shadow_knows_when_the_default_scheduler_would_have_ended_each() -> 
     assert backend.observe().jobs.default_finish.tolist() == [200, 200]
 
 
-def test_a_shadow_of_a_job_of_unknown_work_is_no_promise() -> None:
+def test_baseline_of_a_job_of_unknown_work_is_nan() -> None:
     jobs = replace(some_jobs((0, 400), (0, 400)), estimate=np.array([np.nan, 400.0]))
     backend = seated(jobs, nodes=1)
     assert np.isnan(backend.observe().jobs.default_finish).tolist() == [True, False]

@@ -20,7 +20,7 @@ def test_those_with_least_left_have_all_they_can_use() -> None:
     assert [weights[f"j{n}"] for n in range(8)] == pytest.approx([2, 2, 2, 2, 0.01, 0.01, 0.01, 0.01], abs=0.001)
 
 
-def test_where_there_are_cores_for_all_everybody_has_an_equal_share() -> None:
+def test_every_job_has_an_equal_share_where_there_are_cores_for_all() -> None:
     assert set(weights_of(SharedCluster(EIGHT[:4]), "finish").values()) == {1.0}
 
 
@@ -95,6 +95,6 @@ def test_shares_become_equal_again_when_no_rule_divides() -> None:
     assert [action.cpu_share for action in decided(cluster).plan] == [1.0]
 
 
-def test_every_share_is_told_with_its_number() -> None:
+def test_every_cpu_share_has_a_reason_with_its_number() -> None:
     sentences = [reason.sentence for reason in decided(SharedCluster(EIGHT), cpu_share="finish").reasons]
     assert "gets 2 times an equal share of the CPU of its node." in sentences

@@ -23,7 +23,7 @@ def test_a_job_of_an_overloaded_node_moves_to_the_least_loaded(rule: str) -> Non
 
 
 @pytest.mark.parametrize("rule", ["balance", "balance:strict=true"])
-def test_nobody_moves_where_all_nodes_are_alike(rule: str) -> None:
+def test_no_job_moves_where_all_nodes_are_alike(rule: str) -> None:
     """DRAGON-70: the source is among the best, so that the request is dropped and leaves nothing behind (DRAGON-75)."""
     other = tuple(replace(job, name=f"d{n}", on=((1, 1),)) for n, job in enumerate(CROWD))
     cluster = SharedCluster((*CROWD, *other))
@@ -72,12 +72,12 @@ def test_nothing_is_moved_that_costs_more_than_it_gains() -> None:
     assert moves_of(cluster, decided(cluster, "balance:priced=false")) != {}
 
 
-def test_a_node_with_cores_for_all_sends_nobody_away() -> None:
+def test_no_job_leaves_a_node_with_cores_for_all() -> None:
     cluster = SharedCluster(CROWD[:3])
     assert moves_of(cluster, decided(cluster, "balance")) == {}
 
 
-def test_nobody_is_moved_beyond_what_the_guard_allows() -> None:
+def test_no_job_is_moved_beyond_what_the_guard_allows() -> None:
     """Sixteen that end at 800 s by equal shares: who moves ends at 860 s, which is a loss of its own only."""
     crowd = (*CROWD, *(replace(job, name=f"d{n}") for n, job in enumerate(CROWD)))
     due = tuple(replace(job, default_finish=900.0) for job in crowd)

@@ -53,7 +53,7 @@ def test_one_move_a_round_and_the_next_after_the_period() -> None:
     assert decided(then, "specon").until == cluster.now + 30
 
 
-def test_a_job_moves_once_unless_told_otherwise() -> None:
+def test_job_moves_once_by_default() -> None:
     """DRAGON-86."""
     cluster = SharedCluster((*CROWD, replace(DONE, moves=1)))
     assert moves_of(cluster, decided(cluster, "specon")) == {}
@@ -82,12 +82,12 @@ def test_work_since_the_last_checkpoint_is_part_of_the_price() -> None:
     assert moves_of(cluster, decided(cluster, "specon")) == {}
 
 
-def test_nobody_moves_where_nodes_are_not_shared() -> None:
+def test_no_job_moves_where_nodes_are_not_shared() -> None:
     jobs = tuple(replace(job, cap=float("nan")) for job in (*CROWD, DONE))
     assert moves_of(SharedCluster(jobs), decided(SharedCluster(jobs), "specon")) == {}
 
 
-def test_a_closed_node_gets_nobody() -> None:
+def test_closed_node_gets_no_job() -> None:
     cluster = SharedCluster((*CROWD, DONE), closed=frozenset({1}))
     assert moves_of(cluster, decided(cluster, "specon")) == {}
     assert moves_of(cluster, decided(cluster, "specon:strict=true")) == {}
@@ -100,7 +100,7 @@ def test_a_moved_job_names_the_one_that_gains_most() -> None:
 
 
 def test_quality_counts_only_the_time_of_jobs_that_still_improve() -> None:
-    """With everybody else converged too, nobody's time counts and nothing is worth a move."""
+    """With all other jobs converged too, no time counts and no move pays."""
     settled = tuple(replace(job, growth=Growth.CONVERGED, moves=1) for job in CROWD)
     cluster = SharedCluster((*settled, DONE))
     assert moves_of(cluster, decided(cluster, "specon")) == {"done": (1,)}

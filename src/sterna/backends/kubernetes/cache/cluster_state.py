@@ -21,10 +21,10 @@ from sterna.backends.kubernetes.cache.node_capacity import NodeCapacity, NodeCha
 from sterna.backends.kubernetes.cache.object_parser import (
     ORPHAN,
     as_asked,
+    final_status,
     memory_in,
-    parsed_job_in,
+    parse_object,
     read_of,
-    resting_status,
     status_in,
 )
 from sterna.backends.kubernetes.cache.pod_cache import PodCache
@@ -254,7 +254,7 @@ class ClusterState:
         meta = seen.metadata
         if not is_managed(seen, resource, self._context):
             return
-        parsed_job, problem = parsed_job_in(seen, resource, self._context)
+        parsed_job, problem = parse_object(seen, resource, self._context)
         status = status_in(seen) if isinstance(seen, JobObject) else {}
         persisted = memory_in(meta.annotations, status)
         if persisted.enqueued_at is None:
@@ -304,7 +304,7 @@ class ClusterState:
     def _parse_again(self, entry: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:
         """Parse an object again after its user changed it."""
         entry.source.fingerprint = read_of(seen.metadata)
-        parsed_job, problem = parsed_job_in(seen, resource, self._context)
+        parsed_job, problem = parse_object(seen, resource, self._context)
         is_mended = False
         if entry.stage is Stage.ENDED:
             return
@@ -355,7 +355,7 @@ class ClusterState:
         """Drop most of the memory of an ended job whose status is written: thousands may stay until deleted."""
         entry.is_compacted = True
         entry.job.parsed_job = structs.replace(entry.parsed_job, templates={})
-        entry.job.status = entry.status.seen = resting_status(entry.status.seen)
+        entry.job.status = entry.status.seen = final_status(entry.status.seen)
         entry.source.annotations = {key: value for key, value in entry.source.annotations.items() if key == PHASE}
         entry.source.fingerprint, entry.source.raw_spec = None, b"{}"
 

@@ -244,7 +244,7 @@ class Progress:
         learned = self._training.learned_curves
         categories = {self._voices[key].course.category for key, _, _ in heard}
         before = {category: (learned.row(category), learned.step_seconds(category)) for category in categories}
-        news = self._training.take(heard)
+        news = self._training.add_reports(heard)
         changed = {key for key, _, _ in heard}
         for category, known in before.items():
             if known != (learned.row(category), learned.step_seconds(category)):

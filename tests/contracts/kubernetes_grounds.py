@@ -16,8 +16,8 @@ from typing import Any
 from sterna.backends.kubernetes.api.resources import (
     DEFINITIONS,
     ApiServer,
-    Change,
     Delta,
+    DeltaKind,
     Followed,
     Inbox,
     Write,
@@ -107,7 +107,7 @@ class Ground:
             assert self.inbox.wait(PATIENCE_SECONDS), f"nothing more came after {self.came[-5:]}"
         raise AssertionError("much came, but not that")
 
-    def deltas(self, change: Change, name: str = "") -> list[Delta]:
+    def deltas(self, change: DeltaKind, name: str = "") -> list[Delta]:
         found = [each for each in self.came if isinstance(each, Delta) and each.change is change]
         return [each for each in found if not name or each.object.metadata.name == name]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import Change, Delta, Followed, Verb, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import Delta, DeltaKind, Followed, Verb, Write, WriteResult
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.resource import PODS, Resource
 from sterna.kinds.training_job import TRAINING_JOBS
@@ -60,7 +60,7 @@ class Told:
         meta = delta.object.metadata
         key = (delta.resource, meta.key)
         self.story.append(f"{delta.change.value} {meta.name}@{meta.version}")
-        if delta.change is Change.GONE:
+        if delta.change is DeltaKind.GONE:
             assert self.believed.pop(key)[0] == meta.uid, "what was told to be gone was not there"
             return
         assert meta.version > self.newest.get(key, 0), "back in time"

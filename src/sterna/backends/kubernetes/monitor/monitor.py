@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
-from sterna.backends.kubernetes.api.resources import Change, Delta
+from sterna.backends.kubernetes.api.monitor_protocol import PodMoveRequest
+from sterna.backends.kubernetes.api.resources import Delta, DeltaKind
 from sterna.backends.kubernetes.lifecycle.overload import THRESHOLD
 from sterna.backends.kubernetes.monitor.convergence import CONTAINER_MIGRATION, Judging, Measured
 from sterna.backends.kubernetes.monitor.host_paths import Roots
@@ -84,7 +84,7 @@ class Monitor:
         self._samples: deque[tuple[Sample, float]] = deque()
         self._outbox = Outbox(options.node)
         self._judging = Judging(options.node, options.rule, options.threshold)
-        self._wanted: dict[str, MoveRequest] = {}
+        self._wanted: dict[str, PodMoveRequest] = {}
         """Requests that have not been sent, by namespace and name."""
         self._sent_at = -1e18
         self._not_before = -1e18
@@ -108,11 +108,11 @@ class Monitor:
         """What the API server says of the pods of this node."""
         for delta in deltas:
             pod = delta.object
-            if delta.change is Change.SEEN and isinstance(pod, NodePod):
+            if delta.change is DeltaKind.SEEN and isinstance(pod, NodePod):
                 self._see(pod)
-            elif delta.change is Change.GONE and pod is not None:
+            elif delta.change is DeltaKind.GONE and pod is not None:
                 self._end(pod.metadata.uid)
-            elif delta.change is Change.ABSENT:
+            elif delta.change is DeltaKind.ABSENT:
                 _log.warning("%s", delta.why or "The pods of this node cannot be seen.")
         self._addresses = {
             each.pod.status.pod_ip: each.pod.metadata.name
@@ -201,7 +201,7 @@ class Monitor:
         for key in self._judging.hear(measured, now):
             if self._options.asking is not ApiReader.NONE:
                 namespace, _, name = key.partition("/")
-                self._wanted[key] = MoveRequest(self._options.node, name, namespace)
+                self._wanted[key] = PodMoveRequest(self._options.node, name, namespace)
 
     # The way out.
 

@@ -46,7 +46,7 @@ def follow_pods(ground: Ground, **more: Any) -> None:
     ground.until(lambda: bool(ground.deltas(DeltaKind.SYNCED)))
 
 
-def test_what_others_do_is_seen(ground: Ground) -> None:
+def test_changes_of_other_clients_are_delivered(ground: Ground) -> None:
     ground.made(PODS, a_pod("old", node="n"))
     follow_pods(ground)
     assert ground.deltas(DeltaKind.SEEN, "old")
@@ -57,7 +57,7 @@ def test_what_others_do_is_seen(ground: Ground) -> None:
     assert ground.deltas(DeltaKind.GONE)[0].object.metadata.uid == uid
 
 
-def test_every_verb_does_what_it_says(ground: Ground) -> None:
+def test_every_verb_has_its_effect(ground: Ground) -> None:
     follow_pods(ground)
     [made] = ground.send(creation(ground, "p", schedulerName="sterna"))
     assert made.status == 201
@@ -96,7 +96,7 @@ def test_a_replacement_goes_by_its_version(ground: Ground) -> None:
     assert [answer.status for answer in ground.send(write) + ground.send(write)] == [200, 409]
 
 
-def test_what_we_wrote_is_told_before_it_is_answered(ground: Ground) -> None:
+def test_written_object_is_delivered_before_the_write_result(ground: Ground) -> None:
     follow_pods(ground)
     writes = [creation(ground, f"p-{index}") for index in range(20)]
     ground.send(*writes)
@@ -108,7 +108,7 @@ def test_what_we_wrote_is_told_before_it_is_answered(ground: Ground) -> None:
             told.add(each.object.metadata.name)
 
 
-def test_nothing_that_was_told_is_told_again_or_older(ground: Ground) -> None:
+def test_delivered_versions_only_increase(ground: Ground) -> None:
     follow_pods(ground)
     ground.send(*(creation(ground, f"p-{index}") for index in range(10)))
     for index in range(10):
@@ -122,7 +122,7 @@ def test_nothing_that_was_told_is_told_again_or_older(ground: Ground) -> None:
         assert len(versions) == 11
 
 
-def test_what_leaves_the_selection_is_gone(ground: Ground) -> None:
+def test_object_that_leaves_the_selection_is_gone(ground: Ground) -> None:
     ground.made(PODS, a_pod("p", metadata={"labels": {"sterna.dev/job": "j"}}))
     follow_pods(ground, labels="sterna.dev/job")
     ground.made(PODS, a_pod("other"))

@@ -134,17 +134,17 @@ def run(seed: int) -> Told:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_what_is_told_is_never_older_and_true_in_the_end(seed: int) -> None:
+def test_deltas_never_go_back_and_converge(seed: int) -> None:
     told = run(seed)
     assert told.believed == told.truth()
     assert len(told.answers) == 150
 
 
-def test_a_seed_tells_the_same_story_twice() -> None:
+def test_seed_gives_the_same_sequence_twice() -> None:
     assert run(3).story == run(3).story
 
 
-def test_a_crashed_operator_s_successor_is_told_everything() -> None:
+def test_successor_of_a_crashed_operator_lists_everything() -> None:
     kube = FakeKube(5, FAULTS)
     first = Told(kube)
     first.client.send(
@@ -160,7 +160,7 @@ def test_a_crashed_operator_s_successor_is_told_everything() -> None:
     assert all(each.status != 0 for each in first.answers)
 
 
-def test_what_an_owner_leaves_is_collected() -> None:
+def test_objects_of_a_deleted_owner_are_collected() -> None:
     kube = FakeKube()
     owner = kube.create(TRAINING_JOBS, {"metadata": {"name": "job"}, "spec": {}})
     reference = {

@@ -89,7 +89,7 @@ def test_a_server_that_was_away_and_forgot_the_past_is_followed_on(
     it.until(it.saw(DeltaKind.SEEN, "after"))
 
 
-def test_who_may_not_see_pods_is_told_what_to_grant_and_sees_them_when_it_is_granted(
+def test_missing_permission_is_named_and_pods_are_listed_once_granted(
     plane: ControlPlane, api: Api, operator: Callable[[Access], Operator]
 ) -> None:
     it = operator(access_of(str(plane.user("bob"))))
@@ -105,7 +105,7 @@ def test_who_may_not_see_pods_is_told_what_to_grant_and_sees_them_when_it_is_gra
     it.until(it.saw(DeltaKind.SYNCED))
 
 
-def test_whoever_is_unknown_is_told_to_log_in(plane: ControlPlane, operator: Callable[[Access], Operator]) -> None:
+def test_unknown_user_is_asked_to_log_in(plane: ControlPlane, operator: Callable[[Access], Operator]) -> None:
     access = access_of(str(plane.kubeconfig))
     it = operator(replace(access, certificate=b"", key=b"", token="of-nobody"))
     it.until(it.saw(DeltaKind.ABSENT))
@@ -113,7 +113,7 @@ def test_whoever_is_unknown_is_told_to_log_in(plane: ControlPlane, operator: Cal
 
 
 @pytest.mark.parametrize("change", ["another authority", "another name"])
-def test_a_server_that_is_not_to_be_trusted_is_told_so_in_a_sentence(plane: ControlPlane, change: str) -> None:
+def test_untrusted_certificate_is_named_in_a_sentence(plane: ControlPlane, change: str) -> None:
     access = access_of(str(plane.kubeconfig))
     if change == "another name":
         access = replace(access, server_name="somebody-else.example.com")
@@ -127,7 +127,7 @@ def test_a_server_that_is_not_to_be_trusted_is_told_so_in_a_sentence(plane: Cont
         client.close()
 
 
-def test_a_server_that_nobody_checks_is_talked_to(plane: ControlPlane) -> None:
+def test_unverified_server_is_accepted(plane: ControlPlane) -> None:
     client = Client(replace(access_of(str(plane.kubeconfig)), authority=b"", is_checked=False))
     try:
         assert client.ask("GET", "/version").is_done

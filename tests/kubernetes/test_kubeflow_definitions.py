@@ -202,7 +202,7 @@ def test_a_new_operator_remembers_from_the_annotation(cluster: Operated) -> None
     assert cluster.job(name, TF_JOBS)["status"]["startTime"] == since
 
 
-def test_a_job_that_waits_says_how_many_devices_are_missing(cluster: Operated) -> None:
+def test_waiting_job_names_the_missing_devices(cluster: Operated) -> None:
     cluster.submit(a_training_job("ahead", workers=6))  # also by its name, should both come within a second
     cluster.until_running("ahead", 6)
     name = cluster.submit(a_tf_job())["metadata"]["name"]

@@ -19,8 +19,8 @@ import pytest
 
 from sterna.backends.kubernetes.api.rbac import FENCE, Who, all_uses
 from sterna.backends.kubernetes.monitor.host_paths import AGENT_VOLUME, Roots
-from sterna.backends.kubernetes.monitor.main import Surroundings, connected
-from sterna.backends.kubernetes.monitor.monitor import Options
+from sterna.backends.kubernetes.monitor.main import MonitorAddresses, connect_monitor
+from sterna.backends.kubernetes.monitor.monitor import MonitorOptions
 from sterna.backends.kubernetes.transport.kubeconfig import access_of
 from tests.deploy import chart
 from tests.deploy.chart import NAMESPACE
@@ -196,9 +196,9 @@ def _monitor(cluster: Operated, node: str, folder: Path) -> Iterator[None]:
     plane = cluster.plane
     token = access_of(str(plane.account(NAMESPACE, "sterna-monitor", audiences=("sterna",)))).token
     (folder / "token").write_text(str(token), encoding="utf-8")
-    around = Surroundings("127.0.0.1:0", lease_namespace=NAMESPACE, token_file=folder / "token")
+    around = MonitorAddresses("127.0.0.1:0", lease_namespace=NAMESPACE, token_file=folder / "token")
     login = plane.account(NAMESPACE, "sterna-monitor")
-    monitor = connected(Options(node, Roots(folder, folder / "logs")), around, str(login))
+    monitor = connect_monitor(MonitorOptions(node, Roots(folder, folder / "logs")), around, str(login))
     thread = threading.Thread(target=monitor.run)
     thread.start()
     try:

@@ -155,7 +155,7 @@ def _namespace(kube: FakeKube) -> str:
 
 
 def define(ground: Ground, *resources: Resource) -> None:
-    """Custom kinds with a status, whose fields are anybody's; returns when they are served."""
+    """Define custom kinds with a status and arbitrary fields; returns when they are served."""
     for resource in resources:
         ground.create(DEFINITIONS, _definition(resource))
     for resource in resources:

@@ -1,4 +1,4 @@
-"""Under seeded faults what the operator is told stays true: never back in time, and all of it in the end.
+"""Under seeded faults deltas never go back in time, and the cache converges.
 
 The real queue of writes and the real reflectors, on a server in memory and on virtual time.
 """
@@ -38,7 +38,7 @@ def a_pod(name: str, node: str = "") -> dict[str, Any]:
 
 
 class Told:
-    """What an operator believes after everything it was told, checked as it is told."""
+    """The cache that results from all deltas so far; each delta is checked."""
 
     def __init__(self, kube: FakeKube) -> None:
         self.kube, self.client, self.inbox = kube, kube.client(), kube.inbox()
@@ -95,7 +95,7 @@ def some_writes(kube: FakeKube) -> Iterator[Write]:
 
 
 def meddle(kube: FakeKube, client: FakeClient) -> None:
-    """What others do, and what becomes of watches."""
+    """Changes by other clients, and failures of watches."""
     name = f"p-{kube.luck.randrange(6)}"
     try:
         match kube.luck.randrange(8):

@@ -38,7 +38,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which objects a list or a watch is about."""
+    """The objects that a list or a watch selects."""
 
     namespace: str = ""
     labels: LabelSelector = field(default_factory=lambda: LabelSelector(""))
@@ -145,7 +145,7 @@ class Store:
 
 
 def line_of(event: Event, selection: Selection) -> bytes | None:
-    """What a watch is told of an event; an object that leaves the selection is deleted as far as it knows."""
+    """Return the line of a watch for an event; an object that leaves the selection is sent as deleted."""
     was = selection.takes(event.before)
     if event.after is None:
         return encoded({"type": "DELETED", "object": event.before}) + b"\n" if was else None

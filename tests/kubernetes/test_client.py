@@ -33,7 +33,7 @@ def a_pod(name: str) -> Object:
 
 
 class Operator:
-    """A client that follows pods, and what it was told."""
+    """A client that watches pods, and the deltas it received."""
 
     def __init__(self, access: Access) -> None:
         self.client, self.inbox = Client(access), Inbox()

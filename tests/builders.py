@@ -68,7 +68,7 @@ class ANode:
 
 
 @dataclass(frozen=True)
-class World:
+class ClusterSpec:
     """What a snapshot was built from."""
 
     jobs: tuple[AJob, ...]
@@ -181,7 +181,7 @@ def a_snapshot(
 ) -> Snapshot:
     """The instant at which these jobs and nodes are all there is. Keys follow the order given, rows do not."""
     wide = [a_node("n0", nodes)] if isinstance(nodes, int) else list(nodes)
-    return _built(World(tuple(jobs), tuple(wide), now, last_action, tuple(finished)))
+    return _built(ClusterSpec(tuple(jobs), tuple(wide), now, last_action, tuple(finished)))
 
 
 class Decided(NamedTuple):
@@ -215,23 +215,23 @@ def decided(snapshot: Snapshot, policy: str = "fifo", placement: str = "stay") -
 
 def after(snapshot: Snapshot, decision: Decision) -> Snapshot:
     """The same instant, with the plan carried out and its marks kept."""
-    world = world_of(snapshot)
+    cluster = spec_of(snapshot)
     changed = {snapshot.jobs.name_of(action.row): action for action in decision.plan}
-    jobs = tuple(_carried_out(job, changed[job.name], snapshot) if job.name in changed else job for job in world.jobs)
-    return _built(replace(world, jobs=jobs, last_action=world.now if changed else world.last_action))
+    jobs = tuple(_carried_out(job, changed[job.name], snapshot) if job.name in changed else job for job in cluster.jobs)
+    return _built(replace(cluster, jobs=jobs, last_action=cluster.now if changed else cluster.last_action))
 
 
-def world_of(snapshot: Snapshot) -> World:
+def spec_of(snapshot: Snapshot) -> ClusterSpec:
     source = snapshot.jobs.source
     assert isinstance(source, Source), "only a snapshot that was built here knows what it was built from"
-    return source.world
+    return source.cluster
 
 
 @dataclass
 class Source:
     """Columns from plain lists."""
 
-    world: World
+    cluster: ClusterSpec
     names: list[str]
     columns: dict[str, npt.NDArray[Any]]
 
@@ -277,10 +277,10 @@ class _Ledger:
         devices[device] -= part
 
 
-def _built(world: World) -> Snapshot:
-    nodes = sorted(world.nodes, key=lambda node: node.name)
+def _built(cluster: ClusterSpec) -> Snapshot:
+    nodes = sorted(cluster.nodes, key=lambda node: node.name)
     row_of = {node.name: row for row, node in enumerate(nodes)} | {SOMEWHERE: ANYWHERE}
-    keyed = sorted(enumerate(world.jobs), key=lambda pair: (pair[1].submit, pair[1].name))
+    keyed = sorted(enumerate(cluster.jobs), key=lambda pair: (pair[1].submit, pair[1].name))
     rows = [job for _, job in keyed]
     shapes = Shapes(tuple(dict.fromkeys(job.shape for job in rows)) or (Shape(),))
     curves = Curves(((1.0,), *dict.fromkeys(concave(job.speedup) for job in rows if job.speedup)))
@@ -304,12 +304,14 @@ def _built(world: World) -> Snapshot:
             ledger.seat(job.shape, assignments[JobKey(key)])
     columns = _columns([key for key, _ in keyed], rows, shapes, curves)
     barred = columns["maximum"] < columns["minimum"]
-    jobs = Jobs(Source(world, [job.name for job in rows], columns), barred if barred.any() else None)
+    jobs = Jobs(Source(cluster, [job.name for job in rows], columns), barred if barred.any() else None)
     table = _nodes(nodes, ledger)
     totals = compute_totals(jobs, table, shapes)
     totals = totals._replace(free_units=totals.free_units - anywhere_units)
-    history = np.sort(np.array(world.finished, dtype=np.float64))
-    return Snapshot(world.now, jobs, table, shapes, curves, assignments, *totals, world.last_action, lambda: history)
+    history = np.sort(np.array(cluster.finished, dtype=np.float64))
+    return Snapshot(
+        cluster.now, jobs, table, shapes, curves, assignments, *totals, cluster.last_action, lambda: history
+    )
 
 
 def _columns(keys: list[int], rows: list[AJob], shapes: Shapes, curves: Curves) -> dict[str, npt.NDArray[Any]]:

@@ -38,7 +38,7 @@ class Log:
 @dataclass
 class Run:
     finish: dict[str, float]
-    world: SimulatedBackend
+    backend: SimulatedBackend
     log: Log
 
 
@@ -79,7 +79,7 @@ def a_run(
 ) -> Run:
     """Let all of it happen. What nobody records may be skipped where it cannot change anything."""
     cluster = simulated_nodes(nodes) if isinstance(nodes, str) else nodes
-    world = SimulatedBackend(a_workload(jobs), cluster, SimulationConfig(costs=costs or Costs(), faults=faults))
+    backend = SimulatedBackend(a_workload(jobs), cluster, SimulationConfig(costs=costs or Costs(), faults=faults))
     log = Log()
-    RoundLoop(world, make_rules(policy, placement), (log,) if is_recorded else ()).run()
-    return Run(dict(zip(world.jobs.name, world.finish, strict=True)), world, log)
+    RoundLoop(backend, make_rules(policy, placement), (log,) if is_recorded else ()).run()
+    return Run(dict(zip(backend.jobs.name, backend.finish, strict=True)), backend, log)

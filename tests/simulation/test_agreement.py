@@ -101,5 +101,5 @@ def test_work_is_neither_made_nor_lost(policy: str) -> None:
     random = Random(11)
     jobs = [a_job(f"j{n:02d}", (1, 4), submit=float(n), remaining=random.uniform(5, 50)) for n in range(40)]
     run = a_run(jobs, "2x4", policy, "spread")
-    assert run.world.counters.device_seconds == pytest.approx(sum(job.remaining for job in jobs))
+    assert run.backend.counters.device_seconds == pytest.approx(sum(job.remaining for job in jobs))
     assert all(finish < float("inf") for finish in run.finish.values())

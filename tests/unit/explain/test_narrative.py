@@ -45,12 +45,12 @@ def record(journal: Path) -> Record:
         costs: Costs | None = None,
         faults: Sequence[Fault] = (),
     ) -> SimulatedBackend:
-        world = SimulatedBackend(
+        backend = SimulatedBackend(
             a_workload(jobs), simulated_nodes(nodes), SimulationConfig(costs=costs or Costs(), faults=faults)
         )
         with JournalWriter(journal, policy=policy, placement=placement, overwrite=True) as writer:
-            RoundLoop(world, make_rules(policy, placement), (writer,)).run()
-        return world
+            RoundLoop(backend, make_rules(policy, placement), (writer,)).run()
+        return backend
 
     return run
 
@@ -112,12 +112,12 @@ def test_where_devices_are_only_counted_no_node_is_named(record: Record, journal
 
 
 def test_a_lost_node_is_told_and_so_is_the_wait_for_it(record: Record, journal: Path) -> None:
-    world = record([a_job("a", 4, remaining=400)], faults=[Fault(0, 30, 50)])
+    backend = record([a_job("a", 4, remaining=400)], faults=[Fault(0, 30, 50)])
     story = told(journal, "a")
     assert (30, "lost its 4 workers: node0 went away.") in story
     assert any(at == 30 and sentence.startswith("waited 50 s: cannot run") for at, sentence in story)
     assert story[-1] == (150, "ended 150 s after it was submitted, of which it waited 50 s.")
-    assert world.waited == [50]
+    assert backend.waited == [50]
 
 
 def test_waits_for_the_same_kind_of_reason_are_one_sentence(record: Record, journal: Path) -> None:
@@ -170,8 +170,8 @@ def test_what_single_nodes_lack_may_change_within_one_wait(record: Record, journ
 
 
 def test_a_move_is_told_with_its_new_node(record: Record, journal: Path) -> None:
-    world = record(scattered(), "2x4", placement="stay:repack=stuck")
-    assert world.counters.migrations == 1
+    backend = record(scattered(), "2x4", placement="stay:repack=stuck")
+    assert backend.counters.migrations == 1
     at, sentence = told(journal, "b")[2]
     assert (at, sentence[:15], sentence[-13:]) == (10, "moved 2 workers", "now on node1.")
     answer: Any = whatif(journal, "fifo", "stay")
@@ -199,8 +199,8 @@ def test_a_job_that_never_fits_is_told_why(record: Record, journal: Path) -> Non
 @pytest.mark.parametrize("policy", ["srjf", "elastic-tiresias", "dragon"])
 def test_all_waits_of_a_story_add_up_to_what_the_world_counted(record: Record, journal: Path, policy: str) -> None:
     jobs = [a_job(f"j{n}", (1 + n % 3, 4), submit=7 * n, remaining=50 + 37 * (n * n % 11)) for n in range(12)]
-    world = record(jobs, "2x2", policy)
-    for name, waited in zip(world.jobs.name, world.waited, strict=True):
+    backend = record(jobs, "2x2", policy)
+    for name, waited in zip(backend.jobs.name, backend.waited, strict=True):
         answer: Any = explain(journal, name)
         assert sum(event.get("wait_s", 0) for event in answer["story"]) == pytest.approx(waited)
         assert answer["story"][-1]["event"] == "ended"
@@ -294,11 +294,11 @@ def test_the_largest_minimum_that_would_start_it_is_named(record: Record, journa
 
 def test_the_end_it_waits_for_is_the_one_after_which_it_does_start(record: Record, journal: Path) -> None:
     jobs = [a_job("a", 2, remaining=200), a_job("c", 2, remaining=100), a_job("b", 4, submit=10, remaining=40)]
-    world = record(jobs, policy="fifo:preempt=false")
+    backend = record(jobs, policy="fifo:preempt=false")
     seconds, sentence = changes(journal, "b", number=1)["wait"]
     assert seconds == pytest.approx(90)
     assert sentence == "In 90 s at the earliest, when a, the last of 2 jobs, will have ended, it would start."
-    assert world.first_start[world.jobs.name.index("b")] == pytest.approx(100)
+    assert backend.first_start[backend.jobs.name.index("b")] == pytest.approx(100)
 
 
 def test_a_single_end_is_named_by_its_job(record: Record, journal: Path) -> None:
@@ -396,8 +396,8 @@ def test_the_same_rules_would_have_done_the_same(record: Record, journal: Path) 
 
 @pytest.mark.parametrize("policy", ["fifo:preempt=false", "elastic-srjf", "tiresias", "dragon"])
 def test_a_rerun_gives_what_simulating_the_same_jobs_gives(record: Record, journal: Path, policy: str) -> None:
-    world = record(several(), "2x2", policy, "stay")
-    means = sum(world.finish) / 10 - 11 * 4.5, sum(world.waited) / 10, world.counters.preemptions
+    backend = record(several(), "2x2", policy, "stay")
+    means = sum(backend.finish) / 10 - 11 * 4.5, sum(backend.waited) / 10, backend.counters.preemptions
     record(several(), "2x2", "srjf")
     again: Any = whatif(journal, policy, "stay")["rerun"]
     found = tuple(again["policy"][key] for key in ("avg_jct_s", "avg_wait_s", "preemptions"))

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.builders import AJob, a_job, a_node, a_snapshot, after, decided, some_nodes, world_of
+from tests.builders import AJob, a_job, a_node, a_snapshot, after, decided, some_nodes, spec_of
 
 ALL = pytest.mark.parametrize("placement", ["stay", "pack", "topology", "spread"])
 
@@ -195,7 +195,7 @@ def test_a_repack_keeps_most_workers_in_place(sizes: tuple[int, ...], seed: int)
         seated = a_snapshot(crowd, some_nodes(*sizes))
         seated = after(seated, decided(seated, "fifo", "spread").decision)
         gone = random.choice(crowd).name
-        jobs = [job for job in world_of(seated).jobs if job.name != gone]
+        jobs = [job for job in spec_of(seated).jobs if job.name != gone]
         jobs.append(a_job("new", random.randint(1, 5), submit=1))
         old = by_node({job.name: dict(job.on) for job in jobs}, len(sizes))
         result = decided(a_snapshot(jobs, some_nodes(*sizes)), "fifo", "stay:repack=always")

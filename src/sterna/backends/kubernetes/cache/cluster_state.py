@@ -13,8 +13,8 @@ import msgspec
 from msgspec import structs
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
-from sterna.backends.kubernetes.api.objects import Node, Record
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, PRIORITY_CLASSES, SERVICES, Change, Delta
+from sterna.backends.kubernetes.api.objects import ConfigMap, Node
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, PRIORITY_CLASSES, SERVICES, Delta, DeltaKind
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, assignment_by_row, planned_gpus, planned_usage
 from sterna.backends.kubernetes.cache.job_index import JobIndex
 from sterna.backends.kubernetes.cache.node_capacity import NodeCapacity, NodeChange
@@ -54,8 +54,6 @@ from sterna.model.snapshot import NEVER, JobKey
 _WITHIN_SECOND = 0.999
 """Upper bound on the fraction of a second added to `creationTimestamp`."""
 
-Clock = Callable[[], float]
-
 
 @dataclass(frozen=True)
 class StateHooks:
@@ -74,7 +72,7 @@ class ClusterState:
         self,
         context: ParseContext,
         progress: Progress,
-        clock: Clock,
+        clock: Callable[[], float],
         namespace: str = "",
         hooks: StateHooks | None = None,
     ) -> None:
@@ -109,7 +107,7 @@ class ClusterState:
 
     def take(self, delta: Delta) -> None:
         """Apply one watch delta."""
-        seen, is_there = delta.object, delta.change is Change.SEEN
+        seen, is_there = delta.object, delta.change is DeltaKind.SEEN
         if seen is None:
             return
         if delta.resource == PODS:
@@ -161,7 +159,7 @@ class ClusterState:
             entry.move.previous_pod, entry.job.is_deleting = row, entry.job.is_deleting or not is_moved
             self.reindex(entry)
 
-    def _take_record(self, record: Record, is_there: bool) -> None:
+    def _take_record(self, record: ConfigMap, is_there: bool) -> None:
         """Add or remove the move record of a plain pod."""
         try:
             move = read_record(msgspec.to_builtins(record))

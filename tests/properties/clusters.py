@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from sterna.model.snapshot import NEVER, Snapshot
-from tests.builders import AJob, ANode, World, a_job, a_node, a_snapshot, after, decided, world_of
+from tests.builders import AJob, ANode, ClusterSpec, a_job, a_node, a_snapshot, after, decided, spec_of
 
 NOW = 10_000.0
 
@@ -35,7 +35,7 @@ NEEDS: tuple[dict[str, Any], ...] = (
 )
 
 
-def a_world(seed: int, jobs: int, nodes: int, placement: str) -> World:
+def a_cluster(seed: int, jobs: int, nodes: int, placement: str) -> ClusterSpec:
     """An instant in which the first few jobs run where some rule put them; one node if devices are only counted."""
     random = Random(seed)
     is_counted = placement == "none"
@@ -55,10 +55,10 @@ def a_world(seed: int, jobs: int, nodes: int, placement: str) -> World:
         cluster[0] = replace(cluster[0], is_open=False)
     last_action = random.choice((-NEVER, NOW - 61, NOW - 59))
     finished = tuple(float(random.randint(1, 5000)) for _ in range(random.randint(0, 4)))
-    return World((*world_of(seated).jobs, *crowd[running:]), tuple(cluster), NOW, last_action, finished)
+    return ClusterSpec((*spec_of(seated).jobs, *crowd[running:]), tuple(cluster), NOW, last_action, finished)
 
 
-def a_wide_world(seed: int, jobs: int, nodes: int) -> World:
+def a_wide_cluster(seed: int, jobs: int, nodes: int) -> ClusterSpec:
     """Nobody runs yet, and a few jobs whose workers do not divide the nodes evenly may grow very far."""
     random = Random(seed)
     cluster = [
@@ -78,11 +78,13 @@ def a_wide_world(seed: int, jobs: int, nodes: int) -> World:
                 speedup=random.choice((None, None, *CURVES)),
             )
         )
-    return World(tuple(crowd), tuple(cluster), NOW, -NEVER, ())
+    return ClusterSpec(tuple(crowd), tuple(cluster), NOW, -NEVER, ())
 
 
-def snapshot_of(world: World) -> Snapshot:
-    return a_snapshot(world.jobs, world.nodes, now=world.now, last_action=world.last_action, finished=world.finished)
+def snapshot_of(cluster: ClusterSpec) -> Snapshot:
+    return a_snapshot(
+        cluster.jobs, cluster.nodes, now=cluster.now, last_action=cluster.last_action, finished=cluster.finished
+    )
 
 
 def _some_job(random: Random, name: str, needs: dict[str, Any]) -> AJob:

@@ -101,7 +101,7 @@ def test_everything_that_is_granted_is_asked_for_and_nothing_else(cluster: Opera
 
 
 def _run_a_job_that_fails_twice(cluster: Operated) -> None:
-    """The same words twice are one event that is counted on; a job without a time to live is deleted."""
+    """An event with equal text is counted as a series; a job without a TTL is deleted."""
     cluster.submit(a_training_job("fails", ttl=0, restartPolicy="OnFailure"))
     for _ in range(2):
         (pod,) = cluster.until_running("fails", 1)
@@ -147,7 +147,7 @@ def _is_running(cluster: Operated, name: str) -> bool:
 
 
 def _share_gpus(cluster: Operated) -> None:
-    """A job that is held back when it has begun, and somebody's urgent SharePod."""
+    """A job that is suspended after its start, and an urgent SharePod of another owner."""
     cluster.submit(a_training_job("half", gpus=0.5))
     cluster.until(lambda: cluster.api.find(f"{SHARE_PODS}/half-worker-0"), "a SharePod of ours")
     cluster.api.patch(f"{JOBS}/half", {"metadata": {"annotations": {"sterna.dev/suspend": "true"}}})
@@ -209,7 +209,7 @@ def _monitor(cluster: Operated, node: str, folder: Path) -> Iterator[None]:
 
 
 def _run_a_job_that_stops_improving(cluster: Operated, node: str, folder: Path) -> None:
-    """Without devices, on a node of which a monitor tells: it leaves its CPUs to others."""
+    """Without devices, on a node with a monitor: the job leaves its CPUs to others."""
     job = a_training_job("flat", gpus=0)
     job["spec"]["template"]["spec"] = {"nodeSelector": {"kubernetes.io/hostname": node}}
     cluster.submit(job)

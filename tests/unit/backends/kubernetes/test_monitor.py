@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.resources import Change, Delta
+from sterna.backends.kubernetes.api.resources import Delta, DeltaKind
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.monitor.monitor import Monitor, MonitorOptions, MoveScope
 from sterna.backends.kubernetes.monitor.pods import NodePod
@@ -98,7 +98,7 @@ def test_a_pod_that_ends_is_read_to_its_end(node: Node) -> None:
     node.monitor.see(seen(node_pod(phase="Succeeded")))
     node.poll()
     assert node.operator.steps == [1, 3]
-    node.monitor.see([Delta(Change.GONE, PODS, node_pod())])
+    node.monitor.see([Delta(DeltaKind.GONE, PODS, node_pod())])
     node.poll()
     assert node.operator.steps == [1, 3]
 
@@ -109,7 +109,7 @@ def test_a_pod_that_vanishes_is_read_to_its_end(node: Node) -> None:
     node.write(pod, agent_line(1))
     node.poll()
     node.write(pod, agent_line(2, NOW + 1.1, saved=True))
-    node.monitor.see([Delta(Change.GONE, PODS, pod)])
+    node.monitor.see([Delta(DeltaKind.GONE, PODS, pod)])
     node.poll()
     assert node.operator.steps == [1, 2]
 
@@ -256,7 +256,9 @@ def test_samples_beyond_what_can_wait_are_refused(node: Node) -> None:
 
 
 def test_missing_permission_to_list_pods_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    node.monitor.see([Delta(Change.ABSENT, PODS, why="Pods cannot be listed; grant it."), Delta(Change.SYNCED, PODS)])
+    node.monitor.see(
+        [Delta(DeltaKind.ABSENT, PODS, why="Pods cannot be listed; grant it."), Delta(DeltaKind.SYNCED, PODS)]
+    )
     assert caplog.messages == ["Pods cannot be listed; grant it."]
 
 

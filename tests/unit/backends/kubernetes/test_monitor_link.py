@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.kubernetes.api.monitor_protocol import Batch, MoveRequest
+from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodMoveRequest
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.monitor.main import MonitorAddresses, RunningMonitor
@@ -80,8 +80,8 @@ def link_to(server: FakeServer, token: Path, clock: Callable[[], float] | None =
 
 def test_the_lease_says_where_the_operator_is(server: FakeServer, operator: AnOperator, token: Path) -> None:
     link = link_to(server, token)
-    link.ask_to_move(MoveRequest("node-1", "p"))
-    assert operator.endpoints.move_requests.take() == [MoveRequest("node-1", "p")]
+    link.ask_to_move(PodMoveRequest("node-1", "p"))
+    assert operator.endpoints.move_requests.take() == [PodMoveRequest("node-1", "p")]
     assert link.cluster_info()["node-1"].cpu_total == 8
     link.close()
 
@@ -101,14 +101,14 @@ def test_the_lease_is_read_again_when_the_operator_is_elsewhere(server: FakeServ
     clock = Clock()
     first = AnOperator(server)
     link = link_to(server, token, clock)
-    link.ask_to_move(MoveRequest("node-1", "p"))
+    link.ask_to_move(PodMoveRequest("node-1", "p"))
     first.http.stop()
     second = AnOperator(server)
     try:
         with pytest.raises(Retry):
-            link.ask_to_move(MoveRequest("node-1", "p"))
+            link.ask_to_move(PodMoveRequest("node-1", "p"))
         clock.pass_by(6)
-        link.ask_to_move(MoveRequest("node-1", "p"))
+        link.ask_to_move(PodMoveRequest("node-1", "p"))
         assert len(second.endpoints.move_requests.take()) == 1
     finally:
         link.close()

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
-from sterna.backends.kubernetes.api.resources import Change, Delta
+from sterna.backends.kubernetes.api.monitor_protocol import PodMoveRequest
+from sterna.backends.kubernetes.api.resources import Delta, DeltaKind
 from sterna.backends.kubernetes.lifecycle.overload import THRESHOLD
 from sterna.backends.kubernetes.monitor.convergence import CONTAINER_MIGRATION, ConvergenceDetector, MetricSample
 from sterna.backends.kubernetes.monitor.host_paths import Roots
@@ -83,7 +83,7 @@ class Monitor:
         self._samples: deque[tuple[Sample, float]] = deque()
         self._outbox = Outbox(options.node)
         self._convergence = ConvergenceDetector(options.node, options.rule, options.threshold)
-        self._wanted: dict[str, MoveRequest] = {}
+        self._wanted: dict[str, PodMoveRequest] = {}
         """Unsent requests by namespace and name."""
         self._sent_at = -1e18
         self._not_before = -1e18
@@ -107,11 +107,11 @@ class Monitor:
         """Process changes of the pods of this node."""
         for delta in deltas:
             pod = delta.object
-            if delta.change is Change.SEEN and isinstance(pod, NodePod):
+            if delta.change is DeltaKind.SEEN and isinstance(pod, NodePod):
                 self._see(pod)
-            elif delta.change is Change.GONE and pod is not None:
+            elif delta.change is DeltaKind.GONE and pod is not None:
                 self._end(pod.metadata.uid)
-            elif delta.change is Change.ABSENT:
+            elif delta.change is DeltaKind.ABSENT:
                 _log.warning("%s", delta.why or "The pods of this node cannot be seen.")
         self._addresses = {
             each.pod.status.pod_ip: each.pod.metadata.name
@@ -200,7 +200,7 @@ class Monitor:
         for key in self._convergence.add_samples(measured, now):
             if self._options.move_scope is not MoveScope.NONE:
                 namespace, _, name = key.partition("/")
-                self._wanted[key] = MoveRequest(self._options.node, name, namespace)
+                self._wanted[key] = PodMoveRequest(self._options.node, name, namespace)
 
     # Output.
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from sterna.backends.kubernetes.api.monitor_protocol import Batch, MoveRequest, Receipt
+from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodMoveRequest, Receipt
 from sterna.backends.kubernetes.api.objects import Plain
 from sterna.backends.kubernetes.api.resources import LEASES, ApiServer
 from sterna.backends.kubernetes.leader import ADDRESS
@@ -38,7 +38,7 @@ class Operator(Protocol):
         """None: accepted. Else the memory id of an operator that does not have the earlier batches."""
         ...
 
-    def ask_to_move(self, request: MoveRequest) -> None: ...
+    def ask_to_move(self, request: PodMoveRequest) -> None: ...
 
     def cluster_info(self) -> Mapping[str, NodeInfo]: ...
 
@@ -90,7 +90,7 @@ class OperatorLink:
             self._check(answer, "/progress")
         return None
 
-    def ask_to_move(self, request: MoveRequest) -> None:
+    def ask_to_move(self, request: PodMoveRequest) -> None:
         self._check(self._ask("POST", "/migrate", msgspec.json.encode(request)), "/migrate")
 
     def cluster_info(self) -> Mapping[str, NodeInfo]:

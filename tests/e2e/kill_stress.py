@@ -26,7 +26,7 @@ from sterna.backends.local.cgroups.select import Control, find_control
 from sterna.backends.local.kernel.crash_points import POINTS, VARIABLE
 from sterna.backends.local.kernel.proc_table import Process, process
 from sterna.backends.local.supervisor.launcher import Phase
-from sterna.backends.local.supervisor.lock_file import read_claim
+from sterna.backends.local.supervisor.lock_file import read_lock
 from tests.e2e.replicas import Replicas, an_intent, command_line, living, numbers, until
 
 _JOBS = 3
@@ -134,8 +134,8 @@ class Stress:
             return
         chosen = self.random.choice(sorted(candidates, key=lambda each: each.pid))
         for job in self.jobs:
-            claim = read_claim(str(job.folder)) if job.folder else None
-            if claim.pid == chosen.pid if claim is not None else _is_of_package(chosen.pid):
+            lock = read_lock(str(job.folder)) if job.folder else None
+            if lock.pid == chosen.pid if lock is not None else _is_of_package(chosen.pid):
                 job.shim_may_die = True  # or it may be the one that is just about to claim
         self.kills[self._kind(chosen)] += 1
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.local.cgroups.affinity import AffinityControl, has_autogroups
-from sterna.backends.local.cgroups.probe import survey
+from sterna.backends.local.cgroups.probe import find_mounts
 from sterna.backends.local.cgroups.select import Control, find_control
 from sterna.backends.local.cgroups.v1 import LegacyControl
 from sterna.backends.local.kernel import cgroup_files
@@ -69,7 +69,7 @@ def test_early_children_are_in_the_group_too(replicas: Replicas, control: Contro
     replicas.shell(folder, script, groups=list(groups))
     until(lambda: len(numbers(folder / "pids")) == 4)
     for group in groups:
-        assert set(numbers(folder / "pids")) <= set(cgroup_files.everyone(group)), group
+        assert set(numbers(folder / "pids")) <= set(cgroup_files.all_members(group)), group
 
 
 def test_a_running_job_moves_to_other_cores_in_place(replicas: Replicas, control: Control) -> None:
@@ -90,7 +90,7 @@ def test_a_running_job_moves_to_other_cores_in_place(replicas: Replicas, control
 
 def test_the_freezer_alone_ends_a_fork_storm(replicas: Replicas) -> None:
     """As on machines with version 1 only, whose kernels cannot kill a group at once."""
-    found = survey()
+    found = find_mounts()
     roots = {name: os.path.join(folder, "sterna-freezer-test") for name, folder in found.legacy.items()}
     if not {"cpu", "freezer"} <= roots.keys() or os.geteuid() != 0:
         pytest.skip("no version 1 freezer here, or no right to use it")

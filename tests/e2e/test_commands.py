@@ -52,7 +52,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     yield run
     run("down")
     replicas = Replicas(state)
-    replicas.folders = [path for path in state.glob("jobs/*/*/*") if (path / "intent.json").exists()]
+    replicas.folders = [path for path in state.glob("jobs/*/*/*") if (path / "launch.json").exists()]
     replicas.close()
 
 

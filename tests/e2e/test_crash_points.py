@@ -89,7 +89,7 @@ def test_a_zygote_that_dies_over_a_request_is_replaced_and_the_replica_runs_once
 def test_an_attempt_whose_record_was_lost_is_told_apart(replicas: Replicas, point: str) -> None:
     folder = replicas.folder()
     call(point, "start", replicas, folder)
-    until(lambda: replicas.launcher.look(folder).is_claimed)
+    until(lambda: replicas.launcher.look(folder).is_locked)
     assert recover(replicas, folder) is Phase.LOST
 
 

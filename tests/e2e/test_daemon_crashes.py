@@ -19,7 +19,7 @@ def stress(tmp_path: Path) -> Iterator[Stress]:
     made = Stress(tmp_path, seed=7)
     yield made
     replicas = Replicas(tmp_path)
-    replicas.folders = [path for path in tmp_path.glob("jobs/*/*/*") if (path / "intent.json").exists()]
+    replicas.folders = [path for path in tmp_path.glob("jobs/*/*/*") if (path / "launch.json").exists()]
     replicas.close()
 
 

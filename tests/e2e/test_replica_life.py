@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.local.supervisor.launcher import Launcher, Phase
-from sterna.backends.local.supervisor.lock_file import claim
+from sterna.backends.local.supervisor.lock_file import acquire
 from sterna.errors import Retry, UserError
 from tests.e2e.replicas import Replicas, an_intent, is_running, numbers, until
 
@@ -60,7 +60,7 @@ def test_a_running_one_is_known_by_pid_and_session(replicas: Replicas) -> None:
     found = replicas.until(folder, Phase.RUNNING)
     assert found.pid == os.getsid(found.pid) == found.session
     assert os.getsid(found.shim_pid) == found.shim_pid
-    assert found.is_claimed
+    assert found.is_locked
     assert not found.is_over
 
 
@@ -205,9 +205,9 @@ def test_one_that_was_claimed_cannot_be_voided(replicas: Replicas) -> None:
 def test_a_claim_of_an_earlier_boot_is_lost(replicas: Replicas) -> None:
     folder = replicas.folder()
     folder.mkdir(parents=True)
-    assert claim(str(folder))
+    assert acquire(str(folder))
     assert replicas.launcher.look(folder).phase is Phase.STARTING
-    (folder / "claim").write_text(f"{os.getpid()} 1 another-boot\n")
+    (folder / "lock").write_text(f"{os.getpid()} 1 another-boot\n")
     assert replicas.launcher.look(folder).phase is Phase.LOST
     assert replicas.launcher.kill(folder)
 
@@ -281,7 +281,7 @@ def test_records_are_whole_json_files(replicas: Replicas) -> None:
     ended = json.loads((folder / "exit.json").read_text())
     assert set(ended) == {"code", "signal", "at", "asked", "saved", "cpu_seconds"}
     assert sorted(path.name for path in folder.iterdir()) == [
-        "claim", "exit.json", "intent.json", "mains", "out.log", "shim.json",
+        "exit.json", "launch.json", "lock", "mains", "out.log", "shim.json",
     ]  # fmt: skip
 
 

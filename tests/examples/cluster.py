@@ -87,7 +87,7 @@ class Cluster:
             time.sleep(0.1)
         subprocess.run([sys.executable, "-m", "sterna.cli", "down"], capture_output=True, env=self._env, timeout=120)
         replicas = Replicas(self._state)
-        replicas.folders = [path for path in self._state.glob("jobs/*/*/*") if (path / "intent.json").exists()]
+        replicas.folders = [path for path in self._state.glob("jobs/*/*/*") if (path / "launch.json").exists()]
         replicas.close()
 
 

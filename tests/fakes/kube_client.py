@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sterna.backends.kubernetes.api.envelopes import refusal_of
+from sterna.backends.kubernetes.api.envelopes import parse_rejection
 from sterna.backends.kubernetes.api.resources import (
     NO_WRITE,
     NOT_LEADER,
@@ -163,7 +163,7 @@ class FakeClient:
             response = self.kube.handle(verb, path, query, body, content_type)
         if fails:
             raise Retry("The API server did not answer.")
-        refusal = refusal_of(response.body) if response.status >= 400 else None
+        refusal = parse_rejection(response.body) if response.status >= 400 else None
         reason, message = refusal or ("", "")
         return WriteResult(NO_WRITE, response.status, reason, message, response.body)
 
@@ -249,7 +249,7 @@ class FakeClient:
         if response.status < 300:
             self._answer(pending, WriteResult(pending.write, response.status, body=response.body))
             return
-        refusal = refusal_of(response.body)
+        refusal = parse_rejection(response.body)
         answer = WriteResult(pending.write, response.status, refusal.reason, refusal.message, response.body)
         not_before = self.kube.now + backoff_seconds(pending.tries - 1, self.kube.luck.random())
         is_patient = not_before <= pending.enqueued_at + RETRY_SECONDS

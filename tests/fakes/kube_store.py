@@ -96,18 +96,18 @@ class Store:
         """Put or (None) remove; the object as it is since then, or was at its end."""
         self.revision += 1
         before = self.find(resource, key)
-        stamped = copy_of(after if after is not None else self.get(resource, key))
-        stamped["metadata"]["resourceVersion"] = str(self.revision)
+        stamp_name = copy_of(after if after is not None else self.get(resource, key))
+        stamp_name["metadata"]["resourceVersion"] = str(self.revision)
         if after is None:
             del self.objects[resource][key]
-            event = Event(self.revision, stamped, None)
+            event = Event(self.revision, stamp_name, None)
         else:
-            self.objects.setdefault(resource, {})[key] = stamped
-            event = Event(self.revision, before, stamped)
+            self.objects.setdefault(resource, {})[key] = stamp_name
+            event = Event(self.revision, before, stamp_name)
         self.history.setdefault(resource, []).append(event)
         for listener in list(self.listeners):
             listener(resource, event)
-        return stamped
+        return stamp_name
 
     def compact(self) -> None:
         """Forget the past."""

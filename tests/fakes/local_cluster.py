@@ -38,7 +38,7 @@ class LocalRun:
         kind = more.pop("kind", "TrainingJob")
         self.cluster.create([JobSpec(name, kind, replicas, *size, size[0], **more)])
 
-    def go_on(self, seconds: float = 1000.0, until: Callable[[], bool] = lambda: False) -> None:
+    def run_for(self, seconds: float = 1000.0, until: Callable[[], bool] = lambda: False) -> None:
         """Let time pass, or until a fact."""
         end = self.machine.now + seconds
         while self.machine.now < end and not until():
@@ -48,7 +48,7 @@ class LocalRun:
 
     def settle(self) -> None:
         """Let happen what happens at once."""
-        self.go_on(0.01)
+        self.run_for(0.01)
 
     def state(self, name: str) -> str:
         return self.cluster.job(name).state

@@ -71,7 +71,7 @@ class FakeMachine:
     asked: list[str] = field(default_factory=list)
     most_at_once: dict[str, int] = field(default_factory=dict)
     """Attempts of each job that ever ran side by side."""
-    _ended: set[str] = field(default_factory=set)
+    _note_shim_exit: set[str] = field(default_factory=set)
     _is_rung: bool = False
     _seen: set[str] = field(default_factory=set)
 
@@ -84,7 +84,7 @@ class FakeMachine:
         return None
 
     def drop(self, name: str) -> None:
-        self._ended.discard(name)
+        self._note_shim_exit.discard(name)
 
     def wake(self) -> None:
         self._is_rung = True
@@ -93,18 +93,18 @@ class FakeMachine:
         return None
 
     def wait(self, seconds: float | None) -> Collection[str] | None:
-        if self._is_rung or self._ended:
+        if self._is_rung or self._note_shim_exit:
             self._is_rung = False
-            return self._taken()
+            return self._accept_orders()
         then = self.now + (math.inf if seconds is None else seconds)
         then = min([then, self._next_end(), *(at for at, _ in self.arrivals[:1])])
         if then == math.inf:
             return None
         self._pass(max(then, self.now))
-        return self._taken()
+        return self._accept_orders()
 
-    def _taken(self) -> Collection[str]:
-        ended, self._ended = self._ended, set()
+    def _accept_orders(self) -> Collection[str]:
+        ended, self._note_shim_exit = self._note_shim_exit, set()
         return ended
 
     def _workers(self, job: str) -> int:
@@ -130,12 +130,12 @@ class FakeMachine:
     def end(self, name: str, code: int, was_asked: bool = False, has_saved: bool = False) -> None:
         """A process ends, and its shim records it."""
         self.processes[name].exit = ExitRecord(code, None, self.now, was_asked, has_saved, cpu_seconds=1.0)
-        self._ended.add(name)
+        self._note_shim_exit.add(name)
 
     def lose(self, name: str) -> None:
         """A process and its shim are gone, and nobody saw how."""
         self.processes[name].is_lost = True
-        self._ended.add(name)
+        self._note_shim_exit.add(name)
 
     # The launcher.
 

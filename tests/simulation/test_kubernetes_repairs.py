@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, SERVICES, Verb, Write, WriteResult
-from sterna.backends.kubernetes.api.write_purpose import DeletedService, Told
+from sterna.backends.kubernetes.api.write_purpose import DeletedService, WroteStatus
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, JobEvent, Stage
 from sterna.backends.kubernetes.status.event_recorder import EventRecorder
 from sterna.backends.kubernetes.status.events import EventBuilder
@@ -272,7 +272,7 @@ def test_a_status_that_is_refused_is_told_less_and_less_often() -> None:
     cluster.run(5)
     assert cluster.operator is not None
     status_writer, entry, waits = cluster.operator.backend.status_writer, entry_of(cluster, "a"), list[float]()
-    write = Write(Verb.MERGE, TRAINING_JOBS, "default", "a", b"{}", "status", tag=Told(entry.key))
+    write = Write(Verb.MERGE, TRAINING_JOBS, "default", "a", b"{}", "status", tag=WroteStatus(entry.key))
     for _ in range(7):
         entry.status.due_at = float("inf")
         status_writer.on_write_result(entry, WriteResult(write, 403, "Forbidden"), 100.0)

@@ -32,7 +32,7 @@ from sterna.errors import UserError
 from sterna.kinds.loading import job_object, parse_document
 from sterna.kinds.mpi_job import MPI_JOBS, accelerator_in
 from sterna.kinds.parsing.documents import read_documents
-from sterna.kinds.parsing.naming import numbered, stamped
+from sterna.kinds.parsing.naming import name_candidates, stamp_name
 from sterna.planning import plan
 from sterna.service.cluster_service import ClusterService
 from sterna.service.errors import NameTakenError
@@ -66,7 +66,7 @@ def _create(service: ClusterService, body: bytes, caller: Caller) -> JobView:
     category = str(manifest["metadata"]["name"])
     for _ in range(_MOST_TRIES):
         taken = frozenset(job.name for job in service.jobs())
-        name = next(name for name in numbered(stamped(category, time.time())) if name not in taken)
+        name = next(name for name in name_candidates(stamp_name(category, time.time())) if name not in taken)
         renamed = manifest | {"metadata": {**manifest["metadata"], "name": name}}
         submission = Submission(msgspec.json.encode(renamed), True, user=caller.name, category=category)
         try:

@@ -1,7 +1,7 @@
-"""The daemon of a local cluster, `sterna up`: one process that decides, acts, answers, and may be killed at any moment.
+"""The daemon of a local cluster, `sterna up`.
 
-It holds the lock of its state folder, recovers what a predecessor left, and then runs two things side by side: the
-controller's loop and the API. When it ends, training goes on; the next one finds everything again.
+It locks its state folder, recovers the replicas of its predecessor, and runs the round loop and the API side by side.
+It may be killed at any moment: replicas go on, and the next daemon finds them again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sterna.backends.local.cluster import LocalCluster
 from sterna.backends.local.jobs.environment import Surroundings, offer_agent
 from sterna.backends.local.jobs.exits import RestartBackoff
 from sterna.backends.local.jobs.launching import LocalDeps
-from sterna.backends.local.kernel.atomic_files import owned_folder, replace_whole
+from sterna.backends.local.kernel.atomic_files import make_private_folder, replace_whole
 from sterna.backends.local.kernel.proc_table import boot_id, process
 from sterna.backends.local.kernel.wakeups import EpollWakeups
 from sterna.backends.local.recovery import recover
@@ -59,19 +59,19 @@ LOCK, ABOUT, SOCKET, TOKEN, DATABASE = "daemon.lock", "daemon.json", "api.sock",
 
 _DEFAULT = PolicyView("elastic-fifo", "stay", "none", "equal", "serving", 0.0)
 _SHARED = PolicyView("fifo", "spread", "balance:interval=2", "finish", "serving", 0.0)
-"""Where jobs share nodes all of them run, and what is decided is who gets how much of the CPU."""
+"""Default rules of shared nodes, where all jobs run and the rules divide the CPU."""
 _STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a daemon is started."""
+    """Options of `sterna up`."""
 
     state: Path
     nodes: str = "auto"
     shared: bool = False
     rules: tuple[tuple[str, str], ...] = ()
-    """Rules that were chosen, by the names of `PolicyView`; others are as they were, or the usual ones."""
+    """Chosen rules by field of `PolicyView`; the others keep their last value or the default."""
     listen: str = ""
     as_submitter: bool = False
     backoff: RestartBackoff | None = None
@@ -79,12 +79,12 @@ class Options:
 
 
 class Daemon:
-    """A local cluster that runs in this process. Use it as a context manager, or by `run`."""
+    """A local cluster in this process. Use it as a context manager, or by `run`."""
 
     def __init__(self, options: Options, encryption: Encryption | None = None) -> None:
         self.options, self._encryption = options, encryption
-        self.state = owned_folder(options.state.expanduser().absolute())
-        self._lock = _locked(self.state)
+        self.state = make_private_folder(options.state.expanduser().absolute())
+        self._lock = _lock_state_folder(self.state)
         check_state_folder(self.state)
         self._clock = steady_clock()
         machine = this_machine()
@@ -131,7 +131,7 @@ class Daemon:
         self._warming = threading.Thread(target=self._warm, name="warming", daemon=True)
 
     def _chosen(self, slices: Slices) -> PolicyView:
-        """What was asked for now, over what was in force before, over what is usual."""
+        """Return the rules: options over the stored ones over defaults."""
         kept = self.database.read("SELECT value FROM settings WHERE name = 'rules'")
         usual = _SHARED if slices.is_shared else _DEFAULT
         view = msgspec.json.decode(kept[0][0], type=PolicyView) if kept else msgspec.structs.replace(usual)
@@ -142,7 +142,7 @@ class Daemon:
             setattr(view, name, float(value) if name == "rate_limit_seconds" else value)
         return view
 
-    # Life.
+    # Life cycle.
 
     def __enter__(self) -> Daemon:
         self.start()
@@ -154,30 +154,30 @@ class Daemon:
         self.stop()
 
     def start(self) -> None:
-        """Recover, decide, answer; returns when clients find it."""
+        """Recover, start the loop and the API; return when clients can connect."""
         with suppress(OSError, ValueError):
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a descriptor for each process that runs
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # one descriptor per running process
         try:
             recover(self.backend)
-            # Jobs are told where to report: none is started before that is known.
+            # Jobs get the address of the API in their environment: start none before it is known.
             self.backend.hold(True)
             self._warming.start()
             self._thread.start()
             if self.options.has_api:
-                self._serve()
+                self._start_api()
             self.backend.hold(False)
-            self._tell_where()
+            self._write_address()
         except BaseException:
             self.stop()
             raise
 
     def _warm(self) -> None:
-        """Have a zygote before the first job comes; if that fails, whoever starts a job is told why."""
+        """Start a zygote before the first job; if that fails, the start of a job reports why."""
         with suppress(SternaError):
             self._launcher.warm()
 
-    def _serve(self) -> None:
+    def _start_api(self) -> None:
         from sterna.api import serve
 
         server = serve(
@@ -193,7 +193,7 @@ class Daemon:
         certificate = self._encryption.certificate if self._encryption else ""
         self.backend.deps.around.tell_url(server.url, token, certificate)
 
-    def _tell_where(self) -> None:
+    def _write_address(self) -> None:
         me = process(os.getpid())
         about = {
             "pid": os.getpid(),
@@ -210,7 +210,7 @@ class Daemon:
         return self._server.url if self._server is not None else ""
 
     def stop(self) -> None:
-        """End deciding and answering; what trains goes on."""
+        """Stop the loop and the API; training goes on."""
         self._over.set()
         self.backend.close()
         for thread in (self._thread, self._warming):
@@ -255,7 +255,7 @@ class Daemon:
 
 
 def make_local_rules(view: PolicyView) -> Rules:
-    """Rules for real nodes: everything must be placed somewhere."""
+    """Make rules for real nodes, on which every worker is placed."""
     if is_count_only(view.placement):
         raise UserError("The placement 'none' only counts devices; choose one that finds nodes, such as stay or pack.")
     return make_rules(view.policy, view.placement, view.migration, view.cpu_share, view.reservation)
@@ -267,8 +267,8 @@ def tell_story(journal: Path, job: str) -> Explanation:
     return msgspec.convert(explain(journal, job), Explanation)
 
 
-def _locked(state: Path) -> int:
-    """The state folder's lock, which the kernel takes back when we die."""
+def _lock_state_folder(state: Path) -> int:
+    """Lock the state folder; the kernel releases the lock when this process exits."""
     descriptor = os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -282,7 +282,7 @@ def _locked(state: Path) -> int:
 
 
 def _sweep(control: Control, store: JobStore) -> None:
-    """Groups that a killed predecessor left behind empty go; of what may still run all stay."""
+    """Remove empty control groups of a killed predecessor; keep those of live replicas."""
     attempts = [attempt for job in store.live.values() if (attempt := job.record.attempt) is not None]
     live = [replica for attempt in attempts for replica in attempt.live]
     control.sweep({replica.group for replica in live}, {replica.node for replica in live})
@@ -309,7 +309,7 @@ def run(
     encryption: Encryption | None = None,
     ready: Callable[[Daemon], None] | None = None,
 ) -> None:
-    """Be the daemon of this state folder until SIGTERM or SIGINT. `ready` is told when clients find it."""
+    """Run the daemon of this state folder until SIGTERM or SIGINT. `ready` is called when clients can connect."""
     given: dict[str, Any] = {
         "policy": policy,
         "placement": placement,

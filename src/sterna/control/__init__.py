@@ -1,1 +1,5 @@
-"""The loop: observe, decide, check, act, journal. The same object in every world."""
+"""The round loop and everything around it that is independent of the cluster: the `Backend` protocol, journal, job
+state, restart policy, progress tracking.
+
+Decisions belong to `engine`, processes and API calls to `backends`.
+"""

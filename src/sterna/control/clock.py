@@ -1,6 +1,6 @@
-"""Time for worlds that are real: seconds since 1970 that rules can rely on, whatever is done to the machine's clock.
+"""A wall clock for real clusters that neither jumps nor stops when the machine's clock is changed.
 
-Simulated worlds have a clock of their own; nothing that decides reads any.
+Simulated clusters have a clock of their own; decisions read no clock.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import time
 from collections.abc import Callable
 
 _SLEW = 0.5
-"""How much faster or slower than time our clock may go to catch up with the machine's."""
+"""Largest relative deviation from real time while catching up with the machine's clock."""
 
 
 def steady_seconds() -> float:
-    """Goes on while the machine sleeps, where the system can tell."""
+    """Return seconds of a clock that also runs while the machine is suspended, where the system has one."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def steady_clock(
     wall: Callable[[], float] = time.time, steady: Callable[[], float] = steady_seconds
 ) -> Callable[[], float]:
-    """Seconds since 1970 that run on at about their own pace, whatever is done to the machine's clock: where the two
-    differ, this one goes a little faster or slower until they meet, and never stands still nor leaps."""
+    """Return a clock in seconds since 1970. Where it differs from the machine's clock, it runs a little faster or
+    slower until they agree, and never jumps or stops."""
     told, at = wall(), steady()
     lock = threading.Lock()
 

@@ -1,9 +1,9 @@
 """The journal: an append-only record of rounds, from which any of them can be decided again.
 
-One JSON document a line. The first line says what wrote it and which rules decided; a `world` line holds what seldom
-changes (nodes, shapes, curves) and is repeated only when that does; every other line is a round: what was known, what
-was decided and why. Reading is lazy, so a journal may be larger than memory. Rounds are numbered, so a line that was
-cut out is noticed; a last line that a crash cut short is left out with a notice.
+One JSON document per line. The first line has the version and the rules; a `world` line holds nodes, shapes and curves
+and is repeated only when they change; every other line is a round: what was known, what was decided and why. Reading is
+lazy, so a journal may be larger than memory. Rounds are numbered, so a missing line is noticed; a truncated last line
+is skipped with a notice.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ class Opening(msgspec.Struct, tag="journal", tag_field="line"):
     cpu_share: str = "equal"
     reservation: str = "serving"
     shadow: str = ""
-    """The policy that decided in the shadow; empty: none did."""
+    """Policy of the shadow rules; empty: none."""
     knowledge: str = "true"
-    """What the policy knew of the jobs: under anything but the truth, work and curves are what was believed."""
+    """Knowledge model of the simulation; unless `true`, work and curves are estimates."""
     by_type: dict[str, tuple[str, str]] = {}
-    """Policy and placement of types of GPU that have their own."""
+    """Policy and placement of GPU types with rules of their own."""
 
     @property
     def others(self) -> tuple[str, str, str, dict[str, tuple[str, str]]]:
-        """The rules beside the policy and the placement, as `make_rules` takes them."""
+        """Return the rules besides policy and placement, as `make_rules` takes them."""
         return self.migration, self.cpu_share, self.reservation, self.by_type
 
 
 class ShadowLine(msgspec.Struct):
-    """What the shadow would have done, and what was expected of that and of the real plan."""
+    """Plan of the shadow rules, and the forecasts of both plans."""
 
     actions: list[tuple[str, int, int, Any, Any, str]]
     until: float | None
@@ -65,7 +65,7 @@ class ShadowLine(msgspec.Struct):
 
 
 class World(msgspec.Struct, tag="world", tag_field="line"):
-    """What seldom changes."""
+    """Nodes, shapes and curves, which seldom change."""
 
     node: list[str]
     capacity: list[list[int]]
@@ -82,7 +82,7 @@ class RoundLine(msgspec.Struct, tag="round", tag_field="line", kw_only=True):
     name: list[str]
     ints: dict[str, list[int]]
     floats: dict[str, list[float | None]]
-    """None stands for never."""
+    """By column; None stands for `NEVER`."""
     sums: dict[str, float]
     last_action: float | None
     finished_service: list[float]
@@ -93,17 +93,17 @@ class RoundLine(msgspec.Struct, tag="round", tag_field="line", kw_only=True):
     actions: list[tuple[str, int, int, Any, Any, str]]
     until: float | None
     reasons: list[tuple[str, str]]
-    """Job and sentence."""
+    """Job name and sentence."""
     world: int = 0
-    """How many `world` lines came before it, so that one that is missing is noticed; 0: not told."""
+    """Number of `world` lines before it, so that a missing one is noticed; 0: unknown."""
     extras: ExtraColumns = {}
     terms: list[tuple[int, float | None, int]] = []
-    """Of actions that have any: which, its share, its evictor."""
+    """Index, CPU share and evictor of actions that have any."""
     last_event: float | None = None
     serving: list[tuple[str, dict[str, Any], float]] = []
-    """Serving pods that waited: name, what it needs, since when."""
+    """Pending serving pods: name, needs, time since when."""
     serving_ranks: list[int] = []
-    """Of those, where they are not all 0."""
+    """Priorities of the serving pods, if they are not all 0."""
     shadow: ShadowLine | None = None
 
 
@@ -112,7 +112,7 @@ _decoder = msgspec.json.Decoder(Opening | World | RoundLine)
 
 @dataclass(frozen=True)
 class Round:
-    """One recorded round, as it was."""
+    """One recorded round."""
 
     number: int
     snapshot: Snapshot
@@ -123,7 +123,7 @@ class Round:
 
 
 class JournalWriter:
-    """Writes rounds to a new file, or over an old one if told so. Use it as a context manager."""
+    """Writes rounds to a new file; overwrites one only on request. Use it as a context manager."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class JournalWriter:
         self._world: World | None = None
         self._worlds = 0
         self._rounds = 0
-        self._put(
+        self._append(
             Opening(VERSION, policy, placement, migration, cpu_share, reservation, shadow, knowledge, by_type or {})
         )
 
@@ -162,7 +162,7 @@ class JournalWriter:
     def record(self, snapshot: Snapshot, decision: Decision, shadow: ShadowRound | None = None) -> None:
         world = _world_of(snapshot)
         if world != self._world:
-            self._put(world)
+            self._append(world)
             self._world = world
             self._worlds += 1
         line = _round_of(self._rounds, snapshot, decision)
@@ -174,10 +174,10 @@ class JournalWriter:
                 shadow.forecast,
                 shadow.own,
             )
-        self._put(line)
+        self._append(line)
         self._rounds += 1
 
-    def _put(self, line: Opening | World | RoundLine) -> None:
+    def _append(self, line: Opening | World | RoundLine) -> None:
         with self._telling():
             self._file.write(self._encoder.encode(line) + b"\n")
 
@@ -196,7 +196,7 @@ class JournalWriter:
 
 
 def _mode(path: Path, overwrite: bool) -> Literal["wb", "xb"]:
-    """Only what can be lost is protected: a pipe or a terminal may always be written to."""
+    """Return the mode to open a journal: exclusive for files, since pipes and terminals cannot be overwritten."""
     return "wb" if overwrite or (path.exists() and not path.is_file()) else "xb"
 
 
@@ -272,11 +272,11 @@ def _finite(value: float) -> float | None:
 
 
 Notice = Callable[[str], None]
-"""Told what a reader should know of a journal that is read all the same."""
+"""Receives notices about a journal that is damaged but readable."""
 
 
 def read_opening(path: str | Path) -> Opening:
-    """Which rules wrote this journal."""
+    """Return the rules that wrote this journal."""
     for _, line in _lines(Path(path)):
         if not isinstance(line, Opening):
             break
@@ -290,7 +290,7 @@ def read_opening(path: str | Path) -> Opening:
 
 
 def read_rounds(path: str | Path, notice: Notice | None = None) -> Iterator[Round]:
-    """All rounds, one after the other."""
+    """Yield all rounds in order."""
     counts_only = is_count_only(read_opening(path).placement)
     world: World | None = None
     worlds, last = 0, -1
@@ -358,7 +358,7 @@ def _lines(path: Path, notice: Notice | None = None) -> Iterator[tuple[int, Open
                 line = _decoder.decode(text)
             except (msgspec.DecodeError, msgspec.ValidationError) as error:
                 if number > 1 and not text.endswith(b"\n"):
-                    # The writer was killed in the middle of its last line: what came before stands.
+                    # The writer was killed in the middle of its last line; the lines before are valid.
                     if notice is not None:
                         notice(f"'{path}' ends in the middle of line {number}; what came before was read.")
                     return

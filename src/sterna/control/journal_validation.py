@@ -1,7 +1,7 @@
-"""Whether a recorded round can be what somebody saw: refused if not, before it is noticed in the middle of a decision.
+"""Validation of recorded rounds, so that a damaged one is rejected before it is decided again.
 
-A journal is a file that people copy, cut and edit. Only what holds in every world is asked for: bounds may have changed
-under a job that runs, and other people's pods may leave less than nothing on a node.
+Journals are copied, cut and edited. Only invariants of every cluster are checked: the bounds of a running job may have
+changed, and foreign pods may overcommit a node.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NEEDS = ("devices", "cpus", "memory_bytes", "ps", "ps_cpus", "ps_memory_bytes")
 
 
 def check_world(world: World) -> None:
-    """Refuse nodes, shapes and curves that do not hang together."""
+    """Reject inconsistent nodes, shapes and curves."""
     nodes = len(world.node)
     if [len(row) for row in world.capacity] != [nodes] * len(ResourceKind):
         raise ValueError("capacity is not told for all nodes")
@@ -45,7 +45,7 @@ def check_world(world: World) -> None:
 
 
 def check_line(line: RoundLine, world: World, counts_only: bool) -> None:
-    """Refuse a line that does not hang together; `counts_only` if its placement gave nobody a node."""
+    """Reject an inconsistent round; `counts_only`: its placement only counts devices."""
     _check_columns(line, world)
     _check_nodes(line, world)
     _check_assignments(line, world, counts_only)
@@ -55,7 +55,7 @@ def check_line(line: RoundLine, world: World, counts_only: bool) -> None:
 
 
 def check_room(snapshot: Snapshot) -> None:
-    """Refuse nodes with less than nothing free, unless what runs there is more than they have."""
+    """Reject negative free capacity, unless running workers exceed the node."""
     nodes = snapshot.nodes
     if not (nodes.free < 0).any():
         return
@@ -135,7 +135,7 @@ def _check_actions(line: RoundLine, actions: Sequence[tuple[str, int, int, Any, 
 
 
 def _runs(assignment: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Of workers and of parameter servers."""
+    """Yield node and count of workers and parameter servers."""
     for runs in assignment[:2]:
         yield from runs
 

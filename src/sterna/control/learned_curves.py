@@ -1,6 +1,7 @@
-"""What jobs of a category have taught: speed-up curves, step times and restart costs, kept beyond the jobs themselves.
+"""Speed-up curves, step times and restart costs learned per category of jobs, kept beyond the jobs themselves.
 
-The sums are `model/learned`; here they are gathered, fitted when there is news worth it, and handed to the store.
+`model/learned` has the sums and fits; here they are collected, refitted when there is enough new data, and handed out
+for storage.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from sterna.model.learned import CategoryRecord, CurveRows, Fit, Learned, Prior,
 from sterna.model.speedup import LINEAR
 
 _NEWS = 1.1
-"""A category is fitted again when it has shown so many times the steps of its last fit, or another size."""
+"""Factor of steps since its last fit at which a category is fitted again; a new size is another reason."""
 _PRIOR = Prior(restart_seconds=1.0)
-"""Processes on one machine start sooner than containers on a cluster."""
+"""Prior restart cost: processes on one machine start faster than containers on a cluster."""
 
 
 class LearnedCurves:
-    """All that was learned here, and curves made of it."""
+    """Learned records by category, and the curves fitted to them."""
 
     def __init__(self, known: Iterable[CategoryRecord] = (), most: int = 64) -> None:
         self._lessons = {lesson.category: lesson for lesson in known}
         self._fits: dict[str, tuple[float, int, Fit]] = {}
-        """Steps and sizes behind each fit, and the fit."""
+        """Steps, sizes and result of each fit."""
         self._rows: dict[str, int] = {}
         self.table = CurveRows(most)
         self._unsaved: set[str] = set()
         self._unread = set(self._lessons)
-        """Categories that somebody else has learned, and nobody asked for yet: a fit takes a millisecond or two."""
+        """Categories learned by a predecessor and not fitted yet: a fit takes a millisecond or two."""
 
     @property
     def learned(self) -> Learned:
@@ -35,11 +36,11 @@ class LearnedCurves:
 
     @property
     def by_age(self) -> tuple[CategoryRecord, ...]:
-        """Those of which nothing was heard for longest come first."""
+        """Return the records, least recently updated first."""
         return tuple(self._lessons.values())
 
     def recall(self, known: Iterable[CategoryRecord]) -> None:
-        """What was learned before, by somebody else; it is older than all that was heard here, and counts with it."""
+        """Merge records that a predecessor stored; they are older than all records here."""
         heard, self._lessons = self._lessons, {lesson.category: lesson for lesson in known}
         for category, lesson in heard.items():
             old = self._lessons.pop(category, None)
@@ -51,28 +52,28 @@ class LearnedCurves:
         return restart_seconds(self._lessons.values(), _PRIOR)
 
     def add_steps(self, category: str, workers: int, steps: float, seconds: float) -> None:
-        self._put(self._of(category).with_steps(workers, steps, seconds))
+        self._set_record(self._of(category).with_steps(workers, steps, seconds))
 
     def add_restart(self, category: str, seconds: float) -> None:
-        self._put(self._of(category).with_restart(seconds))
+        self._set_record(self._of(category).with_restart(seconds))
 
     def row(self, category: str) -> int:
-        """The category's row of `curves`."""
+        """Return the category's row of `table.curves`."""
         self._read(category)
         return self._rows.get(category, LINEAR)
 
     def speed(self, category: str, workers: int) -> float:
-        row = self.row(category)  # may add one to the table
+        row = self.row(category)  # may add a row to the table
         return self.table.curves.speed_of(row, workers)
 
     def step_seconds(self, category: str) -> float | None:
-        """At one worker; nothing where none was seen."""
+        """Return the step time at one worker; None: unknown."""
         self._read(category)
         fit = self._fits.get(category)
         return fit[2].step_seconds if fit else None
 
     def pop_unsaved(self) -> list[CategoryRecord]:
-        """What has changed since the last call, to be kept."""
+        """Return the records that changed since the last call."""
         changed = [self._lessons[category] for category in sorted(self._unsaved)]
         self._unsaved.clear()
         return changed
@@ -80,11 +81,11 @@ class LearnedCurves:
     def _of(self, category: str) -> CategoryRecord:
         return self._lessons.get(category) or CategoryRecord(category)
 
-    def _put(self, lesson: CategoryRecord) -> None:
+    def _set_record(self, lesson: CategoryRecord) -> None:
         if lesson == self._lessons.get(lesson.category):
             return
         self._lessons.pop(lesson.category, None)
-        self._lessons[lesson.category] = lesson  # the latest news comes last
+        self._lessons[lesson.category] = lesson  # the last updated record is last
         self._unsaved.add(lesson.category)
         self._refit(lesson.category)
 
@@ -94,7 +95,7 @@ class LearnedCurves:
             self._refit(category)
 
     def _refit(self, category: str) -> None:
-        """Fit again if there is news worth it."""
+        """Fit a category again if there is enough new data."""
         lesson = self._lessons[category]
         if not lesson.paces:
             return

@@ -1,7 +1,6 @@
-"""What Prometheus is told of jobs and nodes, by the same names wherever they run.
+"""Prometheus metrics of jobs and nodes, with the same names for every cluster.
 
-For whoever serves `/metrics`: computed from views when somebody asks. What only one world counts is told there: events
-on one machine, writes and leadership in a cluster.
+Computed from views when `/metrics` is read. Metrics of one kind of cluster only are defined with it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def of_version() -> Metric:
 
 
 def of_jobs(jobs: Sequence[JobView]) -> Iterator[Metric]:
-    """All of them together, and those that are not over one by one."""
+    """Yield totals over all jobs, and metrics of each job that has not ended."""
     states = Counter(job.state for job in jobs)
     family = GaugeMetricFamily("sterna_jobs", "Jobs by state.", labels=["state"])
     for state in _STATES:
@@ -46,7 +45,7 @@ def of_jobs(jobs: Sequence[JobView]) -> Iterator[Metric]:
 
 
 def _of_each(jobs: Sequence[JobView]) -> Iterator[Metric]:
-    """A label for each that was ever submitted would grow for ever."""
+    """Yield metrics per job; jobs that have ended are left out, because their labels would accumulate."""
     workers = GaugeMetricFamily("sterna_job_workers", "Workers of a job.", labels=["job"])
     waited = GaugeMetricFamily("sterna_job_waited_seconds", "How long a job has waited in all.", labels=["job"])
     done = GaugeMetricFamily("sterna_job_progress_ratio", "Steps done of all.", labels=["job"])

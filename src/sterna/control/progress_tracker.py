@@ -1,8 +1,8 @@
-"""What training jobs tell of themselves, and what is made of it: growth, pace, work left, lessons for others.
+"""Track progress reports of jobs: growth, speed, remaining work, and records for `LearnedCurves`.
 
-Progress reports of all jobs come in together, are judged by `model/growth`, and become the columns that rules read and
-the estimates that people see. On shared nodes time is counted in CPU seconds, so that a job which was given less does
-not look slower than it is. Nothing here reads files or clocks, and nothing is decided.
+Reports of all jobs are processed together, classified by `model/growth`, and become snapshot columns and estimates for
+users. On shared nodes time is CPU time, so that a job with a smaller share does not look slower than it is. No files or
+clocks are read here.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from sterna.model.job import ProgressSpec
 from sterna.model.snapshot import NEVER
 
 _MARKS = 32
-"""Points of a job's course that are kept for its pace; when they are full every other one goes."""
+"""Samples kept per job for its speed; when full, every other one is dropped."""
 _RECENT = 0.5
-"""Part of them from which the present pace is taken."""
+"""Fraction of the samples from which the current speed is computed."""
 _RATE_SECONDS = 10.0
-"""Over how long a growth rate is taken, at least."""
+"""Minimum interval over which a growth rate is computed."""
 _FINISHED = 16
-"""Finished jobs whose forecasts teach how wide a band must be."""
+"""Finished jobs whose forecasts calibrate the width of the ETA band."""
 _RISING = re.compile(r"acc|score|reward|auc|f1|bleu|recall|precision|map", re.IGNORECASE)
 _FALLING = re.compile(r"loss|err|perplex|ppl|mse|mae|rmse|wer|nll", re.IGNORECASE)
 
 
 class ProgressReport(NamedTuple):
-    """One progress report, wherever it came from."""
+    """One progress report from any source."""
 
     at: float
     step: int | None
     total: int | None
     metrics: dict[str, float | None]
-    """None: what was measured is no number."""
+    """None: the measured value is not a number."""
     saved: bool = False
-    """It says that it has a complete checkpoint of this step."""
+    """There is a complete checkpoint of this step."""
     cpu_seconds: float = 0.0
-    """That the process had used by then; 0 where it does not say."""
+    """CPU time of the process at the report; 0: unknown."""
 
 
 class SpeedSample(NamedTuple):
-    """How a job stands at a report: what is needed to tell how fast it is."""
+    """Size and work of a job at a report, from which its speed is computed."""
 
     attempt: int
     workers: int
     work: float
-    """Seconds of one worker with all the cores it can use that the attempt has had so far; on nodes of its own these
-    are the seconds that have passed."""
+    """Seconds of one worker with all the cores it can use that the attempt has had; on nodes of its own, elapsed
+    seconds."""
 
 
 @dataclass
 class ProgressState:
-    """What one job has told so far."""
+    """Progress of one job so far."""
 
     slot: int
     spec: ProgressSpec
@@ -70,21 +70,21 @@ class ProgressState:
     growth_since: float = -NEVER
     pace: SpeedSample | None = None
     marks: list[tuple[float, float]] = field(default_factory=list)
-    """Work and step, of the present attempt at its present size."""
+    """Work and step, of the current attempt at its current size."""
     first: float | None = None
-    """The first value of its metric."""
+    """First value of its metric."""
     rate: float = math.nan
     rated: float | None = None
     rated_at: float = -NEVER
 
     @property
     def steps_left(self) -> float:
-        """No number where the total is unknown."""
+        """Steps to go; NaN if the total is unknown."""
         return math.nan if not self.total else float(max(self.total - (self.step or 0), 0))
 
     @property
     def step_work(self) -> float:
-        """Work of one step lately; no number before two reports."""
+        """Recent work per step; NaN before two reports."""
         if len(self.marks) < 2:
             return math.nan
         work, step = self.marks[-1]
@@ -93,7 +93,7 @@ class ProgressState:
 
 
 class ProgressTracker:
-    """The courses of all active jobs."""
+    """Progress of all active jobs."""
 
     def __init__(self, learned_curves: LearnedCurves, rule: GrowthRule | None = None) -> None:
         self.learned_curves = learned_curves
@@ -104,7 +104,7 @@ class ProgressTracker:
         self._factors: Factors = SHARED_CORE
 
     def follow(self, key: int, spec: ProgressSpec, category: str) -> ProgressState:
-        """Begin to listen to a job."""
+        """Start to track a job."""
         if not self._free:
             size = len(self._table)
             self._table.resize(2 * size)
@@ -116,7 +116,7 @@ class ProgressTracker:
         return course
 
     def set_growth_rule(self, rule: GrowthRule, heard: Iterable[tuple[int, int, Sequence[ProgressReport]]]) -> None:
-        """Find categories by another rule from now on, and again for what was heard: key, attempt and reports."""
+        """Classify by another rule from now on, and again the given reports: key, attempt, reports."""
         self._table = GrowthTable(len(self._table), rule)
         for course in self._courses.values():
             if course.metric:
@@ -134,7 +134,7 @@ class ProgressTracker:
         )
 
     def forget(self, key: int, is_complete: bool = False) -> None:
-        """Stop listening; what a finished job's forecasts were worth is kept."""
+        """Stop tracking; a completed job calibrates later forecasts."""
         course = self._courses.pop(key, None)
         if course is None:
             return
@@ -151,7 +151,7 @@ class ProgressTracker:
     # Reports.
 
     def take(self, heard: Iterable[tuple[int, Sequence[ProgressReport], SpeedSample]]) -> set[int]:
-        """Take in reports of some jobs; the keys of those about which a rule would now think otherwise."""
+        """Process reports of several jobs; return the keys of those about which rules may decide differently now."""
         news: set[int] = set()
         rows, steps, times, values, attempts = [], [], [], [], []
         for key, reports, pace in heard:
@@ -193,7 +193,7 @@ class ProgressTracker:
         self._pace(course, pace)
 
     def _choose_metric(self, course: ProgressState, told: ProgressReport) -> None:
-        """The one that was declared; else `loss`, else the first that is heard of."""
+        """Choose the declared metric, else `loss`, else the first one reported."""
         if course.metric or not told.metrics:
             return
         course.metric = "loss" if "loss" in told.metrics else next(iter(told.metrics))
@@ -207,7 +207,7 @@ class ProgressTracker:
         return math.nan if value is None else value
 
     def _rate(self, course: ProgressState) -> None:
-        """Part of its improvement so far that it gained a second lately."""
+        """Update the recent improvement per second, as a fraction of the whole improvement."""
         if course.value is None or course.first is None:
             return
         if course.rated is None:
@@ -232,14 +232,15 @@ class ProgressTracker:
         if len(course.marks) > _MARKS:
             course.marks = course.marks[::2]
 
-    # What follows from them.
+    # Results.
 
     def growth_of(self, course: ProgressState) -> Growth:
-        """Of a job that tells no metric nothing is known, which counts as progressing."""
+        """Return the growth category; without a metric, PROGRESSING."""
         return Growth(int(self._table.growth[course.slot])) if course.value is not None else Growth.PROGRESSING
 
     def remaining(self, course: ProgressState) -> float:
-        """Work left in seconds at one worker, by its own pace or else its category's; no number where unknown."""
+        """Return the remaining work in seconds at one worker, by its own speed or else its category's; NaN if
+        unknown."""
         left = course.steps_left
         if math.isnan(left):
             return math.nan
@@ -250,7 +251,7 @@ class ProgressTracker:
         return left * known if known is not None else math.nan
 
     def eta(self, course: ProgressState) -> Band | None:
-        """Seconds until its last step, if it goes on as lately."""
+        """Return the seconds until its last step at its recent speed."""
         if not course.total:
             return None
         return remaining_seconds(self._table.history(course.slot), course.total, self._factors)
@@ -265,5 +266,5 @@ def _direction(metric: str, goal: str) -> Direction:
 
 
 def category_of(name: str, declared: str = "") -> str:
-    """Jobs assumed alike: as declared, else the name without what numbers it."""
+    """Return the category of similar jobs: as declared, else the name without its number."""
     return declared or re.sub(r"[-_.]*\d+$", "", name) or name

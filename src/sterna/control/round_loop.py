@@ -49,8 +49,8 @@ class RoundLoop:
         `on_bug`: called with a defect of a plan that concerns a single job; the plan is applied without that job.
         Without it the round raises. `on_error`: called with an error that ended a round and the seconds until the next
         attempt; without it `run` raises. `on_round`: called after each round with its duration in seconds.
-        `revisit_at`: latest time of the next round, on the backend's clock, whatever the decision says. `stop` ends
-        `run`. `clock` is for `last_round_at` and durations.
+        `revisit_at`: latest time of the next round, on the backend's clock, if the decision has a later one. `stop`
+        ends `run`. `clock` is for `last_round_at` and durations.
         """
         self._backend, self._observers = backend, tuple(observers)
         self._rules: Callable[[], Rules] = (lambda: rules) if isinstance(rules, Rules) else rules

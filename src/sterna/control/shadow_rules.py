@@ -1,8 +1,8 @@
-"""The shadow: a second set of rules that decides every round too and is never obeyed.
+"""Shadow rules: a second set of rules that decides every round too and is never applied.
 
-For those who think of changing the policy of a cluster that works: the journal then says, round by round, what the
-other one would have done and what it expected of it. Each round starts from what really was, so that its differences do
-not add up; how history would have gone as a whole is for `sterna whatif`.
+For a change of policy on a running cluster: the journal records, round by round, what the other rules would have done
+and expected. Each round starts from the real state, so differences do not add up; `sterna whatif` simulates a whole
+history.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from sterna.model.snapshot import Snapshot
 
 
 class Forecast(NamedTuple):
-    """What a plan leads to, if nothing else happens."""
+    """Result of a plan if nothing else happens."""
 
     jobs: int
-    """Jobs that run."""
+    """Number of running jobs."""
     devices: float
-    """What they hold: devices, or CPUs on a cluster without."""
+    """Devices that they hold, or CPUs on a cluster without devices."""
     speed: float
-    """Work they do a second, in seconds at one worker."""
+    """Work per second, in seconds at one worker."""
     left_seconds: float | None
-    """Mean time until they end, restarts included; None where none runs or a total is unknown."""
+    """Mean time until they end, including restarts; None if none runs or a total is unknown."""
 
 
 class ShadowRound(NamedTuple):
-    """What the shadow would have done in a round, and what it expected, beside what was expected of the real plan."""
+    """Plan of the shadow rules in one round, its forecast, and the forecast of the real plan."""
 
     actions: tuple[Action, ...]
     until: float
@@ -45,19 +45,19 @@ class ShadowRound(NamedTuple):
 
 
 class ShadowJournal(Protocol):
-    """Keeps rounds together with what the shadow thought of them."""
+    """Records rounds together with the shadow's."""
 
     def record(self, snapshot: Snapshot, decision: Decision, shadow: ShadowRound | None, /) -> None: ...
 
 
 class Shadow:
-    """Hears of every round before it is carried out, asks the other rules, and hands both on to a journal."""
+    """Round observer that decides by other rules and passes both decisions to a journal."""
 
     def __init__(self, rules: Rules, journal: ShadowJournal | None = None) -> None:
         self._rules, self._journal = rules, journal
         self.rounds = 0
         self.differing = 0
-        """Rounds in which it would have done something else."""
+        """Rounds with a different plan."""
         self._speed, self._own_speed = 0.0, 0.0
 
     def record(self, snapshot: Snapshot, decision: Decision) -> None:
@@ -78,7 +78,7 @@ class Shadow:
 
     @property
     def speed_ratio(self) -> float | None:
-        """Work a second that it expected, over what was expected of the real plans, over all rounds."""
+        """Ratio of the expected work per second to that of the real plans, over all rounds."""
         return self._speed / self._own_speed if self._own_speed else None
 
 

@@ -1,4 +1,4 @@
-"""What parsing a manifest depends on beside the manifest: the choices of the cluster it is submitted to."""
+"""Choices of the cluster that parsing a manifest depends on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class KubeShare(Enum):
-    """Which jobs an operator manages where TFJobs may be marked for KubeShare."""
+    """Jobs that an operator manages where TFJobs may be marked for KubeShare."""
 
     BOTH = "both"
     """All: marked TFJobs become SharePods, other jobs become pods."""

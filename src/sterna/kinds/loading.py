@@ -18,7 +18,7 @@ from sterna.kinds.kind import Kind
 from sterna.kinds.labels import SERVING
 from sterna.kinds.objects import JobObject, Meta
 from sterna.kinds.parsing.documents import Document, Place, read_documents
-from sterna.kinds.parsing.fields import FieldReader, Fields, expected, place_named_in, shown
+from sterna.kinds.parsing.fields import FieldReader, Fields, expectation_error, format_value, place_named_in
 from sterna.kinds.registry import find_kind, job_kinds
 from sterna.model.job import JobSpec
 
@@ -48,7 +48,7 @@ class ManifestFields(Fields, rename="camel"):
 
 
 class MetadataFields(Fields):
-    """What a manifest says about itself."""
+    """The metadata of a manifest."""
 
     ignored: ClassVar[frozenset[str]] = frozenset(
         {"namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "ownerReferences", "finalizers"}
@@ -62,7 +62,7 @@ class MetadataFields(Fields):
 
 @dataclass(frozen=True)
 class LoadedJobs:
-    """What a text holds."""
+    """Jobs in a text, and notices."""
 
     jobs: tuple[JobSpec, ...]
     notices: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ def job_object(document: Document) -> tuple[Kind, JobObject, list[str]]:
         manifest = reader.decode(document.value, ManifestFields, "")
         if manifest.api_version not in kind.api_versions:
             wanted = f"one of {', '.join(kind.api_versions)}"
-            raise expected("apiVersion", wanted, manifest.api_version)
+            raise expectation_error("apiVersion", wanted, manifest.api_version)
         metadata = reader.decode(manifest.metadata, MetadataFields, "metadata")
         _check_name(metadata.name)
         spec = msgspec.Raw(msgspec.json.encode(manifest.spec))
@@ -160,7 +160,7 @@ def _kind(document: Document) -> Kind:
     value = document.value
     if not isinstance(value, Mapping):
         raise UserError(
-            f"{document.where(())}: found {shown(value)}, expected a manifest: apiVersion, kind, metadata, spec."
+            f"{document.where(())}: found {format_value(value)}, expected a manifest: apiVersion, kind, metadata, spec."
         )
     name, known = value.get("kind"), [kind.name for kind in job_kinds()]
     if not isinstance(name, str):
@@ -174,10 +174,10 @@ def _kind(document: Document) -> Kind:
 def _check_name(name: object) -> None:
     """Accept a name that is safe as the name of a folder, and that Kubernetes would accept too."""
     if not isinstance(name, str):
-        raise expected("metadata.name", "a name, as text; put quotes around it", name)
+        raise expectation_error("metadata.name", "a name, as text; put quotes around it", name)
     if len(name) > MAX_NAME_LENGTH or not NAME.fullmatch(name):
         wanted = f"a name of at most {MAX_NAME_LENGTH} small letters, digits, '-' and '.', such as mnist-1"
-        raise expected("metadata.name", wanted, name)
+        raise expectation_error("metadata.name", wanted, name)
 
 
 def _reason_to_leave_out(document: Document) -> str:

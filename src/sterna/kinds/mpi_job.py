@@ -50,7 +50,7 @@ _DEFAULT_BACKOFF = 6
 """Of a launcher on one machine: on a cluster it is a Job of Kubernetes, which has this default."""
 
 
-class _Fields(SpecFields, rename="camel"):
+class MPIJobFields(SpecFields, rename="camel"):
     ignored: ClassVar[frozenset[str]] = RunPolicyFields.ignored | {
         "slotsPerWorker",
         "sshAuthMountPath",
@@ -66,7 +66,7 @@ class _Fields(SpecFields, rename="camel"):
 
 
 def _is_managed(job: JobObject, context: ParseContext) -> bool:
-    fields = decode_fields(job.spec, _Fields, "spec")
+    fields = decode_fields(job.spec, MPIJobFields, "spec")
     if is_managed_by_others(fields):
         return False
     groups = parse_groups(FieldReader(context.runs_images), fields.mpi_replica_specs, _TYPES, "mpiReplicaSpecs")
@@ -75,7 +75,7 @@ def _is_managed(job: JobObject, context: ParseContext) -> bool:
 
 def _parse(job: JobObject, context: ParseContext) -> ParsedJob:
     reader = FieldReader(context.runs_images)
-    fields = reader.decode(job.spec, _Fields, "spec")
+    fields = reader.decode(job.spec, MPIJobFields, "spec")
     annotations = parse_annotations(job.metadata.annotations)
     groups = parse_groups(reader, fields.mpi_replica_specs, _TYPES, "mpiReplicaSpecs")
     for type_, what in (("launcher", "it runs the command"), ("worker", "it is what the launcher's command runs on")):
@@ -204,7 +204,7 @@ def _patch(spec: dict[str, Any], version: str) -> dict[str, Any]:
 
 def accelerator_in(job: JobObject) -> str:
     """Voda's type of GPU, from the workers' node selector; empty if there is none."""
-    fields = decode_fields(job.spec, _Fields, "spec")
+    fields = decode_fields(job.spec, MPIJobFields, "spec")
     groups = parse_groups(FieldReader(False), fields.mpi_replica_specs, _TYPES, "mpiReplicaSpecs")
     return groups["worker"].spec.node_selector.get(ACCELERATOR, "") if "worker" in groups else ""
 

@@ -1,9 +1,9 @@
-"""MPIJob `kubeflow.org/v1`, as Voda's users have it, translated into `v2beta1`.
+"""Conversion of an MPIJob `kubeflow.org/v1`, as Voda's users have it, to `v2beta1`.
 
-What differs: the run policy has a place of its own; workers are reached by ssh, so their images need an sshd;
-`discover_hosts.sh` names hosts without their slots, so Horovod must be told those. A worker of a type of GPU has one,
-also where nothing says so (VODA-66). What we add to any job: it begins suspended and its workers ask for our scheduler,
-so that nobody runs before there is room for them; and Voda's label on all its pods.
+In `v2beta1` the run policy has a field of its own; workers are reached by ssh, so their images need an sshd;
+`discover_hosts.sh` lists hosts without slots, so Horovod needs `--slots-per-host`. A worker that selects a type of GPU
+gets one GPU even if it requests none. Every converted job begins suspended and its workers name Sterna as scheduler, so
+that no pod runs before Sterna has placed it; all its pods get Voda's label.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _SERVER_SIDE = ("uid", "resourceVersion", "creationTimestamp", "generation", "ma
 
 
 def is_old(job: Mapping[str, Any]) -> bool:
-    """Whether it is none of the present MPI operator's."""
+    """True for versions that the MPI operator no longer serves."""
     return job.get("apiVersion") != MPI_JOBS.api_version
 
 
-def translated_v1(job: Mapping[str, Any], name: str = "") -> dict[str, Any]:
-    """The same job for the present MPI operator; `name`: a unique one, where the written one is a category (VODA-3,
-    VODA-4). A job that is `v2beta1` already keeps all that it says and only gets what we add."""
+def convert_v1(job: Mapping[str, Any], name: str = "") -> dict[str, Any]:
+    """Convert a job to `v2beta1`. `name`: a unique one, if the written name is a category. A job of `v2beta1` keeps all
+    its fields and only gets what Sterna adds."""
     whole = decode_fields(dict(job), dict[str, Any], "the manifest")
     spec, metadata = _mapping(whole, "spec"), _mapping(whole, "metadata")
     written, groups = str(metadata.get("name", "")), _groups(spec)
     accelerator = _selector(groups["Worker"]).get(ACCELERATOR, "")
     if is_old(whole):
-        spec, groups = _renewed(spec, groups)
-        groups["Launcher"] = _named(groups["Launcher"], name or written)
+        spec, groups = _convert_spec(spec, groups)
+        groups["Launcher"] = _with_job_name(groups["Launcher"], name or written)
     elif name:
-        groups["Launcher"] = _named(groups["Launcher"], name)
-    groups["Worker"] = _waiting_for_us(groups["Worker"])
+        groups["Launcher"] = _with_job_name(groups["Launcher"], name)
+    groups["Worker"] = _with_scheduler(groups["Worker"])
     for type_ in ("Launcher", "Worker"):
-        groups[type_] = _labelled(groups[type_], accelerator)
+        groups[type_] = _with_label(groups[type_], accelerator)
     policy = {**_mapping(spec, "runPolicy"), "suspend": True}
     return {
         "apiVersion": MPI_JOBS.api_version,
@@ -56,8 +56,8 @@ def translated_v1(job: Mapping[str, Any], name: str = "") -> dict[str, Any]:
     }
 
 
-def remarks_on(job: Mapping[str, Any]) -> list[str]:
-    """What whoever wrote an old manifest should know of what becomes of it."""
+def conversion_notices(job: Mapping[str, Any]) -> list[str]:
+    """Notices about what the conversion assumes."""
     if not is_old(job):
         return []
     worker = _groups(_mapping(job, "spec"))["Worker"]
@@ -76,10 +76,10 @@ def _groups(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return groups
 
 
-def _renewed(
+def _convert_spec(
     spec: Mapping[str, Any], groups: Mapping[str, dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What an old job says, where and how it is said now."""
+    """Move the fields of an old job to where `v2beta1` has them."""
     slots = spec.get("slotsPerWorker")
     slots = slots if isinstance(slots, int) and slots > 0 else 1
     policy = {key: spec[key] for key in _RUN_POLICY if key in spec}
@@ -87,7 +87,7 @@ def _renewed(
     worker = {key: value for key, value in groups["Worker"].items() if key != "restartPolicy"}
     if ACCELERATOR in _selector(worker):
         worker = _with_gpu(worker)
-    renewed = {"Launcher": _told_slots(groups["Launcher"], slots), "Worker": worker}
+    renewed = {"Launcher": _with_slots_option(groups["Launcher"], slots), "Worker": worker}
     return {**kept, "runPolicy": {**policy, **_mapping(spec, "runPolicy")}}, renewed
 
 
@@ -107,28 +107,28 @@ def _metadata(metadata: Mapping[str, Any], written: str, name: str, accelerator:
     }
 
 
-def _named(group: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """JOB_NAME is the job's name, whatever was written (VODA-5)."""
+def _with_job_name(group: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Set JOB_NAME to the job's name, whatever was written."""
     template, spec, containers = _parts(group)
-    env = [each for each in _listed(containers[0].get("env")) if not _is_named(each, "JOB_NAME")]
+    env = [each for each in _list(containers[0].get("env")) if not _is_named(each, "JOB_NAME")]
     main = {**containers[0], "env": [{"name": "JOB_NAME", "value": name}, *env]}
     return {**group, "template": _rebuilt(template, spec, [main, *containers[1:]])}
 
 
-def _told_slots(group: Mapping[str, Any], slots: int) -> dict[str, Any]:
+def _with_slots_option(group: Mapping[str, Any], slots: int) -> dict[str, Any]:
     template, spec, containers = _parts(group)
     main = dict(containers[0])
-    words = [*_listed(main.get("command")), *_listed(main.get("args"))]
+    words = [*_list(main.get("command")), *_list(main.get("args"))]
     text = " ".join(each for each in words if isinstance(each, str))
     if _DISCOVERY.search(text) and not _SLOTS.search(text):
         for key in ("command", "args"):
             if key in main:
-                main[key] = _with_slots(_listed(main[key]), slots)
+                main[key] = _with_slots(_list(main[key]), slots)
     return {**group, "replicas": 1, "template": _rebuilt(template, spec, [main, *containers[1:]])}
 
 
 def _with_slots(words: list[Any], slots: int) -> list[Any]:
-    """After the script's path, whether it is a word of its own or part of a line for a shell."""
+    """Add the option after the script's path, whether that is a word or part of a line for a shell."""
     found: list[Any] = []
     for word in words:
         if isinstance(word, str) and _DISCOVERY.search(word):
@@ -141,7 +141,7 @@ def _with_slots(words: list[Any], slots: int) -> list[Any]:
     return found
 
 
-def _waiting_for_us(group: Mapping[str, Any]) -> dict[str, Any]:
+def _with_scheduler(group: Mapping[str, Any]) -> dict[str, Any]:
     template, spec, containers = _parts(group)
     return {**group, "template": _rebuilt(template, {**spec, "schedulerName": SCHEDULER}, containers)}
 
@@ -160,7 +160,7 @@ def _has_gpu(containers: Iterable[Mapping[str, Any]]) -> bool:
     return any(gpu in _mapping(_mapping(each, "resources"), "limits") for each in containers for gpu in GPUS)
 
 
-def _labelled(group: dict[str, Any], accelerator: str) -> dict[str, Any]:
+def _with_label(group: dict[str, Any], accelerator: str) -> dict[str, Any]:
     if not accelerator:
         return group
     template = group["template"]
@@ -177,7 +177,7 @@ def _selector(group: Mapping[str, Any]) -> dict[str, str]:
 def _parts(group: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
     template = _mapping(group, "template")
     spec = _mapping(template, "spec")
-    containers = [each for each in _listed(spec.get("containers")) if isinstance(each, dict)]
+    containers = [each for each in _list(spec.get("containers")) if isinstance(each, dict)]
     if not containers:
         raise UserError("A template of the MPIJob has no containers; add one that says what to run.")
     return template, spec, containers
@@ -192,7 +192,7 @@ def _mapping(value: Mapping[str, Any], key: str | None) -> dict[str, Any]:
     return dict(inner) if isinstance(inner, Mapping) else {}
 
 
-def _listed(value: Any) -> list[Any]:
+def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 

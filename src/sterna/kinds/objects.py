@@ -12,7 +12,7 @@ import msgspec
 
 
 class Owner(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
-    """A reference to whoever an object belongs to."""
+    """A reference to the owner of an object."""
 
     kind: str = ""
     name: str = ""
@@ -23,7 +23,7 @@ class Owner(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 
 
 class Meta(msgspec.Struct, rename="camel", gc=False):
-    """What every object says about itself."""
+    """Metadata of an object."""
 
     name: str = ""
     namespace: str = ""

@@ -16,7 +16,7 @@ from sterna.model.job import JobSpec
 
 
 class JobRef(NamedTuple):
-    """Which object a job is. Another uid under the same name is another job."""
+    """Reference to the object of a job. Another uid under the same name is another job."""
 
     resource: Resource
     namespace: str
@@ -30,7 +30,7 @@ class JobRef(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PodOwnership:
-    """Who creates the pods of a job, as a record of capabilities. Compared by identity."""
+    """Controller that creates the pods of a job, as a record of capabilities. Compared by identity."""
 
     OPERATOR: ClassVar[PodOwnership]
     """Sterna creates the pods, each bound to its node: TFJob, PyTorchJob, TrainingJob."""
@@ -62,7 +62,7 @@ PodOwnership.BARE_POD = PodOwnership("bare-pod", is_pod=True, resizes_cpu=True)
 
 
 class CleanPods(Enum):
-    """Which pods go when a job has ended."""
+    """Pods to delete when a job has ended."""
 
     ALL = "All"
     RUNNING = "Running"
@@ -70,16 +70,16 @@ class CleanPods(Enum):
 
 
 class ParsedJob(msgspec.Struct, frozen=True):
-    """What a user's object asks for."""
+    """A user's object, parsed."""
 
     ref: JobRef
     spec: JobSpec
-    """Commands of replicas may be empty: images have their own."""
+    """Commands of replicas may be empty: an image has its own."""
     shape: Shape
-    """Of one worker, and of the parameter servers beside them. Selector and tolerations as `needs` says."""
+    """Demand of one worker, and of the parameter servers; the selector is that of `needs`."""
     needs: NodeNeeds
     templates: Mapping[str, Mapping[str, Any]]
-    """Pod templates by replica type, as they were submitted."""
+    """Pod templates by replica type, as submitted."""
     ownership: PodOwnership
     submitted_at: float
     clean_pods: CleanPods = CleanPods.RUNNING
@@ -98,7 +98,7 @@ class ParsedJob(msgspec.Struct, frozen=True):
     chiefs: int = 0
     """Chiefs that run beside the parameter servers, one in each (DRAGON-77); 0: none."""
 
-    def known_as(self, type_: str, index: int) -> tuple[str, int]:
+    def framework_name(self, type_: str, index: int) -> tuple[str, int]:
         """The type and index under which a seat's replica is known outside: a Master may be the first worker."""
         leading = self.leading
         if not leading or type_ != self.spec.worker.type:
@@ -110,14 +110,14 @@ class ParsedJob(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class NodeNeeds:
-    """Which nodes a job's pods accept, as Kubernetes says it."""
+    """Constraints of a job's pods on nodes, as Kubernetes expresses them."""
 
     selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     required: bytes = b""
     """Required node affinity (`nodeSelectorTerms`) as canonical JSON; empty: none."""
     gpu_memory_bytes: int = 0
-    """That a GPU must have, where KubeShare told how much its GPUs have."""
+    """Memory that a GPU must have, on nodes whose GPU memory KubeShare publishes."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -13,7 +13,7 @@ from sterna.kinds.environment.torch import torch_environment
 from sterna.kinds.kind import READ, Kind, Permission, Port
 from sterna.kinds.objects import JobObject
 from sterna.kinds.parsed_job import ParsedJob, PodOwnership
-from sterna.kinds.parsing.annotations import MOST_WORKERS, JobAnnotations, parse_annotations
+from sterna.kinds.parsing.annotations import JobAnnotations, WorkerCount, parse_annotations
 from sterna.kinds.parsing.fields import FieldReader, Fields, decode_fields
 from sterna.kinds.parsing.gpu_fraction import parse_gpu_fraction
 from sterna.kinds.parsing.job_builder import Bounds, JobParts, build_job, make_bounds
@@ -29,8 +29,6 @@ _CONTAINER = "pytorch"
 _TYPES = ("master", "worker")
 _RENDEZVOUS_PORT = 29400
 
-_Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_WORKERS)]
-
 
 class _Pair(msgspec.Struct):
     key: str = ""
@@ -43,8 +41,8 @@ class _Elastic(Fields, rename="camel"):
         | {"maxRestarts"}
     )
 
-    min_replicas: _Count | None = None
-    max_replicas: _Count | None = None
+    min_replicas: WorkerCount | None = None
+    max_replicas: WorkerCount | None = None
     rdzv_backend: str | None = None
     rdzv_host: str | None = None
     rdzv_port: int | None = None
@@ -54,7 +52,7 @@ class _Elastic(Fields, rename="camel"):
     max_restarts: int | None = None
 
 
-class _Fields(SpecFields, rename="camel"):
+class PyTorchJobFields(SpecFields, rename="camel"):
     ignored: ClassVar[frozenset[str]] = RunPolicyFields.ignored | {"nprocPerNode"}
 
     pytorch_replica_specs: dict[str, msgspec.Raw] | None = None
@@ -68,7 +66,7 @@ def _is_managed(job: JobObject, context: ParseContext) -> bool:
 
 def _parse(job: JobObject, context: ParseContext) -> ParsedJob:
     reader = FieldReader(context.runs_images)
-    fields = reader.decode(job.spec, _Fields, "spec")
+    fields = reader.decode(job.spec, PyTorchJobFields, "spec")
     annotations = parse_annotations(job.metadata.annotations)
     groups = parse_groups(reader, fields.pytorch_replica_specs, _TYPES, "pytorchReplicaSpecs", _CONTAINER)
     check_single(groups, ("master",))
@@ -109,7 +107,7 @@ def _bounds(elastic: _Elastic | None, annotations: JobAnnotations, scaled: Repli
     return make_bounds(scaled.replicas, low, high)
 
 
-def _variables(fields: _Fields, elastic: _Elastic | None) -> tuple[tuple[str, str], ...]:
+def _variables(fields: PyTorchJobFields, elastic: _Elastic | None) -> tuple[tuple[str, str], ...]:
     """Variables of torchrun that the manifest sets; the others follow from the assignment."""
     found: dict[str, str] = {}
     processes = fields.nproc_per_node or (elastic.n_proc_per_node if elastic else None)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Resource(NamedTuple):
-    """A kind of object as the server knows it."""
+    """A resource as the API server knows it."""
 
     group: str
     version: str
@@ -19,7 +19,7 @@ class Resource(NamedTuple):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Of the collection in a namespace (everywhere if empty), of one object, or of a part of one."""
+        """URL path of a collection in a namespace (empty: in all), of one object, or of a subresource."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
         if self.is_namespaced and namespace:

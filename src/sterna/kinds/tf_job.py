@@ -7,7 +7,7 @@ first workers of the TensorFlow cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -17,7 +17,7 @@ from sterna.kinds.environment.tensorflow import tf_environment
 from sterna.kinds.kind import READ, Kind, Permission, Port, ReplicaName
 from sterna.kinds.objects import JobObject
 from sterna.kinds.parsed_job import ParsedJob, PodOwnership
-from sterna.kinds.parsing.annotations import MOST_WORKERS, JobAnnotations, is_true, parse_annotations
+from sterna.kinds.parsing.annotations import JobAnnotations, WorkerCount, is_true, parse_annotations
 from sterna.kinds.parsing.fields import FieldReader, decode_fields
 from sterna.kinds.parsing.gpu_fraction import MARK, parse_gpu_fraction
 from sterna.kinds.parsing.job_builder import Bounds, JobParts, build_job, make_bounds
@@ -37,15 +37,13 @@ _SCALED = ("worker", "master", "chief", "ps", "evaluator")
 _ALL_WORKERS = "AllWorkers"
 _FEWEST, _MOST = "min-instances", "max-instances"
 
-_Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_WORKERS)]
 
-
-class _Fields(SpecFields, rename="camel"):
+class TFJobFields(SpecFields, rename="camel"):
     ignored: ClassVar[frozenset[str]] = RunPolicyFields.ignored | {"enableDynamicWorker", "node-preference"}
 
     tf_replica_specs: dict[str, msgspec.Raw] | None = None
-    most: _Count | None = msgspec.field(name=_MOST, default=None)
-    fewest: _Count | None = msgspec.field(name=_FEWEST, default=None)
+    most: WorkerCount | None = msgspec.field(name=_MOST, default=None)
+    fewest: WorkerCount | None = msgspec.field(name=_FEWEST, default=None)
     node_preference: str | None = msgspec.field(name="node-preference", default=None)
     success_policy: str | None = None
 
@@ -60,7 +58,7 @@ def _is_managed(job: JobObject, context: ParseContext) -> bool:
 
 def _parse(job: JobObject, context: ParseContext) -> ParsedJob:
     reader = FieldReader(context.runs_images)
-    fields = reader.decode(job.spec, _Fields, "spec")
+    fields = reader.decode(job.spec, TFJobFields, "spec")
     annotations = parse_annotations(job.metadata.annotations)
     groups = parse_groups(reader, fields.tf_replica_specs, _TYPES, "tfReplicaSpecs", _CONTAINER)
     check_single(groups, _SINGLE)
@@ -95,7 +93,7 @@ def _parse(job: JobObject, context: ParseContext) -> ParsedJob:
 
 
 def _bounds(
-    fields: _Fields, annotations: JobAnnotations, groups: Mapping[str, ReplicaGroup], scaled: ReplicaGroup
+    fields: TFJobFields, annotations: JobAnnotations, groups: Mapping[str, ReplicaGroup], scaled: ReplicaGroup
 ) -> tuple[Bounds, bool]:
     """The bounds, and whether the manifest gives any."""
     low = annotations.minimum if fields.fewest is None else fields.fewest

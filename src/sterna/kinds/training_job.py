@@ -24,8 +24,8 @@ from sterna.kinds.kind import READ, Kind, Permission
 from sterna.kinds.labels import GROUP
 from sterna.kinds.objects import JobObject, Meta
 from sterna.kinds.parsed_job import CleanPods, GpuFraction, ParsedJob, PodOwnership
-from sterna.kinds.parsing.annotations import MOST_WORKERS, parse_annotations
-from sterna.kinds.parsing.fields import FieldReader, Fields, decode_fields, expected
+from sterna.kinds.parsing.annotations import MOST_WORKERS, WorkerCount, parse_annotations
+from sterna.kinds.parsing.fields import FieldReader, Fields, decode_fields, expectation_error
 from sterna.kinds.parsing.gpu_fraction import parse_gpu_fraction
 from sterna.kinds.parsing.job_builder import Bounds, JobParts, build_job, rename_job
 from sterna.kinds.parsing.pod_template import DEFAULT_GRACE_SECONDS, ReplicaGroup, Template, parse_template
@@ -46,19 +46,17 @@ _KEPT, _LONGEST_KEPT = 256, 16 * 1024
 _UNNAMED = Meta(name="a")
 _BOUNDS = re.compile(r"\s*(\d{1,9})\s*(?::\s*(\d{1,9})\s*)?", re.ASCII)
 
-_Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_WORKERS)]
-
 
 class WorkerBounds(Fields):
     """Fewest and most workers, and the number asked for."""
 
-    min: _Count = 1
-    max: _Count | None = None
-    request: _Count | None = None
+    min: WorkerCount = 1
+    max: WorkerCount | None = None
+    request: WorkerCount | None = None
 
 
 class ReplicaNeeds(Fields):
-    """What one replica needs. The default for CPUs is the cluster's to choose, which knows whether nodes are shared."""
+    """Needs of one replica. The cluster chooses the default for CPUs: it knows whether nodes are shared."""
 
     cpu: Amount | None = None
     memory: Amount | None = None
@@ -68,7 +66,7 @@ class ReplicaNeeds(Fields):
 class ParameterServers(Fields):
     """Replicas of type `ps`, which stay while workers join and leave."""
 
-    count: _Count = 1
+    count: WorkerCount = 1
     command: str | list[Any] | None = None
     env: dict[str, Any] | list[Any] | None = None
     resources: ReplicaNeeds | None = None
@@ -77,7 +75,7 @@ class ParameterServers(Fields):
 
 
 class TrainingJobSpec(Fields, rename="camel"):
-    """What to run, how many, and what they need."""
+    """The specification of a TrainingJob."""
 
     ignored: ClassVar[frozenset[str]] = frozenset({"suspend", "cleanPodPolicy"})
 
@@ -158,7 +156,9 @@ def _bounds(written: int | str | WorkerBounds | None) -> Bounds:
     if isinstance(workers, str):
         match = _BOUNDS.fullmatch(workers)
         if match is None:
-            raise expected("spec.workers", "a number of workers, or the fewest and the most such as 1:4", written)
+            raise expectation_error(
+                "spec.workers", "a number of workers, or the fewest and the most such as 1:4", written
+            )
         workers = decode_fields({"min": int(match[1]), "max": int(match[2] or match[1])}, WorkerBounds, "spec.workers")
     elif isinstance(workers, int):
         workers = decode_fields({"min": workers, "max": workers}, WorkerBounds, "spec.workers")
@@ -192,7 +192,7 @@ def _progress(fields: Mapping[str, Any] | None) -> ProgressSpec:
     try:
         return parse_progress(fields or {})
     except ProgressError as error:
-        raise expected(f"spec.progress.{error.field}", error.wanted, error.value) from None
+        raise expectation_error(f"spec.progress.{error.field}", error.wanted, error.value) from None
 
 
 def _group(
@@ -250,11 +250,11 @@ def _command(value: str | list[Any], place: str) -> list[str]:
         try:
             words: list[Any] = shlex.split(value)
         except ValueError:
-            raise expected(place, "a command whose quotes are closed", value) from None
+            raise expectation_error(place, "a command whose quotes are closed", value) from None
     else:
         words = [_as_text(word) for word in value]
     if not words:
-        raise expected(place, "a list that is not empty", words)
+        raise expectation_error(place, "a list that is not empty", words)
     return decode_fields(words, list[str], place)
 
 
@@ -263,7 +263,7 @@ def _variables(value: dict[str, Any] | list[Any] | None, place: str) -> dict[str
     if isinstance(value, list):
         pairs = [(each.get("name"), each.get("value", "")) for each in value if isinstance(each, dict)]
         if len(pairs) != len(value) or not all(isinstance(name, str) for name, _ in pairs):
-            raise expected(place, "variables such as {LR: 0.1}, or a list of {name: LR, value: '0.1'}", value)
+            raise expectation_error(place, "variables such as {LR: 0.1}, or a list of {name: LR, value: '0.1'}", value)
         value = {str(name): each for name, each in pairs}
     texts = {name: _as_text(each) for name, each in (value or {}).items()}
     return decode_fields(texts, dict[str, str], place)

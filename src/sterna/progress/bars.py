@@ -66,7 +66,7 @@ class Bars:
         match = _BAR.match(line) if "%|" in line else None
         if match is None or _ASIDE.search(match[1]) or _BYTES_RATE.search(match[4]):
             return None
-        done, size = _scaled(match[2]), _scaled(match[3])
+        done, size = _to_power(match[2]), _to_power(match[3])
         metrics = _metrics(match[4]) | _metrics(match[1])
         epoch = _EPOCH.search(match[1])
         if epoch:
@@ -95,7 +95,7 @@ def _metrics(text: str) -> dict[str, float | None]:
     return {name: finite(number(value)) for name, value in _NAMED.findall(text) if name != "v_num"}
 
 
-def _scaled(text: str) -> int:
+def _to_power(text: str) -> int:
     factor = _SCALE.get(text[-1:], 1.0)
     value = number(text.rstrip("kKMGT")) * factor
     return int(value) if math.isfinite(value) else 0

@@ -9,7 +9,7 @@ import pytest
 
 from sterna.errors import UserError
 from sterna.kinds.mpi_job import MPI_JOBS, mpi_scale, mpi_start, mpi_suspend
-from sterna.kinds.mpi_v1 import remarks_on, translated_v1
+from sterna.kinds.mpi_v1 import conversion_notices, convert_v1
 from sterna.kinds.parse import is_managed
 from sterna.kinds.parsed_job import PodOwnership
 from tests.unit.kinds.kind_builders import group, job_object, mpi_job, old_manifest, parsed_job
@@ -82,7 +82,7 @@ def test_patches_change_what_they_are_about_and_nothing_else() -> None:
 
 
 def translated(name: str = "") -> dict[str, Any]:
-    return translated_v1(old_manifest("voda-mpijob.yaml"), name)
+    return convert_v1(old_manifest("voda-mpijob.yaml"), name)
 
 
 def test_a_manifest_of_voda_becomes_one_of_the_present_operator() -> None:
@@ -123,7 +123,7 @@ def test_a_job_of_the_present_operator_keeps_all_that_it_says() -> None:
     expected = copy.deepcopy(job)
     expected["spec"]["runPolicy"]["suspend"] = True
     expected["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"] = "sterna"
-    assert translated_v1(job)["spec"] == expected["spec"]
+    assert convert_v1(job)["spec"] == expected["spec"]
 
 
 def a_vodas_worker(selector: dict[str, str], limits: dict[str, Any]) -> dict[str, Any]:
@@ -150,11 +150,11 @@ def test_a_worker_of_voda_s_has_one_gpu_of_its_type_and_what_is_made_up_is_told(
     selector: dict[str, str], limits: dict[str, Any], expected: dict[str, Any], remark: str
 ) -> None:
     job = a_vodas_worker(selector, limits)
-    worker = translated_v1(job)["spec"]["mpiReplicaSpecs"]["Worker"]
+    worker = convert_v1(job)["spec"]["mpiReplicaSpecs"]["Worker"]
     assert worker["template"]["spec"]["containers"][0]["resources"]["limits"] == expected
-    assert remark in " ".join(remarks_on(job))
-    assert bool(remarks_on(job)) == bool(remark)
-    assert remarks_on({**job, "apiVersion": MPI_JOBS.api_version}) == []
+    assert remark in " ".join(conversion_notices(job))
+    assert bool(conversion_notices(job)) == bool(remark)
+    assert conversion_notices({**job, "apiVersion": MPI_JOBS.api_version}) == []
 
 
 ARGUMENTS = [
@@ -170,7 +170,7 @@ ARGUMENTS = [
 def test_horovod_is_told_the_slots_that_the_script_no_longer_prints(args: list[str], slots: str) -> None:
     launcher = group(1, name="launcher", args=args)
     spec = {"slotsPerWorker": 2, "mpiReplicaSpecs": {"launcher": launcher, "worker": group(name="worker")}}
-    job = translated_v1({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "a"}, "spec": spec})
+    job = convert_v1({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "a"}, "spec": spec})
     made = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["args"]
     said = " ".join(made)
     assert said.count("--slots-per-host") == bool(slots)
@@ -185,4 +185,4 @@ def test_a_job_without_launcher_or_workers_is_refused(missing: str) -> None:
     with pytest.raises(UserError, match=f"spec.mpiReplicaSpecs.{missing} is missing"):
         parsed_job(job)
     with pytest.raises(UserError, match=f"spec.mpiReplicaSpecs.{missing} is missing"):
-        translated_v1(job)
+        convert_v1(job)

@@ -18,7 +18,7 @@ from sterna.backends.kubernetes.pods.share_rows import share_row
 from sterna.errors import UserError
 from sterna.kinds.context import ParseContext
 from sterna.kinds.mpi_job import MPI_JOBS
-from sterna.kinds.mpi_v1 import translated_v1
+from sterna.kinds.mpi_v1 import convert_v1
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.parse import invalid_reason, is_managed, parse_job
 from sterna.kinds.parsed_job import ParsedJob, PodOwnership
@@ -309,7 +309,7 @@ def test_no_object_raises_anything_but_its_sentence(drawn: tuple[Resource, Objec
 @given(st.dictionaries(WORDS, GARBAGE, max_size=4))
 def test_no_manifest_raises_anything_but_its_sentence_when_it_is_translated_or_moved(garbage: Object) -> None:
     with contextlib.suppress(UserError):
-        translated_v1({"metadata": garbage, "spec": garbage, **garbage})
+        convert_v1({"metadata": garbage, "spec": garbage, **garbage})
     with contextlib.suppress(UserError):
         move_record({"metadata": {"name": "p"}, "spec": garbage, **garbage}, "b", 1)
 

@@ -105,7 +105,7 @@ def test_job_of_an_outside_kind_runs_on_one_machine(make: Callable[..., LocalRun
     variables = [process.launch_spec.env for process in run.machine.processes.values()]
     assert sorted(each["TOY_PLAYER"] for each in variables) == ["1 of 2", "2 of 2"]
     assert all(each["TOY_TABLE"].startswith("127.0.0.1:") for each in variables)
-    run.go_on()
+    run.run_for()
     assert run.state("chess") == "completed"
 
 

@@ -86,7 +86,7 @@ def test_progress_of_a_job_is_read_through_an_outside_source(make: Callable[...,
     run.cluster.create([spec])
     run.settle()
     (tmp_path / "strokes.txt").write_text("|||", encoding="ascii")
-    run.go_on(30.0, until=lambda: run.cluster.job("slow").step == 3)
+    run.run_for(30.0, until=lambda: run.cluster.job("slow").step == 3)
     assert (run.cluster.job("slow").step, run.cluster.job("slow").total) == (3, 8)
 
 

@@ -1,1 +1,1 @@
-"""Kubernetes as a world: the operator's backend. Its objects are the only memory: it may be killed at any moment."""
+"""Backend for Kubernetes clusters. API objects are its only durable state: the operator may be killed at any time."""

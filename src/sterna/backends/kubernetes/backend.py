@@ -226,7 +226,7 @@ class KubernetesBackend:
         if action.kind is ActionKind.START:
             entry.assigned_at = now
         held_gpus = {key: pod.gpu_id for key, pod in entry.job.pods.items() if pod.gpu_id}
-        gpu_ids = self.state.capacity.parts.names() if action.after.slots else None
+        gpu_ids = self.state.capacity.gpu_fractions.names() if action.after.slots else None
         found = place_replicas(entry.parsed_job, action.after, names, current_nodes(entry.job), held_gpus, gpu_ids)
         self.state.assign(entry, found, action.after)
 

@@ -1,1 +1,4 @@
-"""Real training on this machine: nodes are slices of it, replicas are processes."""
+"""Run training on this machine: nodes are slices of it, replicas are processes.
+
+Rules and the round loop do not belong here.
+"""

@@ -1,8 +1,8 @@
-"""The local world behind the protocol that every world has: real processes on slices of this machine.
+"""`LocalBackend`: the `Backend` of a local cluster, with real processes on slices of this machine.
 
-`observe` shows what shall be as if it were, `apply` writes down what shall be and sets out for it, `wait` sleeps until
-something happens and carries on meanwhile with what was begun: it sees processes come and go, hears what they report,
-and lets those start whose place has become free. Deciding is not done here, nor answering users.
+`observe` reports the desired state as if already reached; `apply` records the desired state and starts reconciling
+towards it; `wait` sleeps until there is something to decide, and meanwhile handles process starts, exits and progress
+reports. Decisions are made by the round loop, requests are answered by `cluster.py`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from sterna.model.plan import Action, ActionKind, Decision, Outcome
 from sterna.model.snapshot import NEVER, Snapshot
 
 _STARTING_SECONDS = 0.02
-"""Between two looks at a process that is just starting."""
+"""Polling interval for a process that is starting."""
 _RETRY_SECONDS = 1.0
-"""Between two tries of what the machine refused."""
+"""Delay before a start or stop that the machine refused is retried."""
 _LONG_ROUND_SECONDS = 0.02
 _MAX_PAUSE_SECONDS = 0.2
 _BURST_PAUSE_FACTOR = 4.0
 """Pause after a round during which jobs arrived, as a multiple of its duration."""
 _LEARNED_SECONDS = 2.0
-"""Between two times that lessons, and how far progress was read, are put on disk."""
+"""Interval at which learned curves and read positions are written to disk."""
 
 
 class LocalBackend:
@@ -59,7 +59,7 @@ class LocalBackend:
         self._empty = store.slices.table()
         self._baseline = LocalBaseline(store.slices, store.clock()) if store.slices.is_shared else None
         self.closed: dict[str, str] = store.setting("closed") or {}
-        """Nodes that take nobody new: `cordoned` or `draining`."""
+        """Nodes that take no new workers: name -> `cordoned` or `draining`."""
         self.history = ClusterHistory(
             job.record.service for job in store.jobs.values() if job.record.phase == COMPLETED
         )
@@ -67,16 +67,16 @@ class LocalBackend:
         self._listened_at = self._learned_at = -NEVER
         self._observed_at = NEVER
         self._retry_at, self._due_at = NEVER, -NEVER
-        self._trouble = ""
+        self._last_refusal = ""
         self._flags = threading.Lock()
-        self._has_news = self._is_dirty = True
+        self._needs_round = self._is_dirty = True
         self._is_closed = self._is_held = False
 
-    # What the controller sees.
+    # Snapshots.
 
     def observe(self) -> Snapshot:
         with self._flags:
-            self._has_news = False
+            self._needs_round = False
         with self.store.lock:
             self._observed_at = self.store.clock()
             instant = Instant(
@@ -88,7 +88,7 @@ class LocalBackend:
             )
             return build_snapshot(self.store, self._empty, instant, self._baseline)
 
-    # What is decided.
+    # Decisions.
 
     def apply(self, decision: Decision) -> Sequence[Outcome]:
         """Record the desired assignments and start reconciling. A decision that a crash discards is made again."""
@@ -128,16 +128,16 @@ class LocalBackend:
         if action.kind is not ActionKind.SET_CPU_SHARE:
             self.store.assign(job, action.after)
 
-    # What happens by itself.
+    # Events.
 
     def wait(self, until: float) -> bool:
-        """Sleep until there is something to decide, seeing to what was begun meanwhile."""
+        """Sleep until there is something to decide; handle process events meanwhile."""
         self._pause_after_round()
         while not self._is_closed:
-            self._attend()
+            self._handle_events()
             now = self.store.clock()
             with self._flags:
-                if self._has_news or now >= until:
+                if self._needs_round or now >= until:
                     return True
             ended = self._wakeups.wait(self._pause_seconds(now, until))
             if ended is None:
@@ -158,14 +158,14 @@ class LocalBackend:
         self._observed_at = NEVER
 
     def wake(self) -> None:
-        """Something was asked for; look at it. Any thread may call."""
+        """Have the loop look at a change. Any thread may call."""
         self._due_at = -NEVER
         with self._flags:
-            self._has_news = self._is_dirty = True
+            self._needs_round = self._is_dirty = True
         self._wakeups.wake()
 
     def hold(self, is_held: bool) -> None:
-        """Decide, but let nothing be started or stopped meanwhile."""
+        """Keep deciding, but start and stop no processes while held."""
         self._is_held = is_held
         self.wake()
 
@@ -173,30 +173,30 @@ class LocalBackend:
         self._is_closed = True
         self._wakeups.wake()
 
-    def _attend(self) -> None:
-        """Everything that may have become possible or known since the last time."""
+    def _handle_events(self) -> None:
+        """Handle everything that became known or possible since the last call."""
         now = self.store.clock()
         if self.watcher.look():
-            self._note_news()
+            self._request_round()
         if self.watcher.is_listening and now - self._listened_at >= self._listen_seconds:
             self._listened_at = now
             if self.watcher.listen():
-                self._note_news()
+                self._request_round()
         if now - self._learned_at >= _LEARNED_SECONDS:
             self._learned_at = now
             self.store.save_learned_curves()
             self.watcher.save_positions()
-        self._keep_time(now)
+        self._handle_timers(now)
         if self._is_dirty or now >= self._retry_at:
             self._reconcile()
 
-    def _note_news(self) -> None:
+    def _request_round(self) -> None:
         self._due_at = -NEVER
         with self._flags:
-            self._has_news = self._is_dirty = True
+            self._needs_round = self._is_dirty = True
 
     def _note_end(self, job: LocalJob) -> None:
-        """A job has completed or failed."""
+        """Handle the completion or failure of a job."""
         is_complete = job.record.phase == COMPLETED
         self.history.note_end(self.store.clock(), job.record.service if is_complete else None)
         self.store.tracker.forget(job.key, is_complete)
@@ -216,27 +216,27 @@ class LocalBackend:
             self._sweep()
         except Retry as error:
             self._retry_at = self.store.clock() + _RETRY_SECONDS
-            if str(error) != self._trouble:
-                self._trouble = str(error)
+            if str(error) != self._last_refusal:
+                self._last_refusal = str(error)
                 self.store.note("", "trouble", f"The machine refused, and is asked again: {error}.")
 
     def _sweep(self) -> None:
-        """Jobs that are to be deleted and of which nothing runs any more; attempts that ended without a process."""
+        """Delete jobs marked for deletion without processes, and close attempts that never had any."""
         with self.store.lock:
             jobs = [job for job in self.store.open.values() if not job.record.is_live]
         for job in jobs:
             attempt = job.record.attempt
             if attempt is not None and attempt.counted_from:
                 self.exits.close(job)
-                self._note_news()
+                self._request_round()
             elif job.record.deleting:
                 self.exits.forget(job)
-                self._note_news()
+                self._request_round()
 
-    # Time.
+    # Timers.
 
-    def _keep_time(self, now: float) -> None:
-        """What is due: another try, the end of a job's time, the end of its memory."""
+    def _handle_timers(self, now: float) -> None:
+        """Handle timers that are due: end of a back-off, deadline, time to live after the end."""
         if now < self._due_at:
             return
         with self.store.lock:
@@ -252,16 +252,16 @@ class LocalBackend:
                 self.exits.forget(job)
             elif record.not_before and not job.assignment.workers and record.not_before <= now:
                 record.not_before = 0.0
-                self._note_news()
+                self._request_round()
                 due_at = min(due_at, _due(job))
             else:
                 seconds = record.spec.deadline_seconds
                 self.exits.fail(job, f"it was active for longer than the {seconds:g} s it may be")
-                self._note_news()
+                self._request_round()
         self._due_at = due_at
 
     def _pause_seconds(self, now: float, until: float) -> float | None:
-        """How long it may sleep; None: until it is woken."""
+        """Return how long to sleep; None: until woken."""
         if self.watcher.has_starting():
             return _STARTING_SECONDS
         at = min(until, self._due_at, self._retry_at)
@@ -271,7 +271,7 @@ class LocalBackend:
 
 
 def _due(job: LocalJob) -> float:
-    """When something happens to a job by the passing of time alone."""
+    """Return the time of the next timer of a job."""
     record, spec = job.record, job.record.spec
     if record.phase != ACTIVE:
         is_kept = spec.ttl_seconds is None or record.ended_at is None or record.deleting

@@ -197,7 +197,7 @@ class LocalCluster:
             raise NotFoundError(f"There is no node '{node}': {did_you_mean(node, rows)}")
         return rows[node]
 
-    # What happened.
+    # Events and logs.
 
     def events(self, job: str = "", after: int = 0, limit: int = 1000) -> list[EventView]:
         limit = max(0, limit)
@@ -308,7 +308,7 @@ class LocalCluster:
 
 
 def _chosen(name: str, replicas: Sequence[ReplicaRecord], wanted: str) -> ReplicaRecord:
-    """The one asked for; else the first in rank."""
+    """Return the replica of that name; without a name, the first in rank."""
     names = [each.name for each in replicas]
     if wanted and wanted not in names:
         raise UserError(f"Job '{name}' has no replica '{wanted}': {did_you_mean(wanted, names)}")

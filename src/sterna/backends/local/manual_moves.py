@@ -1,4 +1,5 @@
-"""Moves that people ask for: a job to another node, or everybody off one. The caller holds the book's lock."""
+"""Moves that users request: one job to another node, or all jobs off a node. The caller holds the lock of the job
+store."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from sterna.model.cluster import NOWHERE, Assignment
 
 
 def find_move(backend: LocalBackend, job: LocalJob, node: str) -> Assignment:
-    """Where a running job would sit if all its workers were on this node; refuses what is not possible."""
+    """Return the assignment of a running job with all its workers on `node`; raise UserError if it is impossible."""
     row = backend.store.slices.row_of[node]
     if not job.assignment.workers:
         raise UserError(f"Job '{job.name}' does not run, so that it cannot be moved; wait until it has started.")
@@ -18,7 +19,7 @@ def find_move(backend: LocalBackend, job: LocalJob, node: str) -> Assignment:
         raise UserError(f"Job '{job.name}' is on {node} already; name another node.")
     if node in backend.closed:
         raise UserError(f"{node} takes no jobs now; open it with: sterna uncordon {node}.")
-    assignment = _fitted(_room_without(backend, job), job, row)
+    assignment = _fit_on_node(_room_without(backend, job), job, row)
     if assignment is None:
         raise UserError(
             f"{node} has no room for the {job.assignment.size} workers of '{job.name}'; name another node, or move "
@@ -28,12 +29,12 @@ def find_move(backend: LocalBackend, job: LocalJob, node: str) -> Assignment:
 
 
 def evict_jobs(backend: LocalBackend, row: int) -> list[LocalJob]:
-    """Seat everybody who is on a node elsewhere, where there is room, else let them wait; those that were touched."""
+    """Move every job on a node to another one with enough room, or queue it; return the jobs that were changed."""
     touched = []
     for job in backend.store.active():
         if not any(assign == row for assign, _ in (*job.assignment.workers, *job.assignment.ps)):
             continue
-        assignment = _elsewhere(backend, job, row)
+        assignment = _find_other_node(backend, job, row)
         if assignment is None:
             assignment = NOWHERE
             job.record.waiting_since = backend.store.clock()
@@ -44,21 +45,22 @@ def evict_jobs(backend: LocalBackend, row: int) -> list[LocalJob]:
     return touched
 
 
-def _elsewhere(backend: LocalBackend, job: LocalJob, row: int) -> Assignment | None:
-    """One other node that holds all of it; parameter servers on the node that closes are moved by a new start."""
+def _find_other_node(backend: LocalBackend, job: LocalJob, row: int) -> Assignment | None:
+    """Return an assignment on one other node. A job with parameter servers on this node has none: it restarts
+    elsewhere."""
     if any(assign == row for assign, _ in job.assignment.ps):
         return None
     room = _room_without(backend, job)
     for other, node in enumerate(backend.store.slices.nodes):
         if other != row and node.name not in backend.closed:
-            assignment = _fitted(room, job, other)
+            assignment = _fit_on_node(room, job, other)
             if assignment is not None:
                 return assignment
     return None
 
 
 def _room_without(backend: LocalBackend, job: LocalJob) -> FreeCapacity:
-    """What is free, and what the job's workers would leave."""
+    """Return the free capacity without the workers of `job`."""
     room = FreeCapacity(backend.store.slices.table())
     for other in backend.store.active():
         if other.assignment.workers:
@@ -69,7 +71,7 @@ def _room_without(backend: LocalBackend, job: LocalJob) -> FreeCapacity:
     return room
 
 
-def _fitted(room: FreeCapacity, job: LocalJob, row: int) -> Assignment | None:
+def _fit_on_node(room: FreeCapacity, job: LocalJob, row: int) -> Assignment | None:
     size = job.assignment.size
     if room.slots_at(job.shape, row) < size:
         return None

@@ -1,8 +1,8 @@
-"""Recovery: a daemon that comes back, however its predecessor died, finds every replica again.
+"""Recovery: a restarted daemon finds every replica again, however its predecessor died.
 
-What was intended and never begun is voided, so that it cannot begin behind our back; what runs is followed on; what has
-ended meanwhile is judged by its record, or taken for lost where there is none. Folders that no job owns are cleared,
-whatever runs in them is ended first. Only then may anything be started.
+Replicas without a running shim are voided, so that they cannot start later; running ones are watched again; those that
+have exited are handled by their exit record, or as lost without one. Folders that belong to no job are removed, after
+their processes were killed. Only then is anything started.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import NOWHERE
 
 _UNKNOWN_SHARE = -1.0
-"""What a predecessor may have put into force."""
+"""Unknown CPU share: the predecessor may have set any."""
 
 
 def recover(backend: LocalBackend) -> int:
-    """Make book and machine agree; how many replicas were found running."""
+    """Make job store and machine agree; return the number of replicas found running."""
     store = backend.store
-    _seat_again(backend)
+    _restore_assignments(backend)
     for job in store.jobs.values():
         if job.progress is not None:
-            _listen_again(store, job)
-    _void_what_never_began(backend)
-    _clear_strangers(backend)
+            _replay_reports(store, job)
+    _void_unstarted(backend)
+    _remove_unknown_folders(backend)
     for job in [job for job in store.jobs.values() if job.record.deleting and not job.record.is_live]:
         backend.exits.forget(job)
     backend.watcher.look(everybody=True)
@@ -43,8 +43,8 @@ def recover(backend: LocalBackend) -> int:
     return found
 
 
-def _seat_again(backend: LocalBackend) -> None:
-    """Jobs keep their places as far as there is room for them on the nodes that there are now."""
+def _restore_assignments(backend: LocalBackend) -> None:
+    """Keep assignments for which the current nodes have room."""
     store = backend.store
     room = FreeCapacity(store.slices.table())
     for job in store.active():
@@ -58,18 +58,18 @@ def _seat_again(backend: LocalBackend) -> None:
             job.weights[replica.group] = _UNKNOWN_SHARE
 
 
-def _listen_again(store: JobStore, job: LocalJob) -> None:
-    """What it told our predecessor."""
+def _replay_reports(store: JobStore, job: LocalJob) -> None:
+    """Replay the progress reports stored by the predecessor."""
     by_attempt: dict[int, list[ProgressReport]] = {}
     for attempt, told in store.reports(job.key):
         by_attempt.setdefault(attempt, []).append(told)
     for attempt, reports in sorted(by_attempt.items()):
         store.tracker.take([(job.key, reports, SpeedSample(attempt, 0, 0.0))])
-        job.told_at = max(job.told_at, reports[-1].at)
+        job.reported_at = max(job.reported_at, reports[-1].at)
 
 
-def _void_what_never_began(backend: LocalBackend) -> None:
-    """An intention without a claim is ours to call off; whoever links first wins, so a late shim does nothing."""
+def _void_unstarted(backend: LocalBackend) -> None:
+    """Void replicas whose lock file no shim has linked. The first link wins, so a late shim starts nothing."""
     processes, paths = backend.deps.processes, backend.deps.around.paths
     for job in list(backend.store.live.values()):
         attempt = job.record.attempt
@@ -80,7 +80,7 @@ def _void_what_never_began(backend: LocalBackend) -> None:
                 processes.void(folder)
 
 
-def _clear_strangers(backend: LocalBackend) -> None:
+def _remove_unknown_folders(backend: LocalBackend) -> None:
     paths, processes = backend.deps.around.paths, backend.deps.processes
     shutil.rmtree(paths.state / "trash", ignore_errors=True)
     known = {job.name for job in backend.store.jobs.values()}

@@ -1,8 +1,7 @@
-"""The instant as rules see it: the book of a local cluster as columns.
+"""Build the snapshot of a local cluster from the job store.
 
-Where jobs shall sit counts as where they sit: what was decided is laid over what is seen until the two agree, so that a
-round never decides the same thing twice. Columns are built anew for each snapshot, because a machine holds hundreds of
-jobs, not a hundred thousand.
+Desired assignments count as reached, so that a round never decides the same thing twice. Columns are rebuilt for each
+snapshot, because a machine holds hundreds of jobs, not a hundred thousand.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ Columns = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Instant:
-    """What a snapshot carries beside jobs and nodes."""
+    """Fields of a snapshot besides jobs and nodes."""
 
     now: float
     last_action: float
     last_event: float
     closed: frozenset[str]
-    """Nodes that take nobody new."""
+    """Names of nodes that take no new workers."""
     history: Callable[[], Floats]
 
 
 def build_snapshot(store: JobStore, empty: Nodes, instant: Instant, baseline: LocalBaseline | None) -> Snapshot:
-    """Everything that may be known now; the caller holds the book's lock."""
+    """Return the snapshot; the caller holds the lock of the job store."""
     jobs = store.active()
     shapes = tuple(dict.fromkeys(job.shape for job in jobs)) or _NOTHING
-    columns = _kept(store, jobs, instant.now, shapes) | _made(store, jobs, instant.now, baseline)
+    columns = _record_columns(store, jobs, instant.now, shapes) | _computed_columns(store, jobs, instant.now, baseline)
     barred = columns["maximum"] < columns["minimum"]
     table = Jobs(ColumnSource([job.name for job in jobs], columns), barred if barred.any() else None)
     nodes = _with_room(store, empty, jobs, instant.closed)
@@ -68,8 +67,8 @@ def build_snapshot(store: JobStore, empty: Nodes, instant: Instant, baseline: Lo
     )
 
 
-def _kept(store: JobStore, jobs: list[LocalJob], now: float, shapes: Sequence[Shape]) -> Columns:
-    """What stands in the records as it is."""
+def _record_columns(store: JobStore, jobs: list[LocalJob], now: float, shapes: Sequence[Shape]) -> Columns:
+    """Return the columns that are copied from the records."""
     records = [job.record for job in jobs]
     code = {shape: number for number, shape in enumerate(shapes)}
     rows, keys = store.slices.row_of, {job.name: job.key for job in jobs}
@@ -100,8 +99,8 @@ def _kept(store: JobStore, jobs: list[LocalJob], now: float, shapes: Sequence[Sh
     }
 
 
-def _made(store: JobStore, jobs: list[LocalJob], now: float, baseline: LocalBaseline | None) -> Columns:
-    """What is worked out: time that runs, and what follows from reports."""
+def _computed_columns(store: JobStore, jobs: list[LocalJob], now: float, baseline: LocalBaseline | None) -> Columns:
+    """Return the columns that are computed from time and progress reports."""
     tracker, learned_curves = store.tracker, store.tracker.learned_curves
     progress_states = [job.progress for job in jobs]
     running = _floats([_running_seconds(job, now) for job in jobs])
@@ -120,7 +119,7 @@ def _made(store: JobStore, jobs: list[LocalJob], now: float, baseline: LocalBase
         ),
         "growth_rate": _floats([progress.rate if progress else nothing for progress in progress_states]),
         "growth_since": _floats([progress.growth_since if progress else -NEVER for progress in progress_states]),
-        "unsaved": _floats([_unsaved(job, now) for job in jobs]),
+        "unsaved": _floats([_unsaved_seconds(job, now) for job in jobs]),
         "default_finish": _floats([ends.get(job.key, nothing) for job in jobs]),
     }
 
@@ -138,13 +137,13 @@ def _or(value: float | None, otherwise: float) -> float:
 
 
 def _running_seconds(job: LocalJob, now: float) -> float:
-    """Of the present attempt, as far as it is not booked."""
+    """Return the run time of the current attempt that is not yet in its record."""
     attempt = job.record.attempt
     return max(0.0, now - attempt.counted_from) if attempt is not None and attempt.counted_from else 0.0
 
 
-def _unsaved(job: LocalJob, now: float) -> float:
-    """Work that moving it would throw away: none in place, none of a job that has shown that it saves when asked."""
+def _unsaved_seconds(job: LocalJob, now: float) -> float:
+    """Return seconds of work that a move would lose: 0 for moves in place and for jobs that save when asked to stop."""
     record, attempt = job.record, job.record.attempt
     if not job.shape.devices or attempt is None or not attempt.counted_from or record.saved_step >= 0:
         return 0.0

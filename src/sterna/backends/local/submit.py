@@ -1,7 +1,7 @@
-"""New jobs, from what users ask for to what is on disk: admitted, named, numbered, stored, and only then known.
+"""Submission: validate new jobs, give them names and keys, store them, then add them to the job store.
 
-Several orders may come at once and share one flush; each is taken or refused for itself, all of its jobs or none. The
-same key is taken once, however often it comes, also across a restart of the daemon. Starting jobs is not done here.
+Orders that arrive together share one disk flush; each is accepted or rejected by itself, with all of its jobs. An
+idempotency key is accepted once, also across restarts of the daemon. Jobs are not started here.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from sterna.model.job import JobSpec
 from sterna.service.views import JobView
 
 Order = tuple[Sequence[JobSpec], str]
-"""Jobs that are created all or none, and the key under which they are; empty: without one."""
+"""Jobs that are created all or none, and their idempotency key; empty: none."""
 
 _NEW = "waits: the next round will look at it."
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """An order that can be stored."""
+    """An accepted order, ready to be stored."""
 
     records: Sequence[JobRecord]
     answer: list[JobView]
@@ -40,7 +40,7 @@ class _Entry:
 
 
 class JobSubmitter:
-    """Takes orders. Any thread may call."""
+    """Accepts orders. Any thread may call."""
 
     def __init__(self, backend: LocalBackend, admission: JobValidator) -> None:
         self._backend, self._store, self._validator = backend, backend.store, admission
@@ -49,19 +49,19 @@ class JobSubmitter:
         self._freed = threading.Condition()
 
     def create_each(self, orders: Sequence[Order]) -> list[list[JobView] | UserError]:
-        """For each what became of it, durably."""
+        """Create each order durably; return its views or the reason for its rejection."""
         first: dict[str, int] = {}
         for place, (_, key) in enumerate(orders):
             first.setdefault(key, place)
         own = [place for place, (_, key) in enumerate(orders) if not key or first[key] == place]
-        with self._held({key for key in first if key}):
-            outcomes = self._answered(orders, own)
-            outcomes |= self._taken(orders, [place for place in own if place not in outcomes])
+        with self._hold_keys({key for key in first if key}):
+            outcomes = self._find_answers(orders, own)
+            outcomes |= self._accept_orders(orders, [place for place in own if place not in outcomes])
         return [outcomes[first[key] if key else place] for place, (_, key) in enumerate(orders)]
 
     @contextmanager
-    def _held(self, keys: Collection[str]) -> Iterator[None]:
-        """Nobody else creates under these keys meanwhile."""
+    def _hold_keys(self, keys: Collection[str]) -> Iterator[None]:
+        """Keep other threads from creating under these keys."""
         with self._freed:
             while not self._keys.isdisjoint(keys):
                 self._freed.wait()
@@ -73,8 +73,8 @@ class JobSubmitter:
                 self._keys.difference_update(keys)
                 self._freed.notify_all()
 
-    def _answered(self, orders: Sequence[Order], paths: Sequence[int]) -> dict[int, list[JobView] | UserError]:
-        """What was answered before under the same key."""
+    def _find_answers(self, orders: Sequence[Order], paths: Sequence[int]) -> dict[int, list[JobView] | UserError]:
+        """Return the answers stored under the same keys."""
         keys = {orders[place][1]: place for place in paths if orders[place][1]}
         if not keys:
             return {}
@@ -82,7 +82,7 @@ class JobSubmitter:
         found = self._store.database.read(f"SELECT key, names FROM answers WHERE key IN ({marks})", list(keys))
         return {keys[key]: msgspec.json.decode(kept, type=list[JobView]) for key, kept in found}
 
-    def _taken(self, orders: Sequence[Order], paths: Sequence[int]) -> dict[int, list[JobView] | UserError]:
+    def _accept_orders(self, orders: Sequence[Order], paths: Sequence[int]) -> dict[int, list[JobView] | UserError]:
         outcomes: dict[int, list[JobView] | UserError] = {}
         admitted: dict[int, Order] = {}
         for place in paths:
@@ -92,7 +92,7 @@ class JobSubmitter:
             except UserError as error:
                 outcomes[place] = error
         try:
-            answers = self._stored(list(admitted.values())) if admitted else []
+            answers = self._store_orders(list(admitted.values())) if admitted else []
         except BaseException as error:
             self._store.release(spec.name for specs, _ in admitted.values() for spec in specs)
             if not isinstance(error, UserError):
@@ -101,14 +101,14 @@ class JobSubmitter:
         return outcomes | dict(zip(admitted, answers, strict=True))
 
     def _admit(self, specs: Sequence[JobSpec]) -> None:
-        """The names are ours when this returns."""
+        """Validate the jobs and reserve their names."""
         if not specs:
             raise UserError("There is no job in what was submitted; give at least one.")
         for spec in specs:
             self._validator.admit(spec)
         self._store.reserve([spec.name for spec in specs])
 
-    def _stored(self, orders: Sequence[Order]) -> list[list[JobView]]:
+    def _store_orders(self, orders: Sequence[Order]) -> list[list[JobView]]:
         store = self._store
         numbers, statement = store.next_keys(sum(len(specs) for specs, _ in orders))
         unused = iter(numbers)
@@ -142,7 +142,7 @@ class JobSubmitter:
         return _Entry(records, [_first_view(record) for record in records], key)
 
     def _tell(self, entries: Sequence[_Entry]) -> None:
-        """They are stored: now everybody may know."""
+        """Publish stored jobs: add them to the job store and wake the loop."""
         store = self._store
         with store.lock:
             events = []

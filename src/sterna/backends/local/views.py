@@ -1,4 +1,4 @@
-"""Jobs and nodes as people see them: the book, made into the answers of `Verbs`. The caller holds the book's lock."""
+"""Views of jobs and nodes for `ClusterService`, from the job store. The caller holds the lock of the job store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def job_view(backend: LocalBackend, job: LocalJob) -> JobView:
         record.submitted_at,
         record.first_started_at,
         record.ended_at,
-        _waited(job, now),
+        _waited_seconds(job, now),
         _ran(job, now),
         backend.watcher.cpu_seconds(job) if is_live else record.cpu_seconds,
         record.attempts,
@@ -69,7 +69,7 @@ def _reason(job: LocalJob, now: float) -> str:
     return record.reason if is_told or job.reason is None else job.reason.sentence
 
 
-def _waited(job: LocalJob, now: float) -> float:
+def _waited_seconds(job: LocalJob, now: float) -> float:
     record = job.record
     is_waiting = record.phase == ACTIVE and not record.is_live
     return record.waited_seconds + (max(0.0, now - record.queued_since) if is_waiting else 0.0)
@@ -100,7 +100,7 @@ def _replica_state(attempt: AttemptRecord, replica: ReplicaRecord) -> str:
 
 
 def _tell_progress(backend: LocalBackend, job: LocalJob, view: JobView) -> None:
-    """What it reported; of a job that is over, what it had reported last."""
+    """Fill in the reported progress; of a job that has ended, the last report."""
     progress, record = job.progress, job.record
     if progress is None or record.phase != ACTIVE:
         view.step, view.total, view.metric, view.value = record.step, record.total, record.metric, record.value

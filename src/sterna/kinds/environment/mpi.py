@@ -56,5 +56,5 @@ def with_local_paths(command: tuple[str, ...]) -> tuple[str, ...]:
 def _quote(word: str) -> str:
     """Quote a word for a shell, except the variables in it."""
     parts = _MOUNTED.split(word)
-    shown = [f'"${_VARIABLES[part]}"' if part in _VARIABLES else shlex.quote(part) for part in parts if part]
-    return "".join(shown) or "''"
+    format_value = [f'"${_VARIABLES[part]}"' if part in _VARIABLES else shlex.quote(part) for part in parts if part]
+    return "".join(format_value) or "''"

@@ -1,7 +1,7 @@
 """Variables that PyTorch looks for: the addresses of a gang of fixed size, or those of torchrun's elastic agents.
 
-Worker 0 hosts the rendezvous and is told so: torchrun would otherwise resolve the host name by a DNS that may not know
-it yet. Without TORCH_DISABLE_SHARE_RDZV_TCP_STORE a second agent can never join.
+Worker 0 gets `is_host=true`: torchrun would otherwise resolve the host name by a DNS that may not know it yet. Without
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE a second agent can never join.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _RENDEZVOUS_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_att
 
 def torch_environment(spec: JobSpec, member: Member, gang: Gang) -> dict[str, str]:
     elastic = spec.resizing is Resizing.TORCHRUN
-    return elastic_environment(member, gang) if elastic else fixed_environment(member, gang)
+    return elastic_environment(member, gang) if elastic else static_environment(member, gang)
 
 
 def gang_environment(spec: JobSpec, member: Member, gang: Gang) -> dict[str, str]:
@@ -27,7 +27,7 @@ def gang_environment(spec: JobSpec, member: Member, gang: Gang) -> dict[str, str
     return torch_environment(spec, member, gang)
 
 
-def fixed_environment(member: Member, gang: Gang) -> dict[str, str]:
+def static_environment(member: Member, gang: Gang) -> dict[str, str]:
     """Variables of a gang that keeps its size while it trains."""
     return {
         "MASTER_ADDR": gang.host,

@@ -1,14 +1,16 @@
-"""What a user may say about any job by annotations `sterna.dev/..`: bounds, priority, how progress is told.
+"""Annotations `sterna.dev/..` of any job: bounds, priority, progress sources.
 
-For kinds whose own fields have no place for it: Kubeflow's CRDs drop E-DRAGON's `min-instances`, a plain pod has no
-bounds at all. Where a kind has a field of its own, the field goes first.
+For kinds whose own fields have no place for them: Kubeflow's CRDs drop E-DRAGON's `min-instances`, a plain pod has no
+bounds at all. A field of the kind goes before an annotation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from sterna.errors import UserError
 from sterna.kinds.labels import GROUP, MAX_WORKERS, MIN_WORKERS
@@ -24,11 +26,12 @@ PREEMPTIBLE = f"{GROUP}/preemptible"
 
 NO_PROGRESS = ProgressSpec()
 MOST_WORKERS = 100_000
+WorkerCount = Annotated[int, msgspec.Meta(ge=1, le=MOST_WORKERS)]
 
 
 @dataclass(frozen=True)
 class JobAnnotations:
-    """What the annotations of one object say."""
+    """Parsed annotations of one object."""
 
     minimum: int | None = None
     maximum: int | None = None

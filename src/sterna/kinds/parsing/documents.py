@@ -1,6 +1,6 @@
-"""YAML and JSON as users write them, with the line of every value, so that a refusal can say where to look.
+"""YAML and JSON documents with the line of every value, so that an error can name it.
 
-Plain values only: no tags, no key twice. What the values may be is judged by whoever asked for them.
+Plain values only: no tags, no duplicate keys. The caller checks what the values are.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import yaml
 from sterna.errors import UserError
 
 Place = tuple[str | int, ...]
-"""The way to a value from the top of its document: keys and positions."""
+"""Path of a value from the top of its document: keys and positions."""
 
 _MOST_VALUES = 500_000
-"""More than any real file holds; anchors that refer to anchors would go on for ever."""
+"""More than any real file holds; bounds the expansion of anchors that refer to anchors."""
 _INTEGER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|0b[01]+|0[0-7]*|[1-9][0-9_]*)$")
 _FLOAT = re.compile(
     r"[-+]?(?:(?:\d[\d_]*\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.(?:inf|Inf|INF))$|\.(?:nan|NaN|NAN)$"
@@ -34,11 +34,11 @@ class Document:
 
     value: object
     source: str
-    """The file, or what else it came in."""
+    """Name of the file or request it came in."""
     lines: Mapping[Place, int] = field(default_factory=dict)
 
     def where(self, place: Place) -> str:
-        """The file and, if known, the line of a value or of what it should have been part of."""
+        """The source and, if known, the line of a value or of its nearest parent."""
         for end in range(len(place), -1, -1):
             if place[:end] in self.lines:
                 return f"{self.source}, line {self.lines[place[:end]]}"
@@ -46,9 +46,9 @@ class Document:
 
 
 def read_documents(text: str, source: str, wanted: str = MANIFESTS) -> list[Document]:
-    """Every document in a text that holds something; what was wanted is part of a refusal."""
+    """Every document in a text that is not empty; `wanted` completes the error sentence."""
     try:
-        found = list(_composed(text, source, wanted))
+        found = list(_compose(text, source, wanted))
     except yaml.MarkedYAMLError as error:
         as_json = _from_json(text, source)
         if as_json is not None:
@@ -66,7 +66,7 @@ def read_documents(text: str, source: str, wanted: str = MANIFESTS) -> list[Docu
     return kept
 
 
-def _composed(text: str, source: str, wanted: str) -> Iterator[Document]:
+def _compose(text: str, source: str, wanted: str) -> Iterator[Document]:
     loader = _loader()(text)
     try:
         while loader.check_node():
@@ -81,7 +81,7 @@ def _composed(text: str, source: str, wanted: str) -> Iterator[Document]:
 
 
 def _note_lines(node: Any, place: Place, lines: dict[Place, int]) -> bool:
-    """Note the line of a value and of all below it; false if there are too many."""
+    """Record the line of a value and of all below it; false if there are too many."""
     if len(lines) > _MOST_VALUES:
         return False
     lines[place] = node.start_mark.line + 1
@@ -97,7 +97,7 @@ def _note_lines(node: Any, place: Place, lines: dict[Place, int]) -> bool:
 
 
 def _from_json(text: str, source: str) -> Document | None:
-    """JSON that is not YAML as well, because it is indented with tabs."""
+    """Parse JSON that is no YAML because it is indented with tabs."""
     try:
         return Document(json.loads(text), source)
     except ValueError:
@@ -107,8 +107,8 @@ def _from_json(text: str, source: str) -> Document | None:
 @cache
 def _loader() -> Any:
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        """No key twice, because one would be lost; and numbers as everywhere but in YAML 1.1, to which 1e6 is text and
-        1:4 is sixty-four."""
+        """Refuses duplicate keys, of which one would be lost, and reads numbers unlike YAML 1.1, to which 1e6 is text
+        and 1:4 is sixty-four."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             seen = set()

@@ -92,8 +92,8 @@ def decode_fields(data: Any, type_: type[T], place: str) -> T:
         raise UserError(_mistake(plain, type_, place) or str(_unreadable(place))) from None
 
 
-def expected(place: str, wanted: str, found: object) -> UserError:
-    return UserError(f"{place}: expected {wanted}, found {shown(found)}.")
+def expectation_error(place: str, wanted: str, found: object) -> UserError:
+    return UserError(f"{place}: expected {wanted}, found {format_value(found)}.")
 
 
 def join_path(place: str, key: str) -> str:
@@ -106,7 +106,7 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as its writer would recognise it, cut if it is long."""
     if isinstance(value, Mapping):
         return "a mapping"
@@ -161,12 +161,12 @@ def _mistake(value: Any, type_: Any, place: str) -> str:
     options = _options(type_)
     fitting = [option for option in options if _has_shape(value, option)]
     if not fitting:
-        wanted = " or ".join(dict.fromkeys(_wanted(option) for option in options))
+        wanted = " or ".join(dict.fromkeys(_describe_type(option) for option in options))
         if wanted == "text" and isinstance(value, int | float):
             wanted = "text; put quotes around it"
-        return str(expected(place, wanted, value))
+        return str(expectation_error(place, wanted, value))
     bound = next((found for meta in _metas(type_) if (found := _broken_bound(value, meta))), "")
-    return str(expected(place, bound, value)) if bound else _mistake_inside(value, fitting[0], place)
+    return str(expectation_error(place, bound, value)) if bound else _mistake_inside(value, fitting[0], place)
 
 
 def _mistake_inside(value: Any, type_: Any, place: str) -> str:
@@ -208,7 +208,7 @@ def _has_shape(value: Any, type_: Any) -> bool:
     return isinstance(value, type_) and (type_ is bool or not isinstance(value, bool))
 
 
-def _wanted(type_: Any) -> str:
+def _describe_type(type_: Any) -> str:
     if get_origin(type_) is Literal:
         names = [str(each) for each in get_args(type_) if each != ""]
         return f"one of {', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]

@@ -21,11 +21,11 @@ from sterna.kinds.parsed_job import GpuFraction, JobRef, ParsedJob, PodOwnership
 from sterna.kinds.parsing.annotations import NO_PROGRESS, JobAnnotations
 from sterna.kinds.parsing.pod_template import (
     ReplicaGroup,
+    common_needs,
     expand_variables,
     parse_restart_policy,
     pod_template,
     replica_spec,
-    shared_needs,
 )
 from sterna.kinds.parsing.resource_requests import NOTHING, Demand
 from sterna.kinds.parsing.run_policy import RunPolicy
@@ -58,7 +58,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class JobParts:
-    """What a job is built from."""
+    """Parts that a job is built from."""
 
     groups: Sequence[ReplicaGroup]
     """In the order of their start."""
@@ -80,7 +80,7 @@ class JobParts:
     node_preference: str = ""
     priority: int = 0
     grace_seconds: float | None = None
-    """None: as the pod template says."""
+    """None: that of the pod template."""
     variables: tuple[tuple[str, str], ...] = ()
     fixed_env: Mapping[str, str] = field(default_factory=dict)
     """Variables on one machine that the manifest cannot change."""
@@ -97,7 +97,7 @@ def build_job(meta: Meta, resource: Resource, parts: JobParts, context: ParseCon
     servers = [each for each in parts.groups if each is not parts.scaled and each.type not in leading]
     if context.runs_images:
         check_pod_names(meta.name, parts, bounds.high)
-    needs = shared_needs(parts.scaled, (each for each in parts.groups if each is not parts.scaled))
+    needs = common_needs(parts.scaled, (each for each in parts.groups if each is not parts.scaled))
     worker = _largest(parts, leading)
     decisive = parts.decisive or parts.scaled
     restart = parts.restart or parse_restart_policy(decisive.restart, parts.default_restart)
@@ -211,7 +211,7 @@ def _leading(parts: JobParts) -> tuple[str, ...]:
 
 
 def _priority(parts: JobParts, context: ParseContext) -> int:
-    """The annotation, else what the kind says; on one machine also the value of a PriorityClass of Kubernetes' own."""
+    """The annotation, else the kind's value; on one machine also the value of a PriorityClass of Kubernetes itself."""
     given = parts.priority if parts.annotations.priority is None else parts.annotations.priority
     name = "" if context.runs_images else _priority_class(parts)
     return (priority_of_class(name, {}) or 0) if name else given
@@ -236,7 +236,7 @@ def _devices(parts: JobParts, group: ReplicaGroup) -> int:
 
 
 def _largest(parts: JobParts, leading: Sequence[str]) -> Demand:
-    """What one worker needs, as rules count it."""
+    """Demand of one worker, as rules count it."""
     scaled = parts.scaled.demand
     worker = Demand(_devices(parts, parts.scaled), scaled.cpus, scaled.memory_bytes)
     for each in parts.groups:

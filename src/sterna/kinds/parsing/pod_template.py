@@ -15,7 +15,7 @@ import msgspec
 from sterna.errors import UserError, did_you_mean
 from sterna.kinds.objects import Container, PodSpec, Toleration
 from sterna.kinds.parsed_job import NodeNeeds
-from sterna.kinds.parsing.fields import FieldReader, Fields, expected, join_path
+from sterna.kinds.parsing.fields import FieldReader, Fields, expectation_error, join_path
 from sterna.kinds.parsing.gpu_fraction import parse_gpu_fraction
 from sterna.kinds.parsing.resource_requests import GPUS, Demand, demand_of
 from sterna.model.job import ReplicaSpec, RestartPolicy
@@ -200,13 +200,15 @@ def _check_images(reader: FieldReader, containers: Iterable[TemplateContainer], 
         if reader.runs_images and not each.image:
             raise UserError(f"{place}: the container '{each.name}' has no image; name the one to run.")
         if each.image == "":
-            raise expected(f"{place}: containers[{index}].image", "the name of an image, or no image at all", "")
+            raise expectation_error(
+                f"{place}: containers[{index}].image", "the name of an image, or no image at all", ""
+            )
         if each.image is not None:
             reader.note(f"The image {each.image} is not used: the command runs on this machine as it is.")
 
 
 def _demand(reader: FieldReader, template: Template, main: TemplateContainer, place: str) -> Demand:
-    """What one pod requests; on one machine, where only the main container runs, what that one requests."""
+    """Requests of one pod; on one machine, where only the main container runs, those of that container."""
     try:
         if reader.runs_images:
             return demand_of(template.spec)
@@ -232,7 +234,7 @@ def parse_restart_policy(written: str, default: RestartPolicy) -> RestartPolicy:
 
 
 def pod_restart_policy(policy: RestartPolicy) -> str:
-    """What the kubelet gets: `ExitCode` is Sterna's to judge, so the container stays terminated."""
+    """Restart policy for the kubelet: Sterna judges exit codes itself, so the container stays terminated."""
     return "OnFailure" if policy is RestartPolicy.ON_FAILURE else "Never"
 
 
@@ -247,7 +249,7 @@ def pod_template(group: ReplicaGroup, default: RestartPolicy, needs: NodeNeeds) 
 
 
 def replica_spec(group: ReplicaGroup, count: int, devices: int) -> ReplicaSpec:
-    """What one replica runs and needs; a command that only the image knows stays empty."""
+    """Command and needs of one replica; a command that only the image knows stays empty."""
     main = group.main
     return ReplicaSpec(
         type=group.type,
@@ -287,7 +289,7 @@ def port_in(template: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def node_needs(spec: PodSpec) -> NodeNeeds:
-    """Which nodes a pod accepts."""
+    """Constraints of a pod on nodes."""
     required: Any = spec.affinity
     for key in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
         required = required.get(key) if isinstance(required, dict) else None
@@ -295,7 +297,7 @@ def node_needs(spec: PodSpec) -> NodeNeeds:
     return NodeNeeds(tuple(sorted(spec.node_selector.items())), tuple(spec.tolerations), text)
 
 
-def shared_needs(scaled: ReplicaGroup, others: Iterable[ReplicaGroup]) -> NodeNeeds:
+def common_needs(scaled: ReplicaGroup, others: Iterable[ReplicaGroup]) -> NodeNeeds:
     """Nodes that take every replica of a job: decisions know one set of nodes for all of them."""
     needs = node_needs(scaled.spec)
     selector, required = dict(needs.selector), needs.required

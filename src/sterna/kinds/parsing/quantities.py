@@ -1,8 +1,8 @@
 """Kubernetes quantities as whole numbers: `500m`, `8Gi`, `1e3`, `2`.
 
-Exact, and rounded up as Kubernetes does. A text that is none is a `ValueError`: whoever knows where it stands words the
-refusal, and an odd amount on somebody else's object is no reason to stop. Amounts beyond all machines are cut off, so
-that sums of them fit into the columns.
+Exact, and rounded up as Kubernetes does. Text that is no quantity raises `ValueError`: the caller knows the field, and
+a malformed amount on an unmanaged object must not stop the operator. Amounts are capped, so that sums fit into the
+columns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 
 MOST = 1 << 53
-"""Bytes of nine petabytes, or as many thousandths: more than any machine has."""
+"""Cap: nine petabytes, or as many thousandths."""
 
 _QUANTITY = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d{1,3}))?")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -21,16 +21,16 @@ _LONGEST = 64
 
 def count_of(quantity: str | int | float) -> int:
     """Whole units: bytes, devices, pods."""
-    return _scaled(quantity if isinstance(quantity, str) else repr(quantity), 0)
+    return _to_power(quantity if isinstance(quantity, str) else repr(quantity), 0)
 
 
 def milli_of(quantity: str | int | float) -> int:
     """Thousandths: of a core, of a device."""
-    return _scaled(quantity if isinstance(quantity, str) else repr(quantity), 3)
+    return _to_power(quantity if isinstance(quantity, str) else repr(quantity), 3)
 
 
 @lru_cache(maxsize=4096)
-def _scaled(text: str, exponent: int) -> int:
+def _to_power(text: str, exponent: int) -> int:
     """The quantity times ten to that power, rounded away from zero."""
     match = _QUANTITY.fullmatch(text.strip()) if len(text) <= _LONGEST and text.isascii() else None
     if match is None or not (match[2] or match[3]):

@@ -1,8 +1,8 @@
-"""What a pod uses of its node, counted as Kubernetes counts it.
+"""Resources that a pod requests of its node, counted as Kubernetes counts them.
 
-Containers add up; an init container counts where it needs more than all that come after it, beside the sidecars that
-were started before it; what the pod says for itself goes before what its containers say; overhead comes on top. A
-limit without a request is a request (DRAGON-19); devices are counted by their limit (DRAGON-34).
+Containers add up; an init container counts if it needs more than all that follow it, beside the sidecars that were
+started before it; pod-level requests replace those of the containers; overhead comes on top. A limit without a request
+is a request; devices are counted by their limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Amounts = Mapping[str, str | int | float]
 
 
 class Demand(NamedTuple):
-    """Of one pod."""
+    """Requests of one pod."""
 
     devices: int = 0
     """Thousandths."""
@@ -42,7 +42,7 @@ NOTHING = Demand()
 
 
 def demand_of(spec: PodSpec) -> Demand:
-    """A `ValueError` names the container whose amounts cannot be read."""
+    """Raises `ValueError` with the container whose amounts cannot be read."""
     running = NOTHING
     for container in spec.containers:
         running = running.plus(_of_container(container))
@@ -53,7 +53,7 @@ def demand_of(spec: PodSpec) -> Demand:
 
 
 def limits_of(spec: PodSpec) -> tuple[int, int]:
-    """What its containers may use at most: thousandths of a core, and bytes; 0 where none of them says."""
+    """Sum of the containers' limits: thousandths of a core, and bytes; 0 where no container has one."""
     cpus = memory_bytes = 0
     for container in spec.containers:
         limits = container.resources.limits

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sterna.backends.kubernetes.api.objects import Node, Taint
-from sterna.backends.kubernetes.cache.node_capacity import Interest, NodeCapacity, ResourceUsage
+from sterna.backends.kubernetes.cache.node_capacity import NodeCapacity, NodeChange, ResourceUsage
 from sterna.backends.kubernetes.cache.node_facts import (
     affinity_label,
     describe_labels,
@@ -54,14 +54,14 @@ def some_capacity(*nodes: Node) -> NodeCapacity:
     capacity = NodeCapacity()
     for node in nodes:
         capacity.see(node)
-    capacity.settle()
+    capacity.refresh()
     return capacity
 
 
 def takers(capacity: NodeCapacity, needs: NodeNeeds = NodeNeeds()) -> list[str]:  # noqa: B008
     """Names of the nodes that take a pod with these needs."""
     terms = capacity.terms(needs)
-    capacity.settle()
+    capacity.refresh()
     table = capacity.table()
     shape = Shape(selector=terms.selector, tolerations=terms.tolerations)
     return [name for name, takes in zip(table.name, table.accepting(shape), strict=True) if takes]
@@ -73,19 +73,19 @@ def test_nodes_are_rows_in_the_order_of_their_names_whatever_order_they_come_in(
     assert table.name == ("a", "b", "c")
     assert table.capacity[ResourceKind.DEVICES].tolist() == [1000, 2000, 3000]
     capacity.lose("a")
-    assert capacity.settle()
+    assert capacity.refresh()
     assert capacity.table().capacity[ResourceKind.DEVICES].tolist() == [2000, 3000]
     assert dict(capacity.row_of) == {"b": 0, "c": 1}
 
 
 def test_a_heartbeat_is_no_news() -> None:
     capacity = some_capacity(a_node("a", beat="2024-01-01T00:00:00Z"))
-    assert capacity.see(a_node("a", beat="2024-01-01T00:00:10Z")) is Interest.NONE
-    assert capacity.see(a_node("a", gpus="4")) is Interest.NONE
-    assert capacity.see(a_node("a", gpus=3)) is Interest.CHANGED
-    assert capacity.see(a_node("b")) is Interest.CAME_OR_WENT
-    assert capacity.lose("b") is Interest.CAME_OR_WENT
-    assert capacity.lose("b") is Interest.NONE
+    assert capacity.see(a_node("a", beat="2024-01-01T00:00:10Z")) is NodeChange.NONE
+    assert capacity.see(a_node("a", gpus="4")) is NodeChange.NONE
+    assert capacity.see(a_node("a", gpus=3)) is NodeChange.CHANGED
+    assert capacity.see(a_node("b")) is NodeChange.ADDED_OR_REMOVED
+    assert capacity.lose("b") is NodeChange.ADDED_OR_REMOVED
+    assert capacity.lose("b") is NodeChange.NONE
 
 
 def test_other_peoples_pods_take_room_in_both_views() -> None:
@@ -126,7 +126,7 @@ def test_a_pod_may_be_seen_before_its_node() -> None:
     capacity = NodeCapacity()
     capacity.add_pod("pod", "a", ResourceUsage(1000))
     capacity.see(a_node("a", gpus=4))
-    capacity.settle()
+    capacity.refresh()
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [3000]
 
 
@@ -184,7 +184,7 @@ def test_a_tolerated_taint_opens_the_node_also_when_it_comes_later() -> None:
     needs = NodeNeeds(tolerations=(Toleration(key="gpu", operator="Exists"),))
     assert takers(capacity, needs) == ["a", "b"]
     capacity.see(a_node("a", taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]))
-    capacity.settle()
+    capacity.refresh()
     assert takers(capacity) == ["b"]
     assert takers(capacity, needs) == ["a", "b"]
 
@@ -226,7 +226,7 @@ def test_required_affinity_rules_nodes_out_and_is_told_in_words() -> None:
     required = msgspec.json.encode({"nodeSelectorTerms": [term]})
     assert takers(capacity, NodeNeeds(required=required)) == ["b"]
     capacity.see(a_node("a", labels={"zone": "y"}))
-    capacity.settle()
+    capacity.refresh()
     assert takers(capacity, NodeNeeds(required=required)) == ["a", "b"]
     sentence = f"cannot run: all 3 nodes lack the label {affinity_label(required)}=matches."
     assert describe_labels(sentence, required) == "cannot run: all 3 nodes do not match its required node affinity."
@@ -240,12 +240,12 @@ def test_an_affinity_that_cannot_be_read_satisfies_no_node() -> None:
 def test_a_node_that_refused_a_pod_is_left_alone_for_a_while() -> None:
     capacity = some_capacity(a_node("a"), a_node("b"))
     capacity.distrust("a", 30.0)
-    capacity.settle()
+    capacity.refresh()
     assert takers(capacity) == ["b"]
     assert not capacity.has_room("a", 0, 0, 0)
     assert capacity.trust_again(29.0) == 30.0
     assert capacity.trust_again(30.0) == NEVER
-    capacity.settle()
+    capacity.refresh()
     assert takers(capacity) == ["a", "b"]
 
 
@@ -259,7 +259,7 @@ def test_slots_of_nodes_that_went_are_used_again() -> None:
     for number in range(100):
         capacity.lose(f"node-{number}")
         capacity.see(a_node(f"node-{number + 8}", gpus=number % 8))
-    capacity.settle()
+    capacity.refresh()
     assert len(capacity.table()) == 8
     assert capacity.table().capacity.shape == (3, 8)
     assert (
@@ -270,12 +270,12 @@ def test_slots_of_nodes_that_went_are_used_again() -> None:
 def test_parts_of_gpus_are_given_back_and_the_gpu_is_whole_again() -> None:
     """DRAGON-36, 41."""
     capacity = some_capacity(a_node("a", gpus=2))
-    capacity.parts.hold("one", "a", "aaaaa", 400, is_planned=False)
-    capacity.parts.plan([("a", "aaaaa")], 500, 1)
+    capacity.gpu_fractions.hold("one", "a", "aaaaa", 400, is_planned=False)
+    capacity.gpu_fractions.plan([("a", "aaaaa")], 500, 1)
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [1000]
     assert {row: dict(left) for row, left in capacity.table().shared.items()} == {0: {0: 100}}
-    capacity.parts.release("one")
-    capacity.parts.plan([("a", "aaaaa")], 500, -1)
+    capacity.gpu_fractions.release("one")
+    capacity.gpu_fractions.plan([("a", "aaaaa")], 500, -1)
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [2000]
     assert dict(capacity.table().shared) == {}
 
@@ -284,9 +284,9 @@ def test_the_pod_by_which_kubeshare_holds_a_gpu_does_not_count_twice() -> None:
     """DRAGON-38."""
     capacity = some_capacity(a_node("a", gpus=2))
     capacity.add_pod("dummy", "a", ResourceUsage(1000))
-    capacity.parts.stand_for("dummy", "a", "aaaaa")
-    capacity.parts.hold("one", "a", "aaaaa", 400, is_planned=False)
+    capacity.gpu_fractions.add_vgpu_pod("dummy", "a", "aaaaa")
+    capacity.gpu_fractions.hold("one", "a", "aaaaa", 400, is_planned=False)
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [1000]
-    capacity.parts.stand_down("dummy")
+    capacity.gpu_fractions.remove_vgpu_pod("dummy")
     capacity.remove_pod("dummy")
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [1000]

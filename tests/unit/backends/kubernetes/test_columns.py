@@ -88,11 +88,11 @@ def test_shapes_are_those_of_the_jobs_that_are_there() -> None:
     small, large = Shape(1000), Shape(4000)
     table = a_table(an_entry(1, "a", shape=large), an_entry(2, "b", shape=small), an_entry(3, "c", shape=large))
     _, columns = table.columns(NOW)
-    shapes = table.coded(columns)
+    shapes = table.encode_shapes(columns)
     assert [shapes[code] for code in columns["shape"].tolist()] == [large, small, large]
     table.drop(2)
     _, columns = table.columns(NOW)
-    assert table.coded(columns).rows == (large,)
+    assert table.encode_shapes(columns).rows == (large,)
     assert columns["shape"].tolist() == [0, 0]
 
 

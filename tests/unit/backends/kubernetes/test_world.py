@@ -44,7 +44,7 @@ class Story:
         for number in range(nodes):
             room = {"cpu": "8", "memory": "32Gi", GPU: str(gpus)}
             self.see(NODES, {"metadata": {"name": f"node-{number}"}, "status": {"allocatable": room}})
-        self.state.settle()
+        self.state.refresh()
 
     def see(self, resource: Resource, document: dict[str, Any], change: Change = Change.SEEN) -> None:
         self.version += 1
@@ -80,7 +80,7 @@ class Story:
         return next(iter(self.state.entries.values()))
 
     def free(self) -> list[int]:
-        self.state.settle()
+        self.state.refresh()
         return [int(each) for each in self.state.capacity.table().free[ResourceKind.DEVICES]]
 
 
@@ -125,10 +125,10 @@ def test_what_was_asked_to_go_counts_as_going_until_it_is_gone_or_the_server_ref
     story.job()
     story.pod()
     pod = story.entry.job.pods["worker", 0]
-    story.state.pods.ask_to_go(story.entry, pod)
+    story.state.pods.mark_deleted(story.entry, pod)
     story.pod(phase="Running")
     assert story.entry.job.pods["worker", 0].is_deleting
-    story.state.pods.call_back(pod.uid)
+    story.state.pods.cancel_deletion(pod.uid)
     assert not story.entry.job.pods["worker", 0].is_deleting
 
 
@@ -218,7 +218,7 @@ def test_when_nodes_come_and_go_assignments_follow_their_names() -> None:
     )
     assert story.entry.assignment == Assignment(((1, 1), (2, 1)))
     story.see(NODES, {"metadata": {"name": "a-node"}, "status": {"allocatable": {GPU: "4"}}})
-    story.state.settle()
+    story.state.refresh()
     assert story.entry.assignment == Assignment(((2, 1), (3, 1)))
     assert dict(story.state.assignments) == {story.entry.key: story.entry.assignment}
 

@@ -32,7 +32,7 @@ class FakeKernel:
         self.files: dict[str, dict[str, str]] = {}
         self._controllers: dict[str, tuple[str, ...]] = {}
         """Of version 1, by mount."""
-        self._unified = ""
+        self._find_v2 = ""
         self.place: dict[tuple[str, int], str] = {}
         """Where a process is, by mount and pid."""
         self.locked: set[str] = set()
@@ -48,7 +48,7 @@ class FakeKernel:
         }
 
     def mount_unified(self, mount: str, *controllers: str) -> None:
-        self._unified = mount
+        self._find_v2 = mount
         self.files[mount] = {
             "cgroup.procs": "",
             "cgroup.controllers": " ".join(controllers),
@@ -124,7 +124,7 @@ class FakeKernel:
         mount = self._mount_of(group)
         if (mount, pid) not in self.place:
             raise ProcessLookupError(errno.ESRCH, "No such process")
-        if mount == self._unified:
+        if mount == self._find_v2:
             if group != mount and self.files[group]["cgroup.subtree_control"]:
                 raise OSError(errno.EBUSY, "Device or resource busy", group)
         elif "cpuset" in self._controllers[mount] and not all(
@@ -138,7 +138,7 @@ class FakeKernel:
         wanted = [word[1:] for word in value.split()]
         if any(name not in self._offered(group) for name in wanted):
             raise OSError(errno.ENOENT, "No such file or directory", group)
-        if group != self._unified and self.members(group):
+        if group != self._find_v2 and self.members(group):
             raise OSError(errno.EBUSY, "Device or resource busy", group)
         given = self.files[group]["cgroup.subtree_control"].split()
         self.files[group]["cgroup.subtree_control"] = " ".join(dict.fromkeys([*given, *wanted]))
@@ -147,19 +147,19 @@ class FakeKernel:
                 self.files[below] = UNIFIED_FILES.get(name, {}) | self.files[below]
 
     def _offered(self, group: str) -> list[str]:
-        if group == self._unified:
+        if group == self._find_v2:
             return self.files[group]["cgroup.controllers"].split()
         return self.files[os.path.dirname(group)]["cgroup.subtree_control"].split()
 
     def _all_files(self, group: str) -> dict[str, str]:
         files = self.files.get(group, {})
-        if group in self.files and self._unified and group.startswith(self._unified):
+        if group in self.files and self._find_v2 and group.startswith(self._find_v2):
             return {**files, "cgroup.controllers": " ".join(self._offered(group))}
         return files
 
     def _new_files(self, group: str) -> dict[str, str]:
         mount = self._mount_of(group)
-        if mount != self._unified:
+        if mount != self._find_v2:
             return self._legacy_files(mount)
         files = {"cgroup.procs": "", "cgroup.type": "domain", "cgroup.subtree_control": "", "cgroup.kill": ""}
         files["cpu.stat"] = "usage_usec 0"
@@ -174,7 +174,7 @@ class FakeKernel:
         return files
 
     def _mounts(self) -> list[str]:
-        return [*self._controllers, *([self._unified] if self._unified else [])]
+        return [*self._controllers, *([self._find_v2] if self._find_v2 else [])]
 
     def _mount_of(self, group: str) -> str:
         return next(mount for mount in self._mounts() if group == mount or group.startswith(mount + "/"))

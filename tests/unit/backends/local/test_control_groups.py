@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.local.cgroups.affinity import AffinityControl
-from sterna.backends.local.cgroups.probe import CgroupMounts, survey_of
+from sterna.backends.local.cgroups.probe import CgroupMounts, parse_mounts
 from sterna.backends.local.cgroups.select import Control, find_control
 from sterna.backends.local.cgroups.v1 import LegacyControl
 from sterna.backends.local.cgroups.v2 import UnifiedControl
@@ -249,7 +249,7 @@ MOUNTS = """\
 
 
 def test_a_survey_finds_joint_hierarchies() -> None:
-    found = survey_of(MOUNTS, "3:cpu,cpuacct:/\n2:cpuset:/\n0::/\n")
+    found = parse_mounts(MOUNTS, "3:cpu,cpuacct:/\n2:cpuset:/\n0::/\n")
     assert found == CgroupMounts(
         {"cpu": "/v1/cpu,cpuacct", "cpuacct": "/v1/cpu,cpuacct", "cpuset": "/v1/cpuset"}, "/v2", "/v2"
     )
@@ -259,13 +259,13 @@ def test_a_survey_finds_our_own_group_also_where_only_a_part_of_the_tree_is_moun
     (tmp_path / "user.slice").mkdir()
     line = f"27 24 0:25 {{root}} {tmp_path} rw - cgroup2 cgroup rw\n"
     own = "0::/box/user.slice\n"
-    assert survey_of(line.format(root="/box"), own).unified == str(tmp_path / "user.slice")
-    assert survey_of(line.format(root="/box/user.slice"), own).unified == str(tmp_path)
-    assert survey_of(line.format(root="/other"), own).unified == str(tmp_path), "not to be seen: the top of what is"
+    assert parse_mounts(line.format(root="/box"), own).unified == str(tmp_path / "user.slice")
+    assert parse_mounts(line.format(root="/box/user.slice"), own).unified == str(tmp_path)
+    assert parse_mounts(line.format(root="/other"), own).unified == str(tmp_path), "not to be seen: the top of what is"
 
 
 def test_a_machine_without_control_groups_has_none() -> None:
-    assert survey_of("24 1 0:22 / / rw - ext4 disk rw\n", "") == CgroupMounts({})
+    assert parse_mounts("24 1 0:22 / / rw - ext4 disk rw\n", "") == CgroupMounts({})
 
 
 def test_version_one_is_used_where_it_has_the_weights(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_jobs_run_one_after_the_other_where_there_is_one_core_each(make: Callabl
     world = make(1)
     for name in "abc":
         world.submit(name)
-    world.go_on()
+    world.run_for()
     assert [world.state(name) for name in "abc"] == ["completed"] * 3
     views = {view.name: view for view in world.cluster.jobs()}
     assert [views[name].waited_seconds for name in "abc"] == pytest.approx([0, 10, 20], abs=0.5)
@@ -36,7 +36,7 @@ def test_a_failed_job_is_tried_again_with_patience_until_its_limit(make: Callabl
     world.submit("a", backoff_limit=2)
     starts = []
     for attempt in (1, 2, 3):
-        world.go_on(until=lambda: bool(world.machine.running("a")))
+        world.run_for(until=lambda: bool(world.machine.running("a")))
         starts.append(world.machine.now)
         world.machine.end(f"a/{attempt}/worker-0", 1)
         world.settle()
@@ -55,7 +55,7 @@ def test_a_job_that_waits_for_its_next_attempt_lets_others_go_first(make: Callab
     world.settle()
     assert world.state("b") == "running"
     assert "waits 1 s before it is tried again" in world.cluster.job("a").reason
-    world.go_on()
+    world.run_for()
     assert (world.state("a"), world.state("b")) == ("completed", "completed")
 
 
@@ -66,7 +66,7 @@ def test_exit_codes_of_the_machine_are_retried_and_others_are_not(make: Callable
     world.settle()
     world.machine.end("a/1/worker-0", 137)
     world.machine.end("b/1/worker-0", 2)
-    world.go_on()
+    world.run_for()
     assert (world.state("a"), world.state("b")) == ("completed", "failed")
 
 
@@ -75,7 +75,7 @@ def test_an_attempt_whose_end_nobody_saw_begins_again_though_its_policy_is_never
     world.submit("a", restart=RestartPolicy.NEVER)
     world.settle()
     world.machine.lose("a/1/worker-0")
-    world.go_on()
+    world.run_for()
     assert world.state("a") == "completed"
     assert world.cluster.job("a").attempt == 2
     assert world.machine.most_at_once["a"] == 1
@@ -103,7 +103,7 @@ def test_work_that_was_not_saved_is_counted_as_lost(make: Callable[..., LocalRun
     world = make(1, policy="fifo")
     world.machine.saves = False
     world.submit("low", 100, priority=-1)
-    world.go_on(20)
+    world.run_for(20)
     world.submit("high", priority=0)
     world.settle()
     assert world.cluster.job("low").lost_seconds == pytest.approx(20, abs=0.5)
@@ -113,12 +113,12 @@ def test_work_that_was_not_saved_is_counted_as_lost(make: Callable[..., LocalRun
 def test_a_job_resized_by_restart_never_has_two_attempts_at_once(make: Callable[..., LocalRun]) -> None:
     world = make(2)
     world.submit("a", 100, (1, 2))
-    world.go_on(5)
+    world.run_for(5)
     assert world.cluster.job("a").workers == 2
     world.submit("b", 5)
-    world.go_on(2)
+    world.run_for(2)
     assert world.cluster.job("a").workers == 1
-    world.go_on()
+    world.run_for()
     assert world.state("a") == "completed"
     assert world.cluster.job("a").attempt == 3
     assert world.machine.most_at_once == {"a": 1, "b": 1}
@@ -132,10 +132,10 @@ def test_an_elastic_job_grows_and_shrinks_without_a_new_attempt(make: Callable[.
     world.submit("b", 5)
     world.settle()
     assert len(world.machine.running("a")) == 1
-    world.go_on(7)
+    world.run_for(7)
     assert world.machine.running("a") == ["a/1/worker-0", "a/1/worker-2"]
     assert (world.folder / "jobs" / "a" / "world.json").read_text().count('"rank"') == 2
-    world.go_on()
+    world.run_for()
     assert world.state("a") == "completed"
     assert world.cluster.job("a").attempt == 1
 
@@ -145,9 +145,9 @@ def test_an_elastic_job_goes_on_without_a_worker_that_died(make: Callable[..., L
     world.submit("a", 100, (1, 2), resizing=Resizing.IN_PLACE)
     world.settle()
     world.machine.end("a/1/worker-0", 1)
-    world.go_on(2)
+    world.run_for(2)
     assert world.machine.running("a") == ["a/1/worker-1", "a/1/worker-2"]
-    world.go_on()
+    world.run_for()
     assert world.state("a") == "completed"
     assert world.cluster.job("a").restarts == 0
 
@@ -162,7 +162,7 @@ def test_torchrun_goes_on_without_an_agent_that_died_but_not_without_the_first(m
     world.machine.end("a/1/worker-0", 1)
     world.settle()
     assert world.machine.running("a") == []
-    world.go_on()
+    world.run_for()
     assert (world.state("a"), world.cluster.job("a").attempt) == ("completed", 2)
 
 
@@ -170,12 +170,12 @@ def test_a_newcomer_has_as_much_time_to_begin_as_those_who_began_with_the_job(ma
     world = make(1, 1)
     world.submit("b", 20)
     world.submit("a", 500, (1, 2), resizing=Resizing.TORCHRUN)
-    world.go_on(19)
+    world.run_for(19)
     world.machine.is_slow = True
-    world.go_on(10)
+    world.run_for(10)
     (late,) = [each.name for each in world.cluster.job("a").replicas if each.state == "starting"]
     world.machine.is_slow = False
-    world.go_on(2)
+    world.run_for(2)
     assert world.machine.running("a") == ["a/1/worker-0", f"a/1/{late}"]
     assert world.cluster.job("a").attempt == 1
 
@@ -231,7 +231,7 @@ def test_a_worker_that_is_resized_away_and_ends_by_itself_is_no_failure(
     world.settle()
     assert world.state("a") == "running"
     assert not {"ended", "restarting"} & set(world.kinds("a"))
-    world.go_on()
+    world.run_for()
     assert (world.state("a"), world.cluster.job("a").attempt, world.cluster.job("a").restarts) == ("completed", 1, 0)
 
 
@@ -286,7 +286,7 @@ def test_one_failed_worker_of_a_gang_ends_the_attempt_of_all(make: Callable[...,
     world.machine.end("a/1/worker-1", 1)
     world.settle()
     assert world.machine.running("a") == []
-    world.go_on()
+    world.run_for()
     assert world.state("a") == "completed"
     assert world.cluster.job("a").attempt == 2
 
@@ -393,7 +393,7 @@ def test_a_job_is_deleted_when_all_of_it_is_gone_and_its_name_is_free_again(make
     world.submit("a")
     world.settle()
     assert list((world.folder / "jobs" / "a" / "checkpoint").iterdir()) == []
-    world.go_on()
+    world.run_for()
     assert world.state("a") == "completed"
     world.cluster.delete(["a"])
     assert world.cluster.jobs() == []
@@ -411,9 +411,9 @@ def test_a_job_past_its_deadline_fails_and_one_past_its_ttl_is_forgotten(make: C
     world = make(1, 1)
     world.submit("slow", 100, deadline_seconds=5.0)
     world.submit("quick", 2, ttl_seconds=3.0)
-    world.go_on(4)
+    world.run_for(4)
     assert world.state("quick") == "completed"
-    world.go_on(20)
+    world.run_for(20)
     assert [view.name for view in world.cluster.jobs()] == ["slow"]
     assert world.state("slow") == "failed"
     assert "longer than the 5 s" in world.cluster.job("slow").reason
@@ -443,7 +443,7 @@ def test_what_the_machine_refuses_is_tried_again(make: Callable[..., LocalRun]) 
     assert world.state("a") == "waiting"
     assert "trouble" in world.kinds("a")
     world.machine.refuses = ""
-    world.go_on()
+    world.run_for()
     assert world.state("a") == "completed"
 
 

@@ -17,7 +17,7 @@ def test_after_a_crash_everything_is_found_again(make: Callable[..., LocalRun]) 
     world = make(1, 1)
     for name in "abc":
         world.submit(name, 30)
-    world.go_on(5)
+    world.run_for(5)
     ran = {name: world.cluster.job(name).ran_seconds for name in "abc"}
     world.crash()
     assert [world.state(name) for name in "abc"] == ["running", "running", "waiting"]
@@ -25,7 +25,7 @@ def test_after_a_crash_everything_is_found_again(make: Callable[..., LocalRun]) 
     world.machine.end("a/1/worker-0", 0)
     world.crash()
     assert world.state("a") == "completed"
-    world.go_on()
+    world.run_for()
     assert [world.state(name) for name in "abc"] == ["completed"] * 3
     assert world.machine.most_at_once == {"a": 1, "b": 1, "c": 1}
     assert [world.cluster.job(name).attempt for name in "abc"] == [1, 1, 1]
@@ -44,7 +44,7 @@ def test_a_stop_that_was_written_down_but_not_asked_for_is_asked_for_after_a_cra
     world.crash()
     world.settle()
     assert world.machine.asked == ["a/1/worker-0"]
-    world.go_on()
+    world.run_for()
     assert world.state("a") == "completed"
 
 
@@ -73,7 +73,7 @@ def test_what_could_not_be_asked_is_asked_again(make: Callable[..., LocalRun], m
         world.cluster.drain("node0")
         world.settle()
     assert world.state("a") == "stopping"
-    world.go_on(3)
+    world.run_for(3)
     assert world.state("a") == "waiting"
 
 
@@ -83,7 +83,7 @@ def test_an_intention_without_a_process_is_voided_and_begun_anew(make: Callable[
     world.settle()
     del world.machine.processes["a/1/worker-0"]  # the daemon died between writing it down and asking for it
     world.crash()
-    world.go_on()
+    world.run_for()
     assert world.state("a") == "completed"
     assert world.cluster.job("a").attempt == 2
     assert world.cluster.job("a").restarts == 0
@@ -93,10 +93,10 @@ def test_a_daemon_that_comes_back_with_other_nodes_moves_its_jobs_there(make: Ca
     world = make(1, 1)
     world.submit("a", 30)
     world.submit("b", 30)
-    world.go_on(3)
+    world.run_for(3)
     world.slices = some_slices(1)
     world.crash()
-    world.go_on()
+    world.run_for()
     assert (world.state("a"), world.state("b")) == ("completed", "completed")
     assert world.machine.most_at_once == {"a": 1, "b": 1}
 

@@ -15,7 +15,7 @@ from sterna.backends.local.supervisor import kill_tree
 from sterna.backends.local.supervisor.kill_tree import survivors
 from sterna.backends.local.supervisor.launch_spec import LaunchSpec, groups_of
 from sterna.backends.local.supervisor.launcher import Launcher, Phase
-from sterna.backends.local.supervisor.lock_file import claim, read_claim, void
+from sterna.backends.local.supervisor.lock_file import acquire, read_lock, void
 from sterna.backends.local.supervisor.log_rotation import Log
 
 
@@ -45,8 +45,8 @@ def test_an_intent_survives_its_file(tmp_path: Path) -> None:
     launch_spec = LaunchSpec(
         token="t", command=["a", "b c"], env={"X": "ü"}, cwd="/", groups=["/g"], cpus=[0, 3], nice=5, uid=7, gid=8
     )
-    write_record(str(tmp_path), "intent.json", launch_spec.to_record())
-    record = read_record(str(tmp_path), "intent.json")
+    write_record(str(tmp_path), "launch.json", launch_spec.to_record())
+    record = read_record(str(tmp_path), "launch.json")
     assert record is not None
     assert LaunchSpec.from_record(record).to_record() == launch_spec.to_record()
     assert groups_of(str(tmp_path)) == ("/g",)
@@ -54,26 +54,26 @@ def test_an_intent_survives_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"token": 1}', '{"token": "t", "command": [], "env": {}}'])
 def test_a_torn_intent_has_no_groups_and_is_no_error(tmp_path: Path, content: str) -> None:
-    (tmp_path / "intent.json").write_text(content)
+    (tmp_path / "launch.json").write_text(content)
     assert groups_of(str(tmp_path)) == ()
 
 
 def test_the_first_claim_wins(tmp_path: Path) -> None:
     folder = str(tmp_path)
-    assert read_claim(folder) is None
-    assert claim(folder)
-    assert not claim(folder)
+    assert read_lock(folder) is None
+    assert acquire(folder)
+    assert not acquire(folder)
     assert not void(folder)
-    found = read_claim(folder)
+    found = read_lock(folder)
     assert found is not None
     assert (found.pid, found.is_void, found.holder_lives()) == (os.getpid(), False, True)
-    assert os.listdir(folder) == ["claim"]
+    assert os.listdir(folder) == ["lock"]
 
 
 def test_a_void_claim_keeps_others_out(tmp_path: Path) -> None:
     folder = str(tmp_path)
     assert void(folder)
-    assert not claim(folder)
+    assert not acquire(folder)
     assert void(folder)
 
 
@@ -149,7 +149,7 @@ def test_a_refused_write_names_its_file(tmp_path: Path) -> None:
 def test_an_empty_folder_tells_that_nothing_was_asked_for(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path)
     assert launcher.look(tmp_path / "jobs" / "a" / "1" / "worker-0").phase is Phase.ABSENT
-    (tmp_path / "intent.json").write_text("{}")
+    (tmp_path / "launch.json").write_text("{}")
     assert launcher.look(tmp_path).phase is Phase.ASKED
     (tmp_path / "exit.json").write_text('{"code": 3, "signal": null, "at": 5, "asked": true, "saved": false}')
     found = launcher.look(tmp_path)

@@ -1,7 +1,7 @@
-"""Homes as text that a pod carries, and the names of what a seat may hold.
+"""Assignments as the text of a pod annotation, and the ids of shared GPUs. Pure.
 
-Pure. The text is the annotation `HOME` of every pod of a gang: one survivor tells where all of it shall sit. It names
-each node once, because a gang of five hundred carries it five hundred times.
+Every pod of a gang carries the assignment of the whole gang (`ASSIGNMENT`). The text names each node once, because a
+gang of five hundred pods carries it five hundred times.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import msgspec
 from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
 
 Key = tuple[str, int]
-"""Which replica of a job: its type and index."""
+"""Identifies a replica of a job: type and ordinal."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _GPU_ID_LENGTH = 5
 _GPU_IDS = 26**5
-"""So many names there are."""
-_MOST_REPLICAS = 100_000
-"""More is no home that we wrote, and would fill the memory."""
-_AT = "/"
-"""Between a node and a shared GPU of it; neither may contain it."""
+"""Number of distinct ids."""
+_MAX_REPLICAS = 100_000
+"""Upper bound on ordinals in an annotation, against malformed input that would exhaust memory."""
+_SEPARATOR = "/"
+"""Separates a node from a GPU id; neither may contain it."""
 
 
 def encode_assignment(gang: Iterable[ReplicaAssignment]) -> str:
-    """`{"worker":{"node-1":"0-3,6"}}`: by type and node, the indices that sit there. Equal gangs, equal text."""
+    """Encode as `{"worker":{"node-1":"0-3,6"}}`: ordinals by type and node. Equal gangs have equal texts."""
     indices: dict[str, dict[str, list[int]]] = {}
     for replica in sorted(gang):
-        where = f"{replica.node}{_AT}{replica.gpu_id}" if replica.gpu_id else replica.node
+        where = f"{replica.node}{_SEPARATOR}{replica.gpu_id}" if replica.gpu_id else replica.node
         indices.setdefault(replica.type, {}).setdefault(where, []).append(replica.ordinal)
     texts = {
         type_: {where: encode_ranges(numbers) for where, numbers in sorted(places.items())}
@@ -40,14 +40,14 @@ def encode_assignment(gang: Iterable[ReplicaAssignment]) -> str:
 
 
 def decode_assignment(text: str) -> list[ReplicaAssignment] | None:
-    """The seats of a gang, sorted; None if the text is not ours."""
+    """Decode the replicas of a gang, sorted; None if the text is malformed."""
     try:
         places = msgspec.json.decode(text, type=dict[str, dict[str, str]])
         found = [
-            ReplicaAssignment(type_, index, *where.partition(_AT)[::2])
+            ReplicaAssignment(type_, index, *where.partition(_SEPARATOR)[::2])
             for type_, indices in places.items()
             for where, numbers in indices.items()
-            for index in _read(numbers)
+            for index in _decode_ranges(numbers)
         ]
     except (msgspec.MsgspecError, ValueError):
         return None
@@ -55,7 +55,7 @@ def decode_assignment(text: str) -> list[ReplicaAssignment] | None:
 
 
 def encode_ranges(numbers: Sequence[int]) -> str:
-    """`0-3,6`."""
+    """Encode ascending numbers as `0-3,6`."""
     parts = []
     for _, group in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
         run = [number for _, number in group]
@@ -64,19 +64,19 @@ def encode_ranges(numbers: Sequence[int]) -> str:
 
 
 def current_nodes(job: KubeJob) -> dict[Key, str]:
-    """Which node each replica of the present attempt holds that is not on its way out."""
+    """Return the node of each replica of the latest attempt that stays."""
     latest = max((pod.attempt for pod in job.pods.values()), default=0)
     return {key: pod.node for key, pod in job.pods.items() if pod.attempt == latest and is_staying(job, key)}
 
 
 def is_staying(job: KubeJob, key: Key) -> bool:
-    """Whether a replica's pod is there and nobody has asked it to go, nor has it failed."""
+    """Return True if the replica has a pod that is neither being deleted nor failed."""
     pod = job.pods.get(key)
     return pod is not None and not pod.is_deleting and pod.state is not PodState.FAILED
 
 
 def gpu_id(number: int) -> str:
-    """The name under which KubeShare shall know a shared GPU of a node: five letters (DRAGON-36)."""
+    """Return KubeShare's id for a shared GPU number of a node: five letters."""
     letters = []
     for _ in range(_GPU_ID_LENGTH):
         number, letter = divmod(number, len(_LETTERS))
@@ -85,7 +85,7 @@ def gpu_id(number: int) -> str:
 
 
 def gpu_number(name: str) -> int:
-    """What `gpu_id` made the name of; names that others gave get numbers that ours never reach."""
+    """Return the inverse of `gpu_id`; ids of other clients get numbers outside its range."""
     if len(name) == _GPU_ID_LENGTH and all(letter in _LETTERS for letter in name):
         number = 0
         for letter in name:
@@ -94,11 +94,11 @@ def gpu_number(name: str) -> int:
     return _GPU_IDS + int.from_bytes(name.encode()[:6], "big")
 
 
-def _read(text: str) -> list[int]:
+def _decode_ranges(text: str) -> list[int]:
     numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if int(last or first) >= _MOST_REPLICAS:
+        if int(last or first) >= _MAX_REPLICAS:
             raise ValueError(f"{part} is more than a gang can have")
         numbers.extend(range(int(first), int(last or first) + 1))
     return numbers

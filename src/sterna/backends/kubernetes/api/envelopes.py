@@ -1,4 +1,4 @@
-"""The envelopes of the API server: refusals, pages of lists, lines of a watch. Only values, for `reflector.py`."""
+"""Envelopes of the API server: list pages, watch events, Status responses."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import msgspec
 class ListMeta(msgspec.Struct, rename="camel", gc=False):
     resource_version: str = ""
     token: str = msgspec.field(name="continue", default="")
-    """Where the next page begins; empty: this was the last."""
+    """Continue token of the next page; empty on the last one."""
 
 
 class RawPage(msgspec.Struct):
-    """A page of which every object is still as it came."""
+    """List page with undecoded objects."""
 
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[msgspec.Raw] | None = None
 
 
 class Line(msgspec.Struct):
-    """One event of a watch, its object as it came: what it means depends on the type."""
+    """One watch event with its undecoded object, whose type depends on `type`."""
 
     type: str
     object: msgspec.Raw
 
 
 class Status(msgspec.Struct, gc=False):
-    """What the server answers where there is no object to answer with, refusals above all."""
+    """Kubernetes `Status`: the response body of a rejection."""
 
     kind: str = ""
     status: str = ""
@@ -37,8 +37,8 @@ class Status(msgspec.Struct, gc=False):
     message: str = ""
 
 
-class Refusal(NamedTuple):
-    """Why a request was turned down, in the server's words."""
+class Rejection(NamedTuple):
+    """Reason and message of a rejected request."""
 
     reason: str
     message: str
@@ -48,13 +48,13 @@ LINES = msgspec.json.Decoder(Line)
 RAW_PAGES = msgspec.json.Decoder(RawPage)
 STATUSES = msgspec.json.Decoder(Status)
 
-_LONGEST_PLAIN_MESSAGE = 300
+_MAX_PLAIN_MESSAGE = 300
 
 
-def refusal_of(body: bytes) -> Refusal:
-    """Of an answer that is no success; a proxy before the server may answer with anything."""
+def parse_rejection(body: bytes) -> Rejection:
+    """Parse the body of an error response; a proxy in front of the server may send any text."""
     try:
         status = STATUSES.decode(body)
     except msgspec.DecodeError:
-        return Refusal("", body[:_LONGEST_PLAIN_MESSAGE].decode("utf-8", "replace").strip())
-    return Refusal(status.reason, status.message)
+        return Rejection("", body[:_MAX_PLAIN_MESSAGE].decode("utf-8", "replace").strip())
+    return Rejection(status.reason, status.message)

@@ -1,6 +1,6 @@
-"""A job as the operator holds it: what was submitted, what is remembered of it, and which of its pods exist.
+"""Values about one job: its replicas, persisted state and pods.
 
-Values only. `kinds/` makes a `Submitted` of an object and pods of a `Submitted`; `world.py` keeps the rest current.
+`kinds` parses an object into a `ParsedJob`, `pods` builds pods from it, `cache` keeps the rest current.
 """
 
 from __future__ import annotations
@@ -18,64 +18,63 @@ from sterna.model.cluster import Shape
 
 
 class ReplicaAssignment(NamedTuple):
-    """Where one replica shall sit."""
+    """Desired node of one replica."""
 
     type: str
     ordinal: int
     node: str
     gpu_id: str = ""
-    """Which shared GPU of its node, as KubeShare names them."""
+    """KubeShare's id of a shared GPU of the node; empty if it uses whole devices."""
 
 
 class PendingServingPod(NamedTuple):
-    """A pod that goes before training and has no node yet."""
+    """Unbound pod that precedes training."""
 
     name: str
     shape: Shape
-    """What it needs of a node, as far as that does not follow from the rest and from the nodes that there are
-    (`Accounts.fitted`)."""
+    """Requests of the pod; `NodeCapacity.fit` resolves `needs` and `gpu_fraction`."""
     needs: NodeNeeds
     since: float
     gpu_fraction: GpuFraction | None = None
 
 
 class PersistedState(JobState, omit_defaults=True, rename="camel"):
-    """What must be known of a job after the operator died: `status.sterna` of kinds of ours, else an annotation."""
+    """State of a job that survives the operator: in `status.sterna`, or in an annotation (`StatusStorage`)."""
 
     attempt: int = 0
     enqueued_at: float | None = None
     started_at: float | None = None
-    """The present attempt's."""
+    """Start of the current attempt."""
     counted_from: float | None = None
-    """Until when `attained` and `executed` are booked, while it runs."""
+    """Time up to which `attained` and `executed` are accrued, while it runs."""
     replica_moves: dict[str, int] = msgspec.field(default_factory=dict)
-    """How often each replica was moved at somebody's request, by `{type}-{index}`."""
+    """Requested moves of each replica, by `{type}-{index}`."""
     asked_move: str = ""
-    """The last request to move it that was looked at (`MIGRATE_TO`)."""
+    """The last processed value of the `MIGRATE_TO` annotation."""
     moving: dict[str, str] = msgspec.field(default_factory=dict)
-    """Pods under way: name -> node, written down before the old one is deleted."""
+    """Target node by pod name, recorded before the old pod is deleted."""
     saved_attempt: int = -1
-    """The last attempt of which a replica saved when it was asked to go."""
+    """The last attempt that saved on termination."""
     suspended_at: float | None = None
-    """Since when its user has it suspended, after it had run."""
+    """Start of the current suspension by the user, after the first start."""
     suspended_seconds: float = 0.0
-    """So long before."""
+    """Total duration of earlier suspensions."""
     asked_cpus: int = 0
-    """Thousandths of a core that a plain pod asked for before its share changed; 0: as it says."""
+    """Original CPU request of a resized plain pod in millicores; 0 if it was not resized."""
 
 
 class PodState(Enum):
-    """How far a pod is, for whoever counts room and watches jobs."""
+    """State of a pod, simplified from its phase."""
 
     PENDING = "pending"
-    """Without a node, or its containers do not run yet."""
+    """Unbound, or its containers do not run yet."""
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
 
 class PodRow(msgspec.Struct, gc=False):
-    """One pod, in as little memory as may be. Of pods that are not ours only the first fields mean anything."""
+    """Compact row of one pod. For pods of other owners only the fields before `job` are set."""
 
     key: str
     uid: str
@@ -83,55 +82,55 @@ class PodRow(msgspec.Struct, gc=False):
     node: str
     state: PodState
     is_terminated: bool
-    """Its containers have ended, so that it uses nothing: succeeded, failed, or deleted and done."""
+    """True if its containers have terminated, so that it uses no resources."""
     is_deleting: bool
     devices: int
     cpus: int
     memory_bytes: int
     job: str = ""
-    """Key of the job it belongs to, by owner (or by itself, for a plain pod); empty: not ours."""
+    """`namespace/name` of its job; empty for a pod of another owner."""
     owner_uid: str = ""
     type: str = ""
     index: int = -1
     attempt: int = 0
     exit_code: int | None = None
     reason: str = ""
-    """Why it failed or waits: `Evicted`, `OutOfcpu`, `NodeLost`, `ErrImagePull`, .."""
+    """Why it failed or does not start: `Evicted`, `OutOfcpu`, `NodeLost`, `ErrImagePull`, .."""
     message: str = ""
-    """Its termination message: what the agent left there."""
+    """Termination message, written by the agent."""
     restarts: int = 0
     started_at: float | None = None
     is_serving: bool = False
     assignment: str = ""
-    """The annotation `HOME`."""
+    """Value of the `ASSIGNMENT` annotation."""
     gpu_id: str = ""
     is_kubeshare: bool = False
-    """KubeShare's: where SharePods are followed, what it uses is counted through one of them (DRAGON-38)."""
+    """True for a pod that KubeShare created; its GPU fraction is counted through its SharePod."""
     limit_cpus: int = 0
-    """What its containers may use at most, thousandths; 0: they do not say, and what they ask for stands for it."""
+    """CPU limit in millicores; 0 if unlimited, then the request counts."""
     limit_memory_bytes: int = 0
     deletes_at: float | None = None
-    """With `is_deleting`: when its grace ends (`deletionTimestamp`)."""
+    """End of its grace period (`deletionTimestamp`), if it is being deleted."""
     disruption: str = ""
-    """Why the cluster takes it from its node: `DeletionByTaintManager`, `EvictionByEvictionAPI`, ..; empty: it does
-    not."""
+    """Reason of its `DisruptionTarget` condition (`DeletionByTaintManager`, `EvictionByEvictionAPI`, ..); empty if it
+    is not being evicted."""
     withheld: tuple[float, int] | None = None
-    """A resize for which its node has no room: since when, and the thousandths of a core that it has meanwhile."""
+    """Deferred CPU resize: since when, and the millicores still allocated."""
 
 
 @dataclass(slots=True)
 class KubeJob:
-    """A job that wants to run, runs, or has ended, with everything known of it."""
+    """A job with its persisted state, pods and status."""
 
     key: int
     parsed_job: ParsedJob
     persisted: PersistedState
     version: int
-    """Resource version of the object that was last seen."""
+    """Resource version of the object as last seen."""
     pods: dict[tuple[str, int], PodRow] = field(default_factory=dict)
-    """By type and index."""
+    """Pods by type and index."""
     status: Mapping[str, Any] = field(default_factory=dict)
-    """As it was last seen or written."""
+    """Status as last seen or written."""
     is_deleting: bool = False
 
     @property

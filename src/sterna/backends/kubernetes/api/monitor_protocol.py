@@ -1,4 +1,4 @@
-"""What a monitor sends to the operator and what it gets back. Values only, so that both sides agree on one page."""
+"""Messages between monitor and operator, shared by both sides."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import msgspec
 from sterna.progress.report import Report
 
 AUDIENCE = "sterna"
-"""For whom a monitor's token is made; the API server refuses it, and we refuse tokens made for the API server."""
+"""Audience of a monitor's token. The API server rejects such a token, and the operator rejects any other."""
 MOST_BYTES = 1 << 20
-"""Of one batch; a monitor that has more to say sends several."""
+"""Upper bound on the size of one batch; a monitor splits larger ones."""
 
 
 class PodReports(msgspec.Struct, omit_defaults=True):
-    """What one pod has told that was not sent before."""
+    """New reports of one pod."""
 
     uid: str
     namespace: str
@@ -23,28 +23,28 @@ class PodReports(msgspec.Struct, omit_defaults=True):
 
 
 class Batch(msgspec.Struct, omit_defaults=True):
-    """News of a node."""
+    """Reports of all pods of a node."""
 
     node: str
     sent_at: float
-    """By the node's clock, so that its times can be told on the operator's."""
+    """Node time, for the conversion of its times to the operator's clock."""
     memory: str = ""
-    """The operator's, as it last named it; empty: it has not been met yet."""
+    """Session id of the operator as last received; empty before the first response."""
     pods: list[PodReports] = []
 
 
 class Receipt(msgspec.Struct):
-    """The answer to a batch: taken, or refused (409) because it was meant for another memory."""
+    """Response to a batch: accepted, or rejected (409) because it has another session id."""
 
     memory: str
-    """Names what the operator has heard since it came up. A monitor that meets another name tells all it remembers,
-    the oldest first."""
+    """Session id of the operator process. A monitor that receives a new one sends all its reports again, oldest
+    first."""
 
 
 class MoveRequest(msgspec.Struct, omit_defaults=True):
-    """That a pod should leave its node, in container-migration's words."""
+    """Request that a pod leaves its node, in container-migration's format."""
 
     node: str
     pod: str
     namespace: str = ""
-    """Which its requests do not say; empty: wherever a pod of that name is on that node."""
+    """Namespace of the pod; empty for any, as in container-migration's requests."""

@@ -1,8 +1,7 @@
-"""What the operator needs of an API server, and the values that go to it and come from it.
+"""`ApiServer` protocol, and the values that are sent to it and received from it.
 
-A protocol, so that the same operator runs on a real server (`client.py`, the only module that talks to one) and on one
-in memory. Everything that arrives, changes and answers alike, arrives in one `Inbox`, in order; nothing here blocks but
-`ask` and the inbox itself.
+The operator runs on a real server (`transport/client.py`) or on one in memory. Watch deltas and write results arrive in
+one `Inbox`, in order; only `ask` and the inbox block.
 """
 
 from __future__ import annotations
@@ -28,32 +27,32 @@ DEFINITIONS = Resource(
 
 
 class Verb(Enum):
-    """What a write does."""
+    """HTTP verb of a write."""
 
     CREATE = "POST"
-    """Also of a subresource: `binding` binds a pod."""
+    """Also for subresources: `binding` binds a pod."""
     MERGE = "PATCH"
-    """A merge patch. It replaces whole lists, and takes any uid: guard it with a resource version."""
+    """JSON merge patch. It replaces whole lists and does not check the uid: guard it with a resource version."""
     JSON_PATCH = "JSON-PATCH"
-    """A list of operations; one that tests something makes the write fail if the world has moved."""
+    """JSON patch; a `test` operation makes the write fail if the object changed."""
     REPLACE = "PUT"
     DELETE = "DELETE"
-    """The body, if any, is DeleteOptions: preconditions, grace, propagation."""
+    """The body, if any, is `DeleteOptions`."""
 
 
 class Urgency(IntEnum):
-    """Which writes go first where the server is slower than we are."""
+    """Priority of queued writes, lowest value first."""
 
     RUN = 0
-    """What makes training run or frees its room: pods, bindings, deletions."""
+    """Pods, bindings, deletions: whatever starts training or frees capacity."""
     VERDICT = 1
-    """What somebody waits to read: that a job cannot run, that it ended."""
+    """Statuses that users wait for: the job cannot run, the job ended."""
     STATUS = 2
     EVENT = 3
 
 
 class Write(NamedTuple):
-    """One change to ask for."""
+    """One write request."""
 
     verb: Verb
     resource: Resource
@@ -63,22 +62,22 @@ class Write(NamedTuple):
     subresource: str = ""
     urgency: Urgency = Urgency.RUN
     slot: str = ""
-    """Writes of one slot are sent one at a time, and of those that wait only the latest is; empty: no such bond."""
+    """Writes of one slot are sent one at a time, and a queued one is replaced by a later one; empty for no slot."""
     tag: Any = None
-    """Comes back with the answer; means nothing on the way."""
+    """Purpose of the write (`write_purpose.py`), returned with the result."""
 
 
 class WriteResult(NamedTuple):
-    """What became of a write."""
+    """Result of a write or request."""
 
     write: Write
     status: int
-    """HTTP's; 0: nobody knows whether it was done (no answer, a timeout), so look before doing it again."""
+    """HTTP status; 0 if the result is unknown (timeout, connection lost): check before retrying."""
     reason: str = ""
-    """The server's word for a refusal: `AlreadyExists`, `Conflict`, `NotFound`, .."""
+    """Reason of a rejection: `AlreadyExists`, `Conflict`, `NotFound`, .."""
     message: str = ""
     body: bytes = b""
-    """The object as it is after the write, where the server sends one; a Status otherwise."""
+    """The object after the write, or a Status."""
 
     @property
     def is_done(self) -> bool:
@@ -86,45 +85,45 @@ class WriteResult(NamedTuple):
 
 
 NOT_LEADER = "NotLeader"
-"""Reason of an answer (403): another operator leads, so the write was not sent."""
+"""Reason of a result (403): another replica leads, so the write was not sent."""
 SUPERSEDED = "Superseded"
-"""Reason of an answer (409): a later write of the same slot took its place, so it was not sent."""
+"""Reason of a result (409): a later write of the same slot replaced it, so it was not sent."""
 UNREACHABLE = "Unreachable"
-"""Reason of an answer (503): no connection was to be had for a while, so the write was not sent."""
+"""Reason of a result (503): no connection was available for a while, so the write was not sent."""
 
 
 class Change(Enum):
-    """What is told of an object."""
+    """Kind of a delta."""
 
     SEEN = "seen"
-    """It is there, as given: new, changed, or merely seen again."""
+    """The object exists as given: new, changed, or unchanged."""
     GONE = "gone"
-    """It is not there any more. Given as it was at its end, or (it vanished unseen) with no more than name and uid."""
+    """The object was deleted. Given with its last state, or with name and uid only if the deletion was missed."""
     SYNCED = "synced"
-    """All objects of the resource have been told at least once; no object is given."""
+    """All objects of the resource were delivered at least once; no object is given."""
     ABSENT = "absent"
-    """The server does not know the resource (yet), or does not let us see it; no object is given. What was told before
-    is not taken back: it may well be there. `SYNCED` follows when it is seen again."""
+    """The server does not serve or allow the resource; no object is given. Objects delivered before are not withdrawn.
+    `SYNCED` follows when the resource is served again."""
 
 
 NO_WRITE = Write(Verb.REPLACE, Resource("", "", "", ""), "", "")
-"""What an answer to `ask` says that it answers."""
+"""The write in the result of `ask`."""
 
 
 class Delta(NamedTuple):
-    """News of one object, or of one resource."""
+    """Change of one object or of one resource."""
 
     change: Change
     resource: Resource
     object: Any = None
-    """Decoded as the follower asked (`objects.py`)."""
+    """Decoded into `Followed.type`."""
     why: str = ""
-    """With `ABSENT`: a sentence for the person who can mend it."""
+    """With `ABSENT`: a sentence for the administrator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A resource to be listed and watched, for as long as the operator lives."""
+    """A resource to list and watch."""
 
     resource: Resource
     type: type[Any]
@@ -133,11 +132,11 @@ class Followed:
     labels: str = ""
     fields: str = ""
     is_optional: bool = False
-    """The server may not know it; it is looked for again from time to time."""
+    """True if the server may not serve it; then it is retried periodically."""
 
 
 class Inbox:
-    """Where everything arrives. Any thread may put; one takes."""
+    """Queue of deltas and write results. Any thread may put; one takes."""
 
     def __init__(self) -> None:
         self._items: deque[Delta | WriteResult] = deque()
@@ -150,20 +149,20 @@ class Inbox:
             self._ready.notify_all()
 
     def wake(self) -> None:
-        """End a wait though nothing arrived."""
+        """End a wait early."""
         with self._ready:
             self._is_woken = True
             self._ready.notify_all()
 
     def take(self) -> list[Delta | WriteResult]:
-        """All that arrived, in order, without waiting."""
+        """Remove and return all items in order, without waiting."""
         with self._ready:
             items = list(self._items)
             self._items.clear()
             return items
 
     def wait(self, seconds: float | None) -> bool:
-        """Until something arrives or somebody wakes it; whether that was so."""
+        """Wait for an item or `wake`, at most for `seconds`; return False on timeout."""
         with self._ready:
             came = self._ready.wait_for(lambda: self._items or self._is_woken, seconds)
             self._is_woken = False
@@ -171,14 +170,14 @@ class Inbox:
 
 
 class ApiServer(Protocol):
-    """A server, or something that behaves like one."""
+    """API server, real or in memory."""
 
     def follow(self, followed: Sequence[Followed], inbox: Inbox) -> None:
-        """List and watch from now on; what is seen is put into the inbox. Called once."""
+        """Start to list and watch into the inbox. Called once."""
         ...
 
     def send(self, writes: Sequence[Write]) -> None:
-        """Have them done side by side, the urgent first; each is answered once, in the inbox."""
+        """Send writes concurrently, by urgency; the inbox gets one result for each."""
         ...
 
     def ask(
@@ -190,7 +189,7 @@ class ApiServer(Protocol):
         content_type: str = "",
         timeout_seconds: float = 30.0,
     ) -> WriteResult:
-        """One request, waited for: rare reads, leases. `Retry` if the server cannot be reached."""
+        """Send one request and wait for the response, for rare reads and leases; raise `Retry` if unreachable."""
         ...
 
     def close(self) -> None: ...

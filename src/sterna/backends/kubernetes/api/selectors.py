@@ -1,6 +1,6 @@
-"""Label selectors as the API server understands them, for the few places where we must judge an object ourselves.
+"""Label selectors with the semantics of the API server: equality, sets, existence.
 
-Equality, sets and existence; no field selectors, whose meaning differs from kind to kind.
+Field selectors are not supported, because their meaning differs between kinds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TERM = re.compile(
 
 
 class Requirement(NamedTuple):
-    """One label must (or must not) have one of some values; without values: be there at all."""
+    """One label must, or must not, have one of some values; without values: exist."""
 
     key: str
     values: frozenset[str] | None
@@ -33,7 +33,7 @@ class Requirement(NamedTuple):
 
 
 class Selector:
-    """All requirements of a selector; without any it takes everything."""
+    """Conjunction of requirements; an empty selector matches everything."""
 
     def __init__(self, text: str) -> None:
         self._requirements = tuple(_requirements(text))
@@ -43,7 +43,7 @@ class Selector:
 
 
 def _requirements(text: str) -> list[Requirement]:
-    """`ValueError` where it is none."""
+    """Parse a selector; raise `ValueError` if it is malformed."""
     found: list[Requirement] = []
     position = 0
     while position < len(text):

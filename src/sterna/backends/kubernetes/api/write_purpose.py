@@ -1,4 +1,4 @@
-"""What a write was for: rides on it and comes back with its answer. Values only."""
+"""Purpose of a write: attached to it as `Write.tag` and returned with its result."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 from sterna.backends.kubernetes.api.assignment import Key
 from sterna.backends.kubernetes.api.job import PodRow
 
-FORGOTTEN = "forgotten"
-"""What was written down about a move is removed."""
+RECORD_DELETED = "record deleted"
+"""`PatchedObject.what` of the deletion of a move record."""
 
 
 class CreatedPod(NamedTuple):
     job: int
     pod: PodRow
-    """As it was counted from the moment the write was sent."""
+    """The row that stands for the pod since the write was sent."""
 
 
 class DeletedPod(NamedTuple):
@@ -36,36 +36,36 @@ class DeletedJob(NamedTuple):
     job: int
 
 
-class Told(NamedTuple):
-    """A status, or what is remembered of a job."""
+class WroteStatus(NamedTuple):
+    """Write of a status or of status annotations."""
 
     job: int
 
 
-class Patched(NamedTuple):
-    """A change to an object that somebody else carries out."""
+class PatchedObject(NamedTuple):
+    """Patch of the job's object, or write of its move record."""
 
     job: int
     what: str
 
 
-class Bound(NamedTuple):
+class BoundPod(NamedTuple):
     job: int
     uid: str
     node: str
 
 
-class Resized(NamedTuple):
+class ResizedPod(NamedTuple):
     job: int
     uid: str
 
 
-class Placed(NamedTuple):
-    """Somebody's SharePod."""
+class PlacedSharePod(NamedTuple):
+    """Placement of an urgent SharePod of another owner."""
 
     uid: str
 
 
-class Event(NamedTuple):
-    number: int
-    """How often it was told, with this time."""
+class RecordedEvent(NamedTuple):
+    occurrences: int
+    """Number of occurrences, including this one."""

@@ -1,8 +1,7 @@
-"""The world as the operator knows it: jobs and where they shall sit, nodes, pods, and what they use.
+"""`ClusterState`: the operator's cache of the cluster: jobs and their desired assignments, nodes, pods, usage.
 
-Deltas come in one by one and change what they are about and nothing else; what has to be looked at next is noted
-(`attention.py`). Objects are the only truth: one that cannot be read becomes an invalid job and stops nobody. Nothing
-is written from here and nothing is decided.
+Each watch delta changes only what it is about and notes follow-up work in the work queue. Objects are the only truth;
+an object that cannot be parsed becomes an invalid job and does not affect others. Nothing is written or decided here.
 """
 
 from __future__ import annotations
@@ -13,31 +12,29 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import structs
 
-from sterna.backends.kubernetes.api.assignment import Key
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
-from sterna.backends.kubernetes.api.objects import Node, Plain, Record
+from sterna.backends.kubernetes.api.objects import Node, Record
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, PRIORITY_CLASSES, SERVICES, Change, Delta
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, assignment_by_row, planned_gpus, planned_usage
 from sterna.backends.kubernetes.cache.job_index import JobIndex
-from sterna.backends.kubernetes.cache.node_capacity import Interest, NodeCapacity
+from sterna.backends.kubernetes.cache.node_capacity import NodeCapacity, NodeChange
 from sterna.backends.kubernetes.cache.object_parser import (
     ORPHAN,
     as_asked,
     memory_in,
     parsed_job_in,
     read_of,
-    replica_in,
     resting_status,
     status_in,
 )
 from sterna.backends.kubernetes.cache.pod_cache import PodCache
 from sterna.backends.kubernetes.cache.priority_classes import PriorityClasses
 from sterna.backends.kubernetes.cache.progress import Progress
+from sterna.backends.kubernetes.cache.service_cache import ServiceCache
 from sterna.backends.kubernetes.cache.share_pod_cache import SharePodCache
 from sterna.backends.kubernetes.cache.snapshot import JobTable
 from sterna.backends.kubernetes.cache.work_queue import WorkQueue
 from sterna.backends.kubernetes.lifecycle.conditions import end_condition
-from sterna.backends.kubernetes.lifecycle.services import ServiceRow
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
 from sterna.backends.kubernetes.pods.move_record import Move, read_record
 from sterna.backends.kubernetes.pods.pod_rows import disruption_of
@@ -55,7 +52,7 @@ from sterna.model.cluster import NOWHERE, Assignment, Shape
 from sterna.model.snapshot import NEVER, JobKey
 
 _WITHIN_SECOND = 0.999
-"""The latest that something comes in the second in which it was created."""
+"""Upper bound on the fraction of a second added to `creationTimestamp`."""
 
 Clock = Callable[[], float]
 
@@ -71,7 +68,7 @@ class StateHooks:
 
 
 class ClusterState:
-    """Everything that is known now."""
+    """Cache of all watched objects, and the desired assignments."""
 
     def __init__(
         self,
@@ -84,7 +81,7 @@ class ClusterState:
         self._hooks = hooks or StateHooks()
         self._context, self.clock = context, clock
         self._namespace = namespace
-        """Jobs of this one only, though everybody's pods are seen; empty: of all."""
+        """Namespace whose jobs are managed, empty for all; pods are watched in all namespaces."""
         self.progress = progress
         self.capacity, self.table, self.work_queue = NodeCapacity(), JobTable(), WorkQueue()
         self.jobs = JobIndex()
@@ -92,20 +89,17 @@ class ClusterState:
         self.share_pods = SharePodCache(self.jobs, self.pods, self.capacity, self.work_queue)
         self.priority_classes = PriorityClasses(self.jobs, self.work_queue)
         self.assignments: dict[JobKey, Assignment] = {}
-        """Of jobs that want to run and have one."""
-        self.services: dict[str, ServiceRow] = {}
-        """Names that replicas can be found by."""
-        self._served: dict[str, set[Key]] = {}
-        """Replicas that have one, by the uid of their job: some are told before it."""
+        """Non-empty assignments of jobs that want to run."""
+        self.services = ServiceCache(self.jobs, self.work_queue)
         self._shapes: dict[tuple[Shape, NodeNeeds, GpuFraction | None], Shape] = {}
         self.orphans: list[PodRow] = []
-        """Pods of jobs that are gone for good, to be deleted."""
+        """Pods to delete because their job is gone."""
         self.absent: set[Resource] = set()
-        """Kinds that the server does not show us now: what we know of their jobs may be long over."""
+        """Resources that are not served now, so that their cached jobs may be stale."""
         self.is_standing_by = True
-        """Somebody else acts: what objects say of jobs is what they remember."""
+        """True while another replica leads: persisted state is read from objects."""
         self.arrived_at = -NEVER
-        """When a job last came."""
+        """Time of the last job arrival."""
 
     @property
     def entries(self) -> dict[int, JobEntry]:
@@ -114,7 +108,7 @@ class ClusterState:
     # Deltas.
 
     def take(self, delta: Delta) -> None:
-        """One piece of news."""
+        """Apply one watch delta."""
         seen, is_there = delta.object, delta.change is Change.SEEN
         if seen is None:
             return
@@ -123,7 +117,7 @@ class ClusterState:
         elif delta.resource == NODES:
             self._take_node(seen, is_there)
         elif delta.resource == SERVICES:
-            self._take_service(seen, is_there)
+            self.services.update(seen, is_there)
         elif delta.resource == CONFIG_MAPS:
             self._take_record(seen, is_there)
         elif delta.resource == PRIORITY_CLASSES:
@@ -138,7 +132,7 @@ class ClusterState:
     def _take_node(self, node: Node, is_there: bool) -> None:
         name = node.metadata.name
         interest = self.capacity.see(node) if is_there else self.capacity.lose(name)
-        if interest is Interest.NONE:
+        if interest is NodeChange.NONE:
             return
         self.work_queue.request_round()
         self.work_queue.wake_blocked()
@@ -155,7 +149,7 @@ class ClusterState:
         self.pods.see(pod)
 
     def _lose_pod(self, meta: Meta) -> None:
-        is_asked = self.pods.is_asked(meta.uid)
+        is_asked = self.pods.may_be_deleted_by_us(meta.uid)
         row = self.pods.lose(meta)
         entry = self.jobs.by_uid.get(meta.uid)
         if row is None or entry is None or not entry.parsed_job.ownership.is_pod:
@@ -167,38 +161,8 @@ class ClusterState:
             entry.move.previous_pod, entry.job.is_deleting = row, entry.job.is_deleting or not is_moved
             self.reindex(entry)
 
-    def _take_service(self, service: Plain, is_there: bool) -> None:
-        meta = service.metadata
-        owner = next((each.uid for each in meta.owner_references if each.controller), "")
-        known = self.services.pop(meta.key, None)
-        if is_there:
-            self.services[meta.key] = ServiceRow(meta.uid, owner)
-        else:
-            owner = known.owner if known is not None else owner
-            self.work_queue.wake_blocked()
-        if known is not None and known.owner != owner:
-            self._note_service(known.owner, replica_in(meta), False)
-        self._note_service(owner, replica_in(meta), is_there)
-
-    def _note_service(self, owner: str, replica: Key | None, is_there: bool) -> None:
-        if not owner or replica is None:
-            return
-        served, entry = self._served.setdefault(owner, set()), self.jobs.by_uid.get(owner)
-        if is_there:
-            served.add(replica)
-        else:
-            served.discard(replica)
-        if not served:
-            del self._served[owner]
-        if entry is not None:
-            if is_there:
-                entry.services[replica] = True
-            else:
-                entry.services.pop(replica, None)
-            self.work_queue.enqueue(entry)
-
     def _take_record(self, record: Record, is_there: bool) -> None:
-        """A plain pod is under way, or has arrived."""
+        """Add or remove the move record of a plain pod."""
         try:
             move = read_record(msgspec.to_builtins(record))
         except UserError:
@@ -206,20 +170,20 @@ class ClusterState:
         name = f"{move.namespace}/{move.name}"
         entry = self.jobs.find(name, PodOwnership.BARE_POD)
         if entry is None and is_there:
-            self._see_job(_remains(move), PODS)
+            self._see_job(_recorded_pod(move), PODS)
             entry = self.jobs.find(name, PodOwnership.BARE_POD)
         if entry is None:
             return
         if is_there:
             entry.move.record = move
             if self.is_standing_by:
-                entry.job.is_deleting = False  # who deleted it is asked when we act (`recovery.py`)
+                entry.job.is_deleting = False  # decided when this replica leads (`PlainPodController.prepare_recovery`)
             self.reindex(entry)
         elif entry.move.record is not None:
             self.drop_record(entry)
 
     def drop_record(self, entry: JobEntry) -> None:
-        """A plain pod is not under way any more."""
+        """Remove the move record; forget the job if its pod is gone."""
         entry.move.record = None
         if entry.job.pods:
             self.reindex(entry)
@@ -230,12 +194,12 @@ class ClusterState:
 
     def _see_job(self, seen: JobObject | Pod, resource: Resource) -> None:
         meta = seen.metadata
-        entry = self.jobs.by_uid.get(meta.uid) or self._former(seen)
+        entry = self.jobs.by_uid.get(meta.uid) or self._moved_job(seen)
         if entry is None:
             self._enter(seen, resource)
             return
         if entry.parsed_job.ref.uid != meta.uid:
-            self._succeed(entry, seen, resource)
+            self._replace_job(entry, seen, resource)
             return
         job = entry.job
         if meta.version < job.version:
@@ -246,18 +210,18 @@ class ClusterState:
             if isinstance(seen, JobObject):
                 self._note_status(entry, seen)
             if self.is_standing_by:
-                self._learn(entry)
+                self._load_persisted(entry)
         if ORPHAN in meta.finalizers:
             entry.source.orphans_pods = True
-        is_moved = entry.move.record is not None and (self.is_standing_by or self.pods.is_asked(meta.uid))
+        is_moved = entry.move.record is not None and (self.is_standing_by or self.pods.may_be_deleted_by_us(meta.uid))
         if _is_unwanted(seen) and not job.is_deleting and not is_moved:
             job.is_deleting = True
             self.reindex(entry)
         if not entry.is_compacted and entry.source.fingerprint != read_of(meta):
-            self._read_again(entry, seen, resource)
+            self._parse_again(entry, seen, resource)
 
-    def _former(self, seen: JobObject | Pod) -> JobEntry | None:
-        """The job that waits under this name for a plain pod: it goes on with this one if that is its next life."""
+    def _moved_job(self, seen: JobObject | Pod) -> JobEntry | None:
+        """Return the moved job that waits for a pod of this name; adopt the pod if the move created it."""
         entry = self.jobs.find(seen.metadata.key, PodOwnership.BARE_POD) if isinstance(seen, Pod) else None
         if entry is None or entry.move.record is None or any(pod.uid for pod in entry.job.pods.values()):
             return None
@@ -269,9 +233,8 @@ class ClusterState:
             entry.job.version = 0
         return entry
 
-    def _succeed(self, former: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:
-        """Somebody made another pod under the name of one that waits: that one is over, and what was written down of
-        it is to be removed by whoever looks after the new one."""
+    def _replace_job(self, former: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:
+        """Replace a moved job by a foreign pod of its name, whose controller deletes the stale record."""
         record = former.move.record
         self.forget(former)
         self._enter(seen, resource)
@@ -295,12 +258,12 @@ class ClusterState:
         status = status_in(seen) if isinstance(seen, JobObject) else {}
         persisted = memory_in(meta.annotations, status)
         if persisted.enqueued_at is None:
-            persisted.enqueued_at = self._seen_at(parsed_job.submitted_at)
+            persisted.enqueued_at = self._arrival_time(parsed_job.submitted_at)
         elif parsed_job.ownership.is_pod:
             parsed_job = as_asked(parsed_job, persisted)
         parsed_job = structs.replace(
             parsed_job, submitted_at=persisted.enqueued_at
-        )  # also of a pod that a move made anew
+        )  # also of a pod that a move created
         parsed_job = self.priority_classes.resolve(parsed_job)
         job = KubeJob(self.jobs.next_key(), parsed_job, persisted, meta.version, status=status)
         job.is_deleting = _is_unwanted(seen)
@@ -310,10 +273,10 @@ class ClusterState:
             bytes(seen.spec) if isinstance(seen, JobObject) and parsed_job.ownership.is_delegated else b""
         )
         entry.source.orphans_pods = ORPHAN in meta.finalizers
-        entry.services = dict.fromkeys(self._served.get(meta.uid, ()), True)
+        entry.services = dict.fromkeys(self.services.replicas_of(meta.uid), True)
         self.jobs.add(entry)
         if persisted.ended_at is not None or self._has_ended(entry):
-            entry.stage = Stage.ENDED  # whatever was made of it since
+            entry.stage = Stage.ENDED  # whatever changed since
         elif problem is not None:
             entry.stage, entry.outcome = Stage.INVALID, problem
         self.pods.adopt(entry)
@@ -326,19 +289,20 @@ class ClusterState:
         if entry.stage is Stage.ENDED:
             self.compact(entry)
 
-    def _seen_at(self, created_at: float) -> float:
-        """When an object came that is new: the server tells the second, and whoever came first in it goes first."""
+    def _arrival_time(self, created_at: float) -> float:
+        """Return the arrival time of a new object. `creationTimestamp` has one-second resolution; the local clock
+        breaks ties in arrival order."""
         return created_at + min(max(self.clock() - created_at, 0.0), _WITHIN_SECOND)
 
     def _has_ended(self, entry: JobEntry) -> bool:
-        """Whether its status says so, though its memory does not: the two may be written one after the other."""
+        """Return True if the status reports the end but the persisted state does not: two writes store them."""
         if not entry.parsed_job.ownership.creates_pods or end_condition(conditions_in(entry.job.status)) is None:
             return False
         entry.job.persisted.ended_at = parse_timestamp(entry.job.status.get("completionTime")) or self.clock()
         return True
 
-    def _read_again(self, entry: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:
-        """Its user has changed it."""
+    def _parse_again(self, entry: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:
+        """Parse an object again after its user changed it."""
         entry.source.fingerprint = read_of(seen.metadata)
         parsed_job, problem = parsed_job_in(seen, resource, self._context)
         is_mended = False
@@ -347,17 +311,17 @@ class ClusterState:
         if problem is not None:
             entry.outcome = problem
             if entry.stage is Stage.ACTIVE and entry.job.pods:
-                entry.retry.message = problem.sentence  # what runs goes on as it was submitted
+                entry.retry.message = problem.sentence  # running pods continue as submitted
                 self.work_queue.enqueue(entry)
                 return
             entry.stage = Stage.INVALID
         elif entry.stage is Stage.INVALID:
             entry.stage, entry.outcome, entry.retry.message, is_mended = Stage.ACTIVE, ("", ""), "", True
         elif entry.retry.message and entry.retry.message == entry.outcome[1]:
-            entry.outcome, entry.retry.message = ("", ""), ""  # it ran on while it could not be read
+            entry.outcome, entry.retry.message = ("", ""), ""  # it kept running while invalid
         self._plan(entry, -1)
         parsed_job = structs.replace(parsed_job, submitted_at=entry.parsed_job.submitted_at)
-        if parsed_job.ownership.is_pod:  # nothing of a pod changes but its share, which is our doing
+        if parsed_job.ownership.is_pod:  # only the CPU request of a pod changes, by Sterna itself
             parsed_job = structs.replace(parsed_job, spec=entry.parsed_job.spec, shape=entry.parsed_job.shape)
         entry.job.parsed_job = self.priority_classes.resolve(parsed_job)
         entry.shape = self._shape(entry.job.parsed_job)
@@ -368,8 +332,8 @@ class ClusterState:
         if is_mended:
             self._hooks.on_repaired(entry)
 
-    def learn_spec(self, entry: JobEntry, body: bytes) -> None:
-        """What the server answered to a change of the object itself."""
+    def update_spec(self, entry: JobEntry, body: bytes) -> None:
+        """Update the raw spec from the response to a patch of the object."""
         if entry.parsed_job.ownership.is_delegated:
             try:
                 seen = msgspec.json.decode(body, type=JobObject)
@@ -378,8 +342,8 @@ class ClusterState:
             if seen.metadata.version >= entry.job.version:
                 entry.source.raw_spec = bytes(seen.spec)
 
-    def _learn(self, entry: JobEntry) -> None:
-        """What whoever acts has written down."""
+    def _load_persisted(self, entry: JobEntry) -> None:
+        """Read the persisted state that the leader wrote."""
         job = entry.job
         job.persisted = memory_in(entry.source.annotations, job.status)
         if entry.stage is Stage.ACTIVE and (job.persisted.ended_at is not None or self._has_ended(entry)):
@@ -388,8 +352,7 @@ class ClusterState:
             self.compact(entry)
 
     def compact(self, entry: JobEntry) -> None:
-        """A job has ended and its status says so, for good: let go of what was needed to run it, which is most of what
-        is held of it, because there may be thousands that nobody deletes."""
+        """Drop most of the memory of an ended job whose status is written: thousands may stay until deleted."""
         entry.is_compacted = True
         entry.job.parsed_job = structs.replace(entry.parsed_job, templates={})
         entry.job.status = entry.status.seen = resting_status(entry.status.seen)
@@ -405,7 +368,7 @@ class ClusterState:
         self.forget(entry)
 
     def forget(self, entry: JobEntry) -> None:
-        """A job is gone."""
+        """Remove a job."""
         entry.job.is_deleting = True
         self.reindex(entry)
         self.progress.forget(entry.key)
@@ -415,7 +378,7 @@ class ClusterState:
         self._hooks.on_departure(entry)
 
     def reindex(self, entry: JobEntry) -> None:
-        """Whether it wants to run may have changed, and with it what rules see of it."""
+        """Update table, usage and work queue after `wants_to_run` may have changed."""
         if entry.wants_to_run:
             self.work_queue.mark_row_stale(entry)
         else:
@@ -429,10 +392,10 @@ class ClusterState:
         self.work_queue.enqueue(entry)
         self.work_queue.request_round()
 
-    # Homes.
+    # Assignments.
 
     def assign(self, entry: JobEntry, replicas: Sequence[ReplicaAssignment], assignment: Assignment) -> None:
-        """From now on it shall sit there."""
+        """Set the desired assignment of a job."""
         self._plan(entry, -1)
         entry.replicas, entry.assignment = tuple(replicas), assignment
         self._plan(entry, 1)
@@ -443,22 +406,22 @@ class ClusterState:
         self.work_queue.mark_changed(entry)
 
     def reassign(self, entry: JobEntry, replicas: Sequence[ReplicaAssignment]) -> None:
-        """The same by seats alone, as far as their nodes are there."""
+        """Set the desired assignment by replicas; unknown nodes are left out of the row view."""
         self.assign(entry, replicas, assignment_by_row(entry.parsed_job, replicas, self.capacity.row_of))
 
     def _plan(self, entry: JobEntry, sign: int) -> None:
         if entry.replicas:
             self.capacity.plan(planned_usage(entry), sign)
             if entry.shape.is_fraction:
-                self.capacity.parts.plan(planned_gpus(entry), entry.shape.devices, sign)
+                self.capacity.gpu_fractions.plan(planned_gpus(entry), entry.shape.devices, sign)
 
-    def settle(self) -> None:
-        """Make everything that hangs on the set of nodes current."""
+    def refresh(self) -> None:
+        """Update everything that depends on the set of nodes."""
         generation = self.capacity.generation
-        if not self.capacity.settle():
+        if not self.capacity.refresh():
             return
         if generation != self.capacity.generation:
-            self._fit_again()
+            self._refit()
         row_of = self.capacity.row_of
         for entry in self.entries.values():
             if not entry.wants_to_run:
@@ -469,17 +432,17 @@ class ClusterState:
                 )
             self.work_queue.mark_row_stale(entry)
 
-    def _fit_again(self) -> None:
-        """What jobs and shares come to on the nodes that there are has changed."""
+    def _refit(self) -> None:
+        """Compute shapes and GPU fractions again after taints or GPU sizes changed."""
         self._shapes.clear()
         for entry in self.entries.values():
             self._plan(entry, -1)
             entry.shape = self._shape(entry.parsed_job)
             self._plan(entry, 1)
-        self.share_pods.hold_again()
+        self.share_pods.refresh_fractions()
 
     def write_table(self) -> None:
-        """Bring the table of jobs up to date with what has changed."""
+        """Rewrite stale rows of the job table."""
         row_of = self.capacity.row_of
         for key in self.work_queue.take_stale_rows():
             entry = self.entries.get(key)
@@ -487,21 +450,21 @@ class ClusterState:
                 self.table.put(entry, row_of, self.jobs.key_of)
 
     def _shape(self, parsed_job: ParsedJob) -> Shape:
-        """What one worker needs, in terms of the nodes that there are."""
+        """Return the shape of one worker with its needs resolved on the existing nodes."""
         key = (parsed_job.shape, parsed_job.needs, parsed_job.gpu_fraction)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = self.capacity.fitted(*key)
+            shape = self._shapes[key] = self.capacity.fit(*key)
         return shape
 
 
 def _is_unwanted(seen: JobObject | Pod) -> bool:
-    """Whether somebody has deleted it. A pod that the cluster takes from its node comes again elsewhere."""
+    """Return True if a user deleted the object; an evicted pod is created again elsewhere."""
     return seen.metadata.deletion_timestamp is not None and not (isinstance(seen, Pod) and disruption_of(seen))
 
 
-def _remains(move: Move) -> Pod:
-    """All that is left of a plain pod that is under way: what was written down."""
+def _recorded_pod(move: Move) -> Pod:
+    """Return the pod stored in a move record, for a move whose pod is gone."""
     pod = msgspec.convert(move.pod, Pod)
     pod.metadata.uid = f"record:{move.namespace}/{move.name}"
     return pod

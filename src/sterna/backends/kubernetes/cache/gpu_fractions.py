@@ -1,8 +1,8 @@
-"""Parts of GPUs, as KubeShare shares them: who holds how much of which, really and by decision (DRAGON-36 to 41).
+"""`GpuFractions`: fractions of GPUs held through KubeShare, actual and planned.
 
-A GPU that is shared is known by its node and a name; rules know it by a number. It is opened when somebody first takes
-a part of it, and is whole again when nobody does. KubeShare itself holds a shared GPU by a pod of its own, which is in
-the accounts already and must not count twice.
+A shared GPU is identified by its node and a GPU id; rules know it by a number. It is opened when the first fraction is
+taken and whole again when none is left. KubeShare holds a shared GPU with a pod of its own, which is in `NodeCapacity`
+already and must not count twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sterna.kinds.parsed_job import GpuFraction
 from sterna.model.cluster import MILLI
 
 Gpu = tuple[str, int]
-"""Node and number."""
+"""Node name and GPU number."""
 
 
 class _Held(NamedTuple):
@@ -27,8 +27,7 @@ class _Held(NamedTuple):
 
 
 def gpu_fraction_milli(gpu_fraction: GpuFraction, gpu_memory_bytes: int) -> int:
-    """Thousandths of a GPU that a share comes to: what it asks for of its time or of its memory, whichever is more, so
-    that those who share one fit in both."""
+    """Return the fraction in thousandths: the larger of its compute request and its memory share."""
     by_memory = -(-gpu_fraction.memory_bytes * MILLI // gpu_memory_bytes) if gpu_memory_bytes else 0
     return min(MILLI, max(gpu_fraction.request, by_memory, 1))
 
@@ -39,13 +38,13 @@ class GpuFractions:
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._foreign: dict[Gpu, int] = defaultdict(int)
-        """What is held by others than jobs whose homes are planned."""
+        """Fractions held by pods whose planned usage is not in `_planned`."""
         self._planned: dict[Gpu, int] = defaultdict(int)
-        self._dummies: dict[str, Gpu] = {}
-        """Pods by which KubeShare holds shared GPUs."""
+        self._vgpu_pods: dict[str, Gpu] = {}
+        """GPUs that KubeShare holds, by the uid of its pod."""
 
     def hold(self, uid: str, node: str, name: str, part: int, is_planned: bool) -> bool:
-        """Somebody has so many thousandths of a GPU; whether that is news."""
+        """Set the fraction of a pod in thousandths; return True if it changed."""
         held = _Held((node, gpu_number(name)), name, part, is_planned)
         if self._held.get(uid) == held:
             return False
@@ -56,7 +55,7 @@ class GpuFractions:
         return True
 
     def release(self, uid: str) -> bool:
-        """Somebody has it no more; whether it had."""
+        """Remove the fraction of a pod; return True if it had one."""
         held = self._held.pop(uid, None)
         if held is None:
             return False
@@ -64,55 +63,55 @@ class GpuFractions:
             _take(self._foreign, held.gpu, held.part)
         return True
 
-    def pass_on(self, uid: str, heir: str) -> None:
-        """Somebody else has it from now on."""
+    def transfer(self, uid: str, new_uid: str) -> None:
+        """Transfer a fraction to another pod."""
         if (held := self._held.pop(uid, None)) is not None:
-            self._held[heir] = held
+            self._held[new_uid] = held
 
-    def plan(self, places: Iterable[tuple[str, str]], part: int, sign: int) -> None:
-        """So much shall be held at each of these nodes and GPUs from now on; with -1, no more."""
-        for node, name in places:
+    def plan(self, gpus: Iterable[tuple[str, str]], part: int, sign: int) -> None:
+        """Add (`sign=1`) or remove (`sign=-1`) a planned fraction on each of these GPUs."""
+        for node, name in gpus:
             gpu = (node, gpu_number(name))
             if sign > 0:
                 self._planned[gpu] += part
             else:
                 _take(self._planned, gpu, part)
 
-    def stand_for(self, uid: str, node: str, name: str) -> None:
-        """A pod of KubeShare's holds this GPU."""
-        self._dummies[uid] = (node, gpu_number(name))
+    def add_vgpu_pod(self, uid: str, node: str, name: str) -> None:
+        """Note that a pod of KubeShare holds this GPU."""
+        self._vgpu_pods[uid] = (node, gpu_number(name))
 
-    def stand_down(self, uid: str) -> None:
-        self._dummies.pop(uid, None)
+    def remove_vgpu_pod(self, uid: str) -> None:
+        self._vgpu_pods.pop(uid, None)
 
     def left(self, node: str, name: str) -> int:
-        """Thousandths of a GPU that nobody really holds."""
+        """Return the thousandths of a GPU that no pod holds."""
         gpu = (node, gpu_number(name))
         return MILLI - sum(held.part for held in self._held.values() if held.gpu == gpu)
 
     def is_open(self, node: str, name: str) -> bool:
-        """Whether a GPU is really shared now, by somebody or as far as KubeShare is concerned."""
-        return self.left(node, name) < MILLI or (node, gpu_number(name)) in self._dummies.values()
+        """Return True if a GPU is shared now, by a pod or according to KubeShare."""
+        return self.left(node, name) < MILLI or (node, gpu_number(name)) in self._vgpu_pods.values()
 
-    def unmarked(self, node: str) -> int:
-        """How many GPUs of a node are really shared and in no other account: KubeShare has not made its pod yet."""
+    def uncounted(self, node: str) -> int:
+        """Return the number of shared GPUs of a node for which KubeShare has not created its pod yet."""
         if not self._held:
             return 0
-        return len({held.gpu for held in self._held.values() if held.gpu[0] == node} - set(self._dummies.values()))
+        return len({held.gpu for held in self._held.values() if held.gpu[0] == node} - set(self._vgpu_pods.values()))
 
     def name_of(self, node: str, number: int) -> str:
-        """As KubeShare knows a GPU; others than we may have named it."""
+        """Return KubeShare's id of a GPU, which another client may have chosen."""
         return self.names().get((node, number)) or gpu_id(number)
 
     def names(self) -> dict[Gpu, str]:
-        """Of all GPUs that somebody really holds."""
+        """Return the ids of all GPUs that a pod holds."""
         return {held.gpu: held.name for held in self._held.values()}
 
     def shared(self, row_of: Mapping[str, int]) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
-        """By row and number, what is left of each shared GPU; and by row, how many of them are in no other account."""
+        """Return the free fraction of each shared GPU by row and number, and the number of uncounted ones by row."""
         left: dict[int, dict[int, int]] = {}
         opened: dict[int, int] = defaultdict(int)
-        known = set(self._dummies.values())
+        known = set(self._vgpu_pods.values())
         for gpu in sorted(self._foreign.keys() | self._planned.keys()):
             row = row_of.get(gpu[0])
             if row is None:

@@ -1,9 +1,8 @@
-"""Accounts: what every node has, what pods use of it, and what was decided to be used.
+"""`NodeCapacity`: capacity of every node, usage of its pods, and planned usage of desired assignments.
 
-Kept current by deltas: a change costs what changed, not the number of nodes or pods. Two views of the same nodes follow
-from it. To rules, what was decided counts as if it were so (`table`): whoever was told to leave has left, whoever was
-told to come is there. To whoever makes pods, only what is really there counts (`has_room`): a pod uses its node until
-its containers have ended. Other people's pods count in both.
+Updated by deltas in time proportional to the change. Two views: `table`, for rules, counts desired assignments as if
+they were reached; `has_room`, for controllers, counts only what exists: a pod uses its node until its containers have
+terminated. Pods of other owners count in both.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from sterna.backends.kubernetes.cache.node_facts import (
     MATCHES,
     Fingerprint,
     NodeFacts,
-    Terms,
+    NodeTerms,
     affinity_label,
     facts_of,
     fingerprint,
     gpu_memory_label,
-    resolved,
+    resolve_needs,
     satisfies,
     taint_word,
     terms_of,
@@ -37,7 +36,7 @@ from sterna.model.cluster import MILLI, Bools, Ints, Nodes, ResourceKind, Shape
 from sterna.model.snapshot import NEVER
 
 _PODS = 3
-"""The row that counts pods, below devices, CPUs and memory; then come what pods may use at most of CPUs and memory."""
+"""Row of the pod count, after devices, CPUs and memory; CPU and memory limits follow."""
 _ROWS = 6
 
 
@@ -45,34 +44,33 @@ Array = TypeVar("Array", Ints, Bools)
 
 
 class ResourceUsage(NamedTuple):
-    """What a pod uses of its node: thousandths of devices and CPUs, bytes of memory."""
+    """Resources of one pod: thousandths of devices and CPUs, bytes of memory."""
 
     devices: int = 0
     cpus: int = 0
     memory_bytes: int = 0
-    most_cpus: int = 0
-    """By its limits."""
-    most_memory_bytes: int = 0
+    limit_cpus: int = 0
+    limit_memory_bytes: int = 0
 
 
-class Interest(IntEnum):
-    """What news of a node means."""
+class NodeChange(IntEnum):
+    """Effect of a node event."""
 
     NONE = 0
-    """A heartbeat."""
+    """Heartbeat only."""
     CHANGED = 1
-    CAME_OR_WENT = 2
-    """Rows are others now."""
+    ADDED_OR_REMOVED = 2
+    """Row numbers changed."""
 
 
 @dataclass(frozen=True)
 class KnownNodes(Nodes):
-    """Nodes that remember which of them take which shapes, for as long as labels and taints stay as they are."""
+    """Nodes with a cache of which of them accept which shapes, valid until labels or taints change."""
 
-    fitting: dict[Terms, Bools] = field(default_factory=dict, compare=False)
+    fitting: dict[NodeTerms, Bools] = field(default_factory=dict, compare=False)
 
     def accepting(self, shape: Shape) -> Bools:
-        terms = Terms(shape.selector, shape.tolerations)
+        terms = NodeTerms(shape.selector, shape.tolerations)
         fits = self.fitting.get(terms)
         if fits is None:
             pairs = zip(self.labels, self.taints, strict=True)
@@ -82,98 +80,96 @@ class KnownNodes(Nodes):
 
 
 class _Used(NamedTuple):
-    """One pod in the accounts."""
+    """Usage of one pod."""
 
     slot: int
     usage: ResourceUsage
     is_planned: bool
-    """It belongs to a job of ours that has a home, which is what rules see instead of it."""
+    """True if the pod belongs to an assigned job, for which rules count the planned usage instead."""
 
 
 class NodeCapacity:
-    """Room on all nodes. Nodes have slots of their own that never change; rows follow the order of names."""
+    """Capacity and usage of all nodes. A node keeps its slot for life; rows are sorted by name."""
 
     def __init__(self) -> None:
         self._slot_of: dict[str, int] = {}
         self._free_slots: list[int] = []
-        self._told: dict[str, Fingerprint] = {}
+        self._fingerprints: dict[str, Fingerprint] = {}
         self._facts: dict[str, NodeFacts] = {}
         self._gone: set[str] = set()
         self._capacity: Ints = np.zeros((_ROWS, 8), dtype=np.int64)
         self._used: Ints = np.zeros((_ROWS, 8), dtype=np.int64)
-        """By all pods that are there."""
+        """Usage of all existing pods."""
         self._ours: Ints = np.zeros((_ROWS, 8), dtype=np.int64)
-        """By those of them that `_planned` stands for."""
+        """Usage of existing pods whose planned usage is in `_planned`."""
         self._planned: Ints = np.zeros((_ROWS, 8), dtype=np.int64)
         self._pods: dict[str, _Used] = {}
         self._distrusted: dict[str, float] = {}
-        self.parts = GpuFractions()
+        self.gpu_fractions = GpuFractions()
         self._interned: dict[ResourceUsage, ResourceUsage] = {}
         self._affinities: dict[bytes, list[dict[str, object]]] = {}
         self.names: tuple[str, ...] = ()
         self.row_of: Mapping[str, int] = {}
         self._order: Ints = np.zeros(0, dtype=np.int64)
-        self._is_shuffled = self._is_relabelled = False
+        self._are_rows_stale = self._are_labels_stale = False
         self._labels: Sequence[Mapping[str, str]] = ()
         self._taints: Sequence[frozenset[str]] = ()
         self._rack: Ints = np.zeros(0, dtype=np.int64)
         self._open: Bools = np.zeros(0, dtype=np.bool_)
-        self._fitting: dict[Terms, Bools] = {}
-        self._terms: dict[NodeNeeds, Terms] = {}
+        self._fitting: dict[NodeTerms, Bools] = {}
+        self._terms: dict[NodeNeeds, NodeTerms] = {}
         self.generation = 0
-        """Goes up when taints or the memory of GPUs do not stay the same, and with them what `fitted` says."""
+        """Incremented when taints or GPU sizes change, which changes the results of `fit`."""
         self._taint_set: frozenset[Taint] = frozenset()
         self._gpu_memory: dict[str, int] = {}
-        """By node, where KubeShare told."""
+        """GPU memory by node, where KubeShare reports it."""
         self._gpu_needs: set[int] = set()
-        """Memory that somebody needs of a GPU and not every node has."""
+        """GPU memory sizes that some job needs and some node lacks."""
 
     # Nodes.
 
-    def see(self, node: Node) -> Interest:
-        """A node is there, as given."""
-        name, told = node.metadata.name, fingerprint(node)
-        if self._told.get(name) == told:
-            return Interest.NONE
-        is_new = name not in self._told
-        self._told[name] = told
+    def see(self, node: Node) -> NodeChange:
+        name, current = node.metadata.name, fingerprint(node)
+        if self._fingerprints.get(name) == current:
+            return NodeChange.NONE
+        is_new = name not in self._fingerprints
+        self._fingerprints[name] = current
         self._gone.discard(name)
-        facts = facts_of(name, told)
+        facts = facts_of(name, current)
         if self._facts.get(name) == facts:
-            return Interest.NONE
+            return NodeChange.NONE
         self._facts[name] = facts
         slot = self._slot(name)
         self._capacity[:_ROWS, slot] = (facts.devices, facts.cpus, facts.memory_bytes, facts.pods, 0, 0)
-        self._is_relabelled = True
-        self._is_shuffled |= is_new
-        return Interest.CAME_OR_WENT if is_new else Interest.CHANGED
+        self._are_labels_stale = True
+        self._are_rows_stale |= is_new
+        return NodeChange.ADDED_OR_REMOVED if is_new else NodeChange.CHANGED
 
-    def lose(self, name: str) -> Interest:
-        """A node is not there any more."""
-        if self._told.pop(name, None) is None:
-            return Interest.NONE
+    def lose(self, name: str) -> NodeChange:
+        if self._fingerprints.pop(name, None) is None:
+            return NodeChange.NONE
         del self._facts[name]
         self._gone.add(name)
         self._capacity[:, self._slot_of[name]] = 0
-        self._is_shuffled = self._is_relabelled = True
+        self._are_rows_stale = self._are_labels_stale = True
         self._forget_slot(name)
-        return Interest.CAME_OR_WENT
+        return NodeChange.ADDED_OR_REMOVED
 
     def facts(self, name: str) -> NodeFacts | None:
-        """None: there is no such node."""
+        """Return the facts of a node, None if it does not exist."""
         return self._facts.get(name)
 
     def is_gone(self, name: str) -> bool:
-        """Whether a node was there and is not any more; one that is not known may be about to be told of."""
+        """Return True if the node was deleted; an unknown node may not have been listed yet."""
         return name in self._gone
 
     @property
     def unit(self) -> ResourceKind:
-        """What policies count here."""
+        """Resource that policies count: devices, or CPUs in a cluster without devices."""
         return ResourceKind.DEVICES if self._capacity[ResourceKind.DEVICES].any() else ResourceKind.CPUS
 
     def gpu_memory_bytes(self, node: str) -> int:
-        """Of its smallest GPU; 0: KubeShare did not tell."""
+        """Return the memory of the node's smallest GPU; 0 if unknown."""
         facts = self._facts.get(node)
         return facts.gpu_memory_bytes if facts is not None else 0
 
@@ -200,7 +196,7 @@ class NodeCapacity:
     # Pods.
 
     def add_pod(self, pod: str, node: str, usage: ResourceUsage, is_planned: bool = False) -> bool:
-        """A pod uses so much of a node, whatever it used before; whether that is news."""
+        """Set the usage of a pod; return True if it changed."""
         old = self._pods.get(pod)
         slot = self._slot(node)
         if old is not None:
@@ -213,7 +209,7 @@ class NodeCapacity:
         return True
 
     def remove_pod(self, pod: str) -> bool:
-        """A pod uses nothing any more; whether it did."""
+        """Remove the usage of a pod; return True if it had any."""
         old = self._pods.pop(pod, None)
         if old is None:
             return False
@@ -221,17 +217,17 @@ class NodeCapacity:
         return True
 
     def _book(self, used: _Used, sign: int) -> None:
-        slot, (devices, cpus, memory_bytes, most_cpus, most_memory_bytes) = used.slot, used.usage
+        slot, (devices, cpus, memory_bytes, limit_cpus, limit_memory_bytes) = used.slot, used.usage
         for column in (self._used, self._ours) if used.is_planned else (self._used,):
             column[0, slot] += sign * devices
             column[1, slot] += sign * cpus
             column[2, slot] += sign * memory_bytes
             column[3, slot] += sign
-        self._used[4, slot] += sign * most_cpus
-        self._used[5, slot] += sign * most_memory_bytes
+        self._used[4, slot] += sign * limit_cpus
+        self._used[5, slot] += sign * limit_memory_bytes
 
     def plan(self, replicas: Iterable[tuple[str, ResourceUsage]], sign: int = 1) -> None:
-        """So much shall be used from now on; with -1, no more."""
+        """Add (`sign=1`) or remove (`sign=-1`) planned usage."""
         planned = self._planned
         for node, usage in replicas:
             slot = self._slot(node)
@@ -241,33 +237,33 @@ class NodeCapacity:
             planned[3, slot] += sign
 
     def has_room(self, node: str, devices: int, cpus: int, memory_bytes: int) -> bool:
-        """Whether a node that takes pods has so much that none uses now; of what is not asked for it may lack any."""
+        """Return True if an open node has this much unused capacity; resources of need 0 are not checked."""
         if not self.is_open(node):
             return False
         slot = self._slot_of[node]
         left = (self._capacity[:_ROWS, slot] - self._used[:, slot]).tolist()
         return bool(
-            (not devices or left[0] - MILLI * self.parts.unmarked(node) >= devices)
+            (not devices or left[0] - MILLI * self.gpu_fractions.uncounted(node) >= devices)
             and (not cpus or left[1] >= cpus)
             and (not memory_bytes or left[2] >= memory_bytes)
             and left[3] > 0
         )
 
-    def has_parts(self, node: str, parts: Mapping[str, int]) -> bool:
-        """Whether shared GPUs of a node, by name, have so much that nobody really holds; one that nobody shares yet
-        takes a whole one."""
-        if any(self.parts.left(node, name) < part for name, part in parts.items()):
+    def has_fractions(self, node: str, fractions: Mapping[str, int]) -> bool:
+        """Return True if the node's GPUs have these free fractions by GPU id; opening a new shared GPU takes a whole
+        one."""
+        if any(self.gpu_fractions.left(node, name) < fraction for name, fraction in fractions.items()):
             return False
-        opened = sum(not self.parts.is_open(node, name) for name in parts)
+        opened = sum(not self.gpu_fractions.is_open(node, name) for name in fractions)
         return not opened or self.has_room(node, opened * MILLI, 0, 0)
 
     def is_open(self, node: str) -> bool:
-        """Whether it is there and takes new pods."""
+        """Return True if the node exists and accepts new pods."""
         facts = self._facts.get(node)
         return facts is not None and facts.is_open and node not in self._distrusted
 
     def takes(self, node: str, shape: Shape) -> bool:
-        """Whether it takes new pods of this shape, were there room."""
+        """Return True if the node accepts new pods of this shape, apart from free capacity."""
         facts = self._facts.get(node)
         if facts is None or not self.is_open(node):
             return False
@@ -278,36 +274,38 @@ class NodeCapacity:
         return bool(self._distrusted)
 
     def distrust(self, node: str, until: float) -> None:
-        """It refused a pod for which it should have had room: leave it alone for a while."""
+        """Exclude a node that rejected a pod that should have fit, until the given time."""
         self._distrusted[node] = max(until, self._distrusted.get(node, until))
-        self._is_relabelled = True
+        self._are_labels_stale = True
 
     def trust_again(self, now: float) -> float:
-        """Whose time is over takes pods again; when the next one's is."""
+        """Readmit nodes whose exclusion is over; return when the next one ends."""
         for node in [node for node, until in self._distrusted.items() if until <= now]:
             del self._distrusted[node]
-            self._is_relabelled = True
+            self._are_labels_stale = True
         return min(self._distrusted.values(), default=NEVER)
 
-    # What jobs ask of nodes.
+    # Shapes.
 
-    def terms(self, needs: NodeNeeds) -> Terms:
-        """What these needs come to on the nodes that there are; may make a new label for all of them."""
+    def terms(self, needs: NodeNeeds) -> NodeTerms:
+        """Resolve needs on the existing nodes; may add a virtual label to all of them."""
         terms = self._terms.get(needs)
         if terms is None:
             if needs.required and needs.required not in self._affinities:
                 self._affinities[needs.required] = terms_of(needs.required)
-                self._is_relabelled = True
-            terms = self._terms[needs] = resolved(needs, self._taint_set, self._gpu_memory.values())
+                self._are_labels_stale = True
+            terms = self._terms[needs] = resolve_needs(needs, self._taint_set, self._gpu_memory.values())
             memory_bytes = needs.gpu_memory_bytes
             if memory_bytes not in self._gpu_needs and (gpu_memory_label(memory_bytes), MATCHES) in terms.selector:
                 self._gpu_needs.add(memory_bytes)
-                self._is_relabelled = True
+                self._are_labels_stale = True
         return terms
 
-    def fitted(self, shape: Shape, needs: NodeNeeds, gpu_fraction: GpuFraction | None = None) -> Shape:
-        """What a worker needs, in terms of the nodes that there are. A share of a GPU is counted by the smallest that
-        has the memory for it, wherever it goes: on larger ones it is given more than it asks for."""
+    def fit(self, shape: Shape, needs: NodeNeeds, gpu_fraction: GpuFraction | None = None) -> Shape:
+        """Return a shape with its needs resolve_needs on the existing nodes.
+
+        A GPU fraction is sized by the smallest GPU with enough memory: on a larger one it gets more than it requests.
+        """
         if gpu_fraction is not None:
             sizes = [size for size in self._gpu_memory.values() if size >= gpu_fraction.memory_bytes]
             shape = replace(shape, devices=gpu_fraction_milli(gpu_fraction, min(sizes, default=0)), is_shared=True)
@@ -315,27 +313,26 @@ class NodeCapacity:
         terms = self.terms(needs)
         return replace(shape, selector=terms.selector, tolerations=terms.tolerations)
 
-    def settle(self) -> bool:
-        """Make rows, labels and taints current after news of nodes; whether rows, or what `fitted` says, are others
-        now."""
-        if not self._is_shuffled and not self._is_relabelled:
+    def refresh(self) -> bool:
+        """Rebuild rows, labels and taints after node changes; return True if rows or results of `fit` changed."""
+        if not self._are_rows_stale and not self._are_labels_stale:
             return False
         before = self.names, self.generation
-        if self._is_shuffled:
+        if self._are_rows_stale:
             self.names = tuple(sorted(self._facts))
             self.row_of = {name: row for row, name in enumerate(self.names)}
         self._order = np.array([self._slot_of[name] for name in self.names], dtype=np.int64)
         facts = [self._facts[name] for name in self.names]
-        self._settle_terms(facts)
+        self._refresh_terms(facts)
         self._labels = [self._labels_of(each) for each in facts]
         racks = {rack: code for code, rack in enumerate(sorted({each.rack for each in facts}))}
         self._rack = _frozen(np.array([racks[each.rack] for each in facts], dtype=np.int64))
         self._open = np.array([each.is_open and each.name not in self._distrusted for each in facts], dtype=np.bool_)
         self._fitting = {}
-        self._is_shuffled = self._is_relabelled = False
+        self._are_rows_stale = self._are_labels_stale = False
         return (self.names, self.generation) != before
 
-    def _settle_terms(self, facts: Sequence[NodeFacts]) -> None:
+    def _refresh_terms(self, facts: Sequence[NodeFacts]) -> None:
         taints = frozenset(taint for each in facts for taint in each.taints)
         memory = {each.name: each.gpu_memory_bytes for each in facts if each.gpu_memory_bytes}
         if (taints, memory) != (self._taint_set, self._gpu_memory):
@@ -352,15 +349,15 @@ class NodeCapacity:
         matched += [gpu_memory_label(need) for need in self._gpu_needs if not size or need <= size]
         return {**facts.labels, **dict.fromkeys(matched, MATCHES)} if matched else facts.labels
 
-    # What rules see.
+    # Views.
 
     def table(self) -> KnownNodes:
-        """All nodes as if everything that was decided were so. Call `settle` first."""
+        """Return all nodes with desired assignments counted as reached. Call `refresh` first."""
         order = self._order
         capacity = self._capacity[:, order]
         free = capacity - (self._used[:, order] - self._ours[:, order] + self._planned[:, order])
         is_open = self._open & (free[_PODS] > 0)
-        shared, opened = self.parts.shared(self.row_of)
+        shared, opened = self.gpu_fractions.shared(self.row_of)
         for row, count in opened.items():
             free[ResourceKind.DEVICES, row] -= count * MILLI
         return KnownNodes(
@@ -376,18 +373,18 @@ class NodeCapacity:
         )
 
     def overfull(self) -> set[str]:
-        """Nodes of which more was promised than there is. Call `settle` first."""
+        """Return the names of oversubscribed nodes. Call `refresh` first."""
         order = self._order
         free = self._capacity[:, order] - (self._used[:, order] - self._ours[:, order] + self._planned[:, order])
         return {self.names[row] for row in np.flatnonzero((free[:_PODS] < 0).any(axis=0)).tolist()}
 
     def usage(self) -> Ints:
-        """What pods really use now, by row: devices, CPUs, memory, pods, and CPUs and memory by their limits."""
+        """Return the usage of existing pods by row: devices, CPUs, memory, pods, CPU and memory limits."""
         return self._used[:, self._order]
 
     @property
     def pods(self) -> int:
-        """Pods that use something."""
+        """Number of pods with usage."""
         return len(self._pods)
 
 

@@ -1,9 +1,8 @@
-"""A node as decisions see it: what of it may be used, whether it takes new workers, and which labels and taints count.
+"""`NodeFacts`: what decisions need to know of a node: usable capacity, readiness, labels and taints. Pure.
 
-Pure. Nodes post their status all the time, mostly to say that nothing has changed: `fingerprint` tells so without
-reading a single quantity. What is asked of nodes and the engine does not know, required node affinity and the memory of
-a shared GPU, becomes a label of our own on every node that satisfies it; tolerations become the taints that they
-tolerate.
+Kubelets post node status all the time, mostly unchanged: comparing a `Fingerprint` detects that without parsing a
+quantity. Needs that the engine does not know, required node affinity and the memory of a shared GPU, become virtual
+labels of the nodes that satisfy them; tolerations become the set of tolerated taints.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ from sterna.model.reason import worded_bytes
 from sterna.parse_number import whole
 
 MATCHES = "matches"
-"""The value of our label on a node that satisfies a required affinity."""
+"""Value of a virtual label."""
 
-_KEEPING_OUT = frozenset({"NoSchedule", "NoExecute"})
-_CLOSING = frozenset(
+_BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+_CLOSING_TAINTS = frozenset(
     {"node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 )
-"""Taints that say what `is_open` says; no job is asked whether it tolerates them."""
+"""Taints that `is_open` covers; tolerations of them are ignored."""
 _RACK_LABELS = (RACK_LABEL, "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
-_PODS_UNLESS_TOLD = 1 << 40
+_DEFAULT_PODS = 1 << 40
 _MIB = 1 << 20
 
 
 class NodeFacts(NamedTuple):
-    """What counts of a node."""
+    """Parsed properties of a node."""
 
     name: str
     devices: int
-    """Thousandths."""
+    """Thousandths of a device."""
     cpus: int
-    """Thousandths."""
+    """Millicores."""
     memory_bytes: int
     pods: int
     is_open: bool
@@ -53,14 +52,14 @@ class NodeFacts(NamedTuple):
     is_ready: bool
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
-    """Those that keep somebody out."""
+    """Taints with effect NoSchedule or NoExecute."""
     rack: str
     gpu_memory_bytes: int
-    """Of its smallest GPU, where KubeShare told; 0: unknown."""
+    """Memory of its smallest GPU, from KubeShare's annotation; 0 if unknown."""
 
 
 class Fingerprint(NamedTuple):
-    """Everything of a node that `facts_of` reads, as it came."""
+    """Raw fields of a node that `facts_of` reads."""
 
     allocatable: Mapping[str, str | int | float]
     labels: Mapping[str, str]
@@ -82,24 +81,24 @@ def fingerprint(node: Node) -> Fingerprint:
     )
 
 
-def facts_of(name: str, told: Fingerprint) -> NodeFacts:
-    """An amount that cannot be read counts as nothing: one odd node must not stop the others."""
-    taints = tuple(each for each in told.taints if each.effect in _KEEPING_OUT and each.key not in _CLOSING)
-    is_ready = told.ready in ("True", "")  # who never says whether it is ready is judged by its taints alone
-    is_closed = any(each.key in _CLOSING and each.effect in _KEEPING_OUT for each in told.taints)
-    has = told.allocatable
+def facts_of(name: str, raw: Fingerprint) -> NodeFacts:
+    """Parse a node; a malformed quantity counts as 0."""
+    taints = tuple(each for each in raw.taints if each.effect in _BLOCKING_EFFECTS and each.key not in _CLOSING_TAINTS)
+    is_ready = raw.ready in ("True", "")  # a node without the condition is judged by its taints
+    is_closed = any(each.key in _CLOSING_TAINTS and each.effect in _BLOCKING_EFFECTS for each in raw.taints)
+    has = raw.allocatable
     return NodeFacts(
         name,
         sum(_count(has, gpu) for gpu in GPUS) * MILLI,
         _milli(has, "cpu"),
         _count(has, "memory"),
-        _count(has, "pods") if "pods" in has else _PODS_UNLESS_TOLD,
-        is_ready and not is_closed and not told.is_unschedulable,
+        _count(has, "pods") if "pods" in has else _DEFAULT_PODS,
+        is_ready and not is_closed and not raw.is_unschedulable,
         is_ready,
-        told.labels,
+        raw.labels,
         taints,
-        next((f"{label}={told.labels[label]}" for label in _RACK_LABELS if label in told.labels), ""),
-        _gpu_memory(told.gpu_info),
+        next((f"{label}={raw.labels[label]}" for label in _RACK_LABELS if label in raw.labels), ""),
+        _gpu_memory(raw.gpu_info),
     )
 
 
@@ -118,14 +117,14 @@ def _milli(amounts: Mapping[str, str | int | float], name: str) -> int:
 
 
 def _gpu_memory(info: str) -> int:
-    """`UUID:MiB,UUID:MiB`, as KubeShare writes it (DRAGON-37)."""
+    """Parse KubeShare's `UUID:MiB,UUID:MiB`; return the smallest size in bytes."""
     sizes = [part.rpartition(":")[2].strip() for part in info.split(",") if part.strip()]
     numbers = [int(size) for size in sizes if size.isdigit()]
     return min(numbers, default=0) * _MIB
 
 
 def taint_word(taint: Taint) -> str:
-    """As kubectl writes it."""
+    """Format as kubectl does."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
@@ -149,7 +148,7 @@ def gpu_memory_label(memory_bytes: int) -> str:
 
 
 def terms_of(required: bytes) -> list[dict[str, Any]]:
-    """The alternatives of a required node affinity; of what cannot be read, none, so that no node satisfies it."""
+    """Return the terms of a required node affinity; none if malformed, so that no node satisfies it."""
     try:
         read = msgspec.json.decode(required)
     except msgspec.DecodeError:
@@ -160,24 +159,24 @@ def terms_of(required: bytes) -> list[dict[str, Any]]:
 
 
 def satisfies(terms: Sequence[Mapping[str, Any]], name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a node satisfies one of these alternatives; an empty one satisfies nobody, as in Kubernetes."""
+    """Return True if a node satisfies one of these terms; no node satisfies an empty term, as in Kubernetes."""
     fields = {"metadata.name": name}
     for term in terms:
-        demands = [(each, labels) for each in _listed(term.get("matchExpressions"))]
-        demands += [(each, fields) for each in _listed(term.get("matchFields"))]
-        if demands and all(_holds(demand, values) for demand, values in demands):
+        requirements = [(each, labels) for each in _dicts(term.get("matchExpressions"))]
+        requirements += [(each, fields) for each in _dicts(term.get("matchFields"))]
+        if requirements and all(_is_met(requirement, values) for requirement, values in requirements):
             return True
     return False
 
 
-def _listed(value: Any) -> list[Mapping[str, Any]]:
+def _dicts(value: Any) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _holds(demand: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    key, operator = demand.get("key"), demand.get("operator")
+def _is_met(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, operator = requirement.get("key"), requirement.get("operator")
     value = labels.get(key) if isinstance(key, str) else None
-    wanted = demand.get("values")
+    wanted = requirement.get("values")
     values = [str(each) for each in wanted] if isinstance(wanted, list) else []
     if operator == "In":
         return value is not None and value in values
@@ -199,29 +198,29 @@ def _compares(value: str, operator: str, bound: str) -> bool:
         return False
 
 
-class Terms(NamedTuple):
-    """What a job's `NodeNeeds` come to on the nodes that there are: selector and tolerations of a `Shape`."""
+class NodeTerms(NamedTuple):
+    """`NodeNeeds` resolved on the existing nodes: selector and tolerations of a `Shape`."""
 
     selector: tuple[tuple[str, str], ...]
     tolerations: frozenset[str]
 
 
-def resolved(needs: NodeNeeds, taints: Iterable[Taint], gpu_sizes: Iterable[int] = ()) -> Terms:
-    """`taints`, `gpu_sizes`: all that are to be found on any node."""
+def resolve_needs(needs: NodeNeeds, taints: Iterable[Taint], gpu_sizes: Iterable[int] = ()) -> NodeTerms:
+    """Resolve needs; `taints` and `gpu_sizes` are those of all nodes."""
     selector = needs.selector
     if needs.required:
         selector = (*selector, (affinity_label(needs.required), MATCHES))
     if any(size < needs.gpu_memory_bytes for size in gpu_sizes):
         selector = (*selector, (gpu_memory_label(needs.gpu_memory_bytes), MATCHES))
-    return Terms(selector, frozenset(taint_word(each) for each in taints if tolerates(needs.tolerations, each)))
+    return NodeTerms(selector, frozenset(taint_word(each) for each in taints if tolerates(needs.tolerations, each)))
 
 
 def describe_labels(sentence: str, required: bytes) -> str:
-    """Nobody knows our labels: say what they stand for."""
+    """Replace virtual labels in a sentence by what they mean."""
     if required and AFFINITY_LABEL in sentence:
         label = f"the label {affinity_label(required)}={MATCHES}"
-        for verb, said in (("lacks", "does not match"), ("lack", "do not match")):
-            sentence = sentence.replace(f"{verb} {label}", f"{said} its required node affinity")
+        for verb, phrase in (("lacks", "does not match"), ("lack", "do not match")):
+            sentence = sentence.replace(f"{verb} {label}", f"{phrase} its required node affinity")
     if GPU_MEMORY_LABEL in sentence:
         sentence = _NO_MEMORY.sub(_without_memory, sentence)
     return sentence

@@ -1,7 +1,7 @@
-"""The book of pods: those of jobs as rows that find their job, everybody else's only as what they use.
+"""`PodCache`: pods of jobs as rows that are linked to their job; of all other pods only their usage.
 
-What we asked for and the server has not shown yet is laid over what it shows: pods that are being made, bound or
-deleted. Names of pods whose job is gone are kept, because they are taken until those pods are gone too.
+Requested changes that the watch does not show yet are laid over what it shows: creations, bindings, deletions. Names of
+pods whose job is gone are kept, because they are taken until those pods are gone too.
 """
 
 from __future__ import annotations
@@ -20,69 +20,67 @@ from sterna.kinds.objects import Meta, Pod
 from sterna.kinds.parsed_job import PodOwnership
 from sterna.kinds.parsing.job_builder import parse_timestamp
 
-_DUMMY = "kubeshare-vgpu"
-"""How the names of the pods begin by which KubeShare holds shared GPUs; they end with the GPU's."""
+_VGPU_PREFIX = "kubeshare-vgpu"
+"""Name prefix of the pods with which KubeShare holds shared GPUs; the name ends with the GPU id."""
 
 
-_what_counts = attrgetter(
+_relevant_fields = attrgetter(
     "state", "node", "is_terminated", "is_deleting", "deletes_at", "attempt", "exit_code", "reason", "message",
     "restarts", "assignment", "gpu_id", "cpus", "limit_cpus", "disruption", "withheld",
 )  # fmt: skip
-"""Of a pod for its job. A pod that comes as it was asked for, or of which only conditions change, is no news."""
+"""Fields of a pod whose change matters to its job."""
 
 
 class PodCache:
-    """All pods."""
+    """Cache of all pods of the cluster."""
 
     def __init__(self, jobs: JobIndex, capacity: NodeCapacity, work_queue: WorkQueue, progress: Progress) -> None:
         self._jobs, self._capacity, self._work_queue, self._progress = jobs, capacity, work_queue, progress
         self.serving: dict[str, PendingServingPod] = {}
-        """Serving pods that are not bound yet, by uid."""
+        """Unbound serving pods, by uid."""
         self._pods: dict[str, PodRow] = {}
-        """Pods of jobs, ours and our predecessors', by uid."""
-        self._taken: dict[str, str] = {}
-        """Names of those, and their uids."""
-        self._asked: set[str] = set()
-        """Uids of pods that were asked to go, until they are gone."""
-        self._perhaps_asked: set[str] = set()
-        """Uids of those that may have been: nobody knows whether that arrived, or a predecessor asked them. Kept,
-        because an answer may come later than the end of a pod."""
+        """Pods of jobs, by uid."""
+        self._uid_of: dict[str, str] = {}
+        """Uids of those pods, by `namespace/name`."""
+        self._deleted: set[str] = set()
+        """Uids of pods whose deletion was requested, until they are gone."""
+        self._perhaps_deleted: set[str] = set()
+        """Uids of pods whose deletion may have been requested: the result is unknown, or a previous leader sent it.
+        Kept, because a result may arrive after the pod is gone."""
         self._bound: dict[str, str] = {}
-        """Nodes of pods that were bound, until they are gone or it turns out that they were not."""
+        """Node of each requested binding, until the pod is gone or the binding is rejected."""
         self._strays: dict[str, set[str]] = {}
-        """Pods whose job is not known, by the job's uid or name."""
+        """Uids of pods of unknown jobs, by the job's uid or name."""
 
-    # Who is there.
+    # Lookup.
 
     def get(self, uid: str) -> PodRow | None:
-        """A pod of a job."""
         return self._pods.get(uid)
 
     def find(self, uid: str) -> tuple[KubeJob, PodRow] | None:
-        """The job of a pod, and what is known of the pod."""
+        """Return the job and the row of a pod."""
         pod = self._pods.get(uid)
         entry = self._jobs.by_uid.get(pod.owner_uid) if pod is not None else None
         return (entry.job, pod) if entry is not None and pod is not None else None
 
-    def named(self, key: str) -> PodRow | None:
-        """The pod of a job that has this name."""
-        uid = self._taken.get(key)
+    def find_by_name(self, key: str) -> PodRow | None:
+        """Return the pod of this name, if it belongs to a job."""
+        uid = self._uid_of.get(key)
         return self._pods[uid] if uid is not None else None
 
     def is_taken(self, key: str, owner_uid: str) -> bool:
-        """Whether somebody else's pod has this name: one of a job of that name which is no more."""
-        uid = self._taken.get(key)
+        """Return True if a pod of another owner has this name, such as one of a deleted job."""
+        uid = self._uid_of.get(key)
         return uid is not None and self._pods[uid].owner_uid != owner_uid
 
-    # News.
+    # Watch events.
 
     def see(self, pod: Pod) -> PodRow:
-        """A pod is there, as given."""
         row = pod_row(pod)
         if row.owner_uid == row.uid and KIND_LABEL in pod.metadata.labels:
-            row.job = ""  # it was a replica of ours, and whoever deleted its job let it go on
+            row.job = ""  # a former replica whose job was deleted with orphaning
         if row.is_serving:
-            self._take_serving(pod, row)
+            self._update_serving(pod, row)
         if row.is_kubeshare:
             self._note_kubeshare(row)
         if row.job:
@@ -95,10 +93,10 @@ class PodCache:
         return row
 
     def _owner(self, row: PodRow) -> str:
-        """Of a pod that somebody else made for a job of ours: told by the name of the job, among those of its kind."""
+        """Return the job uid of a pod that another controller created, found by the job's name and ownership."""
         ownership = PodOwnership.KUBESHARE if row.is_kubeshare else PodOwnership.MPI_OPERATOR
         entry = self._jobs.find(row.job, ownership)
-        return entry.parsed_job.ref.uid if entry is not None else _stray_of(ownership, row.job)
+        return entry.parsed_job.ref.uid if entry is not None else _stray_key(ownership, row.job)
 
     def _enter(self, row: PodRow) -> None:
         old = self._pods.get(row.uid)
@@ -106,7 +104,7 @@ class PodCache:
             return
         self.put(row)
         if old is not None and (old.owner_uid, old.type, old.index) != (row.owner_uid, row.type, row.index):
-            self._unseat(old)  # somebody has changed its labels
+            self._unlink(old)  # its labels changed
         entry = self._jobs.by_uid.get(row.owner_uid)
         if entry is None:
             self._strays.setdefault(row.owner_uid, set()).add(row.uid)
@@ -116,31 +114,31 @@ class PodCache:
             entry.kubeshare.pods[row.type, row.index] = row
             self._work_queue.mark_changed(entry)
         else:
-            self.assign(entry, row)
+            self.link(entry, row)
 
     def put(self, row: PodRow) -> None:
-        """Lay what we asked for over what was seen, and keep it."""
-        if row.uid in self._asked:
+        """Store a row with requested deletions and bindings laid over it."""
+        if row.uid in self._deleted:
             row.is_deleting = True
         if row.uid in self._bound:
             row.node = row.node or self._bound[row.uid]
         self._pods[row.uid] = row
-        self._taken[row.key] = row.uid
+        self._uid_of[row.key] = row.uid
 
-    def assign(self, entry: JobEntry, row: PodRow) -> None:
-        """It is a replica of a job."""
+    def link(self, entry: JobEntry, row: PodRow) -> None:
+        """Link a pod to its job."""
         present = entry.job.pods.get((row.type, row.index))
         if present is not None and not present.uid:
             self.release_expected(present)
         entry.job.pods[row.type, row.index] = row
         self.update_usage(row, entry)
-        if present is None or _what_counts(present) != _what_counts(row):
+        if present is None or _relevant_fields(present) != _relevant_fields(row):
             self._work_queue.mark_changed(entry)
 
     def adopt(self, entry: JobEntry) -> None:
-        """A job is known now: pods that were seen before it are its own."""
+        """Link pods that were seen before their job."""
         ref = entry.parsed_job.ref
-        by_name = _stray_of(entry.parsed_job.ownership, ref.key)
+        by_name = _stray_key(entry.parsed_job.ownership, ref.key)
         for uid in sorted((*self._strays.pop(ref.uid, ()), *self._strays.pop(by_name, ()))):
             row = self._pods[uid]
             row.owner_uid = ref.uid
@@ -150,7 +148,7 @@ class PodCache:
                 entry.job.pods[row.type, row.index] = row
 
     def disown(self, entry: JobEntry) -> None:
-        """A job is gone: its pods are strangers that keep their names."""
+        """Unlink the pods of a deleted job; they keep their names."""
         for pod in (*entry.job.pods.values(), *entry.kubeshare.pods.values()):
             if pod.uid in self._pods:
                 self._strays.setdefault(pod.owner_uid, set()).add(pod.uid)
@@ -158,11 +156,11 @@ class PodCache:
                 self.release_expected(pod)
 
     def lose(self, meta: Meta) -> PodRow | None:
-        """A pod is not there any more; its row, if it was a job's."""
+        """Remove a deleted pod; return its row if it belonged to a job."""
         uid = meta.uid
         if self.serving.pop(uid, None) is not None:
             self._work_queue.request_round()
-        self._capacity.parts.stand_down(uid)
+        self._capacity.gpu_fractions.remove_vgpu_pod(uid)
         if self._release(uid):
             self._work_queue.request_round()
             self._work_queue.wake_blocked()
@@ -170,26 +168,26 @@ class PodCache:
 
     def drop(self, uid: str) -> PodRow | None:
         row = self._pods.pop(uid, None)
-        self._asked.discard(uid)
+        self._deleted.discard(uid)
         self._bound.pop(uid, None)
         if row is None:
             return None
         self._progress.forget_pod(uid)
-        if self._taken.get(row.key) == uid:
-            del self._taken[row.key]
+        if self._uid_of.get(row.key) == uid:
+            del self._uid_of[row.key]
         entry = self._jobs.by_uid.get(row.owner_uid)
         if entry is None:
             strays = self._strays.get(row.owner_uid, set())
             strays.discard(uid)
             if not strays:
                 self._strays.pop(row.owner_uid, None)
-            self._work_queue.wake_blocked()  # it may have kept a name from somebody
+            self._work_queue.wake_blocked()  # its name is free now
             return row
-        self._unseat(row)
+        self._unlink(row)
         return row
 
-    def _unseat(self, row: PodRow) -> None:
-        """It is no replica of its job any more."""
+    def _unlink(self, row: PodRow) -> None:
+        """Unlink a pod from its job."""
         entry = self._jobs.by_uid.get(row.owner_uid)
         if entry is None:
             self._strays.get(row.owner_uid, set()).discard(row.uid)
@@ -199,84 +197,86 @@ class PodCache:
                 del pods[row.type, row.index]
         self._work_queue.mark_changed(entry)
 
-    # What they use.
+    # Usage.
 
     def update_usage(self, pod: PodRow, entry: JobEntry | None) -> None:
-        """What a pod uses of its node, from its creation to the end of its containers."""
+        """Update the usage of a pod, which lasts from its creation to the end of its containers."""
         is_ours = entry is not None and entry.wants_to_run
         if not pod.node or pod.is_terminated:
-            is_news = self._release(account(pod))
+            is_news = self._release(usage_key(pod))
             if is_news:
                 self._work_queue.wake_blocked()
         else:
-            most = pod.limit_cpus or pod.cpus, pod.limit_memory_bytes or pod.memory_bytes
-            charge = ResourceUsage(pod.devices, pod.cpus, pod.memory_bytes, *most)
-            is_news = self._capacity.add_pod(account(pod), pod.node, charge, is_ours)
+            limits = pod.limit_cpus or pod.cpus, pod.limit_memory_bytes or pod.memory_bytes
+            usage = ResourceUsage(pod.devices, pod.cpus, pod.memory_bytes, *limits)
+            is_news = self._capacity.add_pod(usage_key(pod), pod.node, usage, is_ours)
         if is_news and not is_ours:
             self._work_queue.request_round()
 
     def update_job_usage(self, entry: JobEntry) -> None:
-        """Whether rules see a job's home or its pods may have changed."""
+        """Update the usage of a job's pods after `wants_to_run` may have changed."""
         for pod in (*entry.job.pods.values(), *entry.kubeshare.pods.values()):
             self.update_usage(pod, entry)
 
-    # What we ask for.
+    # Requested changes.
 
     def expect(self, entry: JobEntry, pod: PodRow) -> None:
-        """A pod is being made: it counts from now on."""
+        """Count a pod whose creation is sent."""
         entry.job.pods[pod.type, pod.index] = pod
         self.update_usage(pod, entry)
         if pod.gpu_id:
-            self._capacity.parts.hold(account(pod), pod.node, pod.gpu_id, entry.shape.devices, is_planned=True)
+            self._capacity.gpu_fractions.hold(
+                usage_key(pod), pod.node, pod.gpu_id, entry.shape.devices, is_planned=True
+            )
         self._work_queue.mark_row_stale(entry)
 
     def release_expected(self, pod: PodRow) -> None:
-        """A pod that was being made is there, or does not come: what stood for it uses nothing."""
-        self._release(account(pod))
+        """Release the usage of a pod whose creation was sent."""
+        self._release(usage_key(pod))
 
-    def _release(self, account: str) -> bool:
-        """It uses nothing any more, nor any part of a GPU; whether it did."""
-        has_part = self._capacity.parts.release(account)
-        return self._capacity.remove_pod(account) or has_part
+    def _release(self, key: str) -> bool:
+        """Release node usage and GPU fraction; return True if there was any."""
+        has_part = self._capacity.gpu_fractions.release(key)
+        return self._capacity.remove_pod(key) or has_part
 
-    def give_up(self, entry: JobEntry, pod: PodRow) -> None:
-        """A pod that was being made does not come."""
+    def cancel_creation(self, entry: JobEntry, pod: PodRow) -> None:
+        """Forget a pod whose creation failed."""
         if entry.job.pods.get((pod.type, pod.index)) is pod:
             del entry.job.pods[pod.type, pod.index]
         self.release_expected(pod)
         self._work_queue.mark_changed(entry)
         self._work_queue.wake_blocked()
 
-    def ask_to_go(self, entry: JobEntry, pod: PodRow) -> None:
-        """A pod is being deleted: it counts as on its way out from now on."""
+    def mark_deleted(self, entry: JobEntry, pod: PodRow) -> None:
+        """Count a pod as being deleted, because its deletion is sent."""
         pod.is_deleting = True
-        self._asked.add(pod.uid)
+        self._deleted.add(pod.uid)
         self._work_queue.mark_row_stale(entry)
 
-    def is_asked(self, uid: str) -> bool:
-        """Whether it may be our doing that a pod goes."""
-        return uid in self._asked or uid in self._perhaps_asked
+    def may_be_deleted_by_us(self, uid: str) -> bool:
+        """Return True if this operator or a previous leader may have requested the deletion."""
+        return uid in self._deleted or uid in self._perhaps_deleted
 
-    def suspect(self, uid: str) -> None:
-        """A pod may have been asked to go."""
-        self._perhaps_asked.add(uid)
+    def note_possible_deletion(self, uid: str) -> None:
+        """Note that the deletion of a pod may have been requested."""
+        self._perhaps_deleted.add(uid)
 
-    def call_back(self, uid: str) -> None:
-        """A deletion was refused."""
-        self._asked.discard(uid)
+    def cancel_deletion(self, uid: str) -> None:
+        """Undo `mark_deleted` after a rejection."""
+        self._deleted.discard(uid)
         pod = self._pods.get(uid)
         if pod is not None and pod.deletes_at is None:
             pod.is_deleting = False
             self._note_owner(pod)
 
     def bind(self, entry: JobEntry, pod: PodRow, node: str) -> None:
-        """A pod is being bound: it counts as there from now on."""
+        """Count a pod on its node, because its binding is sent."""
         self._bound[pod.uid] = pod.node = node
         self.update_usage(pod, entry)
         self._work_queue.mark_row_stale(entry)
 
     def unbind(self, uid: str) -> None:
-        """A binding was refused."""
+        """Undo `bind` after a rejection."""
         pod = self._pods.get(uid)
         if self._bound.pop(uid, None) is None or pod is None or pod.state is not PodState.PENDING:
             return
@@ -289,10 +289,10 @@ class PodCache:
         if entry is not None:
             self._work_queue.mark_changed(entry)
 
-    # Special ones.
+    # Serving pods and KubeShare.
 
-    def _take_serving(self, pod: Pod, row: PodRow) -> None:
-        """A serving pod waits for room, or does no longer (DRAGON-54, 58, 59)."""
+    def _update_serving(self, pod: Pod, row: PodRow) -> None:
+        """Add or remove a serving pod that waits for a node."""
         waits = not row.node and not row.is_deleting and not row.is_terminated and not pod.spec.scheduling_gates
         if waits == (row.uid in self.serving):
             return
@@ -303,22 +303,22 @@ class PodCache:
             del self.serving[row.uid]
 
     def _note_kubeshare(self, row: PodRow) -> None:
-        """DRAGON-38: the pod by which KubeShare holds a GPU counts as that GPU, the pods that share it count for the
-        rest of what they use, whole GPUs of their own included."""
+        """Note the pod with which KubeShare holds a shared GPU: it counts as that GPU, and the pods that share the GPU
+        count with their other resources."""
         name = row.key.partition("/")[2]
-        if not name.startswith(_DUMMY):
+        if not name.startswith(_VGPU_PREFIX):
             return
         if row.node and not row.is_terminated:
-            self._capacity.parts.stand_for(row.uid, row.node, name.rpartition("-")[2])
+            self._capacity.gpu_fractions.add_vgpu_pod(row.uid, row.node, name.rpartition("-")[2])
         else:
-            self._capacity.parts.stand_down(row.uid)
+            self._capacity.gpu_fractions.remove_vgpu_pod(row.uid)
 
 
-def _stray_of(ownership: PodOwnership, name: str) -> str:
-    """Stands for the uid of a job of which only the name is known; no uid looks like it."""
+def _stray_key(ownership: PodOwnership, name: str) -> str:
+    """Return a key for pods of a job of which only the name is known; no uid looks like it."""
     return f"{ownership.name}:{name}"
 
 
-def account(pod: PodRow) -> str:
-    """Under which name a pod is in the accounts: one that is being made has no uid yet."""
+def usage_key(pod: PodRow) -> str:
+    """Return the key of a pod in `NodeCapacity`; a pod that is being created has no uid yet."""
     return pod.uid or f"new:{pod.key}"

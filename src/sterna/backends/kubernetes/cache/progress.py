@@ -1,10 +1,9 @@
-"""What the jobs of a cluster tell of themselves, and what follows for rules, statuses and people.
+"""Progress of all jobs of a cluster, from the reports of monitors, for rules, statuses and commands.
 
-Monitors send what pods have told; here it finds its job, is brought to the operator's clock, and goes through
-`control/training`, as on one machine. Of a gang one pod speaks for all: the lowest that is heard of. The columns that
-rules read are kept current as reports arrive, so that a snapshot of thousands of jobs takes them by index. After a
-restart the job's own memory says how far it was, and monitors tell the rest again; what jobs have taught others is kept
-by `kept_lessons.py`.
+Each report is matched to its job, converted to the operator's clock, and passed to `control.progress_tracker`. In a
+gang one pod reports for all: the lowest ordinal that sends reports. The columns that rules read are updated as reports
+arrive, so that a snapshot of thousands of jobs only indexes them. After a restart the persisted state holds the last
+step of a job, and monitors send the rest again; learned curves are stored by `learned_store.py`.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from sterna.model.speedup import LINEAR, Curves, Floats
 from sterna.progress.report import Report
 
 _SILENT_SECONDS = 30.0
-"""A pod that has said nothing for so long no longer speaks for its job, if another one does."""
+"""Time without a report after which another pod may report for the job."""
 _SKEW_SECONDS = 2.0
-"""Clocks that differ by less count as the same: the way a batch takes is no faster."""
-_POINTS = 64
-"""Of a job's course that are kept for people to look at; when they are full every other one goes."""
+"""Clock differences below this are ignored, because they are within the latency of a batch."""
+_MAX_POINTS = 64
+"""Upper bound on reports kept per job for display; when it is reached every other one is dropped."""
 
 Find = Callable[[str], tuple[KubeJob, PodRow] | None]
-"""The job of a pod, by the pod's uid."""
+"""Returns the job of a pod, by the pod's uid."""
 
 
 class ProgressColumns(NamedTuple):
-    """Columns of a snapshot, an entry for each job that was asked for."""
+    """Columns of a snapshot, one element per job."""
 
     remaining: Floats
     growth: Ints
@@ -54,7 +53,7 @@ class ProgressColumns(NamedTuple):
 
 
 class ProgressView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a job is, for statuses and commands."""
+    """Progress of one job, for statuses and commands."""
 
     step: int | None = None
     total: int | None = None
@@ -62,7 +61,7 @@ class ProgressView(msgspec.Struct, frozen=True, omit_defaults=True):
     value: float | None = None
     growth: str = "unknown"
     eta_seconds: float | None = None
-    """Until its last step, if it goes on as lately; from the moment of its last report."""
+    """Predicted time to the last step at the recent speed, counted from the last report."""
     eta_low_seconds: float | None = None
     eta_high_seconds: float | None = None
     reported_at: float | None = None
@@ -75,7 +74,7 @@ class ProgressView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Point(NamedTuple):
-    """A report, as far as it is kept for people."""
+    """One report in the history of a job."""
 
     at: float
     step: int | None
@@ -84,99 +83,96 @@ class Point(NamedTuple):
 
 
 @dataclass
-class _Voice:
-    """Who speaks for a job, and what else is kept of it."""
+class _JobProgress:
+    """Progress of one job, and the pod that reports for it."""
 
     job: KubeJob
-    course: ProgressState
+    state: ProgressState
     worker: ReplicaSpec
-    """The type whose number counts for its pace."""
+    """Replica type whose count determines the speed."""
     uid: str = ""
     rank: tuple[int, str] = (0, "")
     attempt: int = -1
-    heard_at: float = -NEVER
-    has_told: bool = False
-    """In this attempt, so that what a restart costs has been learned from it."""
+    last_report_at: float = -NEVER
+    has_reported: bool = False
+    """True after the first report of this attempt, from which the restart cost was learned."""
     cpu_seconds: float = 0.0
     points: list[Point] = field(default_factory=list)
 
 
 class Progress:
-    """The courses of all jobs of a cluster. For one thread: the one that decides."""
+    """Progress of all jobs of a cluster. Not thread-safe."""
 
     def __init__(self, rule: GrowthRule | None = None) -> None:
-        """`rule` is for life: rules are settings of the operator, and another operator is told everything again."""
         self._training = ProgressTracker(LearnedCurves(), rule)
-        self._voices: dict[int, _Voice] = {}
+        self._jobs: dict[int, _JobProgress] = {}
         self._rows: dict[int, int] = {}
-        """Of the same jobs, in the columns."""
-        self._alike: dict[str, set[int]] = {}
-        """Keys of the jobs of a category."""
+        """Column index of each job."""
+        self._by_category: dict[str, set[int]] = {}
+        """Keys of the jobs of each category."""
         self._table = _Table()
-        self._heard: dict[str, dict[str, float]] = {}
-        """When a pod last told something, by uid and source, on its own clock."""
+        self._last_report_at: dict[str, dict[str, float]] = {}
+        """Time of the last report by pod uid and source, on the node's clock."""
         self._skew: dict[str, float] = {}
-        """By how much the clock of a node is behind ours."""
+        """Seconds by which each node's clock is behind the operator's."""
         self._restart_seconds: float | None = None
         self.memory = secrets.token_hex(8)
-        """Names what was heard: monitors that know another name tell all they remember."""
+        """Random session id. A monitor that knows another one sends all its reports again."""
 
-    # Which jobs.
+    # Jobs.
 
     def follow(self, job: KubeJob) -> None:
-        """Begin to listen to a job that has not ended; what it remembers of itself counts until it is heard of."""
+        """Track a job that has not ended; its persisted progress counts until the first report."""
         spec = job.parsed_job.spec
-        known = self._voices.get(job.key)
+        known = self._jobs.get(job.key)
         if known is not None:
             known.job, known.worker = job, spec.worker
             return
         category = category_of(spec.name, spec.category)
-        course = self._training.follow(job.key, spec.progress, category)
-        memory = job.persisted
-        course.step, course.total, course.value = memory.step, memory.total or course.total, memory.value
-        self._voices[job.key], self._rows[job.key] = _Voice(job, course, spec.worker), self._table.take_row()
-        self._alike.setdefault(category, set()).add(job.key)
+        state = self._training.follow(job.key, spec.progress, category)
+        persisted = job.persisted
+        state.step, state.total, state.value = persisted.step, persisted.total or state.total, persisted.value
+        self._jobs[job.key], self._rows[job.key] = _JobProgress(job, state, spec.worker), self._table.take_row()
+        self._by_category.setdefault(category, set()).add(job.key)
         self._refresh(job.key)
 
     def forget(self, key: int, is_complete: bool = False) -> None:
-        """Stop listening; what a completed job's forecasts were worth is kept."""
-        voice = self._voices.pop(key, None)
-        if voice is None:
+        """Stop tracking a job; the forecast errors of a completed one are kept."""
+        progress = self._jobs.pop(key, None)
+        if progress is None:
             return
         self._training.forget(key, is_complete)
         self._table.free_row(self._rows.pop(key))
-        alike = self._alike[voice.course.category]
+        alike = self._by_category[progress.state.category]
         alike.discard(key)
         if not alike:
-            del self._alike[voice.course.category]
+            del self._by_category[progress.state.category]
 
     def forget_pod(self, uid: str) -> None:
-        """It is gone, and will not be heard of again."""
-        self._heard.pop(uid, None)
+        self._last_report_at.pop(uid, None)
 
     # Reports.
 
     def take(self, batches: Iterable[Batch], find: Find, now: float) -> set[int]:
-        """Take in what monitors sent; the keys of jobs about which a rule would now think otherwise. A job's memory
-        is brought up to date with it."""
-        spoken: dict[int, list[ProgressReport]] = {}
+        """Process batches and update persisted state; return the keys of jobs that rules may now decide on."""
+        by_job: dict[int, list[ProgressReport]] = {}
         for batch in batches:
             if batch.memory != self.memory:
-                continue  # its monitor tells it again, after what came before it
+                continue  # its monitor sends it again, in order
             ahead = self._ahead(batch, now)
             for pod in batch.pods:
                 found = find(pod.uid)
-                if found is not None and found[0].key in self._voices:
-                    told = [_told(report, ahead, now) for report in self._fresh(pod)]
-                    self._hear(*found, told, now, spoken)
+                if found is not None and found[0].key in self._jobs:
+                    reports = [_to_operator_clock(report, ahead, now) for report in self._fresh(pod)]
+                    self._add_reports(*found, reports, now, by_job)
         heard = []
-        for key, told in spoken.items():
-            told.sort(key=lambda each: each.at)
-            heard.append((key, told, self._pace(self._voices[key], told)))
+        for key, reports in by_job.items():
+            reports.sort(key=lambda each: each.at)
+            heard.append((key, reports, self._pace(self._jobs[key], reports)))
         return self._learn(heard)
 
     def _ahead(self, batch: Batch, now: float) -> float:
-        """What to add to the times of a node."""
+        """Return the seconds to add to the times of a node."""
         seen = now - batch.sent_at if math.isfinite(batch.sent_at) else 0.0
         known = self._skew.setdefault(batch.node, seen)
         if abs(seen - known) > _SKEW_SECONDS:
@@ -184,159 +180,172 @@ class Progress:
         return known if abs(known) > _SKEW_SECONDS else 0.0
 
     def _fresh(self, pod: PodReports) -> list[Report]:
-        """What was not heard before: a monitor that restarts, or does not know whether it was heard, tells again."""
-        heard = self._heard.setdefault(pod.uid, {})
+        """Drop reports that were processed before: monitors repeat them after a restart or an unknown result."""
+        heard = self._last_report_at.setdefault(pod.uid, {})
         before = dict(heard)
         fresh = [r for r in pod.reports if math.isfinite(r.at) and r.at > before.get(r.source, -NEVER)]
         for report in fresh:
             heard[report.source] = max(heard.get(report.source, -NEVER), report.at)
         return fresh
 
-    def _hear(
-        self, job: KubeJob, pod: PodRow, told: list[ProgressReport], now: float, spoken: dict[int, list[ProgressReport]]
+    def _add_reports(
+        self,
+        job: KubeJob,
+        pod: PodRow,
+        reports: list[ProgressReport],
+        now: float,
+        by_job: dict[int, list[ProgressReport]],
     ) -> None:
-        voice, memory = self._voices[job.key], job.persisted
-        saved = max((each.at for each in told if each.saved), default=0.0)
-        memory.saved_at = max(memory.saved_at, saved)
-        if not told or pod.attempt < memory.attempt or not self._speaks(voice, pod, now):
+        progress, persisted = self._jobs[job.key], job.persisted
+        saved = max((each.at for each in reports if each.saved), default=0.0)
+        persisted.saved_at = max(persisted.saved_at, saved)
+        if not reports or pod.attempt < persisted.attempt or not self._is_reporter(progress, pod, now):
             return
-        self._learn_restart(voice, told)
-        spoken.setdefault(job.key, []).extend(told)
+        self._learn_restart(progress, reports)
+        by_job.setdefault(job.key, []).extend(reports)
 
-    def _speaks(self, voice: _Voice, pod: PodRow, now: float) -> bool:
+    def _is_reporter(self, progress: _JobProgress, pod: PodRow, now: float) -> bool:
         rank = (pod.index, pod.type)
-        is_new = pod.attempt != voice.attempt
-        if pod.uid != voice.uid and not is_new and rank >= voice.rank and now - voice.heard_at <= _SILENT_SECONDS:
+        is_new = pod.attempt != progress.attempt
+        if (
+            pod.uid != progress.uid
+            and not is_new
+            and rank >= progress.rank
+            and now - progress.last_report_at <= _SILENT_SECONDS
+        ):
             return False
         if is_new:
-            voice.has_told = False
-        if pod.uid != voice.uid:
-            voice.cpu_seconds = 0.0
-        voice.uid, voice.rank, voice.attempt, voice.heard_at = pod.uid, rank, pod.attempt, now
+            progress.has_reported = False
+        if pod.uid != progress.uid:
+            progress.cpu_seconds = 0.0
+        progress.uid, progress.rank, progress.attempt, progress.last_report_at = pod.uid, rank, pod.attempt, now
         return True
 
-    def _learn_restart(self, voice: _Voice, told: Sequence[ProgressReport]) -> None:
-        """How long a job stood still that was started again: until it first told something."""
-        memory = voice.job.persisted
-        started = memory.started_at
-        if voice.has_told or started is None:
+    def _learn_restart(self, progress: _JobProgress, reports: Sequence[ProgressReport]) -> None:
+        """Learn the restart cost of a job: the time from its start to its first report."""
+        persisted = progress.job.persisted
+        started = persisted.started_at
+        if progress.has_reported or started is None:
             return
-        first = next((each.at for each in told if each.at > started), None)
+        first = next((each.at for each in reports if each.at > started), None)
         if first is None:
             return
-        voice.has_told = True
-        if memory.first_started_at is not None and started > memory.first_started_at:
-            self._training.learned_curves.add_restart(voice.course.category, first - started)
+        progress.has_reported = True
+        if persisted.first_started_at is not None and started > persisted.first_started_at:
+            self._training.learned_curves.add_restart(progress.state.category, first - started)
             self._restart_seconds = None
 
-    def _pace(self, voice: _Voice, told: Sequence[ProgressReport]) -> SpeedSample:
-        """At its last report. A pod without devices that is alone shares its node with others, so that what counts is
-        the CPU it was given; elsewhere it is the time that passed."""
-        job, memory, worker = voice.job, voice.job.persisted, voice.worker
+    def _pace(self, progress: _JobProgress, reports: Sequence[ProgressReport]) -> SpeedSample:
+        """Return the speed sample at the last report. A single pod without devices shares its node with others, so its
+        CPU time counts; otherwise wall-clock time does."""
+        job, persisted, worker = progress.job, progress.job.persisted, progress.worker
         workers = max(1, _running(job, worker.type))
-        voice.cpu_seconds = max([voice.cpu_seconds, *(each.cpu_seconds for each in told)])
-        if voice.cpu_seconds and workers == 1 and not job.parsed_job.shape.devices:
-            return SpeedSample(voice.attempt, workers, voice.cpu_seconds / max(1, -(-worker.cpus // MILLI)))
-        started = memory.started_at if memory.started_at is not None else told[-1].at
-        return SpeedSample(voice.attempt, workers, memory.executed + max(0.0, told[-1].at - started))
+        progress.cpu_seconds = max([progress.cpu_seconds, *(each.cpu_seconds for each in reports)])
+        if progress.cpu_seconds and workers == 1 and not job.parsed_job.shape.devices:
+            return SpeedSample(progress.attempt, workers, progress.cpu_seconds / max(1, -(-worker.cpus // MILLI)))
+        started = persisted.started_at if persisted.started_at is not None else reports[-1].at
+        return SpeedSample(progress.attempt, workers, persisted.executed + max(0.0, reports[-1].at - started))
 
     def _learn(self, heard: Sequence[tuple[int, list[ProgressReport], SpeedSample]]) -> set[int]:
         learned = self._training.learned_curves
-        categories = {self._voices[key].course.category for key, _, _ in heard}
+        categories = {self._jobs[key].state.category for key, _, _ in heard}
         before = {category: (learned.row(category), learned.step_seconds(category)) for category in categories}
         news = self._training.take(heard)
         changed = {key for key, _, _ in heard}
         for category, known in before.items():
             if known != (learned.row(category), learned.step_seconds(category)):
-                changed |= self._alike[category]
-        for key, told, _ in heard:
-            self._remember(self._voices[key], told)
+                changed |= self._by_category[category]
+        for key, reports, _ in heard:
+            self._persist(self._jobs[key], reports)
         for key in changed:
             self._refresh(key)
         return news
 
-    def _remember(self, voice: _Voice, told: Sequence[ProgressReport]) -> None:
-        course, memory = voice.course, voice.job.persisted
-        memory.step, memory.total, memory.metric, memory.value = course.step, course.total, course.metric, course.value
-        voice.points += [Point(each.at, each.step, each.total, each.metrics.get(course.metric)) for each in told]
-        while len(voice.points) > _POINTS:
-            voice.points = voice.points[:-1:2] + voice.points[-1:]
+    def _persist(self, progress: _JobProgress, reports: Sequence[ProgressReport]) -> None:
+        state, persisted = progress.state, progress.job.persisted
+        persisted.step, persisted.total, persisted.metric, persisted.value = (
+            state.step,
+            state.total,
+            state.metric,
+            state.value,
+        )
+        progress.points += [Point(each.at, each.step, each.total, each.metrics.get(state.metric)) for each in reports]
+        while len(progress.points) > _MAX_POINTS:
+            progress.points = progress.points[:-1:2] + progress.points[-1:]
 
     def _refresh(self, key: int) -> None:
-        course, training = self._voices[key].course, self._training
+        state, training = self._jobs[key].state, self._training
         self._table.set(
             self._rows[key],
-            training.remaining(course),
-            training.growth_of(course),
-            course.rate,
-            course.growth_since,
-            training.learned_curves.row(course.category),
+            training.remaining(state),
+            training.growth_of(state),
+            state.rate,
+            state.growth_since,
+            training.learned_curves.row(state.category),
         )
 
-    # What follows from them.
+    # Results.
 
     def columns(self, keys: Sequence[int]) -> ProgressColumns:
-        """For a snapshot: an entry for each of these jobs; those that are not followed have nothing known of them."""
+        """Return one element per job; untracked jobs have unknown progress."""
         return self._table.of(list(map(self._rows.get, keys, repeat(0))))
 
     @property
     def curves(self) -> Curves:
-        """The speed-up curves that `columns` refers to."""
+        """Speed-up curves that `columns` refers to."""
         return self._training.learned_curves.table.curves
 
     @property
     def restart_seconds(self) -> float:
-        """What it costs to start a job again, by all that was seen."""
+        """Mean cost of a restart, over all categories."""
         if self._restart_seconds is None:
             self._restart_seconds = restart_seconds(self._training.learned_curves.learned.lessons)
         return self._restart_seconds
 
     def view(self, key: int, has_eta: bool = True) -> ProgressView:
-        """`has_eta`: leave it out where it is not shown, because it costs more than all the rest."""
-        voice = self._voices.get(key)
-        if voice is None:
+        """Return the progress of a job; `has_eta=False` skips the ETA, which costs more than all the rest."""
+        progress = self._jobs.get(key)
+        if progress is None:
             return ProgressView()
-        course = voice.course
-        band = self._training.eta(course) if has_eta else None
-        growth = "unknown" if course.value is None else self._training.growth_of(course).name.lower()
-        heard = None if course.reported_at == -NEVER else course.reported_at
-        metric = course.metric or voice.job.persisted.metric
-        return ProgressView(course.step, course.total, metric, course.value, growth, *_seconds(band), reported_at=heard)
+        state = progress.state
+        band = self._training.eta(state) if has_eta else None
+        growth = "unknown" if state.value is None else self._training.growth_of(state).name.lower()
+        heard = None if state.reported_at == -NEVER else state.reported_at
+        metric = state.metric or progress.job.persisted.metric
+        return ProgressView(state.step, state.total, metric, state.value, growth, *_seconds(band), reported_at=heard)
 
     def steps_left(self, key: int) -> float:
-        """No number where the total is unknown."""
-        voice = self._voices.get(key)
-        return math.nan if voice is None else voice.course.steps_left
+        """Return the remaining steps; NaN if the total is unknown."""
+        progress = self._jobs.get(key)
+        return math.nan if progress is None else progress.state.steps_left
 
     def history(self, key: int) -> list[Point]:
-        """Some of its reports, spread over its life, oldest first; the newest is always there."""
-        voice = self._voices.get(key)
-        return [] if voice is None else list(voice.points)
+        """Return a sample of its reports, oldest first, with the newest."""
+        progress = self._jobs.get(key)
+        return [] if progress is None else list(progress.points)
 
     @property
     def learned_curves(self) -> LearnedCurves:
-        """What jobs have taught so far."""
         return self._training.learned_curves
 
     def recall(self, known: Iterable[CategoryRecord]) -> None:
-        """What jobs have taught a predecessor."""
+        """Merge the learned curves of a previous leader."""
         self._training.learned_curves.recall(known)
         self._restart_seconds = None
-        for key in self._voices:
+        for key in self._jobs:
             self._refresh(key)
 
 
 def unsaved_seconds(job: KubeJob, now: float) -> float:
-    """Work that moving it would throw away: none of one that has shown that it saves when asked, and none where there
-    are no devices to move it for."""
-    memory = job.persisted
-    if not job.parsed_job.shape.devices or memory.started_at is None or memory.saved_step >= 0:
+    """Return the seconds of work that a move would lose; 0 for a job that saves on termination or uses no devices."""
+    persisted = job.persisted
+    if not job.parsed_job.shape.devices or persisted.started_at is None or persisted.saved_step >= 0:
         return 0.0
-    return max(0.0, now - max(memory.saved_at, memory.started_at))
+    return max(0.0, now - max(persisted.saved_at, persisted.started_at))
 
 
 class _Table:
-    """The columns of all jobs, a row each; row 0 stands for those of which nothing is known."""
+    """Columns of all jobs; row 0 stands for unknown progress."""
 
     def __init__(self) -> None:
         self._columns = _unknown(8)
@@ -378,8 +387,8 @@ def _unknown(rows: int) -> ProgressColumns:
     )
 
 
-def _told(report: Report, ahead: float, now: float) -> ProgressReport:
-    """On our clock; nothing was told later than now, whatever a file says of itself."""
+def _to_operator_clock(report: Report, ahead: float, now: float) -> ProgressReport:
+    """Convert a report to the operator's clock; a time in the future becomes now."""
     at = min(report.at + ahead, now)
     return ProgressReport(at, report.step, report.total, report.metrics, report.saved, report.cpu_seconds)
 
@@ -389,7 +398,7 @@ def _running(job: KubeJob, worker: str) -> int:
 
 
 def _seconds(band: Band | None) -> tuple[float | None, float | None, float | None]:
-    """The middle and both ends; what is beyond any number is not told."""
+    """Return middle, low and high; None for infinite values."""
     if band is None:
         return None, None, None
     middle, low, high = (value if math.isfinite(value) else None for value in (band.middle, band.low, band.high))

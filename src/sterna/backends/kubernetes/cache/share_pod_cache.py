@@ -1,8 +1,8 @@
-"""The book of SharePods: a replica that is one, its job's and anybody else's, and the part of a GPU that each holds.
+"""`SharePodCache`: SharePods of jobs and of other owners, and the GPU fraction that each holds.
 
-KubeShare makes a pod of every SharePod. To the rest of the operator the two are one replica (`join`): there since the
-SharePod is, as far as the pod is, and gone when both are, because a pod outlives its SharePod by its grace, or by as
-long as its node is lost.
+KubeShare creates a pod from every SharePod. To the rest of the operator the two are one replica (`join`), which exists
+from the creation of the SharePod until both are gone: a pod outlives its SharePod by its grace period, or while its
+node is lost.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from sterna.model.cluster import Shape
 
 
 class SharePodCache:
-    """All SharePods."""
+    """Cache of all SharePods of the cluster."""
 
     def __init__(self, jobs: JobIndex, pods: PodCache, capacity: NodeCapacity, work_queue: WorkQueue) -> None:
         self._jobs, self._pods, self._capacity, self._work_queue = jobs, pods, capacity, work_queue
         self._rows: dict[str, ShareRow] = {}
         self._strays: dict[str, dict[Key, PodRow]] = {}
-        """Replicas of jobs that are not known yet, by the job's uid."""
+        """Replicas of unknown jobs, by the job's uid."""
         self.urgent: dict[str, ShareRow] = {}
-        """Those that go before all jobs and have no node yet, by uid (DRAGON-40)."""
+        """Unplaced SharePods of other owners that precede all jobs, by uid."""
 
     def see(self, seen: JobObject) -> None:
         row = share_row(seen)
         self._rows[row.uid] = row
         entry = self._jobs.by_uid.get(row.owner_uid)
         self._hold(row, entry)
-        self._note_urgent(row)
+        self._update_urgent(row)
         replica = replica_in(seen.metadata)
         if not row.owner_uid or replica is None:
             return
@@ -55,10 +55,10 @@ class SharePodCache:
     def lose(self, meta: Meta) -> None:
         row = self._rows.pop(meta.uid, None)
         self._pods.drop(meta.uid)
-        left = self._pods.named(row.key) if row is not None else None
+        left = self._pods.find_by_name(row.key) if row is not None else None
         if left is not None and not left.is_terminated:
-            self._capacity.parts.pass_on(meta.uid, left.uid)
-        elif self._capacity.parts.release(meta.uid):
+            self._capacity.gpu_fractions.transfer(meta.uid, left.uid)
+        elif self._capacity.gpu_fractions.release(meta.uid):
             self._work_queue.request_round()
         if self.urgent.pop(meta.uid, None) is not None:
             self._work_queue.request_round()
@@ -74,69 +74,69 @@ class SharePodCache:
             self._work_queue.mark_changed(entry)
 
     def adopt(self, entry: JobEntry) -> None:
-        """A job is known now: SharePods that were seen before it are its own."""
+        """Link SharePods that were seen before their job."""
         if entry.parsed_job.ownership.uses_kubeshare:
             entry.kubeshare.share_pods.update(self._strays.pop(entry.parsed_job.ref.uid, {}))
             self.join(entry)
 
     def update_job_usage(self, entry: JobEntry) -> None:
-        """Whether rules see a job's home or its SharePods may have changed."""
+        """Update the fractions of a job's SharePods after `wants_to_run` may have changed."""
         for pod in entry.kubeshare.share_pods.values():
             if (row := self._rows.get(pod.uid)) is not None:
                 self._hold(row, entry)
 
     def join(self, entry: JobEntry) -> None:
-        """Make one replica each of SharePods and the pods that were made of them."""
-        pods, charged = entry.job.pods, {made.uid for made in entry.kubeshare.pods.values()}
+        """Merge each SharePod and the pod that KubeShare created from it into one replica."""
+        pods, counted = entry.job.pods, {made.uid for made in entry.kubeshare.pods.values()}
         for replica in [key for key, pod in pods.items() if pod.uid and key not in entry.kubeshare.share_pods]:
-            if (uid := pods.pop(replica).uid) not in charged:
+            if (uid := pods.pop(replica).uid) not in counted:
                 self._capacity.remove_pod(uid)
         for replica, left in entry.kubeshare.pods.items():
-            if replica not in entry.kubeshare.share_pods and replica not in pods:  # else its SharePod is being made
-                left.is_deleting = True  # its owner is gone, so the cluster deletes it
+            if replica not in entry.kubeshare.share_pods and replica not in pods:  # else its SharePod is being created
+                left.is_deleting = True  # its owner is gone: garbage collection deletes it
                 pods[replica] = left
         for replica, share in entry.kubeshare.share_pods.items():
             made = entry.kubeshare.pods.get(replica)
             present = pods.get(replica)
             if present is not None and not present.uid:
                 self._pods.release_expected(present)
-            row = _joined(share, made)
+            row = _merge(share, made)
             self._pods.put(row)
             pods[replica] = row
             if made is not None:
-                self._pods.put(made)  # which has the name for longer
-                self._capacity.remove_pod(row.uid)  # the pod itself is charged
+                self._pods.put(made)  # it keeps the name for longer
+                self._capacity.remove_pod(row.uid)  # the pod itself is counted
             else:
                 self._pods.update_usage(row, entry)
 
-    def bereft(self, entry: JobEntry) -> list[PodRow]:
-        """SharePods whose pod somebody else asked to go: KubeShare would make it again, alone and where it was, also on
-        a node that is lost."""
+    def without_pod(self, entry: JobEntry) -> list[PodRow]:
+        """Return SharePods whose pod another client deletes: KubeShare would create it again on the same node, even on
+        a lost one."""
         goes = {replica for replica, made in entry.kubeshare.pods.items() if made.is_deleting}
         return [
             share for replica, share in entry.kubeshare.share_pods.items() if replica in goes and not share.is_deleting
         ]
 
-    # Parts of GPUs.
+    # GPU fractions.
 
     def _hold(self, row: ShareRow, entry: JobEntry | None) -> None:
         is_ours = entry is not None and entry.wants_to_run
         if row.gpu_fraction is None or not row.node or not row.gpu_id or row.is_terminated:
-            is_news = self._capacity.parts.release(row.uid)
+            is_news = self._capacity.gpu_fractions.release(row.uid)
         else:
-            part = gpu_fraction_milli(row.gpu_fraction, self._capacity.gpu_memory_bytes(row.node))
-            is_news = self._capacity.parts.hold(row.uid, row.node, row.gpu_id, part, is_ours)
+            fraction = gpu_fraction_milli(row.gpu_fraction, self._capacity.gpu_memory_bytes(row.node))
+            is_news = self._capacity.gpu_fractions.hold(row.uid, row.node, row.gpu_id, fraction, is_ours)
         if is_news:
             self._work_queue.wake_blocked()
             if not is_ours:
                 self._work_queue.request_round()
 
-    def hold_again(self) -> None:
-        """GPUs have another memory than was known."""
+    def refresh_fractions(self) -> None:
+        """Compute all fractions again after GPU sizes changed."""
         for row in self._rows.values():
             self._hold(row, self._jobs.by_uid.get(row.owner_uid))
 
-    def _note_urgent(self, row: ShareRow) -> None:
+    def _update_urgent(self, row: ShareRow) -> None:
         waits = row.is_urgent and not row.node and not row.is_terminated and not row.is_deleting
         if waits != (row.uid in self.urgent):
             self._work_queue.request_round()
@@ -145,15 +145,15 @@ class SharePodCache:
         else:
             self.urgent.pop(row.uid, None)
 
-    def take_back(self, uid: str) -> None:
-        """One that was placed turns out not to be."""
+    def cancel_placement(self, uid: str) -> None:
+        """Undo the placement of an urgent SharePod after a rejection."""
         row = self._rows.get(uid)
         if row is not None:
             self._hold(row, self._jobs.by_uid.get(row.owner_uid))
-            self._note_urgent(row)
+            self._update_urgent(row)
 
     def reservation_of(self, row: ShareRow) -> PendingServingPod:
-        """What an urgent one asks for."""
+        """Return the reservation of an urgent SharePod."""
         return PendingServingPod(
             row.key, Shape(0, row.cpus, row.memory_bytes), row.needs, row.submitted_at, row.gpu_fraction
         )
@@ -182,7 +182,7 @@ def _as_pod(row: ShareRow, meta: Meta, replica: Key) -> PodRow:
     )
 
 
-def _joined(share: PodRow, made: PodRow | None) -> PodRow:
+def _merge(share: PodRow, made: PodRow | None) -> PodRow:
     if made is None:
         return share
     return structs.replace(

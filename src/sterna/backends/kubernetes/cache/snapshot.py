@@ -1,8 +1,8 @@
-"""The instant as rules see it: the operator's book as columns.
+"""Builds the `Snapshot` of the cluster state, as columns.
 
-A job is written into the table when something of it changed; a snapshot takes the rows in order and works out what
-runs on by itself, time above all. So a round over thousands of jobs costs a few vector passes, however little changed.
-Where jobs shall sit counts as where they sit (`accounts.py`).
+A job's row is rewritten when the job changed; a snapshot takes the rows in order and computes what depends on the time.
+So a round over thousands of jobs costs a few vector operations, however little changed. Desired assignments count as
+reached (`node_capacity.py`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _FLOATS = ("submit", "first_start", "waiting_since", "attained", "executed", "ex
            "not_before", "counted_from", "started_at", "saved_at", "most_cores")  # fmt: skip
 _SHAPE = _INTS.index("shape")
 _NOTHING = Shapes((Shape(),))
-_LEAST_ROWS = 64
+_MIN_ROWS = 64
 
 
 @dataclass(frozen=True)
 class Instant:
-    """What a snapshot carries beside jobs and nodes."""
+    """Fields of a snapshot beside jobs and nodes."""
 
     now: float
     last_action: float
@@ -46,17 +46,17 @@ class Instant:
 
 
 class JobTable:
-    """All jobs that want to run, a slot each. Rows are in (submit, name) order."""
+    """Table of the jobs that want to run. Rows are in (submit, name) order; a job keeps its slot."""
 
     def __init__(self) -> None:
-        self._ints: Ints = np.zeros((len(_INTS), _LEAST_ROWS), dtype=np.int64)
-        self._floats: Floats = np.zeros((len(_FLOATS), _LEAST_ROWS), dtype=np.float64)
-        self._free = list(range(_LEAST_ROWS - 1, -1, -1))
+        self._ints: Ints = np.zeros((len(_INTS), _MIN_ROWS), dtype=np.int64)
+        self._floats: Floats = np.zeros((len(_FLOATS), _MIN_ROWS), dtype=np.float64)
+        self._free = list(range(_MIN_ROWS - 1, -1, -1))
         self._slot_of: dict[int, int] = {}
         self._places: dict[int, tuple[float, str, int]] = {}
         self._sorted: list[tuple[float, str, int]] = []
-        """Submission, name and slot of every job, in order; beside it names and slots alone, because a snapshot takes
-        them all, and a burst changes them from one to the next."""
+        """Submission, name and slot of every job, in order. Names and slots are also kept alone, because every snapshot
+        copies them."""
         self._sorted_names: list[str] = []
         self._sorted_slots: list[int] = []
         self._order: Ints | None = None
@@ -72,7 +72,7 @@ class JobTable:
         return key in self._slot_of
 
     def put(self, entry: JobEntry, row_of: Mapping[str, int], key_of: Mapping[str, int]) -> None:
-        """Write a job down as it is now."""
+        """Write the current row of a job."""
         slot = self._slot_of.get(entry.key)
         if slot is None:
             slot = self._enter(entry)
@@ -80,7 +80,7 @@ class JobTable:
         self._floats[:, slot] = _times(entry)
 
     def drop(self, key: int) -> None:
-        """A job does not want to run any more."""
+        """Remove a job."""
         slot = self._slot_of.pop(key, None)
         if slot is not None:
             at = bisect_left(self._sorted, self._places.pop(slot))
@@ -122,18 +122,18 @@ class JobTable:
             persisted.saved_step >= 0 or not entry.shape.devices,
         )
 
-    # What a snapshot takes.
+    # Columns.
 
     @property
     def keys(self) -> Sequence[int]:
-        """Of the rows of the last `columns`, in order."""
+        """Job keys of the rows of the last `columns`, in order."""
         return self._keys
 
     def columns(self, now: float) -> tuple[Sequence[str], dict[str, npt.NDArray[Any]]]:
-        """Names, and the columns as they are at this instant."""
+        """Return names and columns at this time."""
         if self._order is None:
             self._order = np.array(self._sorted_slots, dtype=np.int64)
-            self._names = self._sorted_names.copy()  # snapshots that were taken before keep theirs
+            self._names = self._sorted_names.copy()  # earlier snapshots keep their list
             self._keys = self._ints[0, self._order].tolist()
         columns: dict[str, npt.NDArray[Any]] = dict(zip(_INTS, self._ints[:, self._order], strict=True))
         columns.update(zip(_FLOATS, self._floats[:, self._order], strict=True))
@@ -147,8 +147,8 @@ class JobTable:
         columns["unsaved"] = np.where(at_risk, np.maximum(now - since, 0.0), 0.0)
         return self._names, columns
 
-    def coded(self, columns: dict[str, npt.NDArray[Any]]) -> Shapes:
-        """The distinct shapes of these rows; their numbers become the column `shape`."""
+    def encode_shapes(self, columns: dict[str, npt.NDArray[Any]]) -> Shapes:
+        """Return the distinct shapes of these rows, and replace the column `shape` by their numbers."""
         found, codes = np.unique(columns["shape"], return_inverse=True)
         known = tuple(found.tolist())
         columns["shape"] = codes.astype(np.int64).reshape(-1)
@@ -187,9 +187,9 @@ def _or(value: float | None, otherwise: float) -> float:
 def build_snapshot(
     table: JobTable, nodes: KnownNodes, assignments: Mapping[JobKey, Assignment], progress: Progress, instant: Instant
 ) -> Snapshot:
-    """Everything that may be known now."""
+    """Return the snapshot at the given instant."""
     names, columns = table.columns(instant.now)
-    shapes = table.coded(columns)
+    shapes = table.encode_shapes(columns)
     cost_table = shapes.cost_table(nodes.unit)
     workers, seconds = columns.pop("running_workers"), columns.pop("running_seconds")
     held = workers * cost_table.worker[columns["shape"]] + (workers > 0) * cost_table.ps[columns["shape"]]

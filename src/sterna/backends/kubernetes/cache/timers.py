@@ -1,4 +1,4 @@
-"""Timers: who has to be looked at when, though nothing happens. A heap, because thousands of jobs have one each."""
+"""`Timers`: times at which jobs are reconciled without an event. A heap, because thousands of jobs have one each."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sterna.model.snapshot import NEVER
 
 
 class Timers:
-    """Instants at which something is due."""
+    """Heap of due times."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int]] = []
 
     def set(self, at: float, entry: JobEntry | None = None) -> None:
-        """Look at a job, or at everything that hangs on time alone, then. The earliest of a job's instants counts."""
+        """Set a timer of a job, or a global one. Only the earliest timer of a job counts."""
         if at == NEVER:
             return
         if entry is not None:
@@ -25,7 +25,7 @@ class Timers:
         heapq.heappush(self._heap, (at, entry.key if entry is not None else 0))
 
     def due(self, now: float) -> list[int]:
-        """Keys of the jobs that are due, once each; 0 stands for everything else."""
+        """Remove due timers; return their job keys without duplicates, 0 for a global timer."""
         keys: dict[int, None] = {}
         while self._heap and self._heap[0][0] <= now:
             keys[heapq.heappop(self._heap)[1]] = None

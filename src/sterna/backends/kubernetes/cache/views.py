@@ -1,4 +1,4 @@
-"""Jobs and nodes as people see them, made from the world. The caller holds the backend's lock."""
+"""Views of jobs and nodes for users, built from the cluster state. The caller holds the backend's lock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def job_views(state: ClusterState, now: float) -> list[JobView]:
 
 def job_view(state: ClusterState, entry: JobEntry, now: float) -> JobView:
     spec, persisted = entry.parsed_job.spec, entry.job.persisted
-    told = state.progress.view(entry.key, False)
+    progress = state.progress.view(entry.key, False)
     running = now - persisted.counted_from if persisted.counted_from is not None else 0.0
     waits_from = persisted.waiting_since if persisted.waiting_since is not None else entry.parsed_job.submitted_at
     is_waiting = entry.stage is Stage.ACTIVE and not entry.replicas
@@ -53,11 +53,11 @@ def job_view(state: ClusterState, entry: JobEntry, now: float) -> JobView:
         persisted.restarts,
         persisted.moves,
         persisted.cpu_share,
-        told.step if told.step is not None else persisted.step,
-        told.total if told.total is not None else persisted.total,
-        told.metric or persisted.metric,
-        told.value if told.value is not None else persisted.value,
-        told.growth,
+        progress.step if progress.step is not None else persisted.step,
+        progress.total if progress.total is not None else persisted.total,
+        progress.metric or persisted.metric,
+        progress.value if progress.value is not None else persisted.value,
+        progress.growth,
         lost_seconds=persisted.lost_seconds,
         exit_code=entry.verdict.exit_code,
         nodes=list(dict.fromkeys(pod.node for pod in entry.live_pods if pod.node)),
@@ -91,7 +91,7 @@ def _replicas(entry: JobEntry) -> list[ReplicaView]:
 
 
 def node_views(state: ClusterState) -> list[NodeView]:
-    state.settle()
+    state.refresh()
     table, capacity = state.capacity.table(), state.capacity
     jobs: dict[str, list[str]] = {}
     for entry in state.entries.values():
@@ -117,13 +117,13 @@ def node_views(state: ClusterState) -> list[NodeView]:
 
 
 def cluster_info(state: ClusterState) -> Mapping[str, NodeInfo]:
-    """What each node has, has left, and may be asked for: container-migration's `/cluster-info`."""
-    state.settle()
-    table, usage, name_of = state.capacity.table(), state.capacity.usage(), state.capacity.parts.name_of
+    """Return capacity, free capacity and limits of each node, for container-migration's `/cluster-info`."""
+    state.refresh()
+    table, usage, name_of = state.capacity.table(), state.capacity.usage(), state.capacity.gpu_fractions.name_of
     found = {}
     for row, name in enumerate(state.capacity.names):
         facts = state.capacity.facts(name)
-        devices, cpus, memory_bytes, _, most_cpus, most_memory_bytes = usage[:, row].tolist()
+        devices, cpus, memory_bytes, _, limit_cpus, limit_memory_bytes = usage[:, row].tolist()
         total = table.capacity[:, row].tolist()
         parts = {name_of(name, number): {"request": left} for number, left in table.shared.get(row, {}).items()}
         found[name] = NodeInfo(
@@ -133,8 +133,8 @@ def cluster_info(state: ClusterState) -> Mapping[str, NodeInfo]:
             facts.gpu_memory_bytes if facts is not None else 0,
             max(0, total[ResourceKind.CPUS] - cpus),
             max(0, total[ResourceKind.MEMORY] - memory_bytes),
-            most_cpus,
-            most_memory_bytes,
+            limit_cpus,
+            limit_memory_bytes,
             max(0, total[ResourceKind.DEVICES] - devices) // MILLI,
             parts,
         )

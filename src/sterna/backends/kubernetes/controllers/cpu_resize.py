@@ -1,10 +1,10 @@
-"""Shares of a node's CPUs, put into force while pods run: what a pod asks for is its weight (`pods/resize`).
+"""In-place CPU resize: applies CPU shares by changing the CPU request of running pods (`pods/resize`).
 
-Pods without devices share the cores of their node by what they ask for, as long as nobody limits them to that. A share
-of one half asks for half of what the user wrote. Pods that ask for nothing, or for exactly their limit, keep an equal
-share: Kubernetes does not let them change their class. What the server refuses is not tried again until the share
-changes, nor what a node has no room for, which is withdrawn after a while: others would count with what the pod does
-not have.
+Pods without devices share the cores of their node in proportion to their requests, unless they have limits. A CPU share
+of one half requests half of what the user wrote. A pod without a CPU request, or with a request equal to its limit,
+keeps an equal share, because Kubernetes does not let it change its QoS class. A rejected resize is not retried until
+the share changes; a resize that its node cannot admit is withdrawn after a while, because other pods would be counted
+against CPU that the pod does not have.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import msgspec
 
 from sterna.backends.kubernetes.api.job import PodRow, PodState
 from sterna.backends.kubernetes.api.resources import Urgency, Verb, Write
-from sterna.backends.kubernetes.api.write_purpose import Resized
+from sterna.backends.kubernetes.api.write_purpose import ResizedPod
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, durable_fields
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.lifecycle.replicas import need_of
 from sterna.kinds.registry import kind_of
 from sterna.kinds.resource import PODS
 
-_PATIENCE_SECONDS = 10.0
-"""For a resize that waits for room: whoever shrinks at the same time may make it."""
-_LEAST = 2
-"""Thousandths of a core: the smallest weight that a kernel knows."""
+_DEFERRED_SECONDS = 10.0
+"""Time to wait for a deferred resize, because another pod may shrink at the same time."""
+_MIN_MILLICORES = 2
+"""Smallest CPU weight of the kernel."""
 
 
 def resizes(entry: JobEntry, now: float, timers: Timers) -> list[Write]:
-    """Writes that bring the job's share into force on pods that have another."""
+    """Return the writes that apply the job's CPU share to its pods."""
     persisted, cpu_share = entry.job.persisted, entry.job.persisted.cpu_share
     if entry.shape.devices or not entry.parsed_job.ownership.resizes_cpu:
         return []
@@ -42,8 +42,8 @@ def resizes(entry: JobEntry, now: float, timers: Timers) -> list[Write]:
     for pod in entry.job.pods.values():
         is_up = pod.state is PodState.RUNNING and not pod.is_deleting and bool(pod.uid)
         if is_up and pod.type == worker:
-            if pod.withheld is not None and pod.withheld[0] + _PATIENCE_SECONDS > now:
-                timers.set(pod.withheld[0] + _PATIENCE_SECONDS, entry)
+            if pod.withheld is not None and pod.withheld[0] + _DEFERRED_SECONDS > now:
+                timers.set(pod.withheld[0] + _DEFERRED_SECONDS, entry)
             if (write := _resize(entry, pod, cpu_share, now)) is not None:
                 found.append(write)
     return found
@@ -51,26 +51,26 @@ def resizes(entry: JobEntry, now: float, timers: Timers) -> list[Write]:
 
 def _resize(entry: JobEntry, pod: PodRow, cpu_share: float, now: float) -> Write | None:
     asked = entry.job.persisted.asked_cpus or need_of(entry.parsed_job, pod.type).cpus
-    place = _place(entry, pod)
-    if not asked or place is None:
+    index = _container_index(entry, pod)
+    if not asked or index is None:
         return None
-    wanted = max(_LEAST, round(asked * cpu_share))
+    wanted = max(_MIN_MILLICORES, round(asked * cpu_share))
     if pod.limit_cpus:
         wanted = min(wanted, pod.limit_cpus)
     if entry.resized_cpus.get(pod.uid, pod.cpus) != wanted:
         entry.resized_cpus[pod.uid] = wanted
-        return _patch(entry, pod, place, wanted)
-    if pod.withheld is not None and pod.withheld[0] + _PATIENCE_SECONDS <= now and pod.cpus != pod.withheld[1]:
+        return _patch(entry, pod, index, wanted)
+    if pod.withheld is not None and pod.withheld[0] + _DEFERRED_SECONDS <= now and pod.cpus != pod.withheld[1]:
         entry.resized_cpus[pod.uid] = wanted
-        return _patch(entry, pod, place, pod.withheld[1])
+        return _patch(entry, pod, index, pod.withheld[1])
     return None
 
 
-def _patch(entry: JobEntry, pod: PodRow, place: int, cpus: int) -> Write:
+def _patch(entry: JobEntry, pod: PodRow, index: int, cpus: int) -> Write:
     namespace, _, name = pod.key.partition("/")
     operations = [
         {"op": "test", "path": "/metadata/uid", "value": pod.uid},
-        {"op": "replace", "path": f"/spec/containers/{place}/resources/requests/cpu", "value": f"{cpus}m"},
+        {"op": "replace", "path": f"/spec/containers/{index}/resources/requests/cpu", "value": f"{cpus}m"},
     ]
     return Write(
         Verb.JSON_PATCH,
@@ -81,12 +81,12 @@ def _patch(entry: JobEntry, pod: PodRow, place: int, cpus: int) -> Write:
         "resize",
         Urgency.RUN,
         f"resize/{pod.uid}",
-        Resized(entry.key, pod.uid),
+        ResizedPod(entry.key, pod.uid),
     )
 
 
 def _is_base_kept(entry: JobEntry) -> bool:
-    """A plain pod is all that says what it asked for, so that this is written down before it is changed."""
+    """Return True once the original CPU request of a plain pod is persisted: the pod is its only other record."""
     persisted, state = entry.job.persisted, entry.status
     if not persisted.asked_cpus and persisted.cpu_share != 1.0:
         persisted.asked_cpus = next((pod.cpus for pod in entry.job.pods.values()), 0)
@@ -94,19 +94,19 @@ def _is_base_kept(entry: JobEntry) -> bool:
     return not state.writes_in_flight and state.durable_fields == durable_fields(persisted)
 
 
-def _place(entry: JobEntry, pod: PodRow) -> int | None:
-    """Which container carries the weight; None if none can."""
+def _container_index(entry: JobEntry, pod: PodRow) -> int | None:
+    """Return the index of the container to resize; None if there is none."""
     if entry.parsed_job.ownership.is_pod:
         return 0
     containers = _containers(entry.parsed_job.templates.get(pod.type, {}))
     name = kind_of(entry.parsed_job.ref.resource).container
-    for place, container in enumerate(containers):
+    for index, container in enumerate(containers):
         if not name or container.get("name") == name:
             resources = container.get("resources") or {}
             requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
             is_alone = sum("cpu" in ((each.get("resources") or {}).get("requests") or {}) for each in containers) == 1
             can_change = "cpu" in requests and requests["cpu"] != limits.get("cpu")
-            return place if is_alone and can_change else None
+            return index if is_alone and can_change else None
     return None
 
 

@@ -37,4 +37,4 @@ class KubeShareController(PodController):
     def _deletions(self, entry: JobEntry, going: Sequence[PodRow], dead: Sequence[PodRow], now: float) -> list[Write]:
         """Also delete SharePods whose pod is being deleted; force-delete the pod, because a SharePod runs nowhere."""
         pods = [entry.kubeshare.pods.get((pod.type, pod.index), pod) for pod in dead]
-        return super()._deletions(entry, [*going, *self._state.share_pods.bereft(entry)], pods, now)
+        return super()._deletions(entry, [*going, *self._state.share_pods.without_pod(entry)], pods, now)

@@ -17,7 +17,7 @@ import msgspec
 from sterna.backends.kubernetes.api.assignment import encode_ranges
 from sterna.backends.kubernetes.api.job import PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Verb, Write
-from sterna.backends.kubernetes.api.write_purpose import Bound, DeletedPod, Patched
+from sterna.backends.kubernetes.api.write_purpose import BoundPod, DeletedPod, PatchedObject
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, MpiHosts, Stage, clear_verdict
 from sterna.backends.kubernetes.controllers.controller import Controller, present_pods, replicas_on
@@ -183,7 +183,13 @@ class MpiController(Controller):
         body = msgspec.json.encode(patch)
         entry.writes_in_flight += 1
         return Write(
-            Verb.MERGE, ref.resource, ref.namespace, ref.name, body, slot=f"mpi/{ref.uid}", tag=Patched(entry.key, what)
+            Verb.MERGE,
+            ref.resource,
+            ref.namespace,
+            ref.name,
+            body,
+            slot=f"mpi/{ref.uid}",
+            tag=PatchedObject(entry.key, what),
         )
 
     # Workers.
@@ -214,7 +220,7 @@ class MpiController(Controller):
             if key in replicas and pod.node and pod.node != replicas[key].node and not pod.is_deleting and pod.uid
         ]
         for pod in misplaced:
-            self._state.pods.ask_to_go(entry, pod)
+            self._state.pods.mark_deleted(entry, pod)
         return [deletion_of(pod, DeletedPod(entry.key, pod.uid)) for pod in misplaced]
 
     def _bindings(self, entry: JobEntry, now: float) -> list[Write]:
@@ -252,7 +258,7 @@ class MpiController(Controller):
         namespace, _, name = pod.key.partition("/")
         self._state.pods.bind(entry, pod, replica.node)
         body = msgspec.json.encode(binding_of(namespace, name, pod.uid, replica.node))
-        tag = Bound(entry.key, pod.uid, replica.node)
+        tag = BoundPod(entry.key, pod.uid, replica.node)
         return Write(Verb.CREATE, PODS, namespace, name, body, "binding", tag=tag)
 
     def _refresh_hostfile(self, entry: JobEntry, now: float) -> list[Write]:

@@ -14,7 +14,7 @@ import msgspec
 
 from sterna.backends.kubernetes.api.job import PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, ApiServer, Verb, Write, WriteResult
-from sterna.backends.kubernetes.api.write_purpose import FORGOTTEN, CreatedPod, DeletedPod, Patched
+from sterna.backends.kubernetes.api.write_purpose import RECORD_DELETED, CreatedPod, DeletedPod, PatchedObject
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage
 from sterna.backends.kubernetes.controllers.controller import Controller, present_pods, replicas_on
@@ -60,7 +60,7 @@ class PlainPodController(Controller):
             entry.job.is_deleting = True
             self._state.reindex(entry)
         elif move.uid in ("", pod.uid):
-            self._state.pods.suspect(pod.uid)
+            self._state.pods.note_possible_deletion(pod.uid)
 
     def find_replicas(self, entry: JobEntry) -> list[ReplicaAssignment]:
         """Return the target of the move in progress, else the node of the pod."""
@@ -77,8 +77,8 @@ class PlainPodController(Controller):
         if result.status not in (404, 409):
             return False
         if self._state.pods.get(uid) is None:
-            entry.job.is_deleting = entry.job.is_deleting or not self._state.pods.is_asked(uid)
-        self._state.pods.call_back(uid)
+            entry.job.is_deleting = entry.job.is_deleting or not self._state.pods.may_be_deleted_by_us(uid)
+        self._state.pods.cancel_deletion(uid)
         entry.retry.at = now + _WATCH_SECONDS
         self._pods.timers.set(entry.retry.at, entry)
         return True
@@ -96,7 +96,7 @@ class PlainPodController(Controller):
         if pod is not None:
             record_checkpoint(entry.job.persisted, pod, now)
             if self._is_lost(pod):
-                self._state.pods.suspect(pod.uid)  # a deletion from now on is not its user's
+                self._state.pods.note_possible_deletion(pod.uid)  # a deletion from now on is not its user's
             elif not entry.replicas and pod.node and entry.move.record is None and not pod.is_deleting:
                 self._adopt_binding(entry, pod, now)  # its scheduler has bound it
         self._pods.runtime.update(entry, now)
@@ -183,11 +183,11 @@ class PlainPodController(Controller):
         if pod.is_deleting and not is_over:
             self._pods.timers.set(pod.deletes_at if lost and pod.deletes_at is not None else NEVER, entry)
             return []
-        self._state.pods.ask_to_go(entry, pod)
+        self._state.pods.mark_deleted(entry, pod)
         entry.writes_in_flight += 1  # created again only when the deletion is known to be ours
         if not is_over:
             return [_deletion(entry, pod)]
-        self._state.pods.suspect(pod.uid)  # deleted twice: it may be gone when the second result arrives
+        self._state.pods.note_possible_deletion(pod.uid)  # deleted twice: it may be gone when the second result arrives
         return [deletion_of(pod, DeletedPod(entry.key, pod.uid), force=True)]
 
     # Move record.
@@ -209,7 +209,7 @@ class PlainPodController(Controller):
             return []
         entry.writes_in_flight += 1
         body = msgspec.json.encode(record)
-        tag = Patched(entry.key, "record")
+        tag = PatchedObject(entry.key, "record")
         entry.move.draft = Write(Verb.CREATE, CONFIG_MAPS, namespace, record_name(name), body, tag=tag)
         return [entry.move.draft]
 
@@ -227,12 +227,12 @@ class PlainPodController(Controller):
         """Change the target node of a move, or the pod that is moved."""
         body = msgspec.json.encode(redirection(record, node, uid))
         entry.writes_in_flight += 1
-        name, tag = record_name(record.name), Patched(entry.key, "record")
+        name, tag = record_name(record.name), PatchedObject(entry.key, "record")
         return Write(Verb.MERGE, CONFIG_MAPS, record.namespace, name, body, tag=tag)
 
     def _delete_record(self, entry: JobEntry) -> Write:
         entry.writes_in_flight += 1
-        ref, tag = entry.parsed_job.ref, Patched(entry.key, FORGOTTEN)
+        ref, tag = entry.parsed_job.ref, PatchedObject(entry.key, RECORD_DELETED)
         return Write(Verb.DELETE, CONFIG_MAPS, ref.namespace, record_name(ref.name), b"", tag=tag)
 
     # Pod.

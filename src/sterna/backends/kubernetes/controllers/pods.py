@@ -239,7 +239,9 @@ class PodController(Controller):
 
         def is_taken(replica: ReplicaAssignment) -> bool:
             name = pod_name(entry.parsed_job, replica.type, replica.ordinal)
-            if replica.gpu_id and not state.capacity.has_parts(replica.node, _missing_fractions(entry, replica.node)):
+            if replica.gpu_id and not state.capacity.has_fractions(
+                replica.node, _missing_fractions(entry, replica.node)
+            ):
                 return True
             return state.pods.is_taken(f"{entry.parsed_job.ref.namespace}/{name}", entry.parsed_job.ref.uid)
 
@@ -307,7 +309,7 @@ class PodController(Controller):
         return writes + [self._deletion(entry, pod, force=True) for pod in dead]
 
     def _deletion(self, entry: JobEntry, pod: PodRow, force: bool = False) -> Write:
-        self._state.pods.ask_to_go(entry, pod)
+        self._state.pods.mark_deleted(entry, pod)
         return deletion_of(pod, DeletedPod(entry.key, pod.uid), force, self._resource(entry, pod))
 
     # Services.

@@ -16,7 +16,7 @@ from sterna.model.cluster import NOWHERE
 
 def recover(state: ClusterState, controllers: Mapping[PodOwnership, Controller], now: float) -> int:
     """Assign every job to the nodes of its pods; return the number of assigned jobs."""
-    state.settle()
+    state.refresh()
     count = 0
     for entry in list(state.entries.values()):
         controller = controllers[entry.parsed_job.ownership]

@@ -1,7 +1,7 @@
-"""How long a job has run and with how much: what policies count, booked whenever its size changes. Pure.
+"""Run time and attained service of jobs, accrued whenever the size of a job changes. Pure.
 
-Counting begins when all of a gang runs for the first time in an attempt and goes on while any worker does. Sums are
-part of the job's memory, with the instant up to which they are booked, so that a successor goes on where we stopped.
+Accrual starts when all of a gang runs for the first time in an attempt, and continues while any worker runs. The sums
+and the time up to which they are accrued are persisted, so that the next leader continues.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sterna.model.cluster import MILLI, ResourceKind
 
 
 def is_whole(entry: JobEntry) -> bool:
-    """Whether everybody who shall be there runs, or has done so."""
+    """Return True if every assigned replica runs or has succeeded."""
     pods = entry.job.pods
     return bool(entry.replicas) and all(
         (pod := pods.get((replica.type, replica.ordinal))) is not None
@@ -25,13 +25,13 @@ def is_whole(entry: JobEntry) -> bool:
 
 
 class RuntimeAccounting:
-    """Counts for all jobs. What counts is told by `unit`: devices, or CPUs in a cluster that has none."""
+    """Accrues run time of all jobs. `unit` returns the counted resource: devices, or CPUs in a cluster without."""
 
     def __init__(self, unit: Callable[[], ResourceKind]) -> None:
         self._unit = unit
 
     def update(self, entry: JobEntry, now: float) -> None:
-        """Begin, go on, or stop counting, by the pods that run now."""
+        """Start, continue or stop accruing, by the running pods."""
         persisted, workers = entry.job.persisted, entry.running_workers
         if persisted.started_at is None:
             if not is_whole(entry):
@@ -47,7 +47,7 @@ class RuntimeAccounting:
                 persisted.counted_from = now
 
     def accrue(self, entry: JobEntry, now: float) -> None:
-        """Add what has been used at the present size to what was used in all."""
+        """Add the time since the last call at the current size."""
         persisted = entry.job.persisted
         if persisted.counted_from is None:
             return
@@ -57,14 +57,14 @@ class RuntimeAccounting:
         persisted.counted_from = now if entry.running_workers else None
 
     def stop(self, entry: JobEntry, now: float) -> None:
-        """The attempt is over."""
+        """End the attempt."""
         self.accrue(entry, now)
         persisted = entry.job.persisted
         persisted.started_at = persisted.counted_from = None
         entry.counted_workers = 0
 
     def suspend(self, entry: JobEntry, now: float) -> None:
-        """Count how long its user has it suspended, once it has run."""
+        """Accrue the time for which the user suspends the job, after its first start."""
         persisted, is_suspended = entry.job.persisted, entry.parsed_job.is_suspended
         if is_suspended and persisted.suspended_at is None and persisted.first_started_at is not None:
             persisted.suspended_at = now
@@ -73,7 +73,7 @@ class RuntimeAccounting:
             persisted.suspended_at = None
 
     def units(self, entry: JobEntry, workers: int) -> int:
-        """What so many workers hold, in thousandths."""
+        """Return the counted resource of this many workers, in thousandths."""
         shape = entry.shape
         if not workers:
             return 0

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from sterna.backends.kubernetes.api.rbac import FENCE
 from sterna.backends.kubernetes.api.resources import NOT_LEADER, WriteResult
 from sterna.backends.kubernetes.api.write_purpose import (
-    FORGOTTEN,
-    Bound,
+    RECORD_DELETED,
+    BoundPod,
     CreatedPod,
     CreatedService,
     DeletedJob,
     DeletedPod,
     DeletedService,
-    Event,
-    Patched,
-    Placed,
-    Told,
+    PatchedObject,
+    PlacedSharePod,
+    RecordedEvent,
+    WroteStatus,
 )
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
@@ -67,7 +67,7 @@ class WriteResults:
             self._pod_created(tag, result, now)
         elif isinstance(tag, DeletedPod):
             self._pod_deleted(tag, result, now)
-        elif isinstance(tag, Told):
+        elif isinstance(tag, WroteStatus):
             entry = self._state.entries.get(tag.job)
             if entry is not None:
                 self._status_writer.on_write_result(entry, result, now)
@@ -75,14 +75,14 @@ class WriteResults:
             self._service_created(tag, result, now)
         elif isinstance(tag, DeletedService):
             self._service_deleted(tag, result, now)
-        elif isinstance(tag, Placed):
+        elif isinstance(tag, PlacedSharePod):
             if not result.is_done:
-                self._state.share_pods.take_back(tag.uid)
-        elif isinstance(tag, Event):
+                self._state.share_pods.cancel_placement(tag.uid)
+        elif isinstance(tag, RecordedEvent):
             self._recorder.on_write_result(result, now)
-        elif isinstance(tag, Bound):
+        elif isinstance(tag, BoundPod):
             self._bound(tag, result, now)
-        elif isinstance(tag, DeletedJob | Patched):
+        elif isinstance(tag, DeletedJob | PatchedObject):
             self._object_patched(tag, result, now)
 
     def expire_unknown(self, now: float) -> None:
@@ -94,10 +94,10 @@ class WriteResults:
             if isinstance(tag, CreatedPod) and not tag.pod.uid:
                 entry = self._state.entries.get(tag.job)
                 if entry is not None and entry.job.pods.get((tag.pod.type, tag.pod.index)) is tag.pod:
-                    self._state.pods.give_up(entry, tag.pod)
+                    self._state.pods.cancel_creation(entry, tag.pod)
             elif isinstance(tag, DeletedPod):
-                self._state.pods.call_back(tag.uid)
-            elif isinstance(tag, Bound):
+                self._state.pods.cancel_deletion(tag.uid)
+            elif isinstance(tag, BoundPod):
                 self._state.pods.unbind(tag.uid)
 
     def _track_unknown(self, tag: object, now: float) -> None:
@@ -121,7 +121,7 @@ class WriteResults:
             self._track_unknown(tag, now)
             return
         if entry.job.pods.get((tag.pod.type, tag.pod.index)) is tag.pod:
-            self._state.pods.give_up(entry, tag.pod)
+            self._state.pods.cancel_creation(entry, tag.pod)
         is_reported = result.status in (400, 403, 404, 422) and not is_not_leader(result)
         self._recorder.record_create_failure(entry, tag.pod, _server_message(result) if is_reported else "", now)
         self._handle_rejection(entry, tag, result, now)
@@ -176,10 +176,10 @@ class WriteResults:
         if result.is_done or result.status in (404, 409):
             return  # being deleted, gone, or replaced by another pod of its name
         if result.status == 0:
-            self._state.pods.suspect(tag.uid)
+            self._state.pods.note_possible_deletion(tag.uid)
             self._track_unknown(tag, now)
             return
-        self._state.pods.call_back(tag.uid)
+        self._state.pods.cancel_deletion(tag.uid)
         if entry is not None:
             if pod is not None and not is_not_leader(result):
                 self._recorder.record_delete_failure(entry, pod, _server_message(result), now)
@@ -214,7 +214,7 @@ class WriteResults:
             entry.services[tag.replica] = True
             self._retry_later(entry, result, now)
 
-    def _bound(self, tag: Bound, result: WriteResult, now: float) -> None:
+    def _bound(self, tag: BoundPod, result: WriteResult, now: float) -> None:
         if result.is_done:
             return
         if result.status == 0:
@@ -223,14 +223,14 @@ class WriteResults:
         self._state.pods.unbind(tag.uid)
         self._retry_later(self._state.entries.get(tag.job), result, now)
 
-    def _object_patched(self, tag: DeletedJob | Patched, result: WriteResult, now: float) -> None:
+    def _object_patched(self, tag: DeletedJob | PatchedObject, result: WriteResult, now: float) -> None:
         """Process the result of a write to the job's object or its move record."""
         entry = self._state.entries.get(tag.job)
         if entry is None:
             return
-        if isinstance(tag, Patched):
+        if isinstance(tag, PatchedObject):
             entry.writes_in_flight = max(0, entry.writes_in_flight - 1)
-            if tag.what == FORGOTTEN and (result.is_done or result.status == 404):
+            if tag.what == RECORD_DELETED and (result.is_done or result.status == 404):
                 entry.retry.count = 0
                 self._state.work_queue.enqueue(entry)
                 if entry.move.record is not None:
@@ -238,7 +238,7 @@ class WriteResults:
                 return
         if result.is_done:
             entry.retry.count, entry.retry.message = 0, ""
-            self._state.learn_spec(entry, result.body)
+            self._state.update_spec(entry, result.body)
         else:
             if isinstance(tag, DeletedJob):
                 entry.job.is_deleting = result.status == 404
@@ -260,7 +260,7 @@ class WriteResults:
 
 
 def is_not_leader(result: WriteResult) -> bool:
-    """Return True if the write was rejected because another operator leads, which says nothing about the object."""
+    """Return True if the write was rejected because another operator leads, which is unrelated to the object."""
     return result.reason == NOT_LEADER or FENCE in result.message
 
 

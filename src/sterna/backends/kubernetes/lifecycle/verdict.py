@@ -216,7 +216,7 @@ def _is_complete(job: KubeJob, present: Sequence[PodRow], replicas: Sequence[Rep
     `AllWorkers`; else all workers.
     """
     parsed_job, spec = job.parsed_job, job.parsed_job.spec
-    done = {parsed_job.known_as(pod.type, pod.index) for pod in present if is_done(job, pod)}
+    done = {parsed_job.framework_name(pod.type, pod.index) for pod in present if is_done(job, pod)}
     if not done:
         return False
     leader = _leader(parsed_job)
@@ -228,7 +228,7 @@ def _is_complete(job: KubeJob, present: Sequence[PodRow], replicas: Sequence[Rep
     counting = [(pod.type, pod.index) for pod in present if not pod.is_deleting]
     if not replaces_in_place(parsed_job):
         counting += [replica[:2] for replica in replicas]
-    workers = {who for who in (parsed_job.known_as(*each) for each in counting) if who[0] == worker}
+    workers = {who for who in (parsed_job.framework_name(*each) for each in counting) if who[0] == worker}
     return workers <= done and any(who[0] == worker for who in done)
 
 
@@ -343,7 +343,7 @@ def _may_come_again(parsed_job: ParsedJob, pod: PodRow) -> bool:
 
 
 def _policy(parsed_job: ParsedJob, pod: PodRow) -> RestartPolicy:
-    return parsed_job.spec.restart_of(parsed_job.known_as(pod.type, pod.index)[0])
+    return parsed_job.spec.restart_of(parsed_job.framework_name(pod.type, pod.index)[0])
 
 
 def _restart_sentence(

@@ -11,7 +11,7 @@ import logging
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
-from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
+from sterna.backends.kubernetes.cache.reservations import free_beside, reservations
 from sterna.errors import UserError, did_you_mean
 from sterna.kinds.labels import MIGRATE_TO
 from sterna.model.cluster import Assignment
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 def validate_move(state: ClusterState, entry: JobEntry, node: str) -> Assignment:
     """Return the assignment of a running job with all workers on this node; raise `UserError` if it is impossible."""
     name, assignment = entry.parsed_job.ref.name, entry.assignment
-    state.settle()
+    state.refresh()
     row = state.capacity.row_of.get(node)
     if row is None:
         raise UserError(f"There is no node '{node}': {did_you_mean(node, state.capacity.names)}")
@@ -37,7 +37,7 @@ def validate_move(state: ClusterState, entry: JobEntry, node: str) -> Assignment
         raise UserError(f"{node} takes no jobs now; open it with: sterna uncordon {node}.")
     if not state.capacity.takes(node, entry.shape):
         raise UserError(f"Job '{name}' may not be on {node}, by its node selector or the node's taints; name another.")
-    room = room_beside(state, reservations(state), state.clock())
+    room = free_beside(state, reservations(state), state.clock())
     room.give(entry.shape, Assignment(assignment.workers, (), assignment.slots))
     if room.slots_at(entry.shape, row) < assignment.size:
         raise UserError(

@@ -14,7 +14,7 @@ from sterna.backends.kubernetes.api.job import PodRow, ReplicaAssignment
 from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
-from sterna.backends.kubernetes.cache.reservations import reservations, room_beside
+from sterna.backends.kubernetes.cache.reservations import free_beside, reservations
 from sterna.backends.kubernetes.cache.views import cluster_info
 from sterna.backends.kubernetes.lifecycle.overload import (
     AcceptedMove,
@@ -41,7 +41,7 @@ class MonitorMoves:
         self._backend, self._state, self._on_move = backend, backend.state, on_move
 
     def apply(self, requests: Sequence[MoveRequest], now: float) -> None:
-        room = room_beside(self._state, reservations(self._state), now)
+        room = free_beside(self._state, reservations(self._state), now)
         outcomes = evaluate_requests(
             requests, self._find, lambda found: self._hosts(found, room), cluster_info(self._state)
         )
@@ -70,7 +70,7 @@ class MonitorMoves:
         held = (gpu_number(pod.gpu_id),) if pod.gpu_id else ()
         room.give(entry.shape, Assignment(((capacity.row_of[pod.node], 1),), (), held))
         slots = room.take(entry.shape, capacity.row_of[move.target], 1)
-        gpu = capacity.parts.name_of(move.target, slots[0]) if slots else ""
+        gpu = capacity.gpu_fractions.name_of(move.target, slots[0]) if slots else ""
         name, persisted = replica_name(pod), job.persisted
         persisted.replica_moves = {**persisted.replica_moves, name: persisted.replica_moves.get(name, 0) + 1}
         persisted.moves, persisted.moved_at, persisted.moved_from = persisted.moves + 1, now, pod.node

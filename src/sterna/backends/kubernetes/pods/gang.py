@@ -68,7 +68,7 @@ def framework_variables(
         chiefs=job.chiefs,
         variables=dict(job.variables),
     )
-    type_, number = job.known_as(replica.type, replica.ordinal)
+    type_, number = job.framework_name(replica.type, replica.ordinal)
     return kind.environment(spec, Member(type_, number, ranks.rank(replica), replica.ordinal == 0), gang)
 
 

@@ -34,7 +34,7 @@ _ALONE = ClusterDomain()
 
 def pod_name(parsed_job: ParsedJob, type_: str, index: int) -> str:
     """Of the pod and of the service of one seat (DRAGON-4)."""
-    return service_name(parsed_job.ref.name, *parsed_job.known_as(type_, index))
+    return service_name(parsed_job.ref.name, *parsed_job.framework_name(type_, index))
 
 
 def pod_of(
@@ -72,7 +72,7 @@ def share_pod_of(
 
 def service_of(parsed_job: ParsedJob, type_: str, index: int) -> dict[str, Any]:
     """The headless service under whose name a replica is found wherever it sits (DRAGON-6)."""
-    who = parsed_job.known_as(type_, index)
+    who = parsed_job.framework_name(type_, index)
     labels = _selecting(parsed_job, type_, index, who)
     return {
         "apiVersion": "v1",
@@ -122,7 +122,7 @@ def _parts(
     around: ClusterDomain,
     generation: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    who = parsed_job.known_as(replica.type, replica.ordinal)
+    who = parsed_job.framework_name(replica.type, replica.ordinal)
     template = parsed_job.templates[who[0]]
     given = template.get("metadata")
     given = given if isinstance(given, dict) else {}

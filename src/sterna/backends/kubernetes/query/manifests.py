@@ -18,11 +18,11 @@ from sterna.errors import UserError, did_you_mean
 from sterna.kinds.labels import GROUP, JOB_LABEL, SERVING
 from sterna.kinds.loading import split_lists
 from sterna.kinds.mpi_job import MPI_JOBS
-from sterna.kinds.mpi_v1 import is_old, remarks_on, translated_v1
+from sterna.kinds.mpi_v1 import conversion_notices, convert_v1, is_old
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.parse import parse_job
 from sterna.kinds.parsing.documents import Document
-from sterna.kinds.parsing.naming import numbered, stamped
+from sterna.kinds.parsing.naming import name_candidates, stamp_name
 from sterna.kinds.registry import job_kinds
 from sterna.kinds.resource import PODS, Resource
 
@@ -54,7 +54,7 @@ class Order(NamedTuple):
         """Under the next of its names; none: it has no other."""
         if not self.names:
             return None
-        return self._replace(document=translated_v1(self.document, self.names[0]), names=self.names[1:])
+        return self._replace(document=convert_v1(self.document, self.names[0]), names=self.names[1:])
 
 
 def _resources() -> dict[str, Resource]:
@@ -74,7 +74,9 @@ def orders_of(
         if kind in resources and not _is_serving(document.value):
             orders.append(_order(document, resources[kind], namespace, key, at))
             if kind == MPI_JOBS.kind:
-                notices += [f"{where}: {orders[-1].name}: {each}" for each in remarks_on(_plain(document.value))]
+                notices += [
+                    f"{where}: {orders[-1].name}: {each}" for each in conversion_notices(_plain(document.value))
+                ]
         else:
             notices.append(f"{where}: {kind} is left out, because it is no job; create it with kubectl.")
     if not orders and not notices:
@@ -126,7 +128,7 @@ def _order(document: Document, resource: Resource, namespace: str, key: str, at:
         whole = _plain(document.value)
         if resource == MPI_JOBS:
             names = _names(whole, at)
-            whole = translated_v1(whole, *names[:1])
+            whole = convert_v1(whole, *names[:1])
         metadata = {**(whole.get("metadata") or {})}
         metadata.setdefault("namespace", namespace)
         annotations = {**(metadata.get("annotations") or {})}
@@ -149,7 +151,7 @@ def _names(whole: Mapping[str, Any], at: float) -> tuple[str, ...]:
     category = metadata.get("name") if isinstance(metadata, Mapping) else None
     if not is_old(whole) or not isinstance(category, str) or not category:
         return ()
-    return tuple(itertools.islice(numbered(stamped(category, at)), _MOST_NAMES))
+    return tuple(itertools.islice(name_candidates(stamp_name(category, at)), _MOST_NAMES))
 
 
 def _plain(value: object) -> dict[str, Any]:

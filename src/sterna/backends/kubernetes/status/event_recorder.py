@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sterna.backends.kubernetes.api.job import PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Write, WriteResult
-from sterna.backends.kubernetes.api.write_purpose import Event
+from sterna.backends.kubernetes.api.write_purpose import RecordedEvent
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind
 from sterna.backends.kubernetes.status.events import EventBuilder
@@ -46,7 +46,7 @@ class EventRecorder:
 
     def _add(self, write: Write | None) -> None:
         if write is not None:
-            self._outgoing.append(write._replace(tag=Event(1)))
+            self._outgoing.append(write._replace(tag=RecordedEvent(1)))
 
     # Decisions and verdicts.
 
@@ -106,11 +106,11 @@ class EventRecorder:
     def on_write_result(self, result: WriteResult, now: float) -> None:
         """Turn an event that exists already into a series."""
         tag = result.write.tag
-        if isinstance(tag, Event) and result.reason == "AlreadyExists" and tag.number == 1:
+        if isinstance(tag, RecordedEvent) and result.reason == "AlreadyExists" and tag.occurrences == 1:
             key = f"{result.write.namespace}/{result.write.name}"
             count = self._counts.pop(key, 1) + 1
             self._counts[key] = count
             if len(self._counts) > _MAX_SERIES:
                 del self._counts[next(iter(self._counts))]
             patch = self._builder.repeat(result.write, count, now)
-            self._outgoing.append(patch._replace(tag=Event(count)))
+            self._outgoing.append(patch._replace(tag=RecordedEvent(count)))

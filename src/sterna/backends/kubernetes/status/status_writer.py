@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from sterna.backends.kubernetes.api.resources import Urgency, Write, WriteResult
-from sterna.backends.kubernetes.api.write_purpose import Told
+from sterna.backends.kubernetes.api.write_purpose import WroteStatus
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, durable_fields, has_ended
 from sterna.backends.kubernetes.lifecycle.conditions import INVALID, end_condition
@@ -225,7 +225,7 @@ class StatusWriter:
 
     def _track(self, entry: JobEntry, writes: list[Write]) -> list[Write]:
         entry.status.writes_in_flight = len(writes)
-        return [write._replace(tag=Told(entry.key)) for write in writes]
+        return [write._replace(tag=WroteStatus(entry.key)) for write in writes]
 
     def _status_input(self, entry: JobEntry, phase: Phase) -> StatusInput:
         view = self._state.progress.view(entry.key, phase is Phase.RUNNING)

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from sterna.backends.kubernetes.api.envelopes import Refusal, refusal_of
+from sterna.backends.kubernetes.api.envelopes import Rejection, parse_rejection
 from sterna.backends.kubernetes.api.resources import (
     NO_WRITE,
     NOT_LEADER,
@@ -83,7 +83,7 @@ _MAX_BACKOFF_SECONDS = 30.0
 _STABLE_SECONDS = 5.0
 """A watch that lasted this long is reopened without back-off."""
 _CLOSE_SECONDS = 5.0
-_NO_REFUSAL = Refusal("", "")
+_NO_REFUSAL = Rejection("", "")
 
 _T = TypeVar("_T")
 
@@ -238,7 +238,7 @@ class Client:
             except NoReplyError as error:
                 if is_last:  # a GET is repeated once: the server may have just closed the idle connection
                     raise Retry(self._no_reply(error)) from None
-        refusal = refusal_of(reply.body) if reply.status >= 400 else _NO_REFUSAL
+        refusal = parse_rejection(reply.body) if reply.status >= 400 else _NO_REFUSAL
         return WriteResult(NO_WRITE, reply.status, refusal.reason, refusal.message, reply.body)
 
     async def _exchange(self, request: HttpRequest, seconds: float) -> HttpReply:
@@ -331,7 +331,7 @@ class Client:
         if reply.status < 300:
             self._finish(pending, WriteResult(write, reply.status, body=reply.body))
             return
-        refusal = refusal_of(reply.body)
+        refusal = parse_rejection(reply.body)
         result = WriteResult(write, reply.status, refusal.reason, refusal.message, reply.body)
         effect = write_effect(reply.status)
         if effect is WriteEffect.NONE:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from sterna.backends.kubernetes.api.envelopes import LINES, RAW_PAGES, ListMeta, refusal_of
+from sterna.backends.kubernetes.api.envelopes import LINES, RAW_PAGES, ListMeta, parse_rejection
 from sterna.backends.kubernetes.api.objects import Plain
 from sterna.backends.kubernetes.api.resources import Change, Delta, Followed
 from sterna.backends.kubernetes.api.selectors import Selector
@@ -141,7 +141,7 @@ class Reflector:
             self.list_again()
         if status not in _ABSENT_STATUSES:
             return []
-        why = self._describe_absence(status, refusal_of(body).message)
+        why = self._describe_absence(status, parse_rejection(body).message)
         if why == self._absent_why:
             return []
         self._absent_why = why

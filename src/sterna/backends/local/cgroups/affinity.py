@@ -1,9 +1,8 @@
-"""Nodes without control groups: cores by affinity, shares by autogroup. Asked for rather than enforced.
+"""Nodes without control groups: cores by affinity, CPU shares by autogroup. Requested rather than enforced.
 
 The kernel groups processes by session where it has autogroups, and a session can be made nicer than another (a plain
-nice value counts only within one). A job's group is an ordinary folder with a list of the sessions that entered it,
-so that the same calls work. Memory is not limited, and without privileges a share that was lowered cannot be raised
-again.
+nice value counts only within a session). A job's group is an ordinary folder with a list of the sessions that entered
+it, so that the same calls work. Memory is not limited, and without privileges a lowered CPU share cannot be raised.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from sterna.backends.local.kernel import cgroup_files as files
 from sterna.backends.local.kernel.proc_table import Process, descendants, process, processes
 
 _STEP = 1.25
-"""The kernel's ratio of weights from one nice value to the next."""
+"""Ratio of the kernel's weights between adjacent nice values."""
 _NICEST = 19
 
 
@@ -37,7 +36,7 @@ class AffinityControl:
         self._cpus[name] = tuple(cpus)
 
     def make_job(self, node: str, job: str) -> tuple[str, ...]:
-        """A folder whose list the processes write themselves into, as they would into a real group's."""
+        """Create a folder with a list into which processes write themselves, as into a real group's."""
         group = os.path.join(self._root, node, job)
         os.makedirs(group, exist_ok=True)
         os.close(os.open(os.path.join(group, files.PROCS), os.O_WRONLY | os.O_CREAT, 0o600))
@@ -49,9 +48,9 @@ class AffinityControl:
             try:
                 files.write(f"/proc/{leader.pid}", "autogroup", str(nice))
             except PermissionError:
-                continue  # raising needs a privilege; `words` says that it is only asked for
+                continue  # raising needs a privilege; `words` reports that shares are only requested
             except FileNotFoundError:
-                continue  # no autogroups, or it has just ended
+                continue  # no autogroups, or it has just exited
 
     def move(self, job: str, source: str, target: str) -> None:
         (group,) = self.make_job(target, job)
@@ -67,13 +66,13 @@ class AffinityControl:
         os.truncate(files_left, 0)
 
     def remove(self, node: str, job: str) -> None:
-        """Everywhere: it may have been on other nodes before."""
+        """Remove the job on all nodes: it may have moved."""
         for below in files.subgroups(self._root):
             try:
                 os.unlink(os.path.join(below, job, files.PROCS))
                 os.rmdir(os.path.join(below, job))
             except OSError:
-                continue  # it never was there
+                continue  # it never was on that node
 
     def remove_node(self, name: str) -> None:
         for group in files.subgroups(os.path.join(self._root, name)):
@@ -81,11 +80,11 @@ class AffinityControl:
         files.remove(os.path.join(self._root, name))
 
     def cpu_seconds(self, job: str) -> float | None:
-        """Nobody counts per group; `Launcher.cpu_seconds` adds up processes."""
+        """Return None: groups are not accounted here; `Launcher.cpu_seconds` adds up processes."""
         return None
 
     def sweep(self, jobs: Collection[str], nodes: Collection[str]) -> None:
-        """A folder holds somebody for as long as one of those in its list runs."""
+        """Remove folders without a running process in their list."""
         for node in map(os.path.basename, files.subgroups(self._root)):
             for job in map(os.path.basename, files.subgroups(os.path.join(self._root, node))):
                 if job not in jobs and not self._leaders(node, job):
@@ -99,7 +98,7 @@ class AffinityControl:
         files.remove(self._root)
 
     def _leaders(self, node: str, job: str) -> list[Process]:
-        """Those that entered and still run: a session's leader keeps its number for as long as it lives."""
+        """Return the listed processes that still run; a session's leader keeps its pid while it lives."""
         group = os.path.join(self._root, node, job)
         found = (process(pid) for pid in files.members(group))
         return [each for each in found if each is not None and each.session == each.pid and not each.is_gone]
@@ -110,7 +109,7 @@ def has_autogroups() -> bool:
 
 
 def _pin(pid: int, cpus: Sequence[int]) -> None:
-    """Every thread: affinity is a thread's."""
+    """Set the affinity of every thread: affinity belongs to threads."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -119,7 +118,7 @@ def _pin(pid: int, cpus: Sequence[int]) -> None:
         try:
             os.sched_setaffinity(int(thread), cpus)
         except (ProcessLookupError, PermissionError):
-            continue  # it ended meanwhile, or took another user's rights
+            continue  # it has exited, or changed its user
 
 
 def _append(group: str, pid: int) -> None:

@@ -1,10 +1,9 @@
-"""A replica's own control group, below its job's: what is inside is the replica's, wherever it forked to, and dies at
-once.
+"""A replica's own control group, below its job's: it contains all processes of the replica and can be killed at once.
 
-A job's group holds all of its replicas on a node, so killing that would take siblings along. The leaf is made by the
-shim in the one hierarchy that can end a whole group: cgroup v2 (`cgroup.kill`, or freezing), else v1's freezer. Job
-groups are ROOT/NODE/JOB; a job that moves between nodes takes the leaf's name along, so a leaf is looked for under
-every node. Light: the shim imports it. Nodes, weights and CPU sets are the daemon's business (`cgroups.py`).
+A job's group holds all of its replicas on a node, so killing that would kill siblings. The shim creates the leaf in the
+one hierarchy that can kill a whole group: cgroup v2 (`cgroup.kill`, or freezing), else v1's freezer. Job groups are
+ROOT/NODE/JOB; a job that moves between nodes keeps the leaf's name, so a leaf is searched under every node. Light,
+because the shim imports it. Nodes, weights and CPU sets are set by the daemon (`select.py`).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _KILL, _FREEZE_V2, _FREEZE_V1 = "cgroup.kill", "cgroup.freeze", "freezer.state"
 
 
 def leaf_name(folder: str) -> str:
-    """From the replica's folder, `.../ATTEMPT/TYPE-INDEX`."""
+    """Return the name of the leaf for a replica's folder, `.../ATTEMPT/TYPE-INDEX`."""
     attempt, replica = folder.rstrip("/").split("/")[-2:]
     return f"replica-{attempt}-{replica}"
 
 
 def groups_to_enter(groups: Sequence[str], folder: str) -> tuple[str, ...]:
-    """The job's groups, with the one that can kill replaced by the replica's leaf in it, which is made."""
+    """Return the job's groups, with the killable one replaced by the replica's leaf, which is created."""
     killing = _killing(groups)
     if killing is None:
         return tuple(groups)
@@ -35,8 +34,8 @@ def groups_to_enter(groups: Sequence[str], folder: str) -> tuple[str, ...]:
 
 
 def enter(group: str) -> None:
-    """Before exec: children forked earlier would stay outside for ever. By number, as one more line, so that it also
-    works where a group is only a list (`cgroup_affinity`)."""
+    """Enter a group before exec: children forked earlier would stay outside. Appends the pid, so that it also works
+    where a group is only a list (`affinity.py`)."""
     descriptor = os.open(os.path.join(group, files.PROCS), os.O_WRONLY | os.O_APPEND)
     try:
         os.write(descriptor, f"{os.getpid()}\n".encode())
@@ -45,12 +44,12 @@ def enter(group: str) -> None:
 
 
 def pins_cores(groups: Sequence[str]) -> bool:
-    """Whether a CPU set holds its members; an affinity of their own would then only be in the way of a move."""
+    """True if a CPU set binds its members; an affinity of their own would then prevent moves."""
     return any(files.has(each, "cpuset.cpus") for group in groups for each in (group, os.path.dirname(group)))
 
 
 def leaves(groups: Sequence[str], folder: str) -> tuple[str, ...]:
-    """Where the replica's processes may be: in its leaf of any node that its job was on."""
+    """Return the leaves that may hold the replica's processes, on all nodes of its job."""
     killing = _killing(groups)
     if killing is None:
         return ()
@@ -60,14 +59,14 @@ def leaves(groups: Sequence[str], folder: str) -> tuple[str, ...]:
 
 
 def kill_leaf(leaf: str) -> None:
-    """One blow at everything inside. Whoever calls looks whether it is empty, and strikes again if not."""
+    """Kill everything inside once. The caller checks that it is empty, and repeats if not."""
     if files.has(leaf, _KILL):
         _try_write(leaf, _KILL, "1")
         return
     freezing = (_FREEZE_V1, "FROZEN", "THAWED") if files.has(leaf, _FREEZE_V1) else (_FREEZE_V2, "1", "0")
     name, frozen, thawed = freezing
-    _try_write(leaf, name, frozen)  # so that nobody forks while the list is read
-    for pid in files.everyone(leaf):
+    _try_write(leaf, name, frozen)  # no process can fork while the list is read
+    for pid in files.all_members(leaf):
         try:
             os.kill(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -76,17 +75,17 @@ def kill_leaf(leaf: str) -> None:
 
 
 def leaf_members(leaves_found: Sequence[str]) -> list[int]:
-    return [pid for leaf in leaves_found for pid in files.everyone(leaf)]
+    return [pid for leaf in leaves_found for pid in files.all_members(leaf)]
 
 
 def remove_leaves(leaves_found: Sequence[str]) -> None:
-    """Best effort: whoever removes the job's group removes what is left of it."""
+    """Remove empty leaves, best effort: the rest goes with the job's group."""
     for leaf in leaves_found:
         files.remove(leaf)
 
 
 def leaf_cpu_seconds(leaves_found: Sequence[str]) -> float | None:
-    """None where the kernel does not count per group."""
+    """Return their CPU time; None where the kernel does not account groups."""
     total, counted = 0.0, False
     for leaf in leaves_found:
         for line in files.read(leaf, "cpu.stat").splitlines():
@@ -108,4 +107,4 @@ def _try_write(group: str, name: str, value: str) -> None:
     try:
         files.write(group, name, value)
     except OSError:
-        return  # the group is gone, which is what was wanted; if not, whoever calls sees who is left
+        return  # the group is gone, as intended; otherwise the caller sees the remaining processes

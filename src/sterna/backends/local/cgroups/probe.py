@@ -1,7 +1,7 @@
-"""Which control group hierarchies there are and where in each we are, from /proc.
+"""Find the control group hierarchies and our place in each, from /proc.
 
-In version 1 every controller may have a hierarchy of its own; version 2 is one for all; many machines have both.
-Groups are made below our own, never beside it, so that limits somebody put on us hold for our jobs too. Reads only.
+In version 1 every controller may have a hierarchy of its own; version 2 has one for all; many machines have both.
+Groups are created below our own, so that limits on us apply to our jobs too. Read-only.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ LEGACY = ("cpu", "cpuset", "cpuacct", "memory", "freezer")
 @dataclass(frozen=True)
 class CgroupMounts:
     legacy: dict[str, str]
-    """Our own group's folder by version 1 controller; two controllers may share one."""
+    """Folder of our own group by version 1 controller; controllers may share one."""
     unified: str | None = None
-    """Our own group's folder in version 2."""
+    """Folder of our own group in version 2."""
     unified_top: str = ""
-    """Where version 2 is mounted."""
+    """Mount point of version 2."""
 
 
-def survey(proc: Path = Path("/proc")) -> CgroupMounts:
+def find_mounts(proc: Path = Path("/proc")) -> CgroupMounts:
     try:
         mounts = (proc / "self" / "mountinfo").read_text(encoding="utf-8")
         groups = (proc / "self" / "cgroup").read_text(encoding="utf-8")
     except OSError:
         return CgroupMounts({})
-    return survey_of(mounts, groups)
+    return parse_mounts(mounts, groups)
 
 
-def survey_of(mountinfo: str, own_groups: str) -> CgroupMounts:
-    """From the two files' text: `36 25 0:31 ROOT MOUNTPOINT OPTIONS ... - TYPE SOURCE OPTIONS` and
-    `N:controllers:PATH`."""
+def parse_mounts(mountinfo: str, own_groups: str) -> CgroupMounts:
+    """Parse `mountinfo` (`36 25 0:31 ROOT MOUNTPOINT OPTIONS ... - TYPE SOURCE OPTIONS`) and `cgroup`
+    (`N:controllers:PATH`)."""
     own = {}
     for line in own_groups.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -55,7 +55,7 @@ def survey_of(mountinfo: str, own_groups: str) -> CgroupMounts:
 
 
 def _folder(mount: str, root: str, path: str) -> str:
-    """A container may see a part of the tree only, mounted from `root` on."""
+    """Return the folder of a group; a container may see only the part of the tree that is mounted from `root`."""
     below = os.path.relpath(path, root) if path.startswith(root) else path.lstrip("/")
     folder = os.path.normpath(os.path.join(mount, below))
     return folder if os.path.isdir(folder) else mount

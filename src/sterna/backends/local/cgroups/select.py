@@ -1,10 +1,9 @@
-"""How jobs are held to their part of a node: the best control that this machine allows, found once when a daemon
-starts.
+"""Choose how jobs are held to their part of a node: the best control that this machine allows, once per daemon.
 
-Version 1 groups as root, version 2 where a part of the tree was handed to us, else affinity and autogroups. A node is
-a group of constant weight with a CPU set; its jobs are groups below it. Which groups were chosen is kept in the state
-folder: a daemon that is started from another login finds the groups of its predecessor. Replicas enter their groups
-by themselves (the shim).
+Version 1 groups as root, version 2 where a subtree is delegated to us, else affinity and autogroups. A node is a group
+of constant weight with a CPU set; its jobs are groups below it. The choice is kept in the state folder, so that a
+daemon started from another login finds the groups of its predecessor. Replicas enter their groups themselves, in the
+shim.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sterna.backends.local.cgroups.affinity import AffinityControl
-from sterna.backends.local.cgroups.probe import CgroupMounts, survey
+from sterna.backends.local.cgroups.probe import CgroupMounts, find_mounts
 from sterna.backends.local.cgroups.tree import Tree
 from sterna.backends.local.cgroups.v1 import LegacyControl
 from sterna.backends.local.cgroups.v2 import UnifiedControl
@@ -29,25 +28,26 @@ _SUPERVISOR = "supervisor"
 
 
 class Control(Protocol):
-    """Names of nodes and jobs are those of folders: whoever calls has checked them. Refusals are OSErrors."""
+    """Control of nodes and jobs. Names are those of folders, checked by the caller. Refusals are OSErrors."""
 
     @property
     def words(self) -> str:
-        """What is in force, for people."""
+        """Describe for users what is enforced."""
         ...
 
     def make_node(self, name: str, cpus: Sequence[int], memory_bytes: int | None = None) -> None: ...
 
     def make_job(self, node: str, job: str) -> tuple[str, ...]:
-        """Groups for an intent."""
+        """Create the job's groups; return those that its processes enter."""
         ...
 
     def set_cpu_share(self, node: str, job: str, weight: float) -> None:
-        """1 is an equal share among those on the node; it costs nobody outside the node anything."""
+        """Set a weight among the jobs on the node, 1 for an equal share; processes outside the node are not
+        affected."""
         ...
 
     def move(self, job: str, source: str, target: str) -> None:
-        """While it runs."""
+        """Move a running job to another node."""
         ...
 
     def remove(self, node: str, job: str) -> None: ...
@@ -55,57 +55,58 @@ class Control(Protocol):
     def remove_node(self, name: str) -> None: ...
 
     def cpu_seconds(self, job: str) -> float | None:
-        """Used so far, on all nodes it was on; None where nobody counts."""
+        """Return its CPU time on all its nodes; None without accounting."""
         ...
 
     def sweep(self, jobs: Collection[str], nodes: Collection[str]) -> None:
-        """Remove what a predecessor left that holds nobody, but for groups of these jobs and of these nodes."""
+        """Remove empty groups of a predecessor, except those of these jobs and nodes."""
         ...
 
     def close(self) -> None:
-        """Remove groups that hold nobody."""
+        """Remove empty groups."""
         ...
 
 
 def find_control(state: Path, found: CgroupMounts | None = None, tree: Tree = cgroup_files) -> Control:
-    """The best there is; with the groups of an earlier daemon on the same state folder, if they are still there."""
+    """Return the best available control; with the groups of an earlier daemon on this state folder, if they still
+    exist."""
     state = state.resolve()
     name = "sterna-" + hashlib.sha256(str(state).encode()).hexdigest()[:12]
-    around = _remembered(state, tree) or _chosen(found or survey(), name, tree)
-    for make in (_legacy, _unified):
+    around = _read_choice(state, tree) or _chosen(found or find_mounts(), name, tree)
+    for make in (_find_v1, _find_v2):
         try:
             control = make(around, tree)
         except OSError:
-            continue  # not ours to use: the next best
+            continue  # not usable: try the next best
         if control is not None:
-            _remember(state, around)
+            _write_choice(state, around)
             return control
     return AffinityControl(str(state / "groups"))
 
 
-def _legacy(around: CgroupMounts, tree: Tree) -> Control | None:
+def _find_v1(around: CgroupMounts, tree: Tree) -> Control | None:
     if "cpu" not in around.legacy:
         return None
     return LegacyControl(tree, around.legacy, _can_kill(around.unified, tree))
 
 
-def _unified(around: CgroupMounts, tree: Tree) -> Control | None:
+def _find_v2(around: CgroupMounts, tree: Tree) -> Control | None:
     return UnifiedControl(tree, around.unified) if around.unified and "cpu" not in around.legacy else None
 
 
 def _chosen(found: CgroupMounts, name: str, tree: Tree) -> CgroupMounts:
-    """Our top groups, named for the state folder, so that two clusters on a machine do not meet."""
+    """Return our top groups, named by the state folder, so that two clusters on a machine do not collide."""
     legacy = {controller: os.path.join(folder, name) for controller, folder in found.legacy.items()}
     unified = found.unified
     if unified is not None and "cpu" not in legacy:
-        unified = _delegated(unified, found.unified_top, tree)
+        unified = _find_delegated_group(unified, found.unified_top, tree)
     return CgroupMounts(legacy, os.path.join(unified, name) if unified else None, found.unified_top)
 
 
-def _delegated(own: str, top: str, tree: Tree) -> str | None:
-    """The nearest group from ours upwards that we may divide: writable, offering CPU, and with no process inside, for
-    one with processes cannot have divided children. If we are its only process we go into a child. The topmost is
-    exempt."""
+def _find_delegated_group(own: str, top: str, tree: Tree) -> str | None:
+    """Return the nearest group upwards that we may divide: writable, with the CPU controller, and without processes
+    inside, because a group with processes cannot have controlled children. If we are its only process, move ourselves
+    into a child. The root group is exempt."""
     group = own
     while group.startswith(top):
         is_ours = tree.is_writable(group, "cgroup.subtree_control")
@@ -125,7 +126,7 @@ def _delegated(own: str, top: str, tree: Tree) -> str | None:
 
 
 def _can_kill(unified: str | None, tree: Tree) -> str | None:
-    """Version 2 beside version 1 has no controllers to offer, but can end a whole group at once."""
+    """Return the version 2 group beside version 1, if it can kill whole groups; it has no controllers then."""
     if unified is None:
         return None
     try:
@@ -135,12 +136,12 @@ def _can_kill(unified: str | None, tree: Tree) -> str | None:
     return unified if tree.has(unified, "cgroup.kill") else None
 
 
-def _remember(state: Path, around: CgroupMounts) -> None:
+def _write_choice(state: Path, around: CgroupMounts) -> None:
     record = {"boot_id": boot_id(), "legacy": around.legacy, "unified": around.unified, "top": around.unified_top}
     write_record(str(state), _MEMORY, dict(record), durable=False)
 
 
-def _remembered(state: Path, tree: Tree) -> CgroupMounts | None:
+def _read_choice(state: Path, tree: Tree) -> CgroupMounts | None:
     record = read_record(str(state), _MEMORY)
     if record is None or record.get("boot_id") != boot_id():
         return None

@@ -1,5 +1,4 @@
-"""What control groups are built on: the files of the kernel, or a fake of them, and the few moves that both versions
-share."""
+"""Interface to control group files (real or fake), and operations common to both versions."""
 
 from __future__ import annotations
 
@@ -9,12 +8,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 MOST_ROUNDS = 1000
-"""Of moving members: each round leaves only those born during it."""
+"""Upper bound on rounds of moving members: each round leaves only those forked during it."""
 CANNOT_EMPTY = "job '{job}' forks faster than it can be moved away from node '{node}'"
 
 
 class Tree(Protocol):
-    """As `cgroup_files` does it; groups are folders, errors are OSErrors."""
+    """The functions of `cgroup_files`; groups are folders, errors are OSErrors."""
 
     def write(self, group: str, name: str, value: str) -> None: ...
 
@@ -34,7 +33,7 @@ class Tree(Protocol):
 
 
 def move_member(tree: Tree, group: str, pid: int) -> None:
-    """One that has just ended is as good as moved."""
+    """Move one process; one that has just exited counts as moved."""
     try:
         tree.write(group, "cgroup.procs", str(pid))
     except OSError as error:
@@ -43,8 +42,8 @@ def move_member(tree: Tree, group: str, pid: int) -> None:
 
 
 def sweep(tree: Tree, roots: Iterable[str], jobs: Collection[str], nodes: Collection[str]) -> None:
-    """Remove groups below these tops that hold nobody, but for those of the jobs and nodes that are named: somebody may
-    be about to enter them."""
+    """Remove empty groups below these roots, except those of these jobs and nodes, which a process may be about to
+    enter."""
     for root in roots:
         for node in tree.subgroups(root):
             kept = [

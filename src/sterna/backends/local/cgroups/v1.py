@@ -1,8 +1,8 @@
 """Nodes and jobs as control groups of version 1, where each controller has a tree of its own.
 
-ROOT/NODE/JOB in `cpu` holds the weights: the node's is constant, so that a job that is given less leaves the rest to
-its neighbours on the node and not to outsiders. CPU sets and memory limits are the node's. What a job used, and the
-group by which it can be killed, do not depend on the node: they are ROOT/all/JOB and stay when the job moves.
+ROOT/NODE/JOB in `cpu` holds the weights. The node's weight is constant, so CPU that one job leaves goes to the other
+jobs on its node. CPU sets and memory limits belong to the node. CPU accounting and the group by which a job is killed
+do not depend on the node: they are ROOT/all/JOB and stay when the job moves.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from sterna.backends.local.cgroups.tree import CANNOT_EMPTY, MOST_ROUNDS, Tree, 
 from sterna.errors import Retry
 
 SHARES_PER_CORE = 1024
-"""The kernel's own for one task group: against the rest of the machine a node weighs as much as its cores."""
+"""The kernel's default for one group: against the rest of the machine a node weighs as much as its cores."""
 
 _FEWEST_SHARES, _MOST_SHARES = 2, 262144
 _ANY_NODE = "all"
 
 
 class LegacyControl:
-    """`roots` are our own top groups by controller; `cpu` must be there. `unified` is version 2 beside it, if any."""
+    """`roots`: our top groups by controller; `cpu` is required. `unified`: version 2 beside it, if any."""
 
     def __init__(self, tree: Tree, roots: Mapping[str, str], unified: str | None = None) -> None:
         self._tree = tree
@@ -44,7 +44,7 @@ class LegacyControl:
         if "cpuset" in self._roots:
             cpuset = os.path.join(self._roots["cpuset"], name)
             tree.make(cpuset)
-            # Both are empty in a new group, and nobody can enter before they are set.
+            # Both are empty in a new group, and no process can enter before they are set.
             tree.write(cpuset, "cpuset.mems", tree.read(self._roots["cpuset"], "cpuset.mems").strip())
             tree.write(cpuset, "cpuset.cpus", core_list(cpus))
         if memory_bytes is not None and "memory" in self._roots:
@@ -54,18 +54,18 @@ class LegacyControl:
             tree.write(memory, "memory.limit_in_bytes", str(memory_bytes))
 
     def make_job(self, node: str, job: str) -> tuple[str, ...]:
-        """The groups that its processes enter; again without harm."""
-        return (*self._held_by_node(node), *self._held_by_job(job), self._make_weighed(node, job))
+        """Create the groups that its processes enter. Idempotent."""
+        return (*self._node_groups(node), *self._job_groups(job), self._create_weighted_groups(node, job))
 
     def set_cpu_share(self, node: str, job: str, weight: float) -> None:
         shares = min(max(round(weight * SHARES_PER_CORE), _FEWEST_SHARES), _MOST_SHARES)
-        self._tree.write(self._weighed(node, job), "cpu.shares", str(shares))
+        self._tree.write(self._create_weighted_group(node, job), "cpu.shares", str(shares))
 
     def move(self, job: str, source: str, target: str) -> None:
-        """All its processes, while they run. The weights' tree comes last: a child that is born half-way is then still
-        listed in the old place and is seen in the next round."""
-        tree, old = self._tree, self._weighed(source, job)
-        new, others = self._make_weighed(target, job), self._held_by_node(target)
+        """Move all its processes while they run. The tree with the weights comes last: a child forked meanwhile is then
+        still listed in the old group and is found in the next round."""
+        tree, old = self._tree, self._create_weighted_group(source, job)
+        new, others = self._create_weighted_groups(target, job), self._node_groups(target)
         if shares := tree.read(old, "cpu.shares").strip():
             tree.write(new, "cpu.shares", shares)
         for _ in range(MOST_ROUNDS):
@@ -81,7 +81,7 @@ class LegacyControl:
             tree.remove(old)
 
     def remove(self, node: str, job: str) -> None:
-        """Everywhere: it may have been on other nodes before."""
+        """Remove the job on all nodes: it may have moved."""
         for root in self._tops:
             for below in self._tree.subgroups(root):
                 self._tree.remove(os.path.join(below, job))
@@ -92,7 +92,7 @@ class LegacyControl:
                 self._tree.remove(os.path.join(self._roots[controller], name))
 
     def cpu_seconds(self, job: str) -> float | None:
-        """Of all nodes it was on; None where the kernel does not count."""
+        """Return its CPU time on all nodes; None where the kernel does not account it."""
         if "cpuacct" not in self._roots:
             return None
         groups = [os.path.join(node, job) for node in self._tree.subgroups(self._roots["cpuacct"])]
@@ -103,35 +103,35 @@ class LegacyControl:
         sweep(self._tree, self._tops, jobs, nodes)
 
     def close(self) -> None:
-        """Remove what is empty; what still runs keeps its groups."""
+        """Remove empty groups; running jobs keep theirs."""
         for root in self._tops:
             self._tree.remove(root)
 
     @property
     def _tops(self) -> list[str]:
-        """Our top group in every tree, once."""
+        """Return our top group in every tree, without duplicates."""
         return list(dict.fromkeys([*self._roots.values(), *([self._killing] if self._killing else [])]))
 
     @property
     def _counts_with_weights(self) -> bool:
-        """Where both controllers are one tree, an account is a group of weights, and old ones are kept for their
+        """True if both controllers share a tree: an accounting group then has a weight, and old ones are kept for their
         sums."""
         return self._roots.get("cpuacct") == self._roots["cpu"]
 
-    def _weighed(self, node: str, job: str) -> str:
+    def _create_weighted_group(self, node: str, job: str) -> str:
         return os.path.join(self._roots["cpu"], node, job)
 
-    def _make_weighed(self, node: str, job: str) -> str:
-        group = self._weighed(node, job)
+    def _create_weighted_groups(self, node: str, job: str) -> str:
+        group = self._create_weighted_group(node, job)
         self._tree.make(group)
         return group
 
-    def _held_by_node(self, node: str) -> tuple[str, ...]:
-        """Groups of the node itself; only those that were made for it."""
+    def _node_groups(self, node: str) -> tuple[str, ...]:
+        """Return the groups of the node itself that were created for it."""
         folders = [os.path.join(self._roots[name], node) for name in ("cpuset", "memory") if name in self._roots]
         return tuple(folder for folder in folders if self._tree.has(folder, "cgroup.procs"))
 
-    def _held_by_job(self, job: str) -> tuple[str, ...]:
+    def _job_groups(self, job: str) -> tuple[str, ...]:
         roots = [self._killing] if self._killing else []
         if "cpuacct" in self._roots and not self._counts_with_weights:
             roots.append(self._roots["cpuacct"])
@@ -151,7 +151,7 @@ class LegacyControl:
                 self._tree.write(root, file, self._tree.read(above, file).strip())
 
     def _weigh_root(self) -> None:
-        """As much as its nodes together, or they would be squeezed into one core's worth."""
+        """Give the root the weight of its nodes together; otherwise they would share the weight of one core."""
         root = self._roots["cpu"]
         shares = [self._tree.read(node, "cpu.shares") for node in self._tree.subgroups(root)]
         total = sum(int(each) for each in shares if each)

@@ -1,9 +1,9 @@
-"""Nodes and jobs as control groups of version 2, in a part of the tree that was handed to us (delegated).
+"""Nodes and jobs as control groups of version 2, in a subtree that is delegated to us.
 
-ROOT/NODE/JOB/replica: the node's weight is constant and its CPU set and memory limit are its own; a job's weight
-counts among its neighbours. Version 2 lets a group with controllers have either processes or children: replicas sit
-in leaves below their job, which has no controllers to give away. What a job used is counted in its group, so the
-groups it left behind when it moved stay until it is removed.
+ROOT/NODE/JOB/replica: the node has a constant weight, its CPU set and its memory limit; a job's weight counts among the
+jobs on its node. In version 2 a group with controllers has either processes or children: replicas are in leaves below
+their job, which passes on no controllers. CPU time is accounted in the job's group, so groups that it left by moving
+stay until it is removed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from sterna.backends.local.cgroups.tree import CANNOT_EMPTY, MOST_ROUNDS, Tree, 
 from sterna.errors import Retry
 
 WEIGHT_PER_CORE = 100
-"""The kernel's own for one group."""
+"""The kernel's default for one group."""
 
 _MOST_WEIGHT = 10000
 _WANTED = ("cpu", "cpuset", "memory")
 
 
 class UnifiedControl:
-    """`root` is our own top group; the one above it must give away at least the controller `cpu`."""
+    """`root`: our top group; its parent must pass on at least the controller `cpu`."""
 
     def __init__(self, tree: Tree, root: str) -> None:
         self._tree = tree
@@ -52,7 +52,7 @@ class UnifiedControl:
         self._weigh_root()
 
     def make_job(self, node: str, job: str) -> tuple[str, ...]:
-        """The group that its processes enter; again without harm."""
+        """Create the group that its processes enter. Idempotent."""
         group = self._job(node, job)
         self._tree.make(group)
         return (group,)
@@ -61,7 +61,7 @@ class UnifiedControl:
         self._tree.write(self._job(node, job), "cpu.weight", str(min(max(round(weight * 100), 1), _MOST_WEIGHT)))
 
     def move(self, job: str, source: str, target: str) -> None:
-        """All its processes, while they run, each into the leaf of the same name."""
+        """Move all its processes while they run, each into the leaf of the same name."""
         tree, old = self._tree, self._job(source, job)
         (new,) = self.make_job(target, job)
         if weight := tree.read(old, "cpu.weight").strip():
@@ -78,7 +78,7 @@ class UnifiedControl:
         raise Retry(CANNOT_EMPTY.format(job=job, node=source))
 
     def remove(self, node: str, job: str) -> None:
-        """Everywhere: it may have been on other nodes before."""
+        """Remove the job on all nodes: it may have moved."""
         for below in self._tree.subgroups(self._root):
             self._tree.remove(os.path.join(below, job))
 
@@ -98,7 +98,7 @@ class UnifiedControl:
         sweep(self._tree, [self._root], jobs, nodes)
 
     def close(self) -> None:
-        """Remove what is empty; what still runs keeps its groups."""
+        """Remove empty groups; running jobs keep theirs."""
         self._tree.remove(self._root)
 
     def _enable(self, group: str, controllers: Sequence[str]) -> None:
@@ -108,7 +108,7 @@ class UnifiedControl:
             self._tree.write(group, "cgroup.subtree_control", " ".join(f"+{name}" for name in missing))
 
     def _weigh_root(self) -> None:
-        """As much as its nodes together, or they would be squeezed into one core's worth."""
+        """Give the root the weight of its nodes together; otherwise they would share the weight of one core."""
         weights = [self._tree.read(node, "cpu.weight") for node in self._tree.subgroups(self._root)]
         total = sum(int(each) for each in weights if each)
         self._tree.write(self._root, "cpu.weight", str(min(max(total, 1), _MOST_WEIGHT)))

@@ -1,7 +1,7 @@
-"""Endings: what is done when a process is gone, and what becomes of its job when the last one is.
+"""Process exits: record them, and conclude the attempt after the last one.
 
-The verdict itself is in `verdicts`; here it is booked, told and saved. Work that was not saved is counted as lost and
-said so. Files of a job that is forgotten are moved aside first, so that its name is free at once.
+`completion.py` decides the result; this module records, reports and saves it. Work that was not saved is counted and
+reported as lost. The files of a deleted job are moved aside first, so that its name is free at once.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from sterna.model.cluster import NOWHERE
 
 @dataclass(frozen=True)
 class RestartBackoff:
-    """How long a job waits after failures."""
+    """Delays between restarts after failures: doubled from the first to the longest."""
 
     first_seconds: float = 1.0
     max_seconds: float = 300.0
 
 
 class Sweeper:
-    """Removes folders in the background, because a checkpoint may be large; one thread, as long as there is work."""
+    """Removes folders in a background thread, because checkpoints may be large; the thread ends when there is no more
+    work."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_sweeping = self._has_more = False
 
     def sweep(self, folder: Path) -> None:
-        """Everything in this folder is to go."""
+        """Remove everything in this folder."""
         with self._lock:
             self._has_more = True
             if self._is_sweeping:
@@ -59,7 +60,7 @@ class Sweeper:
 
 
 class ExitHandler:
-    """Hears of every process that is gone."""
+    """Handles every process that has exited."""
 
     def __init__(
         self,
@@ -74,8 +75,8 @@ class ExitHandler:
         self._on_finished = on_finished
         self._sweeper = Sweeper()
 
-    def hear(self, job: LocalJob, replica: ReplicaRecord, ending: ProcessExit) -> None:
-        """One process of a job is gone."""
+    def handle_exit(self, job: LocalJob, replica: ReplicaRecord, ending: ProcessExit) -> None:
+        """Handle the exit of one process."""
         crash_point("daemon.hearing")
         record, attempt, store = job.record, job.record.attempt, self._store
         assert attempt is not None
@@ -89,7 +90,7 @@ class ExitHandler:
                 record.saved_at = max(record.saved_at, ending.at)
                 record.saved_step = step if step is not None else -1
         if replica.group:
-            with suppress(OSError):  # an empty group that stays does no harm, and goes when the daemon does
+            with suppress(OSError):  # an empty group that stays is harmless, and is removed with the daemon's
                 self._deps.groups.remove(replica.node, replica.group)
         if ending.saved:
             at = f" at step {step}" if step is not None else ""
@@ -101,10 +102,10 @@ class ExitHandler:
                 self._reconciler.stop(job, attempt.stopping or "it was not started")
         elif not self._is_expected(replica, attempt, ending):
             self._fail(job, attempt, replica, ending)
-        self._go_on(job, attempt, replica)
+        self._continue_attempt(job, attempt, replica)
 
     def _is_expected(self, replica: ReplicaRecord, attempt: AttemptRecord, ending: ProcessExit) -> bool:
-        """It was asked to end, or everybody else was."""
+        """True if it, or the whole attempt, was asked to stop."""
         return ending.asked or replica.leaving or bool(attempt.stopping)
 
     def _fail(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, ending: ProcessExit) -> None:
@@ -119,22 +120,22 @@ class ExitHandler:
             attempt.lost = attempt.lost or ending.lost
         self._store.note(job.name, "ended", f"{replica.name} {how}.")
 
-    def _go_on(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> None:
+    def _continue_attempt(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> None:
         if attempt.live and not attempt.stopping:
             if is_complete(job.record.spec, attempt, set(attempt.done)):
                 self._reconciler.stop(job, "the job is done")
             elif attempt.failed:
                 self._reconciler.stop(job, f"{replica.name} failed")
-        self._reconciler.go_on(job, attempt)
+        self._reconciler.handle_member_exit(job, attempt)
         if not attempt.live:
             self.close(job)
         else:
             self._store.save_later(job)
 
-    # The last one is gone.
+    # After the last exit.
 
     def close(self, job: LocalJob) -> None:
-        """An attempt is over."""
+        """Conclude an attempt without processes."""
         crash_point("daemon.closing")
         record, attempt = job.record, job.record.attempt
         assert attempt is not None
@@ -153,9 +154,9 @@ class ExitHandler:
         elif verdict is AttemptResult.FAILED:
             self._finish(job, FAILED, attempt.exit_code, self._why_failed(job, attempt))
         elif verdict is AttemptResult.RESTART:
-            self._again(job, attempt)
+            self._schedule_restart(job, attempt)
         else:
-            self._wait(job, attempt)
+            self._queue_job(job, attempt)
 
     def _verdict(self, job: LocalJob, attempt: AttemptRecord) -> AttemptResult:
         if is_complete(job.record.spec, attempt, set(attempt.done)):
@@ -165,7 +166,7 @@ class ExitHandler:
         return AttemptResult.STOPPED
 
     def _count_lost(self, job: LocalJob, attempt: AttemptRecord) -> None:
-        """Work since the last checkpoint, unless somebody saved when asked."""
+        """Count the work since the last checkpoint as lost, unless a replica saved after the stop request."""
         if any(replica.saved for replica in attempt.replicas) or not attempt.ended_at:
             return
         since = max(job.record.saved_at, attempt.started_at)
@@ -182,7 +183,7 @@ class ExitHandler:
         policy = record.spec.restart_of(attempt.failed_type).value
         return f"failed with exit code {attempt.exit_code}{again} (restart policy {policy})."
 
-    def _again(self, job: LocalJob, attempt: AttemptRecord) -> None:
+    def _schedule_restart(self, job: LocalJob, attempt: AttemptRecord) -> None:
         record, now = job.record, self._store.clock()
         with self._store.lock:
             record.restarts += 1
@@ -194,8 +195,8 @@ class ExitHandler:
             self._store.save_later(job)
         self._store.note(job.name, "restarting", record.reason)
 
-    def _wait(self, job: LocalJob, attempt: AttemptRecord) -> None:
-        """It goes on when its turn comes, or at once where it shall sit now."""
+    def _queue_job(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """Queue a stopped job; it restarts at once if it has an assignment."""
         with self._store.lock:
             job.record.waiting_since = self._store.clock()
             self._store.save_later(job)
@@ -219,7 +220,7 @@ class ExitHandler:
         self._store.note(job.name, phase, sentence)
 
     def fail(self, job: LocalJob, why: str) -> None:
-        """A job that shall not go on: at once if nothing of it runs, else when it has stopped."""
+        """Fail a job: at once if it has no processes, else after they have stopped."""
         with self._store.lock:
             job.record.doomed = why
             self._store.assign(job, NOWHERE)
@@ -228,7 +229,7 @@ class ExitHandler:
             self._finish(job, FAILED, None, f"failed: {why}.")
 
     def forget(self, job: LocalJob) -> None:
-        """Remove every trace of a job of which nothing runs, but for its events."""
+        """Remove a job without processes and its files; its events stay."""
         paths = self._deps.around.paths
         folder = paths.job(job.name)
         aside = paths.state / "trash" / f"{job.key}"

@@ -1,6 +1,6 @@
-"""Launching: what a replica needs before it runs (room, devices, a port, a group, an environment), and its start.
+"""Prepare replicas (capacity, devices, port, control group, environment) and start them.
 
-Nothing is decided here, and nothing is started that is not on disk as an intention: whoever calls has seen to that.
+The caller decides what to start, and has written it to the database before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from typing import Protocol
 
 from sterna.backends.local.cgroups.select import Control
 from sterna.backends.local.jobs.environment import HOST, Surroundings, attempt_folder, environment, free_ports
-from sterna.backends.local.jobs.layout import devices_for, held_by, lay_out_replicas, over_committed, size_of, spec_of
+from sterna.backends.local.jobs.layout import (
+    devices_for,
+    held_resources,
+    lay_out_replicas,
+    over_committed,
+    size_of,
+    spec_of,
+)
 from sterna.backends.local.kernel.atomic_files import replace_whole
 from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import ENDED, AttemptRecord, ReplicaRecord, encode
@@ -26,7 +33,7 @@ from sterna.model.job import Resizing
 
 
 class Processes(Protocol):
-    """Starts, stops and sees replicas by their folders."""
+    """Starts, stops and inspects replicas by their folders."""
 
     def start(self, folder: Path, launch_spec: LaunchSpec, /) -> None: ...
 
@@ -45,7 +52,7 @@ class Processes(Protocol):
 
 @dataclass(frozen=True)
 class LocalDeps:
-    """What attempts are made with."""
+    """Dependencies of attempts."""
 
     processes: Processes
     groups: Control
@@ -62,7 +69,7 @@ class AttemptLauncher:
         self._nodes = {node.name: node for node in store.slices.nodes}
 
     def arrange(self, job: LocalJob) -> bool:
-        """Give it an attempt, if what it needs is not in use any more."""
+        """Create an attempt for a job, if its capacity is free."""
         record, now = job.record, self._store.clock()
         if not self._has_room(job):
             return False
@@ -78,21 +85,22 @@ class AttemptLauncher:
         return True
 
     def _has_room(self, job: LocalJob) -> bool:
-        """Whether those who were asked to leave its place have left; others are counted as the decision did."""
-        held = held_by(job.shape, job.record.workers, job.record.servers)
+        """True if replicas that were asked to leave its nodes have exited; other jobs count as in the decision."""
+        held = held_resources(job.shape, job.record.workers, job.record.servers)
         if not held.keys() <= self._nodes.keys():
             return False
         for other in self._store.live.values():
             attempt = other.record.attempt
             if other is job or attempt is None or not attempt.live:
                 continue
-            for name, (cpus, memory) in held_by(other.shape, attempt.workers, attempt.servers).items():
+            for name, (cpus, memory) in held_resources(other.shape, attempt.workers, attempt.servers).items():
                 if name in held:
                     held[name] = (held[name][0] + cpus, held[name][1] + memory)
         return not over_committed(held, self._nodes)
 
     def equip(self, job: LocalJob, replicas: Sequence[ReplicaRecord], number: int) -> bool:
-        """Devices, cores, a port and a control group for each; false while devices are still held by others."""
+        """Assign devices, cores, a port and a control group to each replica; return False while other jobs hold the
+        devices."""
         others = [
             replica
             for other in self._store.live.values()
@@ -114,19 +122,20 @@ class AttemptLauncher:
         return True
 
     def cores(self, job: LocalJob, replica: ReplicaRecord) -> list[int]:
-        """Those of its node; a launcher has those of all nodes on which it will start workers."""
+        """Return the cores of its node; for a launcher, of all nodes on which it starts workers."""
         is_launcher = not job.record.spec.worker.command
         names = {name for name, _ in job.record.workers} if is_launcher else {replica.node}
         return sorted({core for name in names for core in self._nodes[name].cores})
 
     def _group(self, job: LocalJob, replica: ReplicaRecord, number: int) -> str:
-        """None for a launcher whose workers sit on several nodes: one group could not hold them."""
+        """Create the control group; none for a launcher whose workers are on several nodes, which one group could not
+        hold."""
         if not job.record.spec.worker.command and {name for name, _ in job.record.workers} != {replica.node}:
             return ""
         return f"{job.name}.{number}.{replica.name}"
 
     def prepare(self, job: LocalJob, attempt: AttemptRecord) -> None:
-        """Folders and files that all replicas of an attempt find."""
+        """Create folders and files that all replicas of an attempt use."""
         around = self._deps.around
         checkpoint = around.paths.checkpoint(job.name)
         checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -139,7 +148,7 @@ class AttemptLauncher:
             replace_whole(folder / file.name, file.content.encode(), file.mode, durable=False)
 
     def launch(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> None:
-        """Ask for one process. If that cannot be done the replica is voided, so that it cannot begin later."""
+        """Start one process. If that fails, void the replica, so that it cannot start later."""
         deps = self._deps
         spec = spec_of(job.record, replica.type)
         folder = deps.around.paths.replica(job.name, attempt.number, replica.name)
@@ -164,12 +173,12 @@ class AttemptLauncher:
         except (OSError, Retry) as error:
             self._store.note(job.name, "trouble", f"{replica.name} could not be started: {error}.")
             if folder.is_dir() and not deps.processes.void(folder):
-                return  # it has begun all the same
+                return  # a shim has locked it: it started after all
             with self._store.lock:
                 replica.state, attempt.failed, attempt.lost = ENDED, True, True
 
     def _hand_to_user(self, job: LocalJob, *folders: Path) -> tuple[int | None, int | None]:
-        """Where jobs run as whoever submitted them, their folders are theirs."""
+        """Give the folders to the submitting user, where jobs run as that user."""
         if not self._deps.as_submitter or not job.record.spec.user:
             return None, None
         try:

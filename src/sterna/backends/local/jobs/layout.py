@@ -1,8 +1,8 @@
-"""From where a job shall sit to the replicas that make it so: pure, so that it can be tried out without a process.
+"""From desired node counts to replicas. Pure.
 
-Worker numbers run through the seats from the left. Replicas that are not scaled (parameter servers, a chief, a
-launcher) take the other seats in the order in which the job lists them. A replica without a command is a seat only:
-the workers of an MPI job are started by its launcher, which runs where the first of them sits.
+Worker indices follow the node counts from left to right. Replicas that are not scaled (parameter servers, a chief, a
+launcher) take the other nodes in the order of the specification. A replica without a command is never started: an MPI
+job's workers are started by its launcher, which runs on the node of the first one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sterna.model.job import ReplicaSpec, Resizing
 
 
 def expand_nodes(seats: NodeCounts) -> list[str]:
-    """One node name for each replica."""
+    """Return one node name per replica."""
     return [name for name, count in seats for _ in range(count)]
 
 
@@ -29,7 +29,7 @@ def size_of(seats: Sequence[tuple[str, int]]) -> int:
 
 
 def count_by_node(names: Sequence[str]) -> NodeCounts:
-    """The same as seats, neighbours together."""
+    """Return node counts, with equal neighbours merged."""
     seats: NodeCounts = []
     for name in names:
         if seats and seats[-1][0] == name:
@@ -44,7 +44,7 @@ def spec_of(job: JobRecord, replica_type: str) -> ReplicaSpec:
 
 
 def lay_out_replicas(job: JobRecord) -> list[ReplicaRecord]:
-    """The replicas of a new attempt, in rank order; ports and devices are still to be found."""
+    """Return the replicas of a new attempt in rank order, without ports and devices."""
     workers, others = expand_nodes(job.workers), expand_nodes(job.servers)
     planned: list[tuple[ReplicaSpec, int, str, int]] = []
     for spec in job.spec.replicas:
@@ -64,24 +64,24 @@ def lay_out_replicas(job: JobRecord) -> list[ReplicaRecord]:
 
 
 def is_host(job: JobRecord, attempt: AttemptRecord, replica: ReplicaRecord) -> bool:
-    """Whether its peers meet at this one, so that none of them can go on without it: torchrun's first agent."""
+    """True if the replica is the rendezvous host (torchrun's first agent), without which the others cannot go on."""
     return job.spec.resizing is Resizing.TORCHRUN and replica is attempt.first
 
 
 @dataclass(frozen=True)
 class LayoutChange:
-    """How a running attempt becomes what it shall be, in place."""
+    """Changes that bring a running attempt to its desired layout in place."""
 
     moved: list[tuple[ReplicaRecord, str]]
-    """Who goes to which node."""
+    """Replicas and their new nodes."""
     leaving: list[ReplicaRecord]
     arriving: list[tuple[str, int]]
-    """Nodes of new workers, and for parts of devices the numbers under which the nodes count them."""
+    """Nodes of new workers, with the device slot for GPU fractions."""
 
 
 def plan_layout_change(job: JobRecord, attempt: AttemptRecord) -> LayoutChange:
-    """The fewest changes: who sits right stays, then who can move moves, then the highest numbers leave, but never the
-    one at which all others meet."""
+    """Return the smallest change: keep workers in place, then move, then remove the highest indices, except the
+    rendezvous host."""
     scaled = job.spec.worker.type
     workers = sorted((each for each in attempt.members if each.type == scaled), key=lambda each: each.index)
     names = expand_nodes(job.workers)
@@ -104,7 +104,7 @@ def plan_layout_change(job: JobRecord, attempt: AttemptRecord) -> LayoutChange:
 
 
 def devices_for(node: LocalNode, shape: Shape, slot: int, present: Sequence[ReplicaRecord]) -> list[int] | None:
-    """Numbers of the devices that one more worker gets on a node; None while others still hold them."""
+    """Return the devices for one more worker on a node; None while other replicas hold them."""
     if not shape.devices:
         return []
     here = [each for each in present if each.node == node.name and each.devices]
@@ -119,15 +119,15 @@ def devices_for(node: LocalNode, shape: Shape, slot: int, present: Sequence[Repl
 
 
 def over_committed(held: Mapping[str, tuple[int, int]], nodes: Mapping[str, LocalNode]) -> bool:
-    """Whether some node holds more CPUs (thousandths) or memory than it has."""
+    """True if a node holds more CPUs (in thousandths) or memory than it has."""
     return any(
         cpus > len(nodes[name].cores) * MILLI or memory > nodes[name].memory_bytes
         for name, (cpus, memory) in held.items()
     )
 
 
-def held_by(shape: Shape, workers: NodeCounts, servers: NodeCounts) -> dict[str, tuple[int, int]]:
-    """CPUs and memory that a job sitting so holds, by node."""
+def held_resources(shape: Shape, workers: NodeCounts, servers: NodeCounts) -> dict[str, tuple[int, int]]:
+    """Return CPUs and memory that a job with this layout holds, by node."""
     held: dict[str, tuple[int, int]] = {}
     needs = ((workers, shape.cpus, shape.memory_bytes), (servers, shape.ps_cpus, shape.ps_memory_bytes))
     for seats, cpus, memory in needs:

@@ -1,7 +1,7 @@
-"""Watching what runs: which processes are there, which are gone, and what they tell meanwhile.
+"""Watch processes: starts, exits, and progress reports.
 
-Ends come by themselves (a descriptor per process); a start is looked for until it is seen; progress files are looked
-at a few times a second, all in one go. What is seen is told to `endings` and `training`; nothing is decided here.
+Exits arrive as readable process descriptors; starts are polled until seen; progress files are read a few times per
+second, all at once. `ExitHandler` and `ProgressTracker` take what is found.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from sterna.progress.reader import ProgressReader
 from sterna.progress.report import Report
 
 _ASKED_SECONDS = 15.0
-"""A start that nobody has taken up by then is called off."""
+"""A start that no shim has taken up by then is voided."""
 _ALONE = 0.6
-"""A process that has used at least this part of its job's CPU time speaks for the job."""
+"""A process with at least this fraction of its job's CPU time represents the job."""
 _KEPT_SECONDS = 1.0
-"""Of a job's reports so many seconds apart are kept on disk; the training hears all of them."""
+"""Minimum interval between reports of a job that are stored; the tracker gets all of them."""
 
 
 class ProcessWatcher:
-    """Sees processes come and go, and hears what they tell."""
+    """Notices starts and exits, and reads progress."""
 
     def __init__(self, store: JobStore, deps: LocalDeps, exits: ExitHandler, wakeups: Wakeups) -> None:
         self._store, self._deps, self._exits, self._wakeups = store, deps, exits, wakeups
         self._readers: dict[str, tuple[LocalJob, ReplicaRecord, ProgressReader]] = {}
-        """By the name of the replica's folder below the jobs."""
+        """By the replica's folder, relative to the folder of jobs."""
         self._gone: set[str] = set()
-        """Processes that have ended and have not been looked at."""
+        """Processes that have exited and were not handled yet."""
         self._read: set[str] = set()
-        """Replicas that have told something since their place was kept."""
+        """Replicas with reports since their position was saved."""
         self._used: dict[int, tuple[float, float]] = {}
-        """When each job's CPU time was last read, and what it was."""
+        """Time and value of the last reading of each job's CPU time."""
 
     @property
     def is_listening(self) -> bool:
@@ -59,18 +59,18 @@ class ProcessWatcher:
     # Processes.
 
     def look(self, everybody: bool = False) -> bool:
-        """Look at those that are starting or have ended, or at all; whether anything changed."""
-        changed = False
+        """Inspect replicas that are starting or have exited, or all of them; return True if anything changed."""
+        has_changed = False
         for job, attempt, replica in list(self._live()):
             name = _name(job, attempt, replica)
             if replica.state == ENDED or not (everybody or name in self._gone or replica.state == INTENDED):
                 continue
             self._gone.discard(name)
             try:
-                changed = self._see(job, attempt, replica, name) or changed
+                has_changed = self._see(job, attempt, replica, name) or has_changed
             except Retry:
                 self._gone.add(name)
-        return changed
+        return has_changed
 
     def _live(self) -> Iterator[tuple[LocalJob, AttemptRecord, ReplicaRecord]]:
         with self._store.lock:
@@ -92,23 +92,25 @@ class ProcessWatcher:
                 return False
         ending = self._ending(replica, folder, state)
         if ending is None:
-            self._gone.add(name)  # something of it still runs: look again
+            self._gone.add(name)  # part of it still runs: inspect it again
             return False
-        if name not in self._readers and folder.is_dir():  # it ended while nobody listened: its reports are still there
+        if (
+            name not in self._readers and folder.is_dir()
+        ):  # it exited while the daemon was down: its reports are still there
             self._readers[name] = (job, replica, self._reader(job, replica, name, folder))
         self._read_last(name)
         self._note_saved(job, folder)
         self._wakeups.drop(name)
-        self._exits.hear(job, replica, ending)
+        self._exits.handle_exit(job, replica, ending)
         return True
 
     def _note_saved(self, job: LocalJob, folder: Path) -> None:
-        """What it saved by itself is not lost, however it ended."""
+        """Note the last checkpoint that it made by itself."""
         with self._store.lock:
-            job.record.saved_at = max(job.record.saved_at, saved_at(folder))
+            job.record.saved_at = max(job.record.saved_at, last_saved_at(folder))
 
     def _follow(self, job: LocalJob, replica: ReplicaRecord, name: str, folder: Path, state: ReplicaState) -> bool:
-        """It runs: be told when it ends, and listen to it."""
+        """Watch a running replica for its exit and its reports."""
         if name not in self._readers:
             descriptor = self._deps.processes.watch(folder)
             if descriptor is None:
@@ -124,14 +126,14 @@ class ProcessWatcher:
         return False
 
     def _reader(self, job: LocalJob, replica: ReplicaRecord, name: str, folder: Path) -> ProgressReader:
-        """One that goes on where a predecessor's stopped."""
+        """Return a reader that continues where the predecessor's stopped."""
         cwd = spec_of(job.record, replica.type).working_dir
         return ProgressReader(
             folder, job.record.spec.progress, Path(cwd) if cwd else None, self._store.positions(job, name)
         )
 
     def _ending(self, replica: ReplicaRecord, folder: Path, state: ReplicaState) -> ProcessExit | None:
-        """How it ended; None while parts of it may still run."""
+        """Return its exit; None while parts of it may still run."""
         if state.exit is not None:
             seen = state.exit
             at = seen.at or self._store.clock()
@@ -144,13 +146,13 @@ class ProcessWatcher:
         if not self._deps.processes.kill(folder):
             return None
         was_asked = bool(replica.asked_at)
-        has_saved = was_asked and saved_at(folder) >= replica.asked_at
+        has_saved = was_asked and last_saved_at(folder) >= replica.asked_at
         return ProcessExit(LOST_CODE, at, was_asked, has_saved, lost=not was_asked)
 
     # Reports.
 
     def listen(self) -> set[int]:
-        """Take in what was told since the last time; keys of jobs about which rules would now think otherwise."""
+        """Read new reports; return the keys of jobs about which rules may decide differently now."""
         heard = []
         for name, (job, _, reader) in list(self._readers.items()):
             reports = reader.poll()
@@ -160,11 +162,11 @@ class ProcessWatcher:
         return self._take(heard)
 
     def tell(self, job: LocalJob, reports: Sequence[ProgressReport]) -> set[int]:
-        """Reports that came another way."""
+        """Take reports that arrived by the API."""
         return self._take([(job, list(reports))])
 
     def _read_last(self, name: str) -> None:
-        """What a process told just before it ended."""
+        """Read the reports that a process wrote just before it exited."""
         found = self._readers.pop(name, None)
         if found is not None:
             job, _, reader = found
@@ -175,7 +177,7 @@ class ProcessWatcher:
             self._used.pop(job.key, None)
 
     def save_positions(self) -> None:
-        """Where a successor shall go on reading."""
+        """Save how far progress files have been read."""
         for name in self._read & self._readers.keys():
             job, _, reader = self._readers[name]
             self._store.save_positions(job, name, reader.positions)
@@ -195,17 +197,17 @@ class ProcessWatcher:
                 batch.append((job.key, reports, self._pace(job, attempt, reports[-1])))
             news = self._store.tracker.take(batch)
             if batch:
-                self._store.changed()
+                self._store.notify_change()
             return news
 
     def _keep(self, job: LocalJob, attempt: AttemptRecord, reports: Sequence[ProgressReport]) -> None:
         kept = []
         for told in reports:
-            if told.at - job.told_at >= _KEPT_SECONDS or told.step == told.total:
-                job.told_at = told.at
+            if told.at - job.reported_at >= _KEPT_SECONDS or told.step == told.total:
+                job.reported_at = told.at
                 kept.append(told)
         if kept:
-            self._store.keep_reports(job, attempt.number, kept)
+            self._store.save_reports(job, attempt.number, kept)
 
     def _learn_restart(self, job: LocalJob, attempt: AttemptRecord, first: ProgressReport) -> None:
         if attempt.first_report_at:
@@ -215,7 +217,7 @@ class ProcessWatcher:
             self._store.tracker.learned_curves.add_restart(job.category, first.at - attempt.started_at)
 
     def _pace(self, job: LocalJob, attempt: AttemptRecord, told: ProgressReport) -> SpeedSample:
-        """When it made a report: on shared nodes the CPU it had been given counts, elsewhere the time that passed."""
+        """Return the speed sample of a report: by CPU time on shared nodes, by elapsed time elsewhere."""
         workers = sum(count for _, count in attempt.workers)
         if not self._store.slices.is_shared:
             running = self._store.clock() - attempt.counted_from if attempt.counted_from else 0.0
@@ -223,9 +225,11 @@ class ProcessWatcher:
         return SpeedSample(attempt.number, workers, self._cpu_seconds_at(job, attempt, told) / job.cores)
 
     def _cpu_seconds_at(self, job: LocalJob, attempt: AttemptRecord, told: ProgressReport) -> float:
-        """What it had used when it made this report, which is heard of a moment later: on a shared node it may have had
-        much CPU since, or none. Its own count is exact, if it is nearly all there is; else what lies between two
-        readings is divided by time."""
+        """Return the CPU time at the time of a report.
+
+        Reports are read a moment later; on a shared node the job may have used much CPU since, or none. The process's
+        own count is exact if it has used nearly all of the job's; otherwise interpolate between two readings.
+        """
         now, used, earlier = self._store.clock(), self.cpu_seconds(job), job.record.cpu_seconds
         since, before = self._used.get(job.key, (attempt.started_at, earlier))
         self._used[job.key] = (now, used)
@@ -235,7 +239,7 @@ class ProcessWatcher:
         return earlier + told.cpu_seconds if is_alone else counted
 
     def cpu_seconds(self, job: LocalJob) -> float:
-        """Of all its processes, those that are gone included."""
+        """Return the CPU time of all its processes, including those that have exited."""
         used, attempt = job.record.cpu_seconds, job.record.attempt
         for replica in attempt.live if attempt is not None else ():
             if replica.state == RUNNING and attempt is not None:
@@ -255,15 +259,15 @@ def _told(reports: Sequence[Report]) -> list[ProgressReport]:
     ]
 
 
-def saved_at(folder: Path) -> float:
-    """When it last said that it saved; 0: never."""
+def last_saved_at(folder: Path) -> float:
+    """Return the time of its last checkpoint; 0: none."""
     record = read_record(str(folder), SAVED) or {}
     at = record.get("at")
     return float(at) if isinstance(at, int | float) else 0.0
 
 
 def _last_sign(folder: Path, now: float) -> float:
-    """When a process of which no end was seen last wrote anything."""
+    """Return when a process without an exit record last wrote a file."""
     try:
         times = [entry.stat().st_mtime for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
     except OSError:

@@ -1,8 +1,8 @@
-"""Attempts: makes real what was decided, one replica at a time, and never two attempts of a job at once.
+"""Reconcile attempts with desired assignments, one replica at a time, never two attempts of a job at once.
 
-Level-triggered: each pass compares where a job shall sit with what runs of it and does the next thing that brings the
-two together: start, add or remove a worker, move in place, or ask to stop. What is asked to stop keeps its place until
-it is gone; whoever is to come there waits for that. An intention is on disk before anything is started for it.
+Level-triggered: each pass compares the desired assignment with what runs and takes the next step: start, add or remove
+a worker, move in place, or request a stop. A replica that was asked to stop keeps its capacity until it has exited.
+Every start is in the database before it happens.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from sterna.model.job import JobSpec, Resizing
 from sterna.model.reason import Code, Reason
 
 _SERVERS = frozenset({"ps", "evaluator"})
-"""Types that are asked to stop only when those they serve are gone."""
+"""Types that are asked to stop only after the replicas that they serve have exited."""
 _TELLING = 0.1
-"""A share that has changed by this part is told of."""
+"""Relative change of a CPU share that is worth an event."""
 
 
 class AttemptReconciler:
-    """All attempts of a cluster."""
+    """Reconciles all attempts of a cluster."""
 
     def __init__(self, store: JobStore, deps: LocalDeps) -> None:
         self._store, self._deps = store, deps
@@ -37,7 +37,7 @@ class AttemptReconciler:
     # One pass.
 
     def reconcile(self) -> None:
-        """Do the next thing for every job that is not as it shall be."""
+        """Take the next step for every job that differs from its desired state."""
         with self._store.lock:
             live = list(self._store.live.values())
             seated = [job for job in self._store.open.values() if job.assignment.workers and not job.record.is_live]
@@ -50,10 +50,10 @@ class AttemptReconciler:
             self._start(sorted(starting, key=lambda job: (job.record.submitted_at, job.name)))
 
     def _adapt(self, job: LocalJob) -> None:
-        """Bring a running attempt nearer to what is wanted."""
+        """Bring a running attempt closer to its desired layout."""
         record, attempt = job.record, job.record.attempt
         assert attempt is not None
-        self._press(job, attempt)
+        self._repeat_stop_requests(job, attempt)
         if attempt.stopping:
             return
         if not job.wants_to_run:
@@ -68,14 +68,14 @@ class AttemptReconciler:
     def _rearrange(self, job: LocalJob, attempt: AttemptRecord) -> None:
         record = job.record
         is_resize = size_of(attempt.workers) != size_of(record.workers)
-        is_led = not record.spec.worker.command  # by a launcher: what it has once started cannot be taken apart
+        is_led = not record.spec.worker.command  # the processes that a launcher has started cannot be resized
         can_move = not job.shape.devices and not record.by_checkpoint
         if is_resize and (is_led or record.spec.resizing is Resizing.RESTART):
             self.stop(job, f"it goes on with {size_of(record.workers)} instead of {size_of(attempt.workers)} workers")
             return
         change = plan_layout_change(record, attempt)
         self._book_time(job)
-        if is_led or not (can_move or not change.moved) or not self._moved_all(job, change.moved):
+        if is_led or not (can_move or not change.moved) or not self._move_in_place(job, change.moved):
             self.stop(job, f"it moves to {', '.join(dict.fromkeys(name for name, _ in record.workers))}")
             return
         if change.leaving or change.arriving:
@@ -115,9 +115,9 @@ class AttemptReconciler:
             self._launcher.prepare(job, attempt)
             for replica in attempt.replicas:
                 self._launcher.launch(job, attempt, replica)
-            self._tell_start(job, attempt)
+            self._note_start(job, attempt)
 
-    def _tell_start(self, job: LocalJob, attempt: AttemptRecord) -> None:
+    def _note_start(self, job: LocalJob, attempt: AttemptRecord) -> None:
         record, now = job.record, self._store.clock()
         with self._store.lock:
             record.waited_seconds += max(0.0, now - record.queued_since)
@@ -127,13 +127,13 @@ class AttemptReconciler:
         workers = size_of(attempt.workers)
         again = f", attempt {attempt.number}" if attempt.number > 1 else ""
         where = ", ".join(dict.fromkeys(expand_nodes(attempt.workers)))
-        self._store.note(job.name, "started", f"started with {_counted(workers)} on {where}{again}.")
+        self._store.note(job.name, "started", f"started with {_format_workers(workers)} on {where}{again}.")
         self._share(job, attempt)
 
     # Changes in place.
 
-    def _moved_all(self, job: LocalJob, moves: Sequence[tuple[ReplicaRecord, str]]) -> bool:
-        """Move in place; false if the machine refuses, and then it is done by checkpoint."""
+    def _move_in_place(self, job: LocalJob, moves: Sequence[tuple[ReplicaRecord, str]]) -> bool:
+        """Move replicas in place; return False if the machine refuses, so that the job moves by checkpoint."""
         try:
             for replica, target in moves:
                 self._move(job, replica, target)
@@ -159,13 +159,13 @@ class AttemptReconciler:
         leaving: Sequence[ReplicaRecord],
         arriving: Sequence[tuple[str, int]],
     ) -> None:
-        """Workers come and go while the others train on. Who leaves is told first that it is no member any more."""
+        """Add and remove workers while the others train on. Leaving workers are removed from the membership first."""
         record, before, now = job.record, size_of(attempt.workers), self._store.clock()
         with self._store.lock:
             used = {each.index for each in attempt.replicas if each.type == record.spec.worker.type}
             new = [
                 ReplicaRecord(record.spec.worker.type, index, 0, node, secrets.token_hex(8), slot=slot, intended_at=now)
-                for index, (node, slot) in zip(_unused(used, len(arriving)), arriving, strict=True)
+                for index, (node, slot) in zip(_unused_indices(used, len(arriving)), arriving, strict=True)
             ]
             if not self._launcher.equip(job, new, attempt.number):
                 return
@@ -182,16 +182,16 @@ class AttemptReconciler:
         self._launcher.write_world(job, attempt)
         for replica in new:
             self._launcher.launch(job, attempt, replica)
-        self._press(job, attempt)
-        sentence = f"from {before} to {_counted(size_of(attempt.workers))} while it runs"
+        self._repeat_stop_requests(job, attempt)
+        sentence = f"from {before} to {_format_workers(size_of(attempt.workers))} while it runs"
         self._store.note(job.name, "resized", f"{'grew' if arriving else 'shrank'} {sentence}.")
 
     def adopt_replica(self, job: LocalJob, attempt: AttemptRecord) -> None:
-        """After a crash: members may not have been told of the last change."""
+        """Publish the membership again: the predecessor may have died before it did."""
         self._launcher.write_world(job, attempt)
 
     def drop(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> bool:
-        """Go on without a worker that died, if the job can: its seat is given up until a decision fills it again."""
+        """Go on without a worker that died, if the job can; its node stays unused until a round fills it."""
         record = job.record
         workers = [each for each in attempt.members if each.type == record.spec.worker.type]
         is_elastic = record.spec.resizing is not Resizing.RESTART and replica.type == record.spec.worker.type
@@ -214,54 +214,54 @@ class AttemptReconciler:
         return True
 
     def _share(self, job: LocalJob, attempt: AttemptRecord) -> None:
-        """Put the job's share into force wherever another one is."""
+        """Set the CPU share of the job's control groups where it differs."""
         cpu_share = job.record.cpu_share
         for replica in attempt.members:
             if replica.group and job.weights.get(replica.group, 1.0) != cpu_share:
                 try:
                     self._deps.groups.set_cpu_share(replica.node, replica.group, cpu_share)
                 except OSError:
-                    continue  # it is just ending, or just beginning: the next pass tries again
+                    continue  # it is exiting or starting: the next pass retries
                 job.weights[replica.group] = cpu_share
-                self._tell_share(job, cpu_share)
+                self._note_cpu_share(job, cpu_share)
 
-    def _tell_share(self, job: LocalJob, cpu_share: float) -> None:
-        """Once for all its replicas, and not for every little change."""
-        if abs(cpu_share - job.told_share) >= _TELLING * job.told_share:
-            job.told_share = cpu_share
+    def _note_cpu_share(self, job: LocalJob, cpu_share: float) -> None:
+        """Note a changed CPU share, once for all replicas and not for small changes."""
+        if abs(cpu_share - job.noted_cpu_share) >= _TELLING * job.noted_cpu_share:
+            job.noted_cpu_share = cpu_share
             self._store.note(job.name, "shared", Reason(0, job.name, Code.SHARED, round(cpu_share, 2)).sentence)
 
     # Stopping.
 
     def stop(self, job: LocalJob, why: str) -> None:
-        """Ask all of it to save and end; those that serve others last."""
+        """Ask all replicas to save and exit; those that serve others last."""
         attempt = job.record.attempt
         assert attempt is not None
         with self._store.lock:
             attempt.stopping = why
             self._store.save_later(job)
         crash_point("daemon.stopping")
-        self._press(job, attempt)
+        self._repeat_stop_requests(job, attempt)
 
-    def _press(self, job: LocalJob, attempt: AttemptRecord) -> None:
-        """Ask whoever is to end and has not been asked: a crash or a full disk may have come between."""
+    def _repeat_stop_requests(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """Repeat stop requests that a crash or a full disk prevented."""
         live = attempt.live
         ending = _next_to_end(job.record.spec, live) if attempt.stopping else []
         for replica in live:
             if not replica.asked_at and (replica.leaving or replica in ending):
                 self._ask(job, attempt, replica, attempt.stopping or "it has one worker less")
 
-    def go_on(self, job: LocalJob, attempt: AttemptRecord) -> None:
-        """One of its processes is gone: those that served it may be next, and elastic ones must know their peers."""
+    def handle_member_exit(self, job: LocalJob, attempt: AttemptRecord) -> None:
+        """Continue after an exit: replicas that served it may stop, and elastic ones get the new membership."""
         if attempt.live:
-            self._press(job, attempt)
+            self._repeat_stop_requests(job, attempt)
 
     def _ask(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, why: str) -> None:
         asked_at = self._store.clock()
         folder = self._deps.around.paths.replica(job.name, attempt.number, replica.name)
         if replica.state != RUNNING and self._deps.processes.void(folder):
             with self._store.lock:
-                replica.state = ENDED  # it never began
+                replica.state = ENDED  # it never started
             if replica.group:
                 with suppress(OSError):
                     self._deps.groups.remove(replica.node, replica.group)
@@ -271,14 +271,14 @@ class AttemptReconciler:
             replica.asked_at = asked_at
             self._store.save_later(job)
 
-    # Time.
+    # Run time.
 
     def _book_time(self, job: LocalJob) -> None:
         count_run_time(self._store, job)
 
 
 def count_run_time(store: JobStore, job: LocalJob, until: float | None = None) -> None:
-    """Add what an attempt has used at its present size to what its job has used in all."""
+    """Add the run time and service of an attempt at its current size to its job."""
     attempt, record = job.record.attempt, job.record
     if attempt is None or not attempt.counted_from:
         return
@@ -293,7 +293,7 @@ def count_run_time(store: JobStore, job: LocalJob, until: float | None = None) -
 
 
 def units(store: JobStore, job: LocalJob, attempt: AttemptRecord) -> int:
-    """What it holds, in thousandths of what policies count."""
+    """Return what an attempt holds, in thousandths of the units that policies count."""
     has_devices = any(node.devices for node in store.slices.nodes)
     resource = ResourceKind.DEVICES if has_devices else ResourceKind.CPUS
     shape = job.shape
@@ -302,20 +302,22 @@ def units(store: JobStore, job: LocalJob, attempt: AttemptRecord) -> int:
 
 
 def _next_to_end(spec: JobSpec, live: Sequence[ReplicaRecord]) -> Sequence[ReplicaRecord]:
-    """Those whom nobody else needs: who serves others goes when they are gone. With parameter servers a chief leads,
-    and workers only compute for it: it could not save in the middle of a step that nobody finishes."""
+    """Return the replicas to stop next: those that no other replica needs.
+
+    With parameter servers the workers compute for the chief, which could not save in the middle of a step without them.
+    """
     has_servers = any(each.type == "ps" for each in spec.replicas)
     leaders = [each for each in live if has_servers and each.type == "chief"]
     served = [each for each in live if each.type not in _SERVERS]
     return leaders or served or live
 
 
-def _counted(workers: int) -> str:
+def _format_workers(workers: int) -> str:
     return f"{workers} worker" + ("" if workers == 1 else "s")
 
 
-def _unused(used: set[int], count: int) -> list[int]:
-    """The lowest numbers that no worker of the attempt ever had."""
+def _unused_indices(used: set[int], count: int) -> list[int]:
+    """Return the lowest indices that no worker of the attempt ever had."""
     found: list[int] = []
     number = 0
     while len(found) < count:

@@ -1,7 +1,7 @@
-"""What a local cluster accepts: a job that could run here, under a name that is safe to use as a folder.
+"""Validation of submitted jobs against this machine: capacity, programs, and names that are safe as folders.
 
-Each refusal is one sentence with what to do next. Manifests are checked where they are read; here is what only this
-machine can know, and once more what would be dangerous to believe.
+Each rejection is one sentence with advice. Manifests are validated where they are parsed; here are checks that only
+this machine can make, and those whose omission would be dangerous.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _FRESH_SECONDS = 1.0
 
 
 class JobValidator:
-    """For the nodes of one cluster. What fits is worked out once for all jobs that are alike."""
+    """Validates jobs for the nodes of one cluster. Results are cached for equal jobs."""
 
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
         self._seen: dict[tuple[Shape, int], str] = {}
         self._found: dict[tuple[str, str], float] = {}
-        """When each program was last found on a path."""
+        """Time at which each program was last found on a path."""
 
     def admit(self, spec: JobSpec) -> None:
-        """Raise unless the job could run on these nodes if they were empty."""
+        """Raise UserError unless the job could run on these nodes if they were empty."""
         _check(spec)
         for replica in spec.replicas:
             self._check_replica(spec.name, replica)
@@ -70,7 +70,7 @@ class JobValidator:
             raise UserError(f"Job '{job}': the command '{program}' was not found; install it, or give its whole path.")
 
     def _is_found(self, program: str, path: str) -> bool:
-        """What was there a moment ago still is: of a thousand jobs that run one program it is looked for once."""
+        """True if the program exists; cached for a moment, because a thousand jobs may run the same one."""
         now = time.monotonic()
         if now - self._found.get((program, path), -_FRESH_SECONDS) < _FRESH_SECONDS:
             return True
@@ -83,7 +83,7 @@ class JobValidator:
 
 
 def _check(spec: JobSpec) -> None:
-    """What can be said without looking at the nodes."""
+    """Make the checks that do not depend on the nodes."""
     check_name(spec.name)
     if not 1 <= spec.minimum <= spec.maximum <= _MOST_WORKERS:
         raise UserError(
@@ -116,7 +116,7 @@ def _check_patterns(name: str, patterns: Sequence[str]) -> None:
 
 @lru_cache(maxsize=256)
 def _trouble_with(pattern: str) -> str:
-    """Why lines cannot be read by this pattern; empty: they can. Kept, because finding out takes some trying."""
+    """Return why a progress pattern is unusable; empty: it is usable. Cached, because compiling takes a while."""
     try:
         compiled([pattern])
     except UserError as error:
@@ -125,7 +125,7 @@ def _trouble_with(pattern: str) -> str:
 
 
 def _too_much(shape: Shape, minimum: int, slices: Slices) -> str:
-    """Why such a job could not even run on empty nodes; empty: it could."""
+    """Return why such a job could not run even on empty nodes; empty: it could."""
     room = FreeCapacity(slices.table())
     each = int(room.slots(shape).max(initial=0))
     if not each:

@@ -1,4 +1,4 @@
 """Thin wrappers of operating-system facilities: /proc, prctl, atomic file writes, cgroup files, epoll wake-ups.
 
-Nothing here knows jobs.
+Jobs and replicas are unknown here.
 """

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever dies in between."""
+"""Atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sterna.errors import UserError
 
 
 def replace_whole(path: Path, content: bytes, mode: int = 0o644, *, durable: bool = True) -> None:
-    """Put this content in place of whatever was there; readers see the old or the new, a power cut loses neither."""
+    """Replace the content of a file; readers see the old or the new one, also after a power failure."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
@@ -26,7 +26,7 @@ def replace_whole(path: Path, content: bytes, mode: int = 0o644, *, durable: boo
 
 
 def sync_folder(path: Path) -> None:
-    """Make names in this folder survive a power cut."""
+    """Make names in this folder survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -34,8 +34,8 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def owned_folder(path: Path) -> Path:
-    """A folder that only its owner can enter, made if it is not there."""
+def make_private_folder(path: Path) -> Path:
+    """Create a folder that only its owner can enter, if it is missing."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(path, os.W_OK | os.X_OK):

@@ -1,7 +1,7 @@
-"""Reading and writing control group files, so that no refusal is lost.
+"""Read and write control group files without losing errors.
 
-The kernel answers a write to such a file in the write itself. A buffered file object would write when it is closed,
-where errors are easily swallowed: everything here is one unbuffered call whose error reaches the caller.
+The kernel answers a write to such a file in the system call. A buffered file object would write when it is closed,
+where errors are easily swallowed, so everything here is one unbuffered call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ PROCS = "cgroup.procs"
 
 
 def write(group: str, name: str, value: str) -> None:
-    """Raises OSError with the file's name if the kernel refuses."""
+    """Write a file; raise OSError with its name if the kernel refuses."""
     path = os.path.join(group, name)
     descriptor = os.open(path, os.O_WRONLY)
     try:
@@ -24,7 +24,7 @@ def write(group: str, name: str, value: str) -> None:
 
 
 def read(group: str, name: str) -> str:
-    """Empty if the group or the file is not there."""
+    """Return the content; empty if the group or the file does not exist."""
     try:
         descriptor = os.open(os.path.join(group, name), os.O_RDONLY)
     except OSError:
@@ -34,7 +34,7 @@ def read(group: str, name: str) -> str:
         while part := os.read(descriptor, 1 << 16):
             parts.append(part)
     except OSError:
-        return ""  # the group was removed while it was read
+        return ""  # the group was removed meanwhile
     finally:
         os.close(descriptor)
     return b"".join(parts).decode()
@@ -45,12 +45,12 @@ def has(group: str, name: str) -> bool:
 
 
 def is_writable(group: str, name: str) -> bool:
-    """Whether we may make groups in it and write that file of it."""
+    """True if we may create groups in it and write that file."""
     return os.access(group, os.W_OK) and os.access(os.path.join(group, name), os.W_OK)
 
 
 def make(group: str) -> None:
-    """The group itself; its parent must be there, because a parent has to be set up before it has children."""
+    """Create the group. Its parent must exist, because a parent is configured before it has children."""
     try:
         os.mkdir(group, 0o755)
     except FileExistsError:
@@ -69,16 +69,16 @@ def subgroups(group: str) -> list[str]:
         return []
 
 
-def everyone(group: str) -> list[int]:
-    """Members of the group and of all below it."""
+def all_members(group: str) -> list[int]:
+    """Return the members of the group and of all groups below it."""
     found = members(group)
     for below in subgroups(group):
-        found += everyone(below)
+        found += all_members(below)
     return found
 
 
 def remove(group: str) -> bool:
-    """The group and all below it; false if somebody is still inside."""
+    """Remove the group and all below it; return False if processes are inside."""
     for below in subgroups(group):
         remove(below)
     try:

@@ -1,7 +1,7 @@
-"""Places where a test may end one of our own processes, as a power cut or a `kill -9` would.
+"""Points at which a test may kill one of our own processes, as a power failure or `kill -9` would.
 
-`STERNA_CRASH_AT=NAME` ends whoever reaches the point of that name, without cleaning up. The caller's variable travels
-with each request, so that a test chooses per replica. Nobody sets it outside tests; unset, a point costs one look-up.
+`STERNA_CRASH_AT=NAME` ends the process that reaches the point of that name, without cleaning up. The caller's variable
+travels with each request, so that a test chooses per replica. Unset, a point costs one look-up.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ POINTS = (
     "zygote.received",
     "zygote.forked",
     "shim.forked",
-    "shim.claiming",
-    "shim.claimed",
+    "shim.locking",
+    "shim.locked",
     "shim.opened",
     "child.forked",
     "child.entered",
@@ -41,7 +41,7 @@ def crash_point(name: str) -> None:
 
 
 def arm(name: str) -> None:
-    """What a request brought along: in force for this process and those it forks."""
+    """Set the crash point of a request for this process and those it forks."""
     if name:
         os.environ[VARIABLE] = name
     else:

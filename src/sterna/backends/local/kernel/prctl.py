@@ -1,7 +1,7 @@
-"""What Linux offers and Python does not: the process attributes by which a tree cannot be lost.
+"""Process attributes of Linux that Python does not offer, by which a process tree stays under control.
 
-A sub-reaper inherits orphans below it. A death signal ends a child with its parent. The out-of-memory killer is told
-whom to spare. Each is a request: where the kernel refuses, killing falls back on groups and sessions.
+A sub-reaper inherits orphans below it. A death signal ends a child with its parent. An OOM score protects from the
+out-of-memory killer. Where the kernel refuses, killing falls back on control groups and sessions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SET_CHILD_SUBREAPER = 36
 _OOM_FILE = "/proc/self/oom_score_adj"
 
 SPARED = -500
-"""Shims and the zygote are small and everything hangs on them; half-way, so that nothing is beyond reach."""
+"""OOM score of shims and the zygote: they are small and every replica depends on them."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -24,7 +24,8 @@ def become_subreaper() -> bool:
 
 
 def die_with_parent(signal_number: int) -> bool:
-    """Forgotten when the user changes, so it comes last; whoever calls it then looks whether its parent still lives."""
+    """Ask for a signal when the parent dies. Reset by a change of user, so it comes last; the caller then checks that
+    its parent still lives."""
     return bool(_libc.prctl(_SET_DEATH_SIGNAL, signal_number, 0, 0, 0) == 0)
 
 
@@ -37,7 +38,7 @@ def oom_score() -> int:
 
 
 def set_oom_score(score: int) -> bool:
-    """Lowering it needs a privilege; false without."""
+    """Set the OOM score; lowering it needs a privilege. Return False without it."""
     try:
         descriptor = os.open(_OOM_FILE, os.O_WRONLY)
     except OSError:

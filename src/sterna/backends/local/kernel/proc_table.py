@@ -1,7 +1,7 @@
-"""What the kernel knows of processes, read from /proc: who lives, whose child it is, when it began.
+"""The process table, read from /proc.
 
-For the shim, the zygote and the daemon alike, so it imports nothing heavy. A process is named by boot, pid and start
-time, because pids come round again; a zombie still has all three, so its state counts too. Nothing here signals.
+Used by shim, zygote and daemon, so it imports nothing heavy. A process is identified by boot, pid and start time,
+because pids are reused; a zombie still has all three, so its state counts too. No signals are sent here.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Process:
-    """One line of the process table at one instant."""
+    """One entry of the process table at one instant."""
 
     __slots__ = ("cpu_seconds", "parent", "pid", "session", "state", "ticks", "waited_cpu_seconds")
 
     def __init__(self, pid: int, stat: bytes) -> None:
-        # The command stands in brackets and may hold brackets and blanks itself: only the last one counts.
+        # The command is in brackets and may contain brackets and blanks: only the last bracket counts.
         fields = stat[stat.rindex(b")") + 2 :].split()
         self.pid = pid
         self.state = fields[0].decode()
@@ -26,17 +26,17 @@ class Process:
         self.session = int(fields[3])
         self.cpu_seconds = (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
         self.waited_cpu_seconds = (int(fields[13]) + int(fields[14])) / TICKS_PER_SECOND
-        """Of children that ended and were waited for."""
+        """CPU time of children that were waited for."""
         self.ticks = int(fields[19])
 
     @property
     def is_gone(self) -> bool:
-        """Zombies and the dead run nothing more, though they keep pid and start time until they are waited for."""
+        """True for zombies and dead processes, which keep pid and start time until they are waited for."""
         return self.state in "ZX"
 
 
 def boot_id() -> str:
-    """Another one after each start of the machine; pids and start times of an earlier one mean nothing."""
+    """Return the identifier of this boot; pids and start times of another boot are meaningless."""
     return _read("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
@@ -46,14 +46,14 @@ def process(pid: int) -> Process | None:
 
 
 def processes() -> list[Process]:
-    """All that can be seen. Those that are born or end meanwhile may be missing: callers look again until it is
-    quiet."""
+    """Return all visible processes. Some that start or exit meanwhile may be missing: callers repeat until nothing
+    changes."""
     found = (process(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [each for each in found if each is not None]
 
 
 def is_alive(pid: int, ticks: int, boot: str) -> bool:
-    """Whether that very process, not a later one with its number, still runs."""
+    """True if that process, not a later one with its pid, still runs."""
     if boot != boot_id():
         return False
     found = process(pid)
@@ -61,7 +61,7 @@ def is_alive(pid: int, ticks: int, boot: str) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Direct children, at once where the kernel lists them, else by a look at all processes."""
+    """Return the direct children, from the kernel's list or else from all processes."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
         lists = [_read_or_raise(f"/proc/{pid}/task/{thread}/children") for thread in threads]
@@ -71,7 +71,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(table: list[Process], roots: set[int]) -> Iterator[Process]:
-    """All below the roots, without them."""
+    """Return all processes below the roots."""
     below: dict[int, list[Process]] = {}
     for each in table:
         below.setdefault(each.parent, []).append(each)
@@ -85,7 +85,7 @@ def descendants(table: list[Process], roots: set[int]) -> Iterator[Process]:
 
 
 def has_variable(pid: int, variable: bytes) -> bool:
-    """Whether `NAME=value` stands in the environment it was started with; an exiting process has lost its own."""
+    """True if `NAME=value` is in its initial environment; an exiting process has lost its environment."""
     return variable in _read(f"/proc/{pid}/environ").split(b"\0")
 
 
@@ -93,7 +93,7 @@ def _read(path: str) -> bytes:
     try:
         return _read_or_raise(path)
     except OSError:
-        return b""  # it ended between two looks, or belongs to somebody else
+        return b""  # it has exited, or belongs to another user
 
 
 def _read_or_raise(path: str) -> bytes:

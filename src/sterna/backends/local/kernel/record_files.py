@@ -1,8 +1,7 @@
-"""The files through which daemon and shim speak: written whole or not at all, and read as absent when they are not
-there.
+"""Files between daemon and shim: JSON records that are replaced atomically and read as None when absent.
 
-Light enough for the shim. Temporary files are made anew and never follow a link, because a replica that runs as
-another user may write in its own folder.
+Light enough for the shim. Temporary files are created exclusively and never follow a link, because a replica that runs
+as another user may write in its own folder.
 """
 
 from __future__ import annotations
@@ -13,14 +12,22 @@ import os
 from sterna.backends.local.kernel.crash_points import crash_point
 
 Record = dict[str, object]
-"""A JSON object as it lies on disk; typed values are made of it where it is read."""
+"""A JSON object on disk; readers convert it to typed values."""
 
-INTENT, CLAIM, SHIM, STOP, SAVED, EXIT = "intent.json", "claim", "shim.json", "stop.json", "saved.json", "exit.json"
+LAUNCH_FILE, LOCK_FILE, SHIM, STOP, SAVED, EXIT = (
+    "launch.json",
+    "lock",
+    "shim.json",
+    "stop.json",
+    "saved.json",
+    "exit.json",
+)
 LOG, OLD_LOG = "out.log", "out.log.1"
 
 
 def write_record(folder: str, name: str, record: Record, durable: bool = True, crash: str = "") -> None:
-    """Replace a file at once; `durable` makes it outlive a power cut. `crash` names the point before it is seen."""
+    """Replace a record; `durable`: it survives a power failure. `crash`: name of the crash point before it becomes
+    visible."""
     temporary = make_temporary(folder, name, (json.dumps(record) + "\n").encode(), durable)
     crash_point(crash)
     os.rename(temporary, os.path.join(folder, name))

@@ -1,7 +1,6 @@
-"""Sleeping until something happens: a process ends, somebody calls, or the time has come.
+"""Sleep until a process exits, another thread calls, or a timeout.
 
-Costs nothing while nothing happens: the kernel wakes us. Descriptors are watched with epoll, which knows no limit of
-1,024 as `select` does.
+Descriptors are watched with epoll, which has no limit of 1,024 descriptors as `select` does.
 """
 
 from __future__ import annotations
@@ -13,27 +12,28 @@ from typing import Protocol
 
 
 class Wakeups(Protocol):
-    """What a backend sleeps by; tests put another clock in its place."""
+    """Interface by which a backend sleeps; tests use a virtual clock."""
 
     def follow(self, name: str, descriptor: int, /) -> None:
-        """Tell when this descriptor becomes readable; it is closed then, or when it is dropped."""
+        """Report when this descriptor becomes readable; it is then closed, as when it is dropped."""
         ...
 
     def drop(self, name: str, /) -> None: ...
 
     def wake(self) -> None:
-        """End a sleep from any thread; one that has not begun yet ends at once."""
+        """End the current or the next sleep. Any thread may call."""
         ...
 
     def wait(self, seconds: float | None, /) -> Collection[str] | None:
-        """Names of what has become readable, at the latest after so long; None if nothing ever will happen."""
+        """Return the names of readable descriptors, at the latest after `seconds`; None if there will be no more
+        events."""
         ...
 
     def close(self) -> None: ...
 
 
 class EpollWakeups:
-    """The real one."""
+    """The implementation on epoll."""
 
     def __init__(self) -> None:
         self._poll = select.epoll()

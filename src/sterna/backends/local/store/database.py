@@ -1,8 +1,8 @@
-"""The memory of a local cluster: SQLite in its state folder, one writer, durable before it answers.
+"""SQLite in the state folder, with one writer thread and group commit.
 
-Whoever writes hands over statements and either waits until they are on disk (`write`) or does not (`write_later`);
-one thread commits whatever has come together meanwhile, so a thousand submissions share a few disk flushes. Order is
-kept. Nothing here knows what a job is; records are bytes.
+`write` returns when its statements are on disk, `write_later` at once. The writer thread commits everything that
+arrived meanwhile in one transaction, so a thousand submissions share a few disk flushes. Order is kept. Records are
+bytes here.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Statement = tuple[str, Sequence[Any]]
 """SQL and its values."""
 
 _RETRY_SECONDS = 1.0
-"""Between two tries to write what nobody waits for, while the disk refuses."""
+"""Delay before asynchronous statements are retried while the disk refuses them."""
 
 _LAZY_SECONDS = 0.02
-"""How long what nobody waits for may wait for company."""
+"""Delay of asynchronous statements, so that later ones share their flush."""
 
 
 @dataclass
-class _Parcel:
-    """What one caller wants written, all or none."""
+class _WriteBatch:
+    """Statements of one caller, written all or none."""
 
     statements: Sequence[Statement]
     done: threading.Event | None
@@ -37,38 +37,38 @@ class _Parcel:
 
 
 class Database:
-    """An open database. Closing it writes what is still waiting."""
+    """An open database. `close` writes everything that is queued."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection = _opened(path)
-        self._reading = _opened(path)
+        self._connection = _open_database(path)
+        self._reading = _open_database(path)
         self._reader = threading.Lock()
-        self._waiting: list[_Parcel] = []
+        self._waiting: list[_WriteBatch] = []
         self._news = threading.Condition()
         self._is_closing = False
         self.trouble = ""
-        """Why writing fails at present; empty: it does not."""
-        self._thread = threading.Thread(target=self._keep_writing, name="database", daemon=True)
+        """Why writing fails at present; empty: it works."""
+        self._thread = threading.Thread(target=self._run_writer, name="database", daemon=True)
         self._thread.start()
 
-    # For everybody.
+    # Callers.
 
     def write(self, statements: Iterable[Statement]) -> None:
-        """Return when all of it is on disk; raise, with none of it stored, if it cannot be."""
-        parcel = _Parcel(list(statements), threading.Event())
-        self._hand_over(parcel)
-        assert parcel.done is not None
-        parcel.done.wait()
-        if parcel.error is not None:
-            raise parcel.error
+        """Return when all statements are on disk; raise if they cannot be written, with none of them stored."""
+        batch = _WriteBatch(list(statements), threading.Event())
+        self._enqueue(batch)
+        assert batch.done is not None
+        batch.done.wait()
+        if batch.error is not None:
+            raise batch.error
 
     def write_later(self, statements: Iterable[Statement]) -> None:
-        """To be written soon, after everything that was handed over before; tried again until it can be."""
-        self._hand_over(_Parcel(list(statements), None))
+        """Queue statements after all earlier ones; retry until they are written."""
+        self._enqueue(_WriteBatch(list(statements), None))
 
     def flush(self) -> None:
-        """Return when everything handed over so far is on disk."""
+        """Return when everything queued so far is on disk."""
         self.write([])
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -87,59 +87,59 @@ class Database:
         with self._reader:
             self._reading.close()
 
-    # The writer.
+    # The writer thread.
 
-    def _hand_over(self, parcel: _Parcel) -> None:
+    def _enqueue(self, batch: _WriteBatch) -> None:
         with self._news:
             if self._is_closing:
                 raise UserError("The daemon is shutting down and takes no changes; try again when it is up.")
-            self._waiting.append(parcel)
-            if parcel.done is not None or len(self._waiting) == 1:  # else the writer knows that there is something
+            self._waiting.append(batch)
+            if batch.done is not None or len(self._waiting) == 1:  # else it has been notified already
                 self._news.notify()
 
-    def _keep_writing(self) -> None:
-        left: list[_Parcel] = []
+    def _run_writer(self) -> None:
+        left: list[_WriteBatch] = []
         while True:
             with self._news:
                 if not self._waiting and not self._is_closing:
                     self._news.wait(_RETRY_SECONDS if left else None)
                 if not self._is_urgent():
-                    # Nobody waits for it: what follows in a moment can share its flush.
+                    # No caller is blocked on it: statements that follow shortly share its flush.
                     self._news.wait_for(self._is_urgent, _LAZY_SECONDS)
                 is_last = self._is_closing
-                parcels, self._waiting = left + self._waiting, []
-            left = self._commit(parcels)
+                batches, self._waiting = left + self._waiting, []
+            left = self._commit(batches)
             if is_last:
                 return
 
     def _is_urgent(self) -> bool:
-        return self._is_closing or any(parcel.done is not None for parcel in self._waiting)
+        return self._is_closing or any(batch.done is not None for batch in self._waiting)
 
-    def _commit(self, parcels: list[_Parcel]) -> list[_Parcel]:
-        """Write all in one transaction; what failed and nobody waits for, to be tried again before anything else."""
-        if not parcels:
+    def _commit(self, batches: list[_WriteBatch]) -> list[_WriteBatch]:
+        """Write everything in one transaction; return asynchronous writes that failed, to be retried first."""
+        if not batches:
             return []
-        error = self._try(parcels)
+        error = self._try(batches)
         self.trouble = str(error) if error else ""
         if error is None:
-            for parcel in parcels:
-                if parcel.done is not None:
-                    parcel.done.set()
+            for batch in batches:
+                if batch.done is not None:
+                    batch.done.set()
             return []
-        if len(parcels) > 1:
-            # One of them may be at fault alone. Order is kept: what cannot be written yet holds up all that follows.
-            left: list[_Parcel] = []
-            for parcel in parcels:
-                left += _refused(parcel, error) if left else self._commit([parcel])
+        if len(batches) > 1:
+            # One of them may be at fault alone. Order is kept: a write that fails holds up all later ones.
+            left: list[_WriteBatch] = []
+            for batch in batches:
+                left += _fail_or_requeue(batch, error) if left else self._commit([batch])
             return left
-        return _refused(parcels[0], error)
+        return _fail_or_requeue(batches[0], error)
 
-    def _try(self, parcels: Sequence[_Parcel]) -> UserError | None:
+    def _try(self, batches: Sequence[_WriteBatch]) -> UserError | None:
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
-            for parcel in parcels:
-                for sql, values in parcel.statements:
+            for batch in batches:
+                for sql, values in batch.statements:
                     connection.execute(sql, values)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -149,16 +149,16 @@ class Database:
         return None
 
 
-def _refused(parcel: _Parcel, error: UserError) -> list[_Parcel]:
-    """Tell whoever waits; what nobody waits for stays to be written."""
-    if parcel.done is None:
-        return [parcel]
-    parcel.error = error
-    parcel.done.set()
+def _fail_or_requeue(batch: _WriteBatch, error: UserError) -> list[_WriteBatch]:
+    """Fail a blocked caller; keep an asynchronous write for a retry."""
+    if batch.done is None:
+        return [batch]
+    batch.error = error
+    batch.done.set()
     return []
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_database(path: Path) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")

@@ -1,7 +1,7 @@
-"""The book of a local cluster: every job it knows, what happened to them, and who is told when something does.
+"""`JobStore`: all jobs and events of a local cluster, in memory and on disk.
 
-In memory for speed, on disk for truth: whatever is changed here is saved, and what must survive is awaited. One lock
-guards it; nobody holds it while waiting for the disk.
+Changes are saved asynchronously, unless the caller waits for the database. One lock guards everything; it is not held
+while waiting for the disk.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from sterna.service.errors import NameTakenError, NotFoundError
 from sterna.service.views import EventView
 
 COUNTED_CPUS = 10
-"""Thousandths of a CPU that a job which asks for none counts for on a shared node, so that jobs are spread."""
+"""Thousandths of a CPU that a worker without a CPU request counts for on a shared node, so that jobs are spread."""
 
 _EVENTS = 10_000
-"""Events kept at hand; older ones are read from the disk."""
+"""Events kept in memory; older ones are read from disk."""
 _LISTENING_SECONDS = 5.0
-"""Whoever waits for changes hears at least so often that there were none."""
+"""Keep-alive interval for change subscribers."""
 
 Clock = Callable[[], float]
 
 
 class LocalJob:
-    """A job and what is only known while the daemon runs."""
+    """A job with its transient state."""
 
     __slots__ = (
         "assignment",
@@ -49,12 +49,12 @@ class LocalJob:
         "cores",
         "key",
         "name",
+        "noted_cpu_share",
         "progress",
         "reason",
         "record",
+        "reported_at",
         "shape",
-        "told_at",
-        "told_share",
         "weights",
     )
 
@@ -65,19 +65,19 @@ class LocalJob:
         self.key, self.name = record.key, record.name
         self.shape = shape
         self.cores = cores
-        """That one worker can use."""
+        """Cores that one worker can use."""
         self.category = category_of(record.name, record.spec.category)
         self.assignment = assignment
-        """Where it shall sit, by rows of the node table."""
+        """Desired assignment, by rows of the node table."""
         self.progress = progress
         self.weights: dict[str, float] = {}
-        """Shares in force, by control group."""
-        self.told_at = 0.0
-        """Of the last report that was kept."""
-        self.told_share = record.cpu_share
-        """The share that users were last told of."""
+        """CPU shares in force, by control group."""
+        self.reported_at = 0.0
+        """Time of the last stored progress report."""
+        self.noted_cpu_share = record.cpu_share
+        """CPU share in the last event about it."""
         self.reason: Reason | None = None
-        """Why it waits or changed, as the last round saw it."""
+        """Why it waits or changed, from the last round."""
 
     @property
     def wants_to_run(self) -> bool:
@@ -85,7 +85,7 @@ class LocalJob:
 
 
 class JobStore:
-    """Jobs by number and by name, events by number."""
+    """Jobs by key and name, events by number."""
 
     def __init__(self, database: Database, slices: Slices, clock: Clock, rule: GrowthRule | None = None) -> None:
         self.database, self.slices, self.clock = database, slices, clock
@@ -95,9 +95,9 @@ class JobStore:
         self._is_closed = False
         self.jobs: dict[int, LocalJob] = {}
         self.open: dict[int, LocalJob] = {}
-        """Those that have not ended."""
+        """Jobs that have not ended."""
         self.live: dict[int, LocalJob] = {}
-        """Those of which some process may be there."""
+        """Jobs that may have processes."""
         self._keys: dict[str, int] = {}
         self._reserved: set[str] = set()
         self._rows = slices.row_of
@@ -120,14 +120,14 @@ class JobStore:
     # Jobs.
 
     def next_keys(self, count: int) -> tuple[list[int], Statement]:
-        """Numbers that no job ever had, and what to write together with the jobs so that none ever has them again."""
+        """Return unused job keys, and the statement that reserves them for good, to be written with the jobs."""
         with self.lock:
             first, self._next_key = self._next_key, self._next_key + count
             sql = "INSERT OR REPLACE INTO settings VALUES ('next_key', ?)"
             return list(range(first, first + count)), (sql, [str(self._next_key).encode()])
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Keep these names for somebody who is about to be stored; refuse if one is taken."""
+        """Reserve names for jobs about to be stored; raise UserError if one is taken."""
         with self.lock:
             wanted: set[str] = set()
             for name in names:
@@ -142,7 +142,7 @@ class JobStore:
             self._reserved.difference_update(names)
 
     def enter(self, record: JobRecord) -> LocalJob:
-        """A job that is on disk becomes known."""
+        """Add a job that is on disk."""
         with self.lock:
             self._reserved.discard(record.name)
             return self._enter(record)
@@ -152,9 +152,9 @@ class JobStore:
         if record.phase == ACTIVE:
             category = category_of(record.name, record.spec.category)
             progress = self.tracker.follow(record.key, record.spec.progress, category)
-        assignment = Assignment(self._seats(record.workers), self._seats(record.servers), tuple(record.slots))
+        assignment = Assignment(self._to_rows(record.workers), self._to_rows(record.servers), tuple(record.slots))
         is_lost = len(assignment.workers) < len(record.workers) or len(assignment.ps) < len(record.servers)
-        if is_lost:  # the daemon came back with other nodes
+        if is_lost:  # the daemon was restarted with other nodes
             assignment, record.workers, record.servers, record.slots = NOWHERE, [], [], []
         job = LocalJob(record, shape_of(record.spec, self.slices), cores_of(record.spec), assignment, progress)
         self.jobs[record.key] = job
@@ -163,7 +163,7 @@ class JobStore:
         return job
 
     def index(self, job: LocalJob) -> None:
-        """Whether it has ended, or processes of it are there, may have changed."""
+        """Update `open` and `live` for a job."""
         with self.lock:
             for index, belongs in ((self.open, job.record.phase == ACTIVE), (self.live, job.record.is_live)):
                 if belongs:
@@ -172,7 +172,7 @@ class JobStore:
                     index.pop(job.key, None)
 
     def remove(self, job: LocalJob) -> None:
-        """Forget a job that has ended and whose files are gone."""
+        """Remove a job that has ended and whose files are gone."""
         with self.lock:
             del self.jobs[job.key]
             self.open.pop(job.key, None)
@@ -194,23 +194,23 @@ class JobStore:
         return self.jobs[key]
 
     def active(self) -> list[LocalJob]:
-        """Jobs that want to run, in the order of their rows."""
+        """Return the jobs that want to run, in the order of their rows."""
         wanting = [job for job in self.open.values() if job.wants_to_run]
         return sorted(wanting, key=lambda job: (job.record.submitted_at, job.name))
 
     def assign(self, job: LocalJob, assignment: Assignment) -> None:
-        """From now on it shall sit there."""
+        """Set the desired assignment."""
         names = [node.name for node in self.slices.nodes]
         job.assignment = assignment
         job.record.workers = [(names[node], count) for node, count in assignment.workers]
         job.record.servers = [(names[node], count) for node, count in assignment.ps]
         job.record.slots = list(assignment.slots)
 
-    def _seats(self, seats: NodeCounts) -> tuple[tuple[int, int], ...]:
+    def _to_rows(self, seats: NodeCounts) -> tuple[tuple[int, int], ...]:
         return tuple((self._rows[name], count) for name, count in seats if name in self._rows)
 
     def set_reasons(self, reasons: Iterable[Reason]) -> None:
-        """Why jobs wait or changed, as the last round saw it."""
+        """Keep why jobs wait or changed, from the last round."""
         with self.lock:
             for reason in reasons:
                 key = self._keys.get(reason.job)
@@ -218,7 +218,7 @@ class JobStore:
                     self.jobs[key].reason = reason
 
     def set_growth_rule(self, rule: GrowthRule) -> None:
-        """Find growth categories by another rule from now on."""
+        """Classify growth by another rule, also for stored reports."""
         with self.lock:
             self.database.flush()
             heard: list[tuple[int, int, list[ProgressReport]]] = []
@@ -229,7 +229,7 @@ class JobStore:
                 heard += [(key, attempt, by_attempt[attempt]) for attempt in sorted(by_attempt)]
             self.tracker.set_growth_rule(rule, heard)
 
-    # The disk.
+    # Saving.
 
     def statement(self, job: LocalJob) -> Statement:
         return insertion(job.record)
@@ -237,15 +237,15 @@ class JobStore:
     def save_later(self, *jobs: LocalJob) -> None:
         with self.lock:
             self.database.write_later([self.statement(job) for job in jobs])
-            self.changed()
+            self.notify_change()
 
-    # What happened.
+    # Events.
 
     def note(self, job: str, kind: str, sentence: str) -> None:
         self.note_all([(job, kind, sentence)])
 
     def note_all(self, happened: Iterable[tuple[str, str, str]]) -> None:
-        """Several things at once: of which job, what kind, in a sentence."""
+        """Add several events: job, kind, sentence."""
         sql = "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)"
         with self.lock:
             last, now = self.events[-1].number if self.events else 0, self.clock()
@@ -254,9 +254,9 @@ class JobStore:
                 self.events.append(EventView(number, now, *told))
                 statements.append((sql, [number, now, *told]))
             self.database.write_later(statements)
-            self.changed()
+            self.notify_change()
 
-    def changed(self) -> None:
+    def notify_change(self) -> None:
         with self.lock:
             self._changes += 1
             self._changed.notify_all()
@@ -266,7 +266,7 @@ class JobStore:
         return self._changes
 
     def changes_after(self, after: int) -> Iterator[int]:
-        """The number of the latest change, whenever there is one, and every few seconds though there is none."""
+        """Yield the number of the latest change after each change, and at every keep-alive interval."""
         while True:
             with self.lock:
                 if self._changes <= after and not self._is_closed:
@@ -283,13 +283,13 @@ class JobStore:
 
     # Progress.
 
-    def keep_reports(self, job: LocalJob, attempt: int, reports: Iterable[ProgressReport]) -> None:
+    def save_reports(self, job: LocalJob, attempt: int, reports: Iterable[ProgressReport]) -> None:
         rows = [[job.key, attempt, told.at, told.step, told.total, encode(told.metrics)] for told in reports]
         sql = "INSERT INTO progress (job, attempt, at, step, total, metrics) VALUES (?, ?, ?, ?, ?, ?)"
         self.database.write_later([(sql, row) for row in rows])
 
     def reports(self, key: int) -> list[tuple[int, ProgressReport]]:
-        """What was kept of a job's reports, oldest first, with their attempts."""
+        """Return the stored reports of a job, oldest first, with their attempts."""
         sql = "SELECT attempt, at, step, total, metrics FROM progress WHERE job = ? ORDER BY id"
         return [
             (attempt, ProgressReport(at, step, total, msgspec.json.decode(metrics)))
@@ -301,23 +301,23 @@ class JobStore:
         self.database.write_later([(sql, [job.key, replica, encode(paths)])])
 
     def positions(self, job: LocalJob, replica: str) -> Positions:
-        """How far a replica's progress has been read."""
+        """Return how far the progress files of a replica have been read."""
         sql = "SELECT place FROM positions WHERE job = ? AND replica = ?"
         found = self.database.read(sql, [job.key, replica])
         return msgspec.json.decode(found[0][0], type=Positions) if found else {}
 
     def save_learned_curves(self) -> None:
-        changed = self.tracker.learned_curves.pop_unsaved()
-        if changed:
+        records = self.tracker.learned_curves.pop_unsaved()
+        if records:
             sql = "INSERT OR REPLACE INTO learned VALUES (?, ?)"
-            self.database.write_later([(sql, [lesson.category, encode(lesson)]) for lesson in changed])
+            self.database.write_later([(sql, [record.category, encode(record)]) for record in records])
 
     def setting(self, name: str) -> Any:
         found = self.database.read("SELECT value FROM settings WHERE name = ?", [name])
         return msgspec.json.decode(found[0][0]) if found else None
 
     def save_setting(self, name: str, value: Any) -> None:
-        """Durable when this returns."""
+        """Save a setting; durable when this returns."""
         self.database.write([("INSERT OR REPLACE INTO settings VALUES (?, ?)", [name, encode(value)])])
 
 
@@ -331,9 +331,12 @@ def _read_learned(database: Database) -> list[CategoryRecord]:
 
 
 def shape_of(spec: JobSpec, slices: Slices) -> Shape:
-    """What a worker needs of a node here. Replicas that are not scaled count as parameter servers, each as much as the
-    largest of them. Whoever asks for no CPUs counts as one core, or as next to nothing on shared nodes; in manifests
-    of Kubernetes, where what is absent is nothing, this holds only for workers that ask for no device either."""
+    """Return the needs of one worker on these nodes.
+
+    Replicas that are not scaled count as parameter servers, each as large as the largest of them. A worker without a
+    CPU request counts as one core, or as `COUNTED_CPUS` on shared nodes; in Kubernetes manifests, where an absent
+    request is 0, this holds only for workers without devices.
+    """
     worker, kind = spec.worker, find_kind(spec.kind)
     is_own = kind is not None and kind.counts_absent_cpus
     others = [each for each in spec.replicas if each is not worker]
@@ -349,5 +352,5 @@ def shape_of(spec: JobSpec, slices: Slices) -> Shape:
 
 
 def cores_of(spec: JobSpec) -> float:
-    """Cores that one worker can use: what it asks for, whole ones, at least one."""
+    """Return the cores that one worker can use: its request rounded up, at least one."""
     return float(max(1, -(-spec.worker.cpus // MILLI)))

@@ -1,6 +1,6 @@
-"""The journal of a cluster that runs: rounds as rows of the database, in the form of any other journal.
+"""The journal of a running local cluster, as rows of the database.
 
-The oldest rounds are dropped when there are too many. `written` makes a journal file of those that are kept.
+The oldest rounds are dropped above a size limit. `write_journal` writes the stored rounds to a journal file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRUNE_EVERY = 256
 
 
 class StoredJournal(JournalWriter):
-    """Writes rounds where the jobs are kept. One round may follow another daemon's: numbers go on."""
+    """Writes rounds to the database, and continues the numbering of an earlier daemon."""
 
     def __init__(self, database: Database, rules: PolicyView) -> None:
         self._database = database
@@ -40,17 +40,17 @@ class StoredJournal(JournalWriter):
         opening = opening_of(rules)
         if opening != self._opening:
             self._opening = opening
-            self._put(opening)
+            self._append(opening)
 
     def record(self, snapshot: Snapshot, decision: Decision, shadow: ShadowRound | None = None) -> None:
         super().record(snapshot, decision, shadow)
         if self._rounds % _PRUNE_EVERY == 0:
             prune(self._database)
 
-    def _put(self, line: Opening | World | RoundLine) -> None:
+    def _append(self, line: Opening | World | RoundLine) -> None:
         kind = "round" if isinstance(line, RoundLine) else "world" if isinstance(line, World) else "opening"
         if isinstance(line, RoundLine):
-            line.world = 0  # rows are pruned and never torn, so that nobody needs to count them
+            line.world = 0  # rows are pruned from the front and never torn, so there is no need to count them
         sql = "INSERT INTO journal (kind, line) VALUES (?, ?)"
         self._database.write_later([(sql, [kind, self._encoder.encode(line)])])
 
@@ -60,7 +60,7 @@ def opening_of(rules: PolicyView) -> Opening:
 
 
 def prune(database: Database, most_bytes: int = _MOST_BYTES) -> None:
-    """Drop the oldest events, and the oldest rounds up to a line with the nodes on which the others were decided."""
+    """Drop the oldest events, and the oldest rounds up to a line with nodes on which later rounds depend."""
     database.write_later([("DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?", [_MOST_EVENTS])])
     total = int(database.read("SELECT coalesce(sum(length(line)), 0) FROM journal")[0][0])
     if total <= most_bytes:
@@ -72,7 +72,7 @@ def prune(database: Database, most_bytes: int = _MOST_BYTES) -> None:
 
 
 def write_journal(database: Database, rules: PolicyView, path: Path) -> bool:
-    """Make a journal file of what is kept, with the rules in force now; false if there are no rounds."""
+    """Write the stored rounds to a journal file, with the current rules; return False if there are none."""
     database.flush()
     rows = database.read("SELECT kind, line FROM journal WHERE kind != 'opening' ORDER BY id")
     if not any(kind == "round" for kind, _ in rows):

@@ -1,8 +1,7 @@
 """The nodes of a local cluster: slices of this machine, each with cores, devices and memory of its own.
 
-`auto` makes one node of every core (at least two), or one of every GPU; `2x1cpu` or `2x4cpu1gpu,1x2cpu` say it in so
-many words. Slices beyond what the machine has are allowed and said so: such nodes share cores. Nothing is enforced
-here; control groups are.
+`auto` makes one node per core (at least two) or per GPU; `2x1cpu` and `2x4cpu1gpu,1x2cpu` are explicit. Slices may
+exceed the machine: such nodes share cores, with a notice. Limits are enforced by control groups, not here.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _GIBIBYTE = 1 << 30
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to be divided."""
+    """Capacity of the machine."""
 
     cores: tuple[int, ...]
     gpus: int
@@ -37,25 +36,25 @@ class Machine:
 
 @dataclass(frozen=True)
 class LocalNode:
-    """One slice."""
+    """One slice of the machine."""
 
     name: str
     cores: tuple[int, ...]
     devices: tuple[int, ...]
-    """Numbers of the machine's GPUs."""
+    """Indices of the machine's GPUs."""
     memory_bytes: int
     limits_memory: bool = False
-    """Somebody said how much memory it has; else it is only its part of the machine's."""
+    """Its memory was given explicitly and is enforced; else it is its part of the machine's."""
     notice: str = ""
 
 
 @dataclass(frozen=True)
 class Slices:
-    """All nodes, in the order of their names."""
+    """All nodes, ordered by name."""
 
     nodes: tuple[LocalNode, ...]
     is_shared: bool = False
-    """Jobs that ask for no CPUs share those of their node, as many as there are."""
+    """Jobs without a CPU request share the CPUs of their node, in any number."""
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -69,7 +68,7 @@ class Slices:
         return tuple(node.name for node in self.nodes)
 
     def table(self) -> Nodes:
-        """The same as columns, empty and open."""
+        """Return the nodes as columns, empty and open."""
         capacity = np.zeros((len(ResourceKind), len(self.nodes)), dtype=np.int64)
         capacity[ResourceKind.DEVICES] = [len(node.devices) * MILLI for node in self.nodes]
         capacity[ResourceKind.CPUS] = [len(node.cores) * MILLI for node in self.nodes]
@@ -80,30 +79,30 @@ class Slices:
 
 
 def this_machine() -> Machine:
-    """Cores that we may use, GPUs that answer, memory that is there."""
+    """Return the cores in our affinity mask, the usable GPUs and the physical memory."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return Machine(tuple(sorted(os.sched_getaffinity(0))), _gpu_count(), pages * size)
 
 
 def slice_machine(spec: str, machine: Machine, shared: bool = False) -> Slices:
-    """The nodes that `--nodes` asks for."""
+    """Parse `--nodes` and divide the machine."""
     parts = [part.strip().lower() for part in spec.split(",")]
     words = [part for part in parts if part.replace(" ", "") in ("shared", "shared:true", "shared=true")]
     sizes = [part for part in parts if part not in words]
     is_shared = shared or bool(words)
     if sizes in ([], ["auto"]):
-        return Slices(_cut(_automatic(machine), machine), is_shared)
-    return Slices(_cut([size for part in sizes for size in _sizes(spec, part, machine)], machine), is_shared)
+        return Slices(_allocate(_automatic(machine), machine), is_shared)
+    return Slices(_allocate([size for part in sizes for size in _sizes(spec, part, machine)], machine), is_shared)
 
 
 @dataclass(frozen=True)
 class _Size:
-    """What one node is to have."""
+    """Requested size of one node."""
 
     cpus: int
     gpus: int = 0
     memory_bytes: int = 0
-    """0: its part of the machine's."""
+    """0: its part of the machine's memory."""
 
 
 def _automatic(machine: Machine) -> list[_Size]:
@@ -127,8 +126,8 @@ def _sizes(spec: str, part: str, machine: Machine) -> list[_Size]:
     return [_Size(cpus, gpus, memory)] * count
 
 
-def _cut(sizes: Sequence[_Size], machine: Machine) -> tuple[LocalNode, ...]:
-    """Deal out cores and GPUs in order; cores are dealt again from the first when they run out, GPUs never."""
+def _allocate(sizes: Sequence[_Size], machine: Machine) -> tuple[LocalNode, ...]:
+    """Assign cores and GPUs in order; cores wrap around when they run out, GPUs do not."""
     asked = sum(size.gpus for size in sizes)
     if asked > machine.gpus:
         found = f"has {machine.gpus}" if machine.gpus else "has none that answer"
@@ -156,11 +155,11 @@ def _cut(sizes: Sequence[_Size], machine: Machine) -> tuple[LocalNode, ...]:
 
 
 def _gpu_count() -> int:
-    """By NVIDIA's library, else by its command; 0 where there is neither."""
+    """Count GPUs by NVIDIA's library, else by its command; 0 without either."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return _listed_gpus()
+        return _count_gpus_by_command()
     count = ctypes.c_uint(0)
     if nvml.nvmlInit_v2() != 0:
         return 0
@@ -171,7 +170,7 @@ def _gpu_count() -> int:
         nvml.nvmlShutdown()
 
 
-def _listed_gpus() -> int:
+def _count_gpus_by_command() -> int:
     command = shutil.which("nvidia-smi")
     if command is None:
         return 0

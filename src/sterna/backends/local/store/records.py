@@ -1,7 +1,7 @@
-"""What the state folder remembers of a job: the specification, where it shall sit, and the attempt that is under way.
+"""Job records as JSON: specification, desired assignment and current attempt.
 
-Plain values that become JSON and back. Nodes are told by name, because a daemon may come back with others. What is
-derived from progress reports is not kept here: it is worked out again from the reports themselves.
+Nodes are stored by name, because a restarted daemon may have others. State derived from progress reports is not stored:
+it is recomputed from the reports.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from sterna.model.job import JobSpec
 ACTIVE, COMPLETED, FAILED = "active", "completed", "failed"
 
 INTENDED, RUNNING, ENDED = "intended", "running", "ended"
-"""States of a replica: committed but not known to run; seen to run; gone, with or without a record of its exit."""
+"""States of a replica: committed but not seen running; seen running; exited, with or without a record of it."""
 
 NodeCounts = list[tuple[str, int]]
-"""Pairs of node name and number of replicas there."""
+"""Pairs of node name and number of replicas on it."""
 
 
 class ReplicaRecord(msgspec.Struct):
-    """One process of an attempt, from the intention to start it on."""
+    """One process of an attempt, from the decision to start it."""
 
     type: str
     index: int
     rank: int
     node: str
     token: str
-    """Tells this start from every other one."""
+    """Unique for every start."""
     port: int = 0
     cores: list[int] = []
     devices: list[int] = []
-    """Numbers of the machine's devices that it sees."""
+    """Indices of the machine's devices that it sees."""
     slot: int = -1
-    """For a part of a device: the number under which its node counts that device."""
+    """For a GPU fraction: the slot of the device on its node."""
     group: str = ""
-    """The name of its control group; empty: it has none of its own."""
+    """Name of its control group; empty: none of its own."""
     state: str = INTENDED
     pid: int = 0
     leaving: bool = False
-    """Asked to stop, while the rest of the attempt may go on."""
+    """It was asked to stop while the rest of the attempt goes on."""
     intended_at: float = 0.0
-    """When it was to join an attempt that ran already; 0: it began with it."""
+    """Time at which it joined a running attempt; 0: it started with the attempt."""
     asked_at: float = 0.0
-    """When it was asked to stop; 0: it was not."""
+    """Time of the stop request; 0: none."""
     exit_code: int | None = None
     saved: bool = False
 
@@ -62,21 +62,21 @@ class AttemptRecord(msgspec.Struct):
     started_at: float
     replicas: list[ReplicaRecord]
     workers: NodeCounts
-    """Where its workers sit."""
+    """Nodes of its workers."""
     servers: NodeCounts = []
     generation: int = 0
     stopping: str = ""
     """Why all of it was asked to stop; empty: it was not."""
     counted_from: float = 0.0
-    """Since when its present size has not been booked."""
+    """Time up to which run time and service have been counted."""
     done: list[str] = []
-    """Replicas that did all they had to do."""
+    """Replicas that finished their work."""
     failed: bool = False
     lost: bool = False
-    """It failed because nobody saw how a process ended."""
+    """It failed because the exit of a process was not recorded."""
     exit_code: int | None = None
     failed_type: str = ""
-    """Of the replica that had it."""
+    """Type of the replica that failed."""
     first_report_at: float = 0.0
     ended_at: float = 0.0
 
@@ -86,17 +86,17 @@ class AttemptRecord(msgspec.Struct):
 
     @property
     def members(self) -> list[ReplicaRecord]:
-        """Those that are to go on."""
+        """Return live replicas that are not leaving."""
         return [replica for replica in self.live if not replica.leaving]
 
     @property
     def first(self) -> ReplicaRecord:
-        """The one of the lowest number, where torchrun's agents meet."""
+        """Return the replica with the lowest index, the rendezvous host of torchrun."""
         return min(self.replicas, key=lambda replica: replica.index)
 
 
 class JobRecord(JobState, omit_defaults=True, rename="camel", kw_only=True):
-    """A job as the state folder keeps it."""
+    """Everything about a job that must survive a restart of the daemon."""
 
     key: int
     spec: JobSpec
@@ -106,23 +106,23 @@ class JobRecord(JobState, omit_defaults=True, rename="camel", kw_only=True):
     phase: str = ACTIVE
     deleting: bool = False
     workers: NodeCounts = msgspec.field(default_factory=list)
-    """Where its workers shall sit; empty: it shall wait."""
+    """Desired nodes of its workers; empty: the job is queued."""
     servers: NodeCounts = msgspec.field(default_factory=list)
     slots: list[int] = msgspec.field(default_factory=list)
     attempts: int = 0
     attempt: AttemptRecord | None = None
-    """The latest one, which may have ended."""
+    """The last attempt, which may have ended."""
     by_checkpoint: bool = False
-    """Its next move is made by checkpoint though it could be made in place."""
+    """Its next move restarts it from a checkpoint, even if it could move in place."""
     waited_seconds: float = 0.0
     service: float = 0.0
-    """Units x seconds in all its life; `attained` starts anew when it is promoted."""
+    """Devices x seconds over all its life; `attained` is reset by promotions."""
     cpu_seconds: float = 0.0
-    """Of replicas that are gone."""
+    """CPU time of replicas that have exited."""
     exit_code: int | None = None
     reason: str = ""
     doomed: str = ""
-    """Why it has failed though it still runs; empty: it has not."""
+    """Why it fails as soon as its processes have stopped; empty: it does not."""
 
     @property
     def name(self) -> str:
@@ -134,7 +134,7 @@ class JobRecord(JobState, omit_defaults=True, rename="camel", kw_only=True):
 
     @property
     def is_live(self) -> bool:
-        """Some process of it may be there."""
+        """True if some of its processes may exist."""
         return self.attempt is not None and any(replica.state != ENDED for replica in self.attempt.replicas)
 
 
@@ -147,7 +147,7 @@ def decode_record(line: bytes) -> JobRecord:
 
 
 class StatePaths:
-    """Where things lie in a state folder."""
+    """Paths in a state folder."""
 
     def __init__(self, state: Path) -> None:
         self.state = state

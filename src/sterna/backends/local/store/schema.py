@@ -1,7 +1,7 @@
-"""The tables of a state folder and how older ones become today's.
+"""Tables of the state database and their migrations.
 
-A schema is never edited: what changes is appended as one more step, so that any state folder of the past can be opened.
-A folder that a newer Sterna wrote is refused, because guessing at it could lose jobs.
+A released step is never edited: changes are appended as new steps, so that every older state folder can be opened. A
+folder written by a newer version is rejected, because guessing could lose jobs.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ STEPS: tuple[str, ...] = (
     CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL);
     """,
 )
-"""Step n leads from version n to version n + 1."""
+"""Step n migrates from version n to version n + 1."""
 
 
 def upgrade(connection: sqlite3.Connection, where: str, steps: Sequence[str] = STEPS) -> None:
-    """Bring a database to the newest version, all steps or none."""
+    """Migrate a database to the newest version, all steps or none."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(steps):
         raise UserError(

@@ -1,8 +1,7 @@
-"""From a forked copy of the shim to the replica's own program.
+"""From a forked copy of the shim to the replica's program.
 
-Runs in the child between fork and exec: a session of its own, its control groups, its cores, its user, its log. What
-goes wrong is told to the shim through a pipe that closes by itself when the program starts. No policy here: the
-intent says it all.
+Runs in the child between fork and exec: new session, control groups, cores, user, log. Errors reach the shim through a
+pipe that closes on exec. The `LaunchSpec` determines everything.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from sterna.backends.local.supervisor.kill_tree import FOLDER_VARIABLE
 from sterna.backends.local.supervisor.launch_spec import LaunchSpec
 
 CANNOT_PREPARE, CANNOT_EXECUTE, NOT_FOUND = 125, 126, 127
-"""Exit codes as a shell gives them; 125 as container engines do for what went wrong before the program."""
+"""Exit codes as in a shell; 125 as container engines use it for errors before the program starts."""
 
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class StartError(Exception):
-    """The program could not be started: one sentence, and the exit code it counts as."""
+    """The program could not be started: one sentence, and the exit code."""
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -32,8 +31,7 @@ class StartError(Exception):
 
 
 def start(folder: str, launch_spec: LaunchSpec, groups: tuple[str, ...], log: int, oom_score: int) -> int:
-    """Fork the main process; returns its pid once it runs its own program. Raises StartError if it does not get
-    there."""
+    """Fork the main process; return its pid once its program runs. Raise StartError if it does not get there."""
     shim = os.getpid()
     reading, writing = os.pipe()
     pid = os.fork()
@@ -53,7 +51,7 @@ def start(folder: str, launch_spec: LaunchSpec, groups: tuple[str, ...], log: in
 def _become(
     folder: str, launch_spec: LaunchSpec, groups: tuple[str, ...], log: int, oom_score: int, shim: int, pipe: int
 ) -> None:
-    """Never returns."""
+    """Become the program; never returns."""
     try:
         crash_point("child.forked")
         os.setsid()
@@ -63,7 +61,7 @@ def _become(
         _take_user(launch_spec)
         die_with_parent(signal.SIGKILL)
         if os.getppid() != shim:
-            os._exit(CANNOT_PREPARE)  # the shim died before the line above could bind us to it
+            os._exit(CANNOT_PREPARE)  # the shim died before the death signal was set
         _take_folder(launch_spec.cwd)
         _restore_signals()
         _execute(launch_spec.command, _environment(folder, launch_spec))
@@ -95,12 +93,12 @@ def _take_place(launch_spec: LaunchSpec, groups: tuple[str, ...], oom_score: int
 
 
 def _be_nice(nice: int) -> None:
-    """Plain nice counts only within a session; between sessions the kernel weighs their autogroups."""
+    """Set the nice value. It counts only within a session; between sessions the kernel weighs their autogroups."""
     os.setpriority(os.PRIO_PROCESS, 0, nice)
     try:
         descriptor = os.open("/proc/self/autogroup", os.O_WRONLY)
     except OSError:
-        return  # a kernel without autogroups: plain nice counts after all
+        return  # a kernel without autogroups: the plain nice value counts
     try:
         os.write(descriptor, str(nice).encode())
     finally:
@@ -131,14 +129,14 @@ def _take_folder(cwd: str) -> None:
 
 
 def _restore_signals() -> None:
-    """Python ignores these two, and a program inherits what is ignored or blocked."""
+    """Reset signals that Python ignores: a program inherits ignored and blocked signals."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _environment(folder: str, launch_spec: LaunchSpec) -> dict[str, str]:
-    """The folder's name in it is how a stray process is recognised."""
+    """Return the environment, with the folder by which a stray process is recognised."""
     environment = {**launch_spec.env, FOLDER_VARIABLE: folder}
     environment.pop(VARIABLE, None)
     return environment

@@ -1,10 +1,8 @@
-"""Ending a whole tree of processes, however it resists: double forks, sessions of their own, ignored signals, fork
-storms.
+"""Kill a whole process tree, despite double forks, new sessions, ignored signals and fork bombs.
 
-Two views. From above (`end_children`): a sub-reaper has every descendant below it for ever, so it is done when it has
-no child left, which the kernel itself says. From outside (`end_replica`): the shim is dead, and what belonged to it
-is known by its control group, by its session and by the folder in its environment. SIGKILL only; asking nicely came
-before.
+`end_children` works from above: a sub-reaper keeps every descendant below it, and is done when the kernel reports no
+child. `end_replica` works from outside, after the shim has died: members are found by control group, session, and the
+folder in their environment. SIGKILL only; the stop request came before.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _QUICK_ROUNDS = 50
 
 
 def end_children(folder: str, groups: Sequence[str], reaped: Callable[[int, int], None]) -> None:
-    """Kill and reap until no descendant is left. Only for a sub-reaper; a process stuck in the kernel is waited for."""
+    """Kill and reap until no descendant is left. Only for a sub-reaper; waits for processes stuck in the kernel."""
     pause_seconds = _FIRST_PAUSE_SECONDS
     while True:
         kill_leaves(folder, groups)
@@ -48,7 +46,7 @@ def end_children(folder: str, groups: Sequence[str], reaped: Callable[[int, int]
 
 
 def reap(reaped: Callable[[int, int], None]) -> bool:
-    """Wait for all that ended; false if no child is left at all."""
+    """Reap all exited children; return False if no child is left."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -60,9 +58,9 @@ def reap(reaped: Callable[[int, int], None]) -> bool:
 
 
 def end_replica(folder: str, groups: Sequence[str], within_seconds: float = 10.0) -> bool:
-    """Kill what a dead shim left behind; false if some of it still lives when the time is up."""
+    """Kill what a dead shim left behind; return False if some of it still lives after the timeout."""
     deadline = time.monotonic() + within_seconds
-    sessions = _recorded_sessions(folder)
+    sessions = _sessions_of(folder)
     pause_seconds = _FIRST_PAUSE_SECONDS
     while True:
         found = kill_leaves(folder, groups)
@@ -79,12 +77,12 @@ def end_replica(folder: str, groups: Sequence[str], within_seconds: float = 10.0
 
 
 def survivors(folder: str, groups: Sequence[str]) -> list[Process]:
-    """Processes that belong to a replica and still run; the shim is none of them."""
-    return _survivors(folder, _recorded_sessions(folder), leaf_members(leaves(groups, folder)))
+    """Return the running processes of a replica, without the shim."""
+    return _survivors(folder, _sessions_of(folder), leaf_members(leaves(groups, folder)))
 
 
 def kill_leaves(folder: str, groups: Sequence[str]) -> tuple[str, ...]:
-    """The replica's own control groups, each struck once."""
+    """Kill the replica's control groups once each; return them."""
     found = leaves(groups, folder)
     for leaf in found:
         kill_leaf(leaf)
@@ -95,12 +93,12 @@ def kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        return  # gone already, or it took another user's rights: only its group can reach it then
+        return  # gone, or running as another user: only its group can reach it then
 
 
 def _kill_fast_breeders(reaped: Callable[[int, int], None]) -> None:
-    """A process that forks and ends at once is gone before a look at all processes is over, but its child becomes
-    ours in that moment: for some rounds only direct children are looked at, which takes microseconds."""
+    """Kill direct children for some rounds. A process that forks and exits at once is gone before all processes are
+    listed, but its child becomes ours; listing direct children takes microseconds."""
     for _ in range(_QUICK_ROUNDS):
         mine = children(os.getpid())
         if not mine:
@@ -115,19 +113,19 @@ def _survivors(folder: str, sessions: set[int], members: Sequence[int]) -> list[
     table = [each for each in processes() if not each.is_gone and each.pid != os.getpid()]
     variable = f"{FOLDER_VARIABLE}={folder}".encode()
     known = {each.pid for each in table if has_variable(each.pid, variable)}
-    # An exiting process has lost its environment but still holds its files; its session stays until the very end.
+    # An exiting process has lost its environment but still holds its files; its session stays until the end.
     living = {each.pid for each in table}
     found = {each.session for each in table if each.pid in known}
-    # Someone may have copied the variable into a shell of theirs: a living leader has to be one of ours.
+    # A user may have copied the variable into a shell: a living session leader must be one of ours.
     sessions |= {session for session in found if session in known or session not in living}
     known |= {each.pid for each in table if each.session in sessions} | set(members)
     known |= {each.pid for each in descendants(table, known)}
     return [each for each in table if each.pid in known]
 
 
-def _recorded_sessions(folder: str) -> set[int]:
-    """The session that the shim noted, unless its number has come round since: after a restart of the machine, or
-    when its leader is a younger process. A number is not given away while its session has members."""
+def _sessions_of(folder: str) -> set[int]:
+    """Return the session in the shim's record, unless its number was reused: after a reboot, or if its leader is
+    younger. A number is not reused while its session has members."""
     record = read_record(folder, SHIM) or {}
     session, ticks = record.get("session"), record.get("ticks")
     if not isinstance(session, int) or session <= 0 or record.get("boot_id") != boot_id():

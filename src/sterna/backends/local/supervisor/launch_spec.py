@@ -1,13 +1,13 @@
-"""What a daemon wants started: the content of `intent.json`, typed, for both sides.
+"""`LaunchSpec`: the content of `launch.json`, for daemon and shim.
 
-Written out by hand because the shim reads it too, and a dataclass would bring more memory than the shim has.
+Written by hand, because a dataclass would cost every shim memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sterna.backends.local.kernel.record_files import INTENT, Record, read_record
+from sterna.backends.local.kernel.record_files import LAUNCH_FILE, Record, read_record
 
 LOG_BYTES = 64 << 20
 
@@ -35,16 +35,16 @@ class LaunchSpec:
         self.token = token
         self.command = tuple(command)
         self.env = dict(env)
-        """All of it: nothing is inherited from whoever starts the replica."""
+        """The complete environment: nothing is inherited."""
         self.cwd = cwd
         self.grace_seconds = grace_seconds
-        """Between being asked to stop and being killed, unless the one who asks says otherwise."""
+        """Seconds between stop request and kill, unless the request has its own."""
         self.groups = tuple(groups)
-        """Control group folders, entered before the command runs."""
+        """Control group folders, entered before exec."""
         self.cpus = None if cpus is None else tuple(cpus)
         self.nice = nice
         self.log_bytes = log_bytes
-        """The log is rotated above it; 0: never."""
+        """Size at which the log is rotated; 0: never."""
         self.uid = uid
         self.gid = gid
 
@@ -65,7 +65,7 @@ class LaunchSpec:
 
     @staticmethod
     def from_record(record: Record) -> LaunchSpec:
-        """Raises ValueError, KeyError or TypeError on what was not written by `to_record`."""
+        """Parse a record; raise ValueError, KeyError or TypeError if `to_record` did not write it."""
         command, env, groups, cpus = record["command"], record["env"], record.get("groups"), record.get("cpus")
         if not isinstance(command, list) or not command or not isinstance(env, dict):
             raise ValueError("an intent needs a command and an environment")
@@ -85,8 +85,8 @@ class LaunchSpec:
 
 
 def read_launch_spec(folder: str) -> LaunchSpec | None:
-    """None if there is none that can be understood."""
-    record = read_record(folder, INTENT)
+    """Read the file; return None if it is absent or unreadable."""
+    record = read_record(folder, LAUNCH_FILE)
     try:
         return None if record is None else LaunchSpec.from_record(record)
     except (KeyError, TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""Replicas as the daemon handles them: start, stop, look, void, kill. All that is known of one stands in its folder.
+"""Replicas as the daemon handles them: start, stop, inspect, void, kill. All state is in the replica's folder.
 
-Nothing is remembered here, so that a daemon that comes back sees what its predecessor saw. An attempt is over when
-`look` says `ended` or `void`, or when it says `lost` and `kill` has answered true: then, and only then, may the next
-one begin. Stopping never waits; whoever wants to know when a replica ends watches `Launcher.watch` or looks again.
+The launcher keeps no state, so a restarted daemon sees what its predecessor saw. An attempt is over when `look` returns
+`ended` or `void`, or `lost` and `kill` has returned True; only then may the next one start. `stop` does not wait: use
+`watch`, or look again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from sterna.backends.local.cgroups.leaf import leaf_cpu_seconds, leaves
 from sterna.backends.local.kernel.crash_points import crash_point
 from sterna.backends.local.kernel.proc_table import descendants, is_alive, process, processes
-from sterna.backends.local.kernel.record_files import EXIT, INTENT, SHIM, STOP, Record, read_record, write_record
+from sterna.backends.local.kernel.record_files import EXIT, LAUNCH_FILE, SHIM, STOP, Record, read_record, write_record
 from sterna.backends.local.supervisor import lock_file
 from sterna.backends.local.supervisor.kill_tree import end_replica
 from sterna.backends.local.supervisor.launch_spec import LaunchSpec, groups_of
-from sterna.backends.local.supervisor.lock_file import Claim, read_claim
+from sterna.backends.local.supervisor.lock_file import ReplicaLock, read_lock
 from sterna.backends.local.supervisor.zygote_client import ZygoteClient
 from sterna.errors import Retry
 
@@ -30,43 +30,43 @@ _SHIM_PATIENCE_SECONDS = 5.0
 
 
 class Phase(Enum):
-    """How far a replica has come."""
+    """Life cycle of a replica."""
 
     ABSENT = "absent"
-    """There is no intent."""
+    """There is no launch specification."""
     ASKED = "asked"
-    """Nobody has claimed it yet. After a restart of the daemon: void it."""
+    """No shim has locked it yet. After a restart of the daemon: void it."""
     VOID = "void"
     """It will never start."""
     STARTING = "starting"
     RUNNING = "running"
     ENDING = "ending"
-    """Its main process is gone, the rest is being ended and the exit recorded."""
+    """Its main process has exited; the rest is being killed and the exit recorded."""
     ENDED = "ended"
     LOST = "lost"
-    """Its shim is gone and left no exit record; processes of it may still run: kill it, then it is over."""
+    """Its shim is gone and left no exit record. Processes may still run: kill it."""
 
 
 @dataclass(frozen=True)
 class ExitRecord:
-    """How a replica ended."""
+    """The exit of a replica."""
 
     code: int
-    """As a shell gives it: 128 + signal if it was killed; 125 to 127 if it could not be started."""
+    """As in a shell: 128 + signal if it was killed; 125 to 127 if it could not be started."""
     signal: int | None
     at: float
     was_asked: bool
-    """To stop, before it ended."""
+    """It had been asked to stop."""
     has_saved: bool
-    """It said that it saved, after it was asked."""
+    """It reported a checkpoint after the stop request."""
     cpu_seconds: float
     error: str = ""
-    """Why it could not be started; empty if it was."""
+    """Why it could not be started; empty: it was."""
 
 
 @dataclass(frozen=True)
 class ReplicaState:
-    """What is known of a replica now. A pid is that of a living main process, verified, else 0."""
+    """State of a replica. `pid` is that of a living main process, verified, else 0."""
 
     phase: Phase
     pid: int = 0
@@ -76,40 +76,40 @@ class ReplicaState:
     exit: ExitRecord | None = None
 
     @property
-    def is_claimed(self) -> bool:
+    def is_locked(self) -> bool:
         return self.phase not in (Phase.ABSENT, Phase.ASKED, Phase.VOID)
 
     @property
     def is_over(self) -> bool:
-        """Nothing of it runs or ever will; a lost one only when it has been killed."""
+        """True if nothing of it runs or will run; a lost one must be killed first."""
         return self.phase in (Phase.VOID, Phase.ENDED)
 
 
 class Launcher:
-    """For one state folder. Any thread may call."""
+    """Handles the replicas of one state folder. Any thread may call."""
 
     def __init__(self, state: Path) -> None:
         self._state = state.resolve()
         self._zygote = ZygoteClient(self._state)
 
     def start(self, folder: str | Path, launch_spec: LaunchSpec) -> None:
-        """Have a shim start it. Again without harm, also after a crash anywhere in between: one claim wins."""
+        """Have a shim start the replica. Idempotent, also after a crash: one lock file wins."""
         folder = Path(folder).resolve()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if read_claim(str(folder)) is not None:
+            if read_lock(str(folder)) is not None:
                 return
-            write_record(str(folder), INTENT, launch_spec.to_record())
+            write_record(str(folder), LAUNCH_FILE, launch_spec.to_record())
         except OSError as error:
             raise Retry(f"the intent of {folder} was not written: {error}") from None
         crash_point("launcher.intended")
         self._zygote.start_shim(folder)
 
     def stop(self, folder: str | Path, grace_seconds: float, why: str) -> None:
-        """Ask it to end: SIGTERM to its main process, and the end of its whole tree when the grace is over.
+        """Ask it to stop: SIGTERM to its main process, SIGKILL to the whole tree after the grace period.
 
-        Before it has begun, this keeps it from beginning. Asked again, the shorter grace counts. What has ended or
-        was lost is left as it is.
+        Before it has started, this prevents the start. With several requests the shortest grace period counts. A
+        replica that has ended or is lost is left alone.
         """
         at = str(Path(folder).resolve())
         trouble: OSError | None = None
@@ -118,51 +118,51 @@ class Launcher:
         except FileNotFoundError:
             return
         except OSError as error:
-            trouble = error  # a full disk: the shim is asked all the same and takes the grace of the intent
+            trouble = error  # full disk: the shim is signalled all the same, with the grace period of the launch spec
         crash_point("launcher.stopping")
-        # In this order: a shim first claims and then looks for the request, so one of the two sees the other.
-        claim = read_claim(at)
-        if claim is not None:
-            _signal(claim, signal.SIGTERM)
+        # In this order: a shim first takes the lock and then looks for the request, so one of the two sees the other.
+        lock = read_lock(at)
+        if lock is not None:
+            _signal(lock, signal.SIGTERM)
         elif trouble is not None:
             raise Retry(f"{folder} was not asked to stop: {trouble}")
 
     def look(self, folder: str | Path) -> ReplicaState:
         at = str(Path(folder).resolve())
-        claim = read_claim(at)
-        # First whether the shim lives, then the record: one that wrote it and ended in between is not taken for lost.
-        lives = claim is not None and claim.holder_lives()
+        lock = read_lock(at)
+        # First the shim, then the record: a shim that wrote it and exited in between is not taken for lost.
+        lives = lock is not None and lock.holder_lives()
         ended = read_record(at, EXIT)
         if ended is not None:
             return ReplicaState(Phase.ENDED, exit=_exit_record(ended))
-        if claim is None:
-            return ReplicaState(Phase.ASKED if os.path.exists(os.path.join(at, INTENT)) else Phase.ABSENT)
-        if claim.is_void:
+        if lock is None:
+            return ReplicaState(Phase.ASKED if os.path.exists(os.path.join(at, LAUNCH_FILE)) else Phase.ABSENT)
+        if lock.is_void:
             return ReplicaState(Phase.VOID)
-        return _running(claim, lives, read_record(at, SHIM))
+        return _running(lock, lives, read_record(at, SHIM))
 
     def void(self, folder: str | Path) -> bool:
-        """See to it that it never starts; false if a shim has claimed it already."""
+        """Make sure that it never starts; return False if a shim has locked it already."""
         try:
             return lock_file.void(str(Path(folder).resolve()))
         except FileNotFoundError:
-            return True  # without its folder no shim can claim it
+            return True  # without its folder no shim can lock it
         except OSError as error:
             raise Retry(f"{folder} was not voided: {error}") from None
 
     def kill(self, folder: str | Path) -> bool:
-        """End whatever runs of it, now; true if nothing is left. Its shim records the exit if it still can."""
+        """Kill everything of it now; return True if nothing is left. Its shim records the exit if it still can."""
         at = str(Path(folder).resolve())
-        claim = read_claim(at)
-        if claim is not None and claim.holder_lives():
+        lock = read_lock(at)
+        if lock is not None and lock.holder_lives():
             self.stop(folder, 0.0, "killed")
-            if not _wait_for_end(claim, _SHIM_PATIENCE_SECONDS):
-                _signal(claim, signal.SIGKILL)
-                _wait_for_end(claim, _SHIM_PATIENCE_SECONDS)
-        return end_replica(at, groups_of(at)) and not (claim is not None and claim.holder_lives())
+            if not _wait_for_end(lock, _SHIM_PATIENCE_SECONDS):
+                _signal(lock, signal.SIGKILL)
+                _wait_for_end(lock, _SHIM_PATIENCE_SECONDS)
+        return end_replica(at, groups_of(at)) and not (lock is not None and lock.holder_lives())
 
     def cpu_seconds(self, folder: str | Path) -> float:
-        """Of the replica and all that it started, so far."""
+        """Return the CPU time of the replica and all its descendants so far."""
         at = str(Path(folder).resolve())
         ended = read_record(at, EXIT)
         if ended is not None:
@@ -170,26 +170,26 @@ class Launcher:
         counted = leaf_cpu_seconds(leaves(groups_of(at), at))
         if counted is not None:
             return counted
-        claim = read_claim(at)
-        return _tree_cpu_seconds(claim.pid) if claim is not None and claim.holder_lives() else 0.0
+        lock = read_lock(at)
+        return _tree_cpu_seconds(lock.pid) if lock is not None and lock.holder_lives() else 0.0
 
     def watch(self, folder: str | Path) -> int | None:
-        """A descriptor that becomes readable when its shim ends (the caller closes it); None if none runs."""
-        claim = read_claim(str(Path(folder).resolve()))
-        return None if claim is None else _open(claim)
+        """Return a descriptor that becomes readable when its shim exits (the caller closes it); None if none runs."""
+        lock = read_lock(str(Path(folder).resolve()))
+        return None if lock is None else _open(lock)
 
     def warm(self) -> None:
-        """Have a zygote, so that the first start need not wait for one."""
+        """Start a zygote, so that the first replica does not wait for one."""
         self._zygote.warm()
 
     def retire(self) -> None:
-        """End the zygote when its last replica has ended; a later start makes a new one."""
+        """Have the zygote exit after its last replica; a later start creates a new one."""
         self._zygote.retire()
 
 
-def _running(claim: Claim, shim_lives: bool, record: Record | None) -> ReplicaState:
+def _running(lock: ReplicaLock, shim_lives: bool, record: Record | None) -> ReplicaState:
     pid, ticks = _whole(record, "pid"), _whole(record, "ticks")
-    main_lives = is_alive(pid, ticks, claim.boot) if pid else False
+    main_lives = is_alive(pid, ticks, lock.boot) if pid else False
     started_at = record.get("started_at") if record else None
     if not shim_lives:
         phase = Phase.LOST
@@ -201,28 +201,28 @@ def _running(claim: Claim, shim_lives: bool, record: Record | None) -> ReplicaSt
         phase,
         pid=pid if main_lives else 0,
         session=_whole(record, "session"),
-        shim_pid=claim.pid if shim_lives else 0,
+        shim_pid=lock.pid if shim_lives else 0,
         started_at=started_at if isinstance(started_at, float) else None,
     )
 
 
-def _open(claim: Claim) -> int | None:
-    """A descriptor of the very process that claimed: opened first and verified then, so that no other can take its
-    number."""
-    if claim.is_void:
+def _open(lock: ReplicaLock) -> int | None:
+    """Return a descriptor of the process that holds the lock: opened first and verified then, because pids are
+    reused."""
+    if lock.is_void:
         return None
     try:
-        descriptor = os.pidfd_open(claim.pid)
+        descriptor = os.pidfd_open(lock.pid)
     except OSError:
         return None
-    if claim.holder_lives():
+    if lock.holder_lives():
         return descriptor
     os.close(descriptor)
     return None
 
 
-def _signal(claim: Claim, number: int) -> None:
-    descriptor = _open(claim)
+def _signal(lock: ReplicaLock, number: int) -> None:
+    descriptor = _open(lock)
     if descriptor is None:
         return
     try:
@@ -233,8 +233,8 @@ def _signal(claim: Claim, number: int) -> None:
         os.close(descriptor)
 
 
-def _wait_for_end(claim: Claim, within_seconds: float) -> bool:
-    descriptor = _open(claim)
+def _wait_for_end(lock: ReplicaLock, within_seconds: float) -> bool:
+    descriptor = _open(lock)
     if descriptor is None:
         return True
     try:

@@ -1,8 +1,7 @@
-"""Who may start a replica: whoever links the file `claim` first.
+"""The lock file of a replica's folder: the first process that links it may start the replica.
 
-A link either succeeds or finds the name taken, whatever dies in between, so that a shim and a daemon that gave up on
-it can never both win. A shim's claim names its process; a daemon's is void: a late shim then ends without starting
-anything.
+A link succeeds or finds the name taken, whatever dies in between, so a shim and a daemon that gave up on it never both
+win. A shim's lock names its process; a daemon's is void, and a late shim then exits without starting anything.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ import os
 
 from sterna.backends.local.kernel.crash_points import crash_point
 from sterna.backends.local.kernel.proc_table import boot_id, is_alive, process
-from sterna.backends.local.kernel.record_files import CLAIM, make_temporary, read_bytes, remove
+from sterna.backends.local.kernel.record_files import LOCK_FILE, make_temporary, read_bytes, remove
 
 _VOID = "void"
 
 
-class Claim:
-    """Who holds a replica's folder."""
+class ReplicaLock:
+    """The holder of a replica's folder."""
 
     __slots__ = ("boot", "pid", "ticks")
 
     def __init__(self, pid: int, ticks: int, boot: str) -> None:
         self.pid = pid
-        """0: nobody; the claim is void."""
+        """0: the lock is void."""
         self.ticks = ticks
         self.boot = boot
 
@@ -39,36 +38,36 @@ class Claim:
         return not self.is_void and is_alive(self.pid, self.ticks, self.boot)
 
 
-def claim(folder: str) -> bool:
-    """Take the folder for this process; false if somebody else has it."""
+def acquire(folder: str) -> bool:
+    """Lock the folder for this process; return False if it is locked."""
     me = process(os.getpid())
     ticks = me.ticks if me is not None else 0
-    return _link(folder, f"{os.getpid()} {ticks} {boot_id()}", "shim.claiming")
+    return _link(folder, f"{os.getpid()} {ticks} {boot_id()}", "shim.locking")
 
 
 def void(folder: str) -> bool:
-    """Take it for nobody; false if a shim has it. Again and again without harm."""
+    """Lock the folder for no process; return False if a shim holds it. Idempotent."""
     if _link(folder, _VOID, "launcher.voiding"):
         return True
-    found = read_claim(folder)
+    found = read_lock(folder)
     return found is not None and found.is_void
 
 
-def read_claim(folder: str) -> Claim | None:
-    content = read_bytes(os.path.join(folder, CLAIM))
+def read_lock(folder: str) -> ReplicaLock | None:
+    content = read_bytes(os.path.join(folder, LOCK_FILE))
     if content is None:
         return None
     words = content.decode("ascii", "replace").split()
     if len(words) != 3 or not (words[0].isdigit() and words[1].isdigit()):
-        return Claim(0, 0, "")
-    return Claim(int(words[0]), int(words[1]), words[2])
+        return ReplicaLock(0, 0, "")
+    return ReplicaLock(int(words[0]), int(words[1]), words[2])
 
 
 def _link(folder: str, content: str, crash: str) -> bool:
-    temporary = make_temporary(folder, CLAIM, (content + "\n").encode())
+    temporary = make_temporary(folder, LOCK_FILE, (content + "\n").encode())
     crash_point(crash)
     try:
-        os.link(temporary, os.path.join(folder, CLAIM))
+        os.link(temporary, os.path.join(folder, LOCK_FILE))
     except FileExistsError:
         return False
     finally:

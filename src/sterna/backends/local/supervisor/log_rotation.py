@@ -1,8 +1,8 @@
-"""A replica's output: a file that the replica itself appends to, kept below a size by its shim.
+"""The output of a replica: a file that the replica appends to, kept below a size by its shim.
 
-No pipe: a program never waits for us, and its output outlives daemon and shim. The price is how it is rotated: the
-file is copied to `out.log.1` and emptied in place, since the program holds it open. Lines written in the microseconds
-between the last copied byte and the emptying are lost; those of a file that stays below its limit never are.
+There is no pipe: the program never waits for Sterna, and its output outlives daemon and shim. To rotate, the file is
+copied to `out.log.1` and truncated in place, since the program holds it open. Lines written between the last copied
+byte and the truncation are lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PART_BYTES = 1 << 20
 
 
 class Log:
-    """An open log, and when to look at its size again."""
+    """An open log, and the time of its next inspection."""
 
     def __init__(self, folder: str, limit_bytes: int) -> None:
         self._folder = folder
@@ -27,10 +27,10 @@ class Log:
         self._size_bytes = self._size()
         self._looked_at = time.monotonic()
         self.pause_seconds: float | None = _SHORTEST_SECONDS if limit_bytes > 0 else None
-        """How long it may be left alone; None: for ever."""
+        """Seconds until the next inspection; None: never."""
 
     def look(self) -> None:
-        """Rotate if it is too large. A quiet log is looked at once a minute, a fast one so often that it cannot
+        """Rotate if it is too large. A quiet log is inspected once a minute, a fast one often enough that it cannot
         double."""
         now, size_bytes = time.monotonic(), self._size()
         per_second = (size_bytes - self._size_bytes) / max(now - self._looked_at, 1e-3)
@@ -53,7 +53,7 @@ class Log:
         remove(temporary)
         copy = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         try:
-            # What a fast writer adds while the copy runs is of no use twice: only the last part is kept.
+            # While the copy runs a fast writer adds more: only the last part is kept.
             copied = max(self._size() - self._limit_bytes, 0)
             while part := os.pread(self.descriptor, _PART_BYTES, copied):
                 os.write(copy, part)

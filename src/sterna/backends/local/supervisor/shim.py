@@ -1,9 +1,8 @@
-"""The small process above each replica: wins its claim, starts it, stops it, ends its whole tree, records how it
-ended.
+"""The parent process of one replica: locks its folder, starts it, stops it, kills its tree, records its exit.
 
-Forked by the zygote, one per replica; neither needs the daemon. Everything it says stands in the replica's folder. It
-sleeps in the kernel until a signal comes: SIGCHLD when something below it ended, SIGTERM when the replica is to stop
-(`stop.json` says how long it may take). It does not restart, schedule or read progress.
+Forked by the zygote, one per replica; neither needs the daemon. All results are files in the replica's folder. It
+sleeps until a signal arrives: SIGCHLD when a descendant exited, SIGTERM when the replica is to stop (`stop.json` has
+the grace period). It does not restart, schedule or read progress.
 """
 
 from __future__ import annotations
@@ -29,32 +28,32 @@ from sterna.backends.local.kernel.record_files import (
 from sterna.backends.local.supervisor.exec import CANNOT_PREPARE, StartError, start
 from sterna.backends.local.supervisor.kill_tree import end_children, reap
 from sterna.backends.local.supervisor.launch_spec import LaunchSpec, read_launch_spec
-from sterna.backends.local.supervisor.lock_file import claim
+from sterna.backends.local.supervisor.lock_file import acquire
 from sterna.backends.local.supervisor.log_rotation import Log
 
 SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM})
-"""Blocked from before the fork on, so that none is lost while the shim gets ready."""
+"""Blocked before the fork, so that none is lost while the shim starts."""
 
 _CLOCK_STEP_SECONDS = 0.05
-"""File times are taken from a clock that ticks; a save in the same tick as the request counts."""
+"""Resolution of file times: a checkpoint in the same tick as the stop request counts."""
 
 _RETRY_SECONDS = 5.0
 _LONGEST_GRACE_SECONDS = 1e8
 
 
 def run(folder: str, oom_score: int) -> None:
-    """The whole life of a shim in a process that was just forked; never returns."""
+    """Run a shim in a process that was just forked; never returns."""
     status = 1
     try:
         crash_point("shim.forked")
         os.setsid()
         become_subreaper()
-        if claim(folder):
-            crash_point("shim.claimed")
+        if acquire(folder):
+            crash_point("shim.locked")
             Shim(folder, oom_score).live()
         status = 0
     except BaseException:
-        import traceback  # only here: the shim is small because it imports little
+        import traceback  # imported here, because shims import little to stay small
 
         traceback.print_exc()  # into the zygote's log; without an exit record the daemon takes the attempt for lost
     finally:
@@ -74,7 +73,7 @@ class Shim:
         self._is_noted = False
 
     def live(self) -> None:
-        """A replica from claim to exit record."""
+        """Run a replica from lock to exit record."""
         try:
             log = self._start()
         except StartError as error:
@@ -83,12 +82,12 @@ class Shim:
         if log is not None:
             self._watch(log)
         crash_point("shim.killing")
-        end_children(self._folder, self._groups, self._reaped)
+        end_children(self._folder, self._groups, self._note_reaped)
         crash_point("shim.emptied")
         self._end(*_meaning(self._status), None)
 
     def _start(self) -> Log | None:
-        """Start the main process; None if it was asked to stop before it began."""
+        """Start the main process; return None if a stop request came first."""
         launch_spec = read_launch_spec(self._folder)
         if launch_spec is None:
             raise StartError(CANNOT_PREPARE, "the intent cannot be read; start the replica again.")
@@ -120,7 +119,7 @@ class Shim:
         return log
 
     def _note_start(self) -> None:
-        """Whom to look for, for the daemon. On a full disk it is tried again later: training goes first."""
+        """Record the pids for the daemon. On a full disk, retry later: training goes first."""
         found, me = process(self._main), process(os.getpid())
         record: Record = {
             "boot_id": boot_id(),
@@ -139,8 +138,8 @@ class Shim:
         crash_point("shim.recorded")
 
     def _watch(self, log: Log) -> None:
-        """Sleep until the main process ended, or until the grace it was given is over."""
-        while reap(self._reaped) and self._status is None:
+        """Sleep until the main process has exited or its grace period is over."""
+        while reap(self._note_reaped) and self._status is None:
             if not self._is_noted:
                 self._note_start()
             signalled = self._sleep(log)
@@ -152,7 +151,7 @@ class Shim:
                 return
 
     def _sleep(self, log: Log) -> int | None:
-        """The signal that came, None if the time for something else did."""
+        """Return the signal that arrived; None at a timeout."""
         pause_seconds = log.pause_seconds if self._is_noted else _RETRY_SECONDS
         if self._kill_at is not None:
             pause_seconds = self._kill_at - time.monotonic()
@@ -165,21 +164,22 @@ class Shim:
         try:
             log.look()
         except OSError:
-            return  # no room for a copy: the next look tries again
+            return  # no room for a copy: retry at the next inspection
 
     def _ask(self) -> None:
-        """Only the main process is asked: its children are its own to end. Asked again, the shorter grace counts."""
+        """Send SIGTERM to the main process only: it ends its children itself. With several requests the shortest grace
+        counts."""
         stop = read_record(self._folder, STOP) or {}
         grace = stop.get("grace_seconds")
         seconds = grace if isinstance(grace, int | float) else self._grace_seconds
         kill_at = time.monotonic() + min(max(seconds, 0.0), _LONGEST_GRACE_SECONDS)
         if self._kill_at is None:
             self._asked_at = time.time()
-            os.kill(self._main, signal.SIGTERM)  # not waited for yet, so the number is still its own
+            os.kill(self._main, signal.SIGTERM)  # not reaped yet, so the pid is still its own
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
         crash_point("shim.asked")
 
-    def _reaped(self, pid: int, status: int) -> None:
+    def _note_reaped(self, pid: int, status: int) -> None:
         if pid == self._main:
             self._status = status
 
@@ -200,25 +200,25 @@ class Shim:
         crash_point("shim.ended")
 
     def _has_saved(self) -> bool:
-        saved_at = modified_at(self._folder, SAVED)
-        if saved_at is None or self._asked_at is None:
+        last_saved_at = modified_at(self._folder, SAVED)
+        if last_saved_at is None or self._asked_at is None:
             return False
-        return saved_at >= self._asked_at - _CLOCK_STEP_SECONDS
+        return last_saved_at >= self._asked_at - _CLOCK_STEP_SECONDS
 
     def _write_exit(self, record: Record) -> None:
-        """On a full disk the record is late, never lost: until it is written the replica does not count as ended."""
+        """Write the exit record; on a full disk, retry: until then the replica does not count as ended."""
         while True:
             try:
                 write_record(self._folder, EXIT, record, durable=True, crash="shim.recording-exit")
                 return
             except FileNotFoundError:
-                return  # the folder was removed: nobody wants to know
+                return  # the folder was removed: the job was deleted
             except OSError:
                 signal.sigtimedwait({signal.SIGTERM}, _RETRY_SECONDS)
 
 
 def _meaning(status: int | None) -> tuple[int, int | None]:
-    """Exit code as a shell gives it, and the signal; a replica that never began was ended by the request."""
+    """Return exit code as in a shell, and signal; a replica that never started was ended by the stop request."""
     if status is None:
         return 128 + signal.SIGTERM, int(signal.SIGTERM)
     if os.WIFSIGNALED(status):

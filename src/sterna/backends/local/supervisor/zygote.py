@@ -1,11 +1,10 @@
-"""The process that shims are forked from: a warm interpreter, so that a replica starts in milliseconds and shims
-share memory.
+"""The process from which shims are forked: a warm interpreter, so that a replica starts in milliseconds and shims share
+memory.
 
-One per state folder, started by whoever first needs it, and it outlives the daemon. A request is a line of JSON on
-the unix socket `zygote.sock`: `{"version", "folder"}` is answered `{"pid"}` or `{"error"}`; `{"retire": true}` makes
-it leave when its last shim has ended. It sleeps until someone asks or a child ends; one that has neither a shim nor a
-daemon leaves by itself. As sub-reaper it inherits what a killed shim leaves behind, and kills it. It decides nothing
-and remembers nothing that it could not lose.
+One per state folder, started on first use; it outlives the daemon. A request is a line of JSON on the unix socket
+`zygote.sock`: `{"version", "folder"}` is answered `{"pid"}` or `{"error"}`; `{"retire": true}` makes it exit after its
+last shim. It also exits when it has neither a shim nor a daemon. As sub-reaper it inherits the processes of a killed
+shim, and kills them. It keeps no state that matters.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ OTHER_VERSION = "other version"
 
 _BACKLOG = 128
 _PATIENCE_SECONDS = 2.0
-"""With one who connected and says nothing."""
+"""Timeout for a client that connects and sends nothing."""
 _LONGEST_REQUEST_BYTES = 1 << 16
 _LONELY_SECONDS = 60.0
-"""Without a shim it looks so often whether there still is a daemon."""
+"""Interval at which a zygote without shims checks whether there is a daemon."""
 _DAEMON = "daemon.json"
 
 
 def main(state: str, lonely_seconds: float = _LONELY_SECONDS) -> int:
-    """Listen, then go into the background: when the caller's child has ended, requests are welcome."""
+    """Listen, then daemonize: when the caller's child has exited, requests are accepted."""
     os.umask(0o077)
     lock = os.open(os.path.join(state, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -61,7 +60,7 @@ def main(state: str, lonely_seconds: float = _LONELY_SECONDS) -> int:
 
 
 def _listen(state: str) -> socket.socket:
-    """By way of the folder's descriptor: a socket's path may have 107 bytes, a state folder's more."""
+    """Bind by the folder's descriptor: a socket path is limited to 107 bytes, a state folder's path is not."""
     remove(os.path.join(state, SOCKET))
     folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -91,7 +90,7 @@ class Zygote:
         self._listener: socket.socket | None = listener
         self._lock = lock
         self._shims: dict[int, str] = {}
-        """Their folders by pid."""
+        """Folders by pid."""
         self._oom_score = oom_score()
         self._wake_reading, self._wake_writing = os.pipe()
 
@@ -99,7 +98,7 @@ class Zygote:
         become_subreaper()
         set_oom_score(SPARED)
         self._listen_to_children()
-        # Objects that are never looked at by the collector keep their pages shared with the shims.
+        # Objects that the collector never touches keep their pages shared with the shims.
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -118,13 +117,14 @@ class Zygote:
         signal.set_wakeup_fd(self._wake_writing, warn_on_full_buffer=False)
 
     def _has_daemon(self) -> bool:
-        """The one that said where it is: a daemon that has just begun has not yet, but asks soon enough."""
+        """True if the daemon in `daemon.json` lives. A daemon that is starting is not there yet, but sends a request
+        soon."""
         about = read_record(self._state, _DAEMON) or {}
         pid, ticks, boot = about.get("pid"), about.get("start_ticks"), about.get("boot_id")
         return isinstance(pid, int) and isinstance(ticks, int) and is_alive(pid, ticks, str(boot))
 
     def _wait(self) -> bool:
-        """Until somebody asks or a child ends; false if nothing happened for long and there is no shim."""
+        """Wait for a request or an exit; return False after a long time without either and without shims."""
         poll = select.poll()  # not select(), which fails above descriptor 1023
         poll.register(self._wake_reading, select.POLLIN)
         if self._listener is not None:
@@ -152,7 +152,7 @@ class Zygote:
                     answer = self._answer(connection)
                     connection.sendall(json.dumps(answer).encode() + b"\n")
                 except (OSError, ValueError):
-                    continue  # whoever asked went away, or is not one of us
+                    continue  # the client disconnected, or is another user
 
     def _answer(self, connection: socket.socket) -> Record:
         if _peer(connection) not in (os.geteuid(), 0):
@@ -172,7 +172,7 @@ class Zygote:
         return {"pid": self._fork(folder, connection)}
 
     def _fork(self, folder: str, connection: socket.socket) -> int:
-        # Blocked before the fork: a signal that comes before the shim listens waits for it.
+        # Blocked before the fork: a signal that arrives before the shim listens stays pending.
         signal.pthread_sigmask(signal.SIG_BLOCK, shim.SIGNALS)
         try:
             pid = os.fork()
@@ -186,7 +186,7 @@ class Zygote:
         return pid
 
     def _leave_to_shim(self, connection: socket.socket) -> None:
-        """In the child: nothing of ours may stay open in it, the lock above all, or a dead zygote would seem alive."""
+        """Close everything of the zygote in the child, above all its lock, or a dead zygote would seem alive."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in (self._lock, self._wake_reading, self._wake_writing):
@@ -196,20 +196,20 @@ class Zygote:
             self._listener.close()
 
     def _reap(self) -> None:
-        reap(self._ended)
-        # A shim ends by itself only when nothing is left below it: any child that is no shim is a dead shim's orphan.
-        # Its own children become ours when it dies, which wakes us again, until none is left.
+        reap(self._note_shim_exit)
+        # A shim exits only when nothing is left below it: a child that is no shim is a dead shim's orphan.
+        # The orphan's children become ours when it dies, which wakes us again, until none is left.
         for pid in children(os.getpid()):
             if pid not in self._shims:
                 kill(pid)
 
-    def _ended(self, pid: int, status: int) -> None:
+    def _note_shim_exit(self, pid: int, status: int) -> None:
         folder = self._shims.pop(pid, None)
         if folder is not None and status != 0:
             kill_leaves(folder, groups_of(folder))
 
     def _retire(self) -> None:
-        """Give way to a successor; stay for the shims, whose orphans come to us."""
+        """Make room for a successor; stay for the shims, whose orphans come to us."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None

@@ -1,6 +1,6 @@
-"""The daemon's side of the zygote's socket: asks, and starts a zygote where none answers.
+"""The daemon's side of the zygote's socket: send requests, and start a zygote where none answers.
 
-One connection a request, so any thread may ask. A zygote of another version retires by itself and a new one takes over.
+One connection per request, so any thread may call. A zygote of another version retires by itself and is replaced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ZygoteClient:
         self._state = state
 
     def start_shim(self, folder: Path) -> int:
-        """The pid of a new shim for the folder; whether it wins the claim is between it and the others."""
+        """Return the pid of a new shim for the folder; the lock file decides whether it starts the replica."""
         request = {"version": sterna.__version__, "folder": str(folder)}
         crash = {"crash": os.environ.get(VARIABLE, "")}
         deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -40,7 +40,7 @@ class ZygoteClient:
             connection = self._connect()
             answer = None if connection is None else _ask(connection, request | crash)
             if connection is not None:
-                crash = {}  # once: the next zygote shall live
+                crash = {}  # once: the next zygote must not crash
             if answer is None or answer.get("error") == OTHER_VERSION:
                 self._start_zygote()
             elif isinstance(pid := answer.get("pid"), int):
@@ -51,7 +51,7 @@ class ZygoteClient:
                 raise Retry(f"the zygote of {self._state} does not answer; see zygote.log in that folder")
 
     def warm(self) -> None:
-        """Start a zygote where none listens."""
+        """Start a zygote if none listens."""
         connection = self._connect()
         if connection is None:
             self._start_zygote()
@@ -59,13 +59,13 @@ class ZygoteClient:
             connection.close()
 
     def retire(self) -> None:
-        """Tell the zygote to leave when its last shim has ended; nothing happens if there is none."""
+        """Have the zygote exit after its last shim; does nothing if there is none."""
         connection = self._connect()
         if connection is not None:
             _ask(connection, {"retire": True})
 
     def _connect(self) -> socket.socket | None:
-        """By way of the folder's descriptor: a socket's path may have 107 bytes, a state folder's more."""
+        """Connect by the folder's descriptor: a socket path is limited to 107 bytes, a state folder's path is not."""
         try:
             folder = os.open(self._state, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
@@ -85,7 +85,7 @@ class ZygoteClient:
         return connection
 
     def _start_zygote(self) -> None:
-        """Without the interpreter's site and without our environment: small, and the same for every replica."""
+        """Start without site packages and without our environment: small, and the same for every replica."""
         check_state_folder(self._state)
         package = Path(sterna.__file__).resolve().parents[1]
         command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(self._state), str(package)]
@@ -94,14 +94,14 @@ class ZygoteClient:
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True
         )
         if started.returncode == ANOTHER_IS_THERE:
-            time.sleep(_PAUSE_SECONDS)  # somebody else starts one: it listens in a moment
+            time.sleep(_PAUSE_SECONDS)  # another process is starting one: it listens in a moment
         elif started.returncode != 0:
             last = (started.stderr.strip().splitlines() or ["no reason given"])[-1]
             raise Retry(f"the zygote of {self._state} did not start: {last}")
 
 
 def _ask(connection: socket.socket, request: Mapping[str, object]) -> dict[str, object] | None:
-    """None if it died over our request: asking again is safe, the claim decides."""
+    """Send a request; return None if the zygote died: a repeated request is safe, the lock file decides."""
     with connection:
         try:
             connection.sendall(json.dumps(request).encode() + b"\n")
@@ -117,7 +117,7 @@ def _ask(connection: socket.socket, request: Mapping[str, object]) -> dict[str, 
 
 
 def check_state_folder(state: Path) -> None:
-    """Claims are hard links; where there are none, nobody could be sure that a job runs once."""
+    """Check that the file system has hard links, without which a job could run twice."""
     first, second = state / f"link-check.{os.getpid()}", state / f"link-check.{os.getpid()}.2"
     try:
         first.write_bytes(b"")

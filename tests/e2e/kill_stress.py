@@ -145,7 +145,7 @@ class Stress:
 
     def _ours(self) -> list[Process]:
         mark = str(self.replicas.state.resolve()).encode()
-        return [each for each in living() if each.pid != os.getpid() and _belongs(each.pid, mark)]
+        return [each for each in living() if each.pid != os.getpid() and _set_job(each.pid, mark)]
 
     def _kind(self, chosen: Process) -> str:
         if any(job.caller == chosen.pid for job in self.jobs):
@@ -224,7 +224,7 @@ def _of(job: Job) -> Path:
     return job.folder
 
 
-def _belongs(pid: int, mark: bytes) -> bool:
+def _set_job(pid: int, mark: bytes) -> bool:
     return (_is_of_package(pid) and mark.decode() in command_line(pid)) or b"STERNA_DIR=" + mark in _environment(pid)
 
 

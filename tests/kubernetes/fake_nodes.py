@@ -97,17 +97,17 @@ class FakeNodes:
 
     def end(self, pod: str, exit_code: int = 0, message: str = "", namespace: str = "default") -> None:
         """Its container ends by itself."""
-        self._tell(lambda now: self._work.kubelets.end(f"{namespace}/{pod}", exit_code, message, now))
+        self._fill_job_fields(lambda now: self._work.kubelets.end(f"{namespace}/{pod}", exit_code, message, now))
 
     def lose(self, node: str) -> None:
         """No word from it any more."""
-        self._tell(lambda now: self._work.kubelets.lose(node))
+        self._fill_job_fields(lambda now: self._work.kubelets.lose(node))
 
     def heal(self, node: str) -> None:
         """It is back, without its containers, and says so."""
-        self._tell(lambda now: [*self._work.kubelets.heal(node, now), _lease(node, False), _readiness(node)])
+        self._fill_job_fields(lambda now: [*self._work.kubelets.heal(node, now), _lease(node, False), _readiness(node)])
 
-    def _tell(self, what: Callable[[float], Iterable[Call]]) -> None:
+    def _fill_job_fields(self, what: Callable[[float], Iterable[Call]]) -> None:
         async def told() -> None:
             self._work.send(what(time.time()))
 

@@ -33,7 +33,7 @@ class FakeKubeShare:
 
     def _look(self) -> None:
         for pod in filter(_is_made, self._kube.items(PODS)):
-            self._tell(pod)
+            self._fill_job_fields(pod)
         shares = [share for share in self._kube.items(SHARE_PODS) if not _is_done(share)]
         for share in shares:
             node = share["spec"].get("nodeName")
@@ -48,7 +48,7 @@ class FakeKubeShare:
             if name.startswith("kubeshare-vgpu") and name not in used and not pod["metadata"].get("deletionTimestamp"):
                 self._kube.delete(PODS, name)
 
-    def _tell(self, pod: Object) -> None:
+    def _fill_job_fields(self, pod: Object) -> None:
         """How far its pod is, in the status of a SharePod."""
         share = self._kube.find(SHARE_PODS, pod["metadata"]["name"])
         status = {"PodStatus": {"phase": pod["status"]["phase"]}}

@@ -25,8 +25,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from sterna.api import container_migration
 from sterna.api.application import Application, create_application
 from sterna.api.auth import LocalAuthenticator
+from sterna.api.health import HEALTH_PATHS, create_health_router
 from sterna.api.metrics import create_metrics_router
 from sterna.api.peers import is_loopback, own_uid, peer_of
+from sterna.control.health import HealthChecks
 from sterna.errors import Bug, UserError
 from sterna.service.cluster_service import ClusterService
 
@@ -67,6 +69,7 @@ def serve(
     listen: str = "",
     token_file: Path | None = None,
     *,
+    health: HealthChecks | None = None,
     encryption: Encryption | None = None,
     as_submitter: bool = False,
 ) -> Server:
@@ -77,7 +80,10 @@ def serve(
     if needs_token and not token:
         raise Bug(f"{host} is open to others, and there is no token file")
     authenticator = LocalAuthenticator(own_uid(), token, as_submitter)
-    app = create_application(service, authenticator, [container_migration.router, create_metrics_router(service)])
+    routers = [container_migration.router, create_metrics_router(service)]
+    if health is not None:
+        routers.append(create_health_router(health))
+    app = create_application(service, authenticator, routers, public_paths=HEALTH_PATHS)
     servers = [_create_server(app, None), _create_server(app, encryption)]
     address = bind_address(host, port, may_be_another=not listen)
     try:

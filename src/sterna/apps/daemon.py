@@ -40,6 +40,7 @@ from sterna.backends.local.store.records import StatePaths
 from sterna.backends.local.supervisor.launcher import Launcher
 from sterna.backends.local.supervisor.zygote_client import check_state_folder
 from sterna.control.clock import steady_clock
+from sterna.control.health import STALL_SECONDS, HealthStatus, LoopWatchdog
 from sterna.control.rate_limit import RateLimited
 from sterna.control.repeat_limit import RepeatLimit
 from sterna.control.round_loop import ChangedRounds, RoundLoop
@@ -118,13 +119,16 @@ class Daemon:
         self._rate_limit = RateLimited(self.backend, view.rate_limit_seconds)
         self._journal = StoredJournal(self.database, view)
         changes = ChangedRounds(self._journal)
+        self.watchdog = LoopWatchdog(STALL_SECONDS + view.rate_limit_seconds)
+        self._is_started = False
         self.loop = RoundLoop(
             self._rate_limit,
             self._current_rules,
             (changes, SpeconCsvFile(self.state / "distribution.csv")),
             on_bug=self._report_bug,
             on_error=self._report_error,
-            revisit_at=lambda: changes.due_at,
+            on_round=lambda seconds: self.watchdog.beat(),
+            revisit_at=lambda: min(changes.due_at, self._clock() + self.watchdog.period_seconds),
             stop=self._over,
         )
         self._thread = threading.Thread(target=self.loop.run, name="controller", daemon=True)
@@ -167,6 +171,7 @@ class Daemon:
             if self.options.has_api:
                 self._start_api()
             self.backend.hold(False)
+            self._is_started = True
             self._write_address()
         except BaseException:
             self.stop()
@@ -185,6 +190,7 @@ class Daemon:
             self.state / SOCKET,
             self.options.listen,
             self.state / TOKEN,
+            health=self,
             encryption=self._encryption,
             as_submitter=self.options.as_submitter,
         )
@@ -228,6 +234,16 @@ class Daemon:
         (self.state / ABOUT).unlink(missing_ok=True)
         os.close(self._lock)
 
+    # Health checks.
+
+    def check_live(self) -> HealthStatus:
+        return self.watchdog.check_live()
+
+    def check_ready(self) -> HealthStatus:
+        if not self._is_started:
+            return HealthStatus(False, "The daemon is starting.")
+        return HealthStatus(True, "ok")
+
     # The loop.
 
     def _current_rules(self) -> Rules:
@@ -238,6 +254,7 @@ class Daemon:
             self.store.set_growth_rule(growth_rule_of(rules))
             self._journal.change_rules(view)
             self._rate_limit.set_interval(view.rate_limit_seconds)
+            self.watchdog.stall_seconds = STALL_SECONDS + view.rate_limit_seconds
             self._rules = rules
         return rules
 

@@ -131,6 +131,7 @@ class Operator:
         self.http = OperatorServer(
             settings.listen,
             self.requests.endpoints,
+            self,
             CallerServices(connect_as_caller(access, settings.namespace)),
             CallerAuthenticator(TokenReviewer(self.server), settings.remote_api),
         )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from sterna.api.application import create_application
 from sterna.api.auth import Authenticator, BearerAuthenticator, Caller, RequestHead, reject_other_sites
+from sterna.api.health import HEALTH_PATHS, create_health_router
 from sterna.api.peers import Peer, Transport
 from sterna.api.problem_json import Problem
 from sterna.api.server import Server, serve_address
@@ -24,6 +25,7 @@ from sterna.backends.kubernetes.server.endpoints import PATHS, OperatorEndpoints
 from sterna.backends.kubernetes.server.token_review import TokenReviewer
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access
+from sterna.control.health import HealthChecks
 from sterna.explain.starting_changes import find_starting_changes
 
 _IDLE_SECONDS = 600.0
@@ -34,15 +36,20 @@ class OperatorServer:
     """Serves the endpoints and the REST API until stopped."""
 
     def __init__(
-        self, listen: str, endpoints: OperatorEndpoints, services: CallerServices, authenticator: Authenticator
+        self,
+        listen: str,
+        endpoints: OperatorEndpoints,
+        health: HealthChecks,
+        services: CallerServices,
+        authenticator: Authenticator,
     ) -> None:
         self._listen, self._services = listen, services
         self._application = create_application(
             None,
             authenticator,
-            [endpoints.router],
+            [endpoints.router, create_health_router(health)],
             service_for=services.service_for,
-            public_paths=PATHS,
+            public_paths=(*PATHS, *HEALTH_PATHS),
             title="Sterna operator",
         )
         self._server: Server | None = None

@@ -1,7 +1,7 @@
 """Progress bars on stdout and stderr: Keras, tqdm, Lightning.
 
-They count batches within an epoch; here they become steps of the whole training, as far as the bar says how many there
-are. Bars that are about something else (downloads, validation) are left out.
+Bars count batches within an epoch; the result counts steps of the whole training, if the bar shows how many batches an
+epoch has. Bars of other work (downloads, validation) are left out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from sterna.progress.names import NUMBER, Counted, finite, number, whole
+from sterna.progress.names import NUMBER, ProgressRow, finite, number, whole
 
 _KERAS = re.compile(r"^\s*(\d+)/(\d+|Unknown)\b.*?\b\d+m?u?s(?:/step|/epoch|/sample)?\b(.*)$")
 _BAR = re.compile(r"^(.*?)\s*\d+%\|[^|]*\|\s*([\d.]+[kKMGT]?)/([\d.]+[kKMGT]?)\s*\[([^\]]*)")
@@ -27,7 +27,7 @@ _SCALE = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 class Bars:
-    """Reads bars, line after line: an epoch announced on one line counts for the bars below it."""
+    """Reads bars line by line: the epoch of a heading applies to the bars below it."""
 
     def __init__(self) -> None:
         self._epoch = 1
@@ -35,34 +35,34 @@ class Bars:
         self._has_zero = False
         self._longest = 0
 
-    def read(self, line: str) -> tuple[str, Counted] | None:
-        """Whose bar it is, and what it says."""
+    def read(self, line: str) -> tuple[str, ProgressRow] | None:
+        """Name of the library that drew the bar, and its progress."""
         for name, reader in (("keras", self._keras), ("progress bar", self._tqdm), ("lightning", self._rich)):
             found = reader(line)
             if found is not None:
                 return name, found
         return None
 
-    def announces_epoch(self, line: str) -> bool:
-        """Is this the heading of an epoch, which says nothing by itself?"""
+    def read_epoch_heading(self, line: str) -> bool:
+        """Remember the epoch if the line is the heading of one, which is no progress by itself."""
         match = _EPOCH_LINE.match(line)
         if match:
             self._epoch, self._epochs = int(match[1]), int(match[2])
         return bool(match)
 
-    def _keras(self, line: str) -> Counted | None:
+    def _keras(self, line: str) -> ProgressRow | None:
         match = _KERAS.match(line) if line.lstrip()[:1].isdigit() else None
         metrics = _metrics(match[3]) if match else {}
         if match is None or not metrics:
             return None
         batch = int(match[1])
         if match[2] == "Unknown":
-            return Counted(batch if self._epoch == 1 else None, None, metrics)
+            return ProgressRow(batch if self._epoch == 1 else None, None, metrics)
         size = int(match[2])
         total = size * self._epochs if self._epochs else size
-        return Counted((self._epoch - 1) * size + batch, total, metrics)
+        return ProgressRow((self._epoch - 1) * size + batch, total, metrics)
 
-    def _tqdm(self, line: str) -> Counted | None:
+    def _tqdm(self, line: str) -> ProgressRow | None:
         match = _BAR.match(line) if "%|" in line else None
         if match is None or _ASIDE.search(match[1]) or _BYTES_RATE.search(match[4]):
             return None
@@ -74,21 +74,21 @@ class Bars:
         if size < self._longest and not metrics:
             return None  # a shorter bar beside the training's own: a validation without a name
         self._longest = max(self._longest, size)
-        return Counted(whole(done), whole(size), metrics)
+        return ProgressRow(whole(done), whole(size), metrics)
 
     def _in_epoch(
         self, epoch: int, epochs: int | None, done: int, size: int, metrics: dict[str, float | None]
-    ) -> Counted:
+    ) -> ProgressRow:
         self._has_zero = self._has_zero or not epoch
         before = epoch if self._has_zero else max(epoch - 1, 0)
-        return Counted(before * size + done, size * epochs if epochs else None, metrics)
+        return ProgressRow(before * size + done, size * epochs if epochs else None, metrics)
 
-    def _rich(self, line: str) -> Counted | None:
+    def _rich(self, line: str) -> ProgressRow | None:
         match = _RICH.match(line) if line.startswith("Epoch ") else None
         if match is None:
             return None
         epoch, last, done, size = (int(each) for each in match.groups()[:4])
-        return Counted(epoch * size + done, (last + 1) * size, _metrics(match[5]))
+        return ProgressRow(epoch * size + done, (last + 1) * size, _metrics(match[5]))
 
 
 def _metrics(text: str) -> dict[str, float | None]:

@@ -2,8 +2,8 @@
 
 Known are Voda's columns (`epoch` counted from 0, `total_epochs`, `epoch_time_sec`, `start_time`, ..), those of the
 family of SpeCon (`Steps,Loss,Accuracy`; `num_iteration`, `total_iteration`, ..; `time,step,metric`), and any header
-with a name for the steps. Rows without a header are taken as step and value, or time, step and value. A row that is
-damaged is passed over; a file that begins anew is read from its start.
+with a name for the steps. Rows without a header are step and value, or time, step and value. A damaged row is skipped;
+a truncated or replaced file is read from its start.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import datetime
 import math
 from collections.abc import Mapping, Sequence
 
-from sterna.progress.names import Counted, finite, number, sorted_out
+from sterna.progress.names import ProgressRow, classify_values, finite, number
 
 _VODA = frozenset({"epoch_time_sec", "total_epochs"})
 _VODA_BESIDE = frozenset({"steps", "epochs", "verbose", "workers", "local_batch_size", "global_batch_size"})
@@ -31,8 +31,8 @@ class CsvReader:
     def reset(self) -> None:
         self._header = ()
 
-    def read(self, raw: bytes) -> Counted | None:
-        """What a row says; None for the header, and for what is no row."""
+    def read(self, raw: bytes) -> ProgressRow | None:
+        """Progress in a row; None for the header and for lines that are no row."""
         text = raw.decode("utf-8-sig", "replace").strip("\r\n")
         if not text.strip():
             return None
@@ -67,18 +67,18 @@ def _nameless(cells: Sequence[str]) -> tuple[str, ...]:
     return _NAMELESS.get(len(cells), ())
 
 
-def _plain(row: Mapping[str, str]) -> Counted | None:
+def _plain(row: Mapping[str, str]) -> ProgressRow | None:
     values = {name: number(cell) for name, cell in row.items() if cell.strip() and _is_numeric(cell)}
-    said = sorted_out(values)
-    return said if said.step is not None or said.metrics else None
+    found = classify_values(values)
+    return found if found.step is not None or found.metrics else None
 
 
 def _is_numeric(cell: str) -> bool:
     return not math.isnan(number(cell)) or cell.strip().lower() in ("nan", "-nan")
 
 
-def _voda(row: Mapping[str, str]) -> Counted | None:
-    """A row is written when its epoch, counted from 0, is over."""
+def _voda(row: Mapping[str, str]) -> ProgressRow | None:
+    """Voda writes a row at the end of its epoch, counted from 0."""
     epoch = number(row["epoch"])
     if not 0 <= epoch < 2**31:
         return None
@@ -90,10 +90,12 @@ def _voda(row: Mapping[str, str]) -> Counted | None:
     }
     if _is_numeric(row.get("workers", "")):
         metrics["workers"] = finite(number(row["workers"]))
-    return Counted(int(epoch) + 1, int(total) if total > 0 and math.isfinite(total) else None, metrics, _ended(row))
+    return ProgressRow(
+        int(epoch) + 1, int(total) if total > 0 and math.isfinite(total) else None, metrics, _end_time(row)
+    )
 
 
-def _ended(row: Mapping[str, str]) -> float | None:
+def _end_time(row: Mapping[str, str]) -> float | None:
     try:
         began = datetime.datetime.fromisoformat(row["start_time"].strip()).timestamp()
         return began + float(row.get("epoch_time_sec", "0") or 0)

@@ -1,8 +1,8 @@
-"""TensorBoard's event files: the scalars in them, without TensorBoard.
+"""Scalars in TensorBoard's event files, read without TensorBoard.
 
-An event file is a row of records (length, checksum, bytes, checksum), each of them a message (`reading_protobuf`). A
-record that is not whole yet waits; one that is too large to hold scalars is passed over; a file with a wrong checksum
-is read no further. The checksums of the contents are not computed: they would cost more than all the rest.
+An event file is a sequence of records (length, checksum, bytes, checksum), each a protobuf message (`protobuf.py`). An
+incomplete record is read later; one that is too large to hold scalars is skipped; a file with a wrong checksum is read
+no further. Checksums of contents are not computed: they would cost more than all the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HEADER = struct.Struct("<QI")
 _FOOTER_BYTES = 4
 _LARGEST_RECORD = 1 << 34
 _LOOK_SECONDS = 2.0
-"""How often the folder is searched for new files."""
+"""Interval between two searches of the folder for new files."""
 _DEEPEST, _MOST_FILES = 4, 200
 MARK = "tfevents"
 
@@ -97,7 +97,7 @@ class EventFile:
         self._tail.close()
 
     def poll(self) -> list[Scalars]:
-        """What was written since the last look; values of one step together."""
+        """Scalars since the last poll, one entry per step."""
         found: list[Scalars] = []
         for record in self._records():
             event = scalars_of(record)
@@ -109,7 +109,7 @@ class EventFile:
         return found
 
     def _records(self) -> Iterator[memoryview]:
-        data = self._tail.fresh()
+        data = self._tail.read_new()
         if self._restarts != self._tail.restarts:
             self._restarts, self._is_broken = self._tail.restarts, False
         if self._is_broken:
@@ -117,13 +117,13 @@ class EventFile:
         at = 0
         while at + _HEADER.size <= len(data):
             size, checksum = _HEADER.unpack_from(data, at)
-            if size > _LARGEST_RECORD or masked(data[at : at + 8]) != checksum:
+            if size > _LARGEST_RECORD or record_checksum(data[at : at + 8]) != checksum:
                 self._is_broken = True
                 break
             end = at + _HEADER.size + size + _FOOTER_BYTES
             if end > len(data):
                 if end - at > MOST_BYTES and self._tail.offset + end <= self._tail.size:
-                    at = end  # a picture or a graph: nothing in it for us
+                    at = end  # an image or a graph: it holds no scalar
                 break
             yield memoryview(data)[at + _HEADER.size : end - _FOOTER_BYTES]
             at = end
@@ -142,8 +142,8 @@ def _crc_table() -> list[int]:
 _CRC = _crc_table()
 
 
-def masked(data: bytes) -> int:
-    """The checksum of the format: CRC-32C, rotated and shifted."""
+def record_checksum(data: bytes) -> int:
+    """Checksum of the format: CRC-32C, rotated and shifted."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = (crc >> 8) ^ _CRC[(crc ^ byte) & 0xFF]

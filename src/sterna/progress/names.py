@@ -1,4 +1,4 @@
-"""What the columns and keys of training output are called, and which of them count.
+"""Names of columns and keys in training output, and the roles they have: step, total, time, metric.
 
 One vocabulary for stdout, CSV and TensorBoard. It knows names, not formats.
 """
@@ -21,7 +21,7 @@ _RISING = ("acc", "accuracy", "auc", "f1", "bleu", "rouge", "map", "iou", "preci
 _RISING_TOO = ("reward", "return", "score", "dice", "r2", "ssim", "elbo")
 _FALLING = ("loss", "err", "error", "perplexity", "ppl", "mae", "mse", "rmse", "wer", "cer", "nll", "fid", "kl", "bpb")
 QUALITIES = (*_RISING, *_RISING_TOO, *_FALLING)
-"""Words for how good a model is."""
+"""Names of measures of quality."""
 _QUALITY = re.compile(rf"(?:^|[^a-z])(?:{'|'.join(QUALITIES)})(?:$|[^a-z])|loss$|accuracy$|error$")
 _IS_RISING = re.compile(rf"(?:^|[^a-z])(?:{'|'.join((*_RISING, *_RISING_TOO))})(?:$|[^a-z])|accuracy$")
 _VALIDATION = re.compile(r"(?:^|[^a-z])(?:val|valid|validation|eval|test)(?:$|[^a-z])")
@@ -29,30 +29,30 @@ _VALIDATION = re.compile(r"(?:^|[^a-z])(?:val|valid|validation|eval|test)(?:$|[^
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity)"
 
 
-class Counted(NamedTuple):
-    """What a line or row says."""
+class ProgressRow(NamedTuple):
+    """Progress in one line or row."""
 
     step: int | None
     total: int | None
     metrics: dict[str, float | None]
-    """None: a value that is no number (NaN)."""
+    """None: the value is not finite."""
     at: float | None = None
 
 
 @functools.lru_cache(1024)
 def is_quality(name: str) -> bool:
-    """Does the name say how good a model is?"""
+    """True for names of measures of quality."""
     return bool(_QUALITY.search(name.lower()))
 
 
 def is_rising(name: str) -> bool:
-    """Does a better model have more of it? What is not known falls, as a loss does."""
+    """True if a better model has a higher value. Unknown names fall, as a loss does."""
     return bool(_IS_RISING.search(name.lower()))
 
 
 def main_metric(names: Iterable[str], wanted: str = "") -> str:
-    """The one that counts: the one asked for (or what ends in it), else a loss, else another measure of quality, else
-    the first; on training data before validation data, which come rarely. Empty: there is none."""
+    """The metric to judge by: the one asked for (or one that ends in it), else a loss, else another measure of quality,
+    else the first; training data before validation data, which is reported rarely. Empty: there is none."""
     listed = list(names)
     if wanted:
         low = wanted.lower()
@@ -68,7 +68,7 @@ def main_metric(names: Iterable[str], wanted: str = "") -> str:
 
 
 _BESIDE = frozenset({"epoch", "lr", "learning_rate", "workers", "cpu", "v_num", "grad_norm", "images/sec"})
-"""Numbers that a training prints beside what it measures."""
+"""Numbers that are no metric to judge by."""
 
 
 def finite(value: float) -> float | None:
@@ -76,15 +76,15 @@ def finite(value: float) -> float | None:
 
 
 def number(text: str) -> float:
-    """A number as trainings print it; NaN for what is none."""
+    """Parse a number; NaN for other text."""
     try:
         return float(text)
     except ValueError:
         return math.nan
 
 
-def sorted_out(values: Mapping[str, float]) -> Counted:
-    """Steps, totals and time told from metrics by their names."""
+def classify_values(values: Mapping[str, float]) -> ProgressRow:
+    """Distinguish steps, totals and time from metrics by their names."""
     metrics: dict[str, float | None] = {}
     best: dict[str, tuple[int, float]] = {}
     for name, value in values.items():
@@ -99,7 +99,7 @@ def sorted_out(values: Mapping[str, float]) -> Counted:
         step, total = epoch, total if total is not None else counted.get("epochs")
     elif epoch is not None:
         metrics["epoch"] = epoch
-    return Counted(whole(step), whole(total), metrics, moment(counted.get("time")))
+    return ProgressRow(whole(step), whole(total), metrics, moment(counted.get("time")))
 
 
 _ROLES = {"step": STEPS, "total": TOTALS, "epoch": ("epoch",), "epochs": EPOCHS, "time": TIMES}
@@ -107,18 +107,18 @@ _ROLES = {"step": STEPS, "total": TOTALS, "epoch": ("epoch",), "epochs": EPOCHS,
 
 @functools.lru_cache(1024)
 def _role(name: str) -> tuple[str, int]:
-    """What a name counts, and how it ranks among others that count the same; nothing for a metric."""
+    """Role of a name, and its rank among names of that role; empty for a metric."""
     low = name.lower().strip()
     return next(((role, names.index(low)) for role, names in _ROLES.items() if low in names), ("", 0))
 
 
 def whole(value: float | None) -> int | None:
-    """A count; None for what cannot be one."""
+    """The value as a count; None if it cannot be one."""
     return int(value) if value is not None and math.isfinite(value) and 0 <= value < 2**53 else None
 
 
 def moment(value: float | None) -> float | None:
-    """Seconds since 1970, from seconds or milliseconds; None for times counted from elsewhere."""
+    """Seconds since 1970, from seconds or milliseconds; None for times relative to another start."""
     if value is None or not math.isfinite(value):
         return None
     if 1e9 <= value < 1e10:

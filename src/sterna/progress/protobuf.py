@@ -1,7 +1,7 @@
 """The few fields of TensorBoard's protobuf messages that hold scalars.
 
 Values are read as torch, tensorboardX and TensorFlow write them: a plain float, or a tensor of one element. Everything
-else in a message (pictures, graphs, histograms, names) is passed over, and a message that makes no sense holds nothing.
+else in a message (images, graphs, histograms, names) is skipped, and a malformed message holds nothing.
 
     Event    1 wall_time  2 step  5 summary { 1 value { 1 tag  2 simple_value  8 tensor } }
     Tensor   1 dtype  2 shape { 2 dimension { 1 size } }  4 content  5 floats  6 doubles  7 ints  10 longs  13 halves
@@ -18,12 +18,12 @@ from sterna.progress.names import finite
 
 _BFLOAT16 = 14
 _FORMS = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 19: "<e"}
-"""By the number of the tensor's type."""
+"""Format of a value by the number of the tensor's type."""
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 
 
 class Scalars(NamedTuple):
-    """What was written at one step."""
+    """Scalars of one step."""
 
     at: float
     step: int
@@ -46,7 +46,7 @@ def scalars_of(record: memoryview) -> Scalars:
             if field.number == 1 and field.kind == _EIGHT:
                 at = struct.unpack("<d", field.data)[0]
             elif field.number == 2 and field.kind == _VARINT:
-                step = _signed(field.value)
+                step = _to_signed(field.value)
             elif field.number == 5 and field.kind == _BYTES:
                 values |= _summary(field.data)
     except (struct.error, IndexError, ValueError):
@@ -80,13 +80,13 @@ def _element(tensor: memoryview) -> float | None:
         elif field.number == 2 and field.kind == _BYTES:
             count = _elements(field.data)
         elif field.number == 4 and field.kind == _BYTES:
-            found = _unpacked(sort, field.data)
+            found = _unpack(sort, field.data)
         elif field.number in (5, 6) and field.kind != _VARINT:
-            found = _unpacked(1 if field.number == 5 else 2, field.data)
+            found = _unpack(1 if field.number == 5 else 2, field.data)
         elif field.number in (7, 10):
-            found = float(_signed(_integer(field)))
+            found = float(_to_signed(_integer(field)))
         elif field.number == 13:
-            found = _unpacked(sort, struct.pack("<H", _integer(field) & 0xFFFF))
+            found = _unpack(sort, struct.pack("<H", _integer(field) & 0xFFFF))
     return found if count == 1 else None
 
 
@@ -95,7 +95,7 @@ def _integer(field: _Field) -> int:
     return field.value if field.kind == _VARINT else _varint(field.data, 0)[0]
 
 
-def _unpacked(sort: int, data: bytes | memoryview) -> float | None:
+def _unpack(sort: int, data: bytes | memoryview) -> float | None:
     if sort == _BFLOAT16 and len(data) == 2:
         return float(struct.unpack("<f", b"\0\0" + bytes(data))[0])
     form = _FORMS.get(sort)
@@ -146,5 +146,5 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
     raise ValueError(value)
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value

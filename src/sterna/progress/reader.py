@@ -85,7 +85,7 @@ class ProgressReader:
 
     @property
     def positions(self) -> Positions:
-        """Where the next reader of the same replica continues."""
+        """Positions at which the next reader of the same replica continues."""
         found = self._agent.positions() | self._log.positions()
         for source in self._others:
             found |= source.positions()
@@ -93,7 +93,7 @@ class ProgressReader:
 
     @property
     def notices(self) -> list[str]:
-        """What the user should know about how the output is read."""
+        """Notices for the user about how the output is read."""
         return self._log.notices
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ def all_sources() -> tuple[SourceKind, ...]:
     return tuple(_sources[name] for name in sorted(_sources))
 
 
-def declared_sources() -> tuple[SourceKind, ...]:
+def sources_to_declare() -> tuple[SourceKind, ...]:
     """Sources that a manifest can declare: all but the agent, which needs no parameters."""
     return tuple(source for source in all_sources() if source.name != "agent")
 

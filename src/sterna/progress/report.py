@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from sterna.progress.names import Counted
+from sterna.progress.names import ProgressRow
 from sterna.progress.tail import Position
 
 Positions = dict[str, Position]
@@ -42,7 +42,7 @@ class Source(Protocol):
         ...
 
     def positions(self) -> Positions:
-        """Where the next reader of the same replica continues."""
+        """Positions at which the next reader of the same replica continues."""
         ...
 
     def close(self) -> None: ...
@@ -56,7 +56,7 @@ class OutputSource(Source, Protocol):
 
 
 def spread_over_time(
-    rows: Sequence[Counted | None], since: float, until: float, now: float, source: str
+    rows: Sequence[ProgressRow | None], since: float, until: float, now: float, source: str
 ) -> Iterator[Report]:
     """Reports of rows, in which those without a time are spread evenly from the last poll to the file's last change:
     that matters after a long time without a poll."""
@@ -68,5 +68,5 @@ def spread_over_time(
             yield Report(at, each.step, each.total, each.metrics, source=source)
 
 
-def named_position(name: str, position: Position | None) -> Positions:
+def position_entry(name: str, position: Position | None) -> Positions:
     return {} if position is None else {name: position}

@@ -1,6 +1,6 @@
-"""Output that was saved, read as the readers of a running job would: what they would see, and what not.
+"""Read saved output as the readers of a running job would, for `sterna try-pattern`.
 
-For `sterna try-pattern`. All of the file is read, however long, a piece at a time.
+The whole file is read, a piece at a time.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 
 from sterna.errors import UserError
 from sterna.progress.lines import LineReader
-from sterna.progress.names import Counted, is_rising, main_metric
+from sterna.progress.names import ProgressRow, is_rising, main_metric
 from sterna.progress.registry import all_sources
 from sterna.progress.source_kind import SourceKind
 from sterna.progress.tail import lines_in
 
 _EXAMPLES = 5
-"""Shown of the beginning, and as many of the end."""
+"""Number of examples from the beginning, and from the end."""
 _LONGEST_SHOWN = 100
 
 
 @dataclass
-class Saved:
-    """What was found in a file."""
+class SavedOutput:
+    """Progress found in a file."""
 
     lines: int = 0
     matched: int = 0
@@ -38,28 +38,28 @@ class Saved:
     metrics: Counter[str] = field(default_factory=Counter)
     notices: list[str] = field(default_factory=list)
     example: str = ""
-    """A line with a number that no pattern understood."""
+    """A line with a number that no pattern matched."""
     has_patterns: bool = False
     without_value: int = 0
     backwards: int = 0
     _step: int = -1
 
-    def take(self, said: Counted, pattern: str) -> None:
+    def take(self, row: ProgressRow, pattern: str) -> None:
         self.matched += 1
         self.patterns[pattern] += 1
-        self.metrics.update(said.metrics.keys())
-        self.without_value += None in said.metrics.values()
-        if said.step is not None:
-            self.backwards += said.step < self._step
-            self._step = said.step
-        row = {"line": self.lines, "step": said.step, "total": said.total, "metrics": said.metrics}
+        self.metrics.update(row.metrics.keys())
+        self.without_value += None in row.metrics.values()
+        if row.step is not None:
+            self.backwards += row.step < self._step
+            self._step = row.step
+        example = {"line": self.lines, "step": row.step, "total": row.total, "metrics": row.metrics}
         if len(self.first) < _EXAMPLES:
-            self.first.append(row)
+            self.first.append(example)
         else:
-            self.last = [*self.last[1 - _EXAMPLES :], row]
+            self.last = [*self.last[1 - _EXAMPLES :], example]
 
     def conclude(self) -> None:
-        """What a user should know though it is no error."""
+        """Add notices about what is suspicious but no error."""
         if self.without_value:
             self.notices.append(f"{self.without_value:,} of the matched lines hold a value that is no number (NaN).")
         if self.backwards:
@@ -94,9 +94,9 @@ class Saved:
         )
 
 
-def read_saved(path: str, patterns: Sequence[str] = ()) -> Saved:
-    """All that would be read of a file: as CSV or event file if its name says so, else line by line."""
-    found = Saved(has_patterns=bool(patterns))
+def read_saved(path: str, patterns: Sequence[str] = ()) -> SavedOutput:
+    """Read a file by the source that its name belongs to, else line by line."""
+    found = SavedOutput(has_patterns=bool(patterns))
     reader = LineReader(patterns)
     try:
         name = os.path.basename(path)
@@ -119,21 +119,21 @@ def read_saved(path: str, patterns: Sequence[str] = ()) -> Saved:
     return found
 
 
-def _read_lines(path: str, reader: LineReader, found: Saved) -> None:
+def _read_lines(path: str, reader: LineReader, found: SavedOutput) -> None:
     for line in lines_in(path):
         found.lines += 1
         read = reader.read(line)
         if read is not None:
-            found.take(read.said, read.pattern)
+            found.take(read.row, read.pattern)
         elif not found.example and re.search(rb"\d", line):
             found.example = line.decode("utf-8", "replace").strip()[:_LONGEST_SHOWN]
 
 
-def _read_rows(path: str, source: SourceKind, found: Saved) -> None:
+def _read_rows(path: str, source: SourceKind, found: SavedOutput) -> None:
     assert source.read_file is not None
-    for line, said in source.read_file(path):
+    for line, row in source.read_file(path):
         found.lines += 1
-        if said is not None:
-            found.take(said, source.title or source.name)
+        if row is not None:
+            found.take(row, source.title or source.name)
         elif not found.example:
             found.example = line.decode("utf-8", "replace").strip()[:_LONGEST_SHOWN]

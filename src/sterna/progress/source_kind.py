@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sterna.progress.names import Counted
+from sterna.progress.names import ProgressRow
 from sterna.progress.report import Source
 from sterna.progress.tail import Position
 
-FileReader = Callable[[str], Iterator[tuple[bytes, Counted | None]]]
+FileReader = Callable[[str], Iterator[tuple[bytes, ProgressRow | None]]]
 
 
 @dataclass(frozen=True)
 class SourceFiles:
-    """Where one replica keeps what a source reads."""
+    """Files of one replica that a source may read."""
 
     folder: Path
     """The replica's folder, in which the agent's reports and the captured output are."""

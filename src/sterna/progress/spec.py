@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sterna.model.job import ProgressSpec
-from sterna.progress.registry import declared_sources, find_source
+from sterna.progress.registry import find_source, sources_to_declare
 
 MOST_STEPS = 10**15
 _GOALS = ("", "min", "max")
@@ -23,7 +23,7 @@ class ProgressError(ValueError):
 
 def progress_fields() -> list[str]:
     """Every field that `progress` may have."""
-    return sorted([*OWN_FIELDS, *(source.name for source in declared_sources())])
+    return sorted([*OWN_FIELDS, *(source.name for source in sources_to_declare())])
 
 
 def parse_progress(fields: Mapping[str, Any]) -> ProgressSpec:

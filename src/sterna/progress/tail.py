@@ -1,8 +1,7 @@
-"""The end of a file that somebody else writes: what is new since the last look, whole lines at a time.
+"""Follow a file that another process writes, whole lines at a time.
 
-For every reader of progress. The file may be missing, empty, cut off, replaced, or end in the middle of a line; a look
-that finds nothing new costs one system call. It follows one name and never goes back to files that were rotated away,
-and it does not know what the lines mean.
+The file may be missing, empty, truncated, replaced, or end in the middle of a line; a poll that finds nothing new costs
+one system call. It follows one name and never goes back to files that were rotated away.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from typing import IO, cast
 import msgspec
 
 MOST_BYTES = 1 << 18
-"""Read in one look; the rest waits for the next."""
+"""Upper bound on bytes per read; the rest waits for the next."""
 _BACKLOG_BYTES = 1 << 21
-"""A log that is farther ahead is not read from where we were: its end says more."""
+"""A log that is farther ahead is read from near its end: the newest lines matter most."""
 _PIECE_BYTES = 1 << 16
 _LINE_BREAKS = re.compile(rb"[\r\n\b]+")
 _RENAME_SECONDS = 2.0
-"""How often it is checked that the name still means the same file."""
+"""Interval between checks that the name still refers to the same file."""
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a file has been read; kept by whoever wants to go on after a restart."""
+    """Position in a file, stored by callers that continue after a restart."""
 
     device: int
     inode: int
     offset: int
     at: float
-    """When the file was last changed as far as it was read."""
+    """Modification time of the file when it was read up to here."""
 
 
 class Tail:
@@ -47,25 +46,25 @@ class Tail:
         is_timed: bool = True,
         inside: str | os.PathLike[str] = "",
     ) -> None:
-        """`is_log`: bars that are drawn anew are lines too, and what is far behind is not caught up with. `is_timed`:
-        somebody wants to know when the file changed, which costs another system call. `inside`: a folder that links
-        may not lead out of, for readers that may read more than whoever writes."""
+        """`is_log`: a redrawn progress bar is a line of its own, and a large backlog is skipped. `is_timed`: keep
+        `changed_at` current, which costs another system call. `inside`: a folder that links may not lead out of, for
+        readers with more rights than the writer."""
         self.path = os.fspath(path)
         self._inside = os.path.realpath(inside) if os.fspath(inside) else ""
         self.changed_at = 0.0
-        """When the newest bytes were written."""
+        """Modification time of the newest bytes."""
         self.previous_at = position.at if position else 0.0
-        """When those were written that have been understood."""
+        """Modification time of the bytes before `advance`."""
         self.restarts = 0
-        """How often the file began anew."""
+        """Number of times the file was truncated or replaced."""
         self.size = 0
-        """Of the file when it was last looked at."""
+        """Size of the file at the last read."""
         self._is_log, self._is_timed = is_log, is_timed
         self._resume = position
         self._file = -1
         self._identity = (0, 0)
         self._offset = 0
-        self._looked_at = -1
+        self._read_size = -1
         self._check_at = 0.0
         self._is_in_long_line = False
 
@@ -76,16 +75,16 @@ class Tail:
         return Position(*self._identity, self._offset, self.previous_at)
 
     def lines(self, is_last: bool = False) -> list[bytes]:
-        """Whole lines since the last look; with `is_last` all there are, one that was never ended among them."""
+        """Whole lines since the last call; with `is_last` everything, including an unfinished line."""
         found = self._whole_lines()
         if is_last:
-            while self._file >= 0 and self._looked_at < 0:
+            while self._file >= 0 and self._read_size < 0:
                 found += self._whole_lines()
             found += self._rest()
         return found
 
     def _whole_lines(self) -> list[bytes]:
-        data = self._separated(self.fresh())
+        data = self._split_redraws(self.read_new())
         end = data.rfind(b"\n") + 1
         if not end:
             if len(data) >= MOST_BYTES:
@@ -100,36 +99,36 @@ class Tail:
         return [line for line in found if line]
 
     def _rest(self) -> list[bytes]:
-        self._looked_at = -1
-        data = self._separated(self.fresh())
+        self._read_size = -1
+        data = self._split_redraws(self.read_new())
         self.advance(len(data))
         return [] if self._is_in_long_line else [line for line in data.split(b"\n") if line]
 
-    def _separated(self, data: bytes) -> bytes:
-        """In a log, what is drawn over a line is a line of its own."""
+    def _split_redraws(self, data: bytes) -> bytes:
+        """In a log, make every redraw of a progress bar a line of its own."""
         if self._is_log and (b"\r" in data or b"\b" in data):
             return data.replace(b"\r", b"\n").replace(b"\b", b"\n")
         return data
 
-    def fresh(self) -> bytes:
-        """Bytes since the last `advance`, at most `MOST_BYTES`; none if nothing was written since the last look."""
+    def read_new(self) -> bytes:
+        """Bytes since the last `advance`, at most `MOST_BYTES`; empty if nothing was written since the last call."""
         try:
             if self._file < 0 and not self._open():
                 return b""
             size, before = os.lseek(self._file, 0, os.SEEK_END), self.size
             self.size = size
-            if size == self._looked_at:
+            if size == self._read_size:
                 self._look_for_successor()
                 return b""
             if size < before or size < self._offset:
-                self._begin_anew()
+                self._restart()
             return self._read(size)
         except OSError:
             self.close()
             return b""
 
     def advance(self, count: int) -> None:
-        """So much of what `fresh` gave has been understood."""
+        """Mark the first `count` bytes of `read_new` as processed."""
         self._offset += count
         self.previous_at = max(self.previous_at, self.changed_at)
 
@@ -149,14 +148,14 @@ class Tail:
             self._is_in_long_line = True
         data = os.pread(self._file, min(MOST_BYTES, size - self._offset), self._offset)
         is_all = self._offset + len(data) >= size
-        self._looked_at = size if is_all else -1
+        self._read_size = size if is_all else -1
         if data and self._is_timed:
             self.changed_at = os.fstat(self._file).st_mtime
         return data
 
     def _open(self) -> bool:
         if not os.access(self.path, os.R_OK):
-            return False  # asked first because an exception would cost several times as much
+            return False  # an exception would cost several times as much
         try:
             self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
@@ -167,7 +166,7 @@ class Tail:
             return False
         found = os.fstat(self._file)
         self._identity = (found.st_dev, found.st_ino)
-        self._offset, self._looked_at, self.size = 0, -1, 0
+        self._offset, self._read_size, self.size = 0, -1, 0
         before, self._resume = self._resume, None
         if before is not None:
             if (before.device, before.inode) == self._identity and before.offset <= found.st_size:
@@ -184,7 +183,7 @@ class Tail:
             return False
         return real.startswith(self._inside.rstrip(os.sep) + os.sep)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self._offset, self._is_in_long_line = 0, False
         self.restarts += 1
 
@@ -201,8 +200,8 @@ class Tail:
         if (found.st_dev, found.st_ino) != self._identity:
             os.close(self._file)
             self._file = -1
-            self._begin_anew()
-            self._looked_at = -1
+            self._restart()
+            self._read_size = -1
 
 
 def lines_in(path: str) -> Iterator[bytes]:

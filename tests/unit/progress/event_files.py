@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from sterna.progress.events import masked
+from sterna.progress.events import record_checksum
 
 
 def varint(value: int) -> bytes:
@@ -37,4 +37,4 @@ def event(step: int, *values: bytes, at: float = 1.7e9) -> bytes:
 
 def record(body: bytes) -> bytes:
     size = struct.pack("<Q", len(body))
-    return size + struct.pack("<I", masked(size)) + body + struct.pack("<I", masked(body))
+    return size + struct.pack("<I", record_checksum(size)) + body + struct.pack("<I", record_checksum(body))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.progress.events import EventFile, EventFolder, masked
+from sterna.progress.events import EventFile, EventFolder, record_checksum
 from sterna.progress.protobuf import Scalars, scalars_of
 from sterna.progress.tail import MOST_BYTES
 from tests.unit.progress.event_files import event, part, plain, record, tensor, varint
@@ -28,7 +28,7 @@ def _one(tmp_path: Path, data: bytes) -> list[Scalars]:
 
 
 def test_the_checksum_is_the_one_of_the_format() -> None:
-    crc = ((masked(b"123456789") - 0xA282EAD8) & 0xFFFFFFFF) << 15
+    crc = ((record_checksum(b"123456789") - 0xA282EAD8) & 0xFFFFFFFF) << 15
     assert (crc | crc >> 32) & 0xFFFFFFFF == 0xE3069283
 
 

@@ -42,11 +42,11 @@ KNOWN: list[tuple[str, Said]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "said"), KNOWN, ids=[line[:30].strip() for line, _ in KNOWN])
-def test_a_line_in_a_known_form_is_understood(line: str, said: Said) -> None:
+@pytest.mark.parametrize(("line", "row"), KNOWN, ids=[line[:30].strip() for line, _ in KNOWN])
+def test_a_line_in_a_known_form_is_understood(line: str, row: Said) -> None:
     found = LineReader().read(line)
     assert found is not None
-    assert (found.said.step, found.said.total, found.said.metrics) == said
+    assert (found.row.step, found.row.total, found.row.metrics) == row
 
 
 MEANINGLESS = [
@@ -78,13 +78,13 @@ def test_keras_counts_on_over_epochs() -> None:
         reader.read(line)
     found = reader.read("4/10 [=>..] - ETA: 1s - loss: 0.8")
     assert found is not None
-    assert (found.said.step, found.said.total) == (14, 50)
+    assert (found.row.step, found.row.total) == (14, 50)
 
 
 def test_lightning_counts_epochs_from_zero() -> None:
     reader = LineReader()
     bar = "Epoch {}:  50%|██   | 5/10 [00:05<00:06, 80.1it/s, loss=0.5]"
-    steps = [found.said.step for found in (reader.read(bar.format(epoch)) for epoch in range(3)) if found]
+    steps = [found.row.step for found in (reader.read(bar.format(epoch)) for epoch in range(3)) if found]
     assert steps == [5, 15, 25]
 
 
@@ -93,7 +93,7 @@ def test_values_on_a_line_of_their_own_belong_to_the_step_above() -> None:
     reader.read(" 32%|███▏   | 320/1000 [00:10<00:21, 31.2it/s]")
     found = reader.read("{'loss': 0.5, 'epoch': 0.32}")
     assert found is not None
-    assert (found.said.step, found.said.total) == (320, 1000)
+    assert (found.row.step, found.row.total) == (320, 1000)
 
 
 def test_a_shorter_bar_without_a_name_is_a_validation() -> None:
@@ -106,10 +106,10 @@ def test_a_pattern_of_the_user_s_replaces_the_built_in_ones() -> None:
     reader = LineReader([r"it (?P<step>\d+) of (?P<total>\d+)(?: cost (?P<cost>\S+))?"])
     found = reader.read("x it 5 of 9 cost 0.5 y")
     assert found is not None
-    assert found.said == (5, 9, {"cost": 0.5}, None)
+    assert found.row == (5, 9, {"cost": 0.5}, None)
     found = reader.read("it 6 of 9")
     assert found is not None
-    assert found.said.metrics == {}
+    assert found.row.metrics == {}
     assert reader.read("step=3 loss=0.2") is None
 
 

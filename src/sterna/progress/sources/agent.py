@@ -8,7 +8,7 @@ import msgspec
 
 from sterna.progress.names import finite, whole
 from sterna.progress.registry import register
-from sterna.progress.report import Positions, Report, named_position
+from sterna.progress.report import Positions, Report, position_entry
 from sterna.progress.source_kind import SourceFiles, SourceKind
 from sterna.progress.tail import Tail
 
@@ -53,7 +53,7 @@ class AgentSource:
         return found
 
     def positions(self) -> Positions:
-        return named_position("agent", self._tail.position)
+        return position_entry("agent", self._tail.position)
 
     def close(self) -> None:
         self._tail.close()

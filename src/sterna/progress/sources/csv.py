@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sterna.progress.csv_rows import CsvReader
-from sterna.progress.names import Counted
+from sterna.progress.names import ProgressRow
 from sterna.progress.registry import register
-from sterna.progress.report import Positions, Report, named_position, spread_over_time
+from sterna.progress.report import Positions, Report, position_entry, spread_over_time
 from sterna.progress.source_kind import SourceFiles, SourceKind, parse_path
 from sterna.progress.tail import Tail, lines_in
 
@@ -44,13 +44,13 @@ class CsvSource:
         return list(spread_over_time(rows, before, self._tail.changed_at, self._files.clock(), "csv"))
 
     def positions(self) -> Positions:
-        return named_position("csv", self._tail.position)
+        return position_entry("csv", self._tail.position)
 
     def close(self) -> None:
         self._tail.close()
 
 
-def _read_file(path: str) -> Iterator[tuple[bytes, Counted | None]]:
+def _read_file(path: str) -> Iterator[tuple[bytes, ProgressRow | None]]:
     reader = CsvReader()
     return ((line, reader.read(line)) for line in lines_in(path))
 

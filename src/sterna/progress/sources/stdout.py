@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sterna.errors import UserError
-from sterna.progress.lines import LineReader, is_telling
+from sterna.progress.lines import LineReader, may_hold_progress
 from sterna.progress.registry import register
-from sterna.progress.report import Positions, Report, named_position, spread_over_time
+from sterna.progress.report import Positions, Report, position_entry, spread_over_time
 from sterna.progress.source_kind import SourceFiles, SourceKind
 from sterna.progress.tail import Tail
 
@@ -46,11 +46,11 @@ class StdoutSource:
             return []
         span_seconds = self._tail.changed_at - before if before else 1.0
         lines = sample_lines(lines, int(min(max(span_seconds, 1.0), _MOST_SECONDS) * LINES_PER_SECOND))
-        rows = [found.said if found else None for found in map(self._reader.read, lines)]
+        rows = [found.row if found else None for found in map(self._reader.read, lines)]
         return list(spread_over_time(rows, before, self._tail.changed_at, self._clock(), "stdout"))
 
     def positions(self) -> Positions:
-        return named_position("stdout", self._tail.position)
+        return position_entry("stdout", self._tail.position)
 
     def close(self) -> None:
         self._tail.close()
@@ -71,7 +71,7 @@ def sample_lines(lines: list[bytes], most: int) -> list[bytes]:
     """At most `most` lines that may hold progress: the newest, and others evenly spaced."""
     if len(lines) <= most:
         return lines
-    candidates = [line for line in lines if is_telling(line.decode("utf-8", "replace"))] or lines
+    candidates = [line for line in lines if may_hold_progress(line.decode("utf-8", "replace"))] or lines
     newest = most // 2
     rest = candidates[:-newest]
     return rest[:: max(1, -(-len(rest) // (most - newest)))] + candidates[-newest:]

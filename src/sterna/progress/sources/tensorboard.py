@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sterna.progress.events import MARK, EventFile, EventFolder
-from sterna.progress.names import Counted, whole
+from sterna.progress.names import ProgressRow, whole
 from sterna.progress.registry import register
 from sterna.progress.report import Positions, Report
 from sterna.progress.source_kind import SourceFiles, SourceKind, parse_path
@@ -32,14 +32,14 @@ class TensorBoardSource:
         self._events.close()
 
 
-def _read_file(path: str) -> Iterator[tuple[bytes, Counted | None]]:
+def _read_file(path: str) -> Iterator[tuple[bytes, ProgressRow | None]]:
     with open(path, "rb"):
         pass  # raises for a file that cannot be opened
     file = EventFile(path)
     before = None
     while True:
         for each in file.poll():
-            yield b"", Counted(max(each.step, 0), None, each.values, each.at)
+            yield b"", ProgressRow(max(each.step, 0), None, each.values, each.at)
         if file.position == before:
             break
         before = file.position

@@ -20,6 +20,7 @@ from sterna.backends.kubernetes.server.token_review import TokenReviewer
 from sterna.errors import Retry
 from tests.fakes.operator_http import ServedEndpoints
 from tests.fakes.replica import FakeReplica
+from tests.unit.backends.kubernetes.cache.progress_builders import find_in, running_job
 from tests.unit.backends.kubernetes.monitor_builders import (
     Clock,
     FakeServer,
@@ -29,7 +30,6 @@ from tests.unit.backends.kubernetes.monitor_builders import (
     service_account,
     volume_folder,
 )
-from tests.unit.backends.kubernetes.progress_builders import find_in, running_job
 
 TOKEN = "monitor-of-node-1"
 

@@ -9,7 +9,7 @@ import pytest
 from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch
 from sterna.backends.kubernetes.monitor.outbox import Outbox
 from sterna.progress.report import Report
-from tests.unit.backends.kubernetes.progress_builders import START, report
+from tests.unit.backends.kubernetes.cache.progress_builders import START, report
 
 
 def tell(outbox: Outbox, *reports: Report, uid: str = "u", is_first: bool = True) -> None:

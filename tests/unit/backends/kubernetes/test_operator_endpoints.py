@@ -17,7 +17,6 @@ from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, M
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints
 from sterna.backends.kubernetes.server.token_review import TokenReviewer
-from sterna.control.health import HealthStatus
 from sterna.errors import UserError
 from sterna.progress.report import Report
 from tests.fakes.operator_http import ServedEndpoints
@@ -103,17 +102,8 @@ def test_a_replica_that_does_not_lead_takes_nothing(running: Running) -> None:
     said = running.ask("GET", "/cluster-info")
     assert said == (503, "No operator leads at the moment; ask again in a few seconds.\n")
     assert running.ask("GET", "/distribution.csv").status == 503
-    assert running.ask("GET", "/healthz") == (200, "ok")
     assert running.endpoints.batches.take() == []
     assert running.endpoints.move_requests.take() == []
-
-
-def test_health_endpoints_answer_503_with_a_sentence(running: Running) -> None:
-    assert running.ask("GET", "/readyz") == (200, "ok")
-    running.replica.live = HealthStatus(False, "The scheduling loop hangs.")
-    running.replica.ready = HealthStatus(False, "The cluster has not been read yet.")
-    assert running.ask("GET", "/healthz") == (503, "The scheduling loop hangs.")
-    assert running.ask("GET", "/readyz") == (503, "The cluster has not been read yet.")
 
 
 @pytest.mark.parametrize(
@@ -165,10 +155,9 @@ def test_bad_requests_are_answered_with_a_sentence(
     assert len(said.text.splitlines()) == 1
 
 
-def test_everybody_may_look_at_metrics_health_and_moves(running: Running) -> None:
+def test_metrics_and_moves_are_public(running: Running) -> None:
     assert running.ask("GET", "/metrics", token="") == (200, "sterna_jobs 3\n")
     assert running.ask("GET", "/distribution.csv", token="") == (200, "time,job,orginal_node,to_node\n")
-    assert running.ask("GET", "/healthz", token="") == (200, "ok")
 
 
 def test_cluster_info_tells_what_each_node_has(running: Running) -> None:
@@ -240,7 +229,7 @@ def test_what_goes_wrong_inside_leaves_no_trace_in_the_answer(
     assert "a bug of Sterna" in said.text
     assert "File" not in said.text
     assert "Traceback" in caplog.text
-    assert running.ask("GET", "/healthz").status == 200
+    assert running.ask("GET", "/metrics").status == 200
 
 
 def test_a_flood_of_requests_is_told_to_come_again(running: Running) -> None:

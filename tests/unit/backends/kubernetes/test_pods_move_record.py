@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.pods.move_record import move_record, moved_pod, read_record, record_name, redirection
+from sterna.backends.kubernetes.pods.move_record import (
+    move_record,
+    pod_on_node,
+    read_record,
+    record_name,
+    redirect_patch,
+)
 from sterna.errors import UserError
 
 TOKEN = {"name": "kube-api-access-x7k2p", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
@@ -36,7 +42,7 @@ POD: dict[str, Any] = {
 
 
 def test_a_moved_pod_is_what_its_user_wrote_on_another_node() -> None:
-    moved = moved_pod(POD, "b", attempt=2)
+    moved = pod_on_node(POD, "b", attempt=2)
     assert set(moved["metadata"]) == {"name", "namespace", "labels", "annotations"}
     assert moved["metadata"]["name"] == "job1"
     assert moved["metadata"]["labels"] == {"sterna.dev/job": "job1", "app": "rnn", "sterna.dev/attempt": "2"}
@@ -48,7 +54,7 @@ def test_a_moved_pod_is_what_its_user_wrote_on_another_node() -> None:
 
 def test_a_wish_to_be_moved_is_not_made_again_by_the_next_life() -> None:
     asked = {**POD, "metadata": {**POD["metadata"], "annotations": {"a": "b", "sterna.dev/migrate-to": "b"}}}
-    assert moved_pod(asked, "b", attempt=2)["metadata"]["annotations"] == {"a": "b"}
+    assert pod_on_node(asked, "b", attempt=2)["metadata"]["annotations"] == {"a": "b"}
 
 
 def test_a_record_tells_the_whole_move() -> None:
@@ -60,7 +66,7 @@ def test_a_record_tells_the_whole_move() -> None:
     }
     move = read_record(record)
     assert (move.namespace, move.name, move.source, move.node, move.attempt) == ("team", "job1", "a", "b", 2)
-    assert move.pod == moved_pod(POD, "b", 2)
+    assert move.pod == pod_on_node(POD, "b", 2)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +90,7 @@ def test_a_record_says_which_life_of_a_pod_goes_and_older_ones_mean_any() -> Non
 
 def test_a_redirection_changes_where_a_pod_goes_and_which_life_of_it() -> None:
     record = move_record(POD, "b", attempt=2)
-    record["data"] |= redirection(read_record(record), "c", "later")["data"]
+    record["data"] |= redirect_patch(read_record(record), "c", "later")["data"]
     move = read_record(record)
     assert (move.node, move.uid, move.source, move.attempt) == ("c", "later", "a", 2)
-    assert move.pod == moved_pod(POD, "c", 2)
+    assert move.pod == pod_on_node(POD, "c", 2)

@@ -97,7 +97,7 @@ _USES: tuple[Use, ...] = (
     Use(_OPERATOR, SERVICES, "", READ, "which replicas can be found by name"),
     Use(_OPERATOR, SERVICES, "", ("create", "delete"), "a name for every replica"),
     Use(_OPERATOR, EVENTS, "", ("create", "patch"), "what was done and why, told again as a series"),
-    Use(_OPERATOR, TOKEN_REVIEWS, "", ("create",), "whether a report of progress comes from a monitor"),
+    Use(_OPERATOR, TOKEN_REVIEWS, "", ("create",), "who reports progress, and who calls the REST API"),
     Use(_OPERATOR, LEASES, "", ("create",), "the Lease, where nobody has made it yet", Scope.OWN_NAMESPACE),
     Use(
         _OPERATOR,

@@ -37,7 +37,7 @@ from sterna.backends.kubernetes.cache.work_queue import WorkQueue
 from sterna.backends.kubernetes.lifecycle.conditions import end_condition
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
 from sterna.backends.kubernetes.pods.move_record import Move, read_record
-from sterna.backends.kubernetes.pods.pod_rows import disruption_of
+from sterna.backends.kubernetes.pods.pod_rows import disruption_reason
 from sterna.errors import UserError
 from sterna.kinds.context import ParseContext
 from sterna.kinds.labels import ATTEMPT_LABEL, KIND_LABEL, PHASE
@@ -460,7 +460,7 @@ class ClusterState:
 
 def _is_unwanted(seen: JobObject | Pod) -> bool:
     """Return True if a user deleted the object; an evicted pod is created again elsewhere."""
-    return seen.metadata.deletion_timestamp is not None and not (isinstance(seen, Pod) and disruption_of(seen))
+    return seen.metadata.deletion_timestamp is not None and not (isinstance(seen, Pod) and disruption_reason(seen))
 
 
 def _recorded_pod(move: Move) -> Pod:

@@ -29,7 +29,7 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
     judge,
     record_checkpoint,
 )
-from sterna.backends.kubernetes.pods.move_record import Move, move_record, record_name, redirection
+from sterna.backends.kubernetes.pods.move_record import Move, move_record, record_name, redirect_patch
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.status.status import persisted_fields
 from sterna.errors import Retry, UserError
@@ -225,7 +225,7 @@ class PlainPodController(Controller):
 
     def _update_record(self, entry: JobEntry, record: Move, node: str, uid: str) -> Write:
         """Change the target node of a move, or the pod that is moved."""
-        body = msgspec.json.encode(redirection(record, node, uid))
+        body = msgspec.json.encode(redirect_patch(record, node, uid))
         entry.writes_in_flight += 1
         name, tag = record_name(record.name), PatchedObject(entry.key, "record")
         return Write(Verb.MERGE, CONFIG_MAPS, record.namespace, name, body, tag=tag)

@@ -79,7 +79,7 @@ class OperatorLink:
     def __init__(self, find: Find, token_file: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._find, self._token_file, self._clock = find, token_file, clock
         self._connection: http.client.HTTPConnection | None = None
-        self._looked_at = -1e18
+        self._read_size = -1e18
 
     def send(self, batch: Batch) -> Receipt | None:
         answer = self._ask("POST", "/progress", msgspec.json.encode(batch))
@@ -109,8 +109,8 @@ class OperatorLink:
     def _check(self, answer: Answered, path: str) -> None:
         if answer.status >= 300:
             self.close()  # it may not be the operator any more
-            said = answer.body[:200].decode("utf-8", "replace").strip()
-            raise Retry(f"The operator answers {path} with {answer.status}: {said}")
+            row = answer.body[:200].decode("utf-8", "replace").strip()
+            raise Retry(f"The operator answers {path} with {answer.status}: {row}")
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Answered:
         is_kept = self._connection is not None
@@ -139,9 +139,9 @@ class OperatorLink:
     def _connected(self) -> http.client.HTTPConnection:
         if self._connection is None:
             now = self._clock()
-            if now - self._looked_at < _LEASE_SECONDS:
+            if now - self._read_size < _LEASE_SECONDS:
                 raise Retry("The operator was looked for a moment ago.")
-            self._looked_at = now
+            self._read_size = now
             address = urlsplit(self._find())
             kind, port = (
                 (http.client.HTTPSConnection, 443) if address.scheme == "https" else (http.client.HTTPConnection, 80)

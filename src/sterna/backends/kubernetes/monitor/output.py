@@ -83,9 +83,9 @@ class ContainerOutput:
         for each in printed:
             found = self._reader.read(each.text)
             if found is not None:
-                said = found.said
-                at = said.at if said.at is not None else _moment(each.stamp)
-                yield Report(at, said.step, said.total, said.metrics, source="stdout")
+                row = found.row
+                at = row.at if row.at is not None else _moment(each.stamp)
+                yield Report(at, row.step, row.total, row.metrics, source="stdout")
 
     def _printed(self, lines: list[bytes]) -> Iterator[_Printed]:
         for line in lines:

@@ -76,13 +76,13 @@ class SampleService:
 
 def _sample(body: bytes) -> Sample:
     try:
-        said = msgspec.json.decode(body, type=_Body)
+        row = msgspec.json.decode(body, type=_Body)
     except msgspec.ValidationError as error:
         raise Refusal(422, f'Send {{"pod": NAME, "value": NUMBER}}: {error}.') from None
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise Refusal(400, 'The body is no JSON; send {"pod": NAME, "value": NUMBER}.') from None
-    if not said.pod or len(said.pod) > _LONGEST_NAME or len(said.namespace) > _LONGEST_NAME:
+    if not row.pod or len(row.pod) > _LONGEST_NAME or len(row.namespace) > _LONGEST_NAME:
         raise Refusal(422, "The name of the pod is empty or too long; send metadata.name.")
-    if not math.isfinite(said.value):
+    if not math.isfinite(row.value):
         raise Refusal(422, "The value is not a finite number.")
-    return Sample(said.pod, said.value, said.namespace)
+    return Sample(row.pod, row.value, row.namespace)

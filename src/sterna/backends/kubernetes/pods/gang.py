@@ -21,7 +21,7 @@ from sterna.kinds.registry import kind_of
 
 @dataclass(frozen=True)
 class ClusterDomain:
-    """How pods resolve the names of services."""
+    """DNS domain under which pods resolve the names of services."""
 
     cluster_domain: str = ""
     """Appended to names of services, as DRAGON's CUSTOM_CLUSTER_DOMAIN; empty: `.svc` is enough."""
@@ -85,7 +85,7 @@ def _addresses(job: ParsedJob, kind: Kind, domain: str) -> tuple[tuple[str, tupl
     counts = tuple(
         (each, _most_replicas(job, each), replica_port(job, each)) for each in job.templates if each != "evaluator"
     )
-    return _cached_addresses(job.ref.name, job.ref.namespace, counts, job.chiefs, domain)
+    return _make_addresses(job.ref.name, job.ref.namespace, counts, job.chiefs, domain)
 
 
 def _most_replicas(job: ParsedJob, type_: str) -> int:
@@ -98,7 +98,7 @@ def _most_replicas(job: ParsedJob, type_: str) -> int:
 
 
 @lru_cache(maxsize=256)
-def _cached_addresses(
+def _make_addresses(
     job: str, namespace: str, counts: tuple[tuple[str, int, int], ...], chiefs: int, domain: str
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     found = {

@@ -1,14 +1,14 @@
-"""Names under which replicas find each other: one headless service each, so that who comes again elsewhere is found."""
+"""Host names of replicas: one headless service each, so that a replica keeps its name when it moves."""
 
 from __future__ import annotations
 
 
 def service_name(job: str, type_: str, index: int) -> str:
-    """Also that of the replica's pod (DRAGON-4)."""
+    """Also the name of the replica's pod."""
     return f"{job}-{type_}-{index}"
 
 
 def host_of(job: str, namespace: str, type_: str, index: int, domain: str = "") -> str:
-    """`domain`: the cluster's, where names below `.svc` are not found without it (CUSTOM_CLUSTER_DOMAIN)."""
+    """`domain`: of the cluster, if names below `.svc` do not resolve without it (CUSTOM_CLUSTER_DOMAIN)."""
     host = f"{service_name(job, type_, index)}.{namespace}.svc"
     return f"{host}.{domain}" if domain else host

@@ -1,8 +1,8 @@
-"""A plain pod that moves: made anew elsewhere under its own name, from a record that is written before it is deleted.
+"""Record of the move of a plain pod, which is deleted and created again under its name on another node.
 
-Nobody else would make it again, so the record, a ConfigMap in its namespace, holds the whole pod and where it shall go
-(DRAGON-89). Whoever finds such a record and no pod finishes the move; whoever finds both, and the pod sits where the
-record says, only removes the record.
+No controller would create it again, so the record, a ConfigMap in its namespace, holds the whole pod and its target
+node and is written before the pod is deleted. An operator that finds a record without a pod finishes the move; one that
+finds the pod on the target node removes the record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sterna.kinds.labels import ATTEMPT_LABEL, GROUP, JOB_LABEL, MIGRATE_TO
 from sterna.kinds.parsing.fields import decode_fields
 
 MOVE_LABEL = f"{GROUP}/move"
-"""On a record: that it is one."""
+"""Label that marks a ConfigMap as a record."""
 _POD, _NODE, _FROM, _ATTEMPT, _UID = "pod.json", "node", "from", "attempt", "uid"
 _SERVER_SIDE = frozenset(
     {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"}
@@ -28,21 +28,21 @@ _LONGEST_NAME = 253
 
 
 class Move(NamedTuple):
-    """What a record says."""
+    """Contents of a record."""
 
     namespace: str
     name: str
-    """Of the pod."""
+    """Name of the pod."""
     source: str
     node: str
     attempt: int
     pod: dict[str, Any]
-    """To be created."""
+    """The pod to create."""
     uid: str = ""
-    """Of the pod that goes, which we delete ourselves; empty: any of that name, as older records have it."""
+    """Uid of the pod to delete; empty in older records: any pod of that name."""
 
     def is_about(self, uid: str, attempt: str) -> bool:
-        """Whether this pod, by its uid and its label, is the one that goes or the one that comes."""
+        """True for the pod that is deleted and for the one that replaces it, by uid and attempt label."""
         return self.uid in ("", uid) or attempt == str(self.attempt)
 
 
@@ -51,9 +51,9 @@ def record_name(pod: str) -> str:
 
 
 def move_record(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, Any]:
-    """The record of a move; `pod` is the whole object as the server gave it."""
+    """Build the record of a move; `pod` is the whole object as the server returned it."""
     whole = decode_fields(dict(pod), dict[str, Any], "the pod")
-    moved = moved_pod(whole, node, attempt)
+    moved = pod_on_node(whole, node, attempt)
     metadata, spec, uid = moved["metadata"], whole.get("spec"), _mapping(whole.get("metadata")).get("uid", "")
     source = spec.get("nodeName", "") if isinstance(spec, dict) else ""
     return {
@@ -74,9 +74,9 @@ def move_record(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, An
     }
 
 
-def redirection(move: Move, node: str, uid: str) -> dict[str, Any]:
-    """What changes in a record whose pod shall go elsewhere, or of which another life goes now, as a merge patch."""
-    pod = moved_pod(move.pod, node, move.attempt)
+def redirect_patch(move: Move, node: str, uid: str) -> dict[str, Any]:
+    """A merge patch of a record whose pod gets another target node, or was replaced by a pod of another uid."""
+    pod = pod_on_node(move.pod, node, move.attempt)
     return {"data": {_NODE: node, _POD: msgspec.json.encode(pod).decode(), _UID: uid}}
 
 
@@ -85,7 +85,7 @@ class _Record(msgspec.Struct):
 
 
 def read_record(record: Mapping[str, Any]) -> Move:
-    """`UserError` if somebody has changed it beyond recognition."""
+    """Parse a record; `UserError` if it is malformed."""
     data = decode_fields(dict(record), _Record, "the record of a move").data
     pod = decode_fields(data.get(_POD, "").encode(), dict[str, Any], "the pod in the record of a move")
     metadata = pod.get("metadata")
@@ -96,22 +96,22 @@ def read_record(record: Mapping[str, Any]) -> Move:
     return Move(namespace, name, data.get(_FROM, ""), data[_NODE], int(attempt), pod, data.get(_UID, ""))
 
 
-def moved_pod(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, Any]:
-    """The pod as its user wrote it, on another node: without what the server and its plugins put into it, and without a
-    wish to be moved, which would be granted once more when another one has been since."""
+def pod_on_node(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, Any]:
+    """The pod as its user wrote it, bound to another node: without fields that the server and its plugins set, and
+    without the annotation that requests a move, which would be processed a second time."""
     metadata, spec = _mapping(pod.get("metadata")), _mapping(pod.get("spec"))
     kept = {key: value for key, value in metadata.items() if key not in _SERVER_SIDE}
     if "annotations" in kept:
         kept["annotations"] = {key: value for key, value in _mapping(kept["annotations"]).items() if key != MIGRATE_TO}
     labels = {**_mapping(metadata.get("labels")), ATTEMPT_LABEL: str(attempt)}
     labels.setdefault(JOB_LABEL, str(metadata.get("name", "")))
-    tokens = {name for name in map(_name, _listed(spec.get("volumes"))) if name.startswith(_TOKEN)}
+    tokens = {name for name in map(_name, _list(spec.get("volumes"))) if name.startswith(_TOKEN)}
     moved = {**spec, "nodeName": node}
     for key in ("containers", "initContainers"):
         if key in spec:
-            moved[key] = [_without_mounts(each, tokens) for each in _listed(spec[key])]
+            moved[key] = [_without_mounts(each, tokens) for each in _list(spec[key])]
     if "volumes" in spec:
-        moved["volumes"] = [each for each in _listed(spec["volumes"]) if _name(each) not in tokens]
+        moved["volumes"] = [each for each in _list(spec["volumes"]) if _name(each) not in tokens]
     moved.pop("ephemeralContainers", None)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {**kept, "labels": labels}, "spec": moved}
 
@@ -119,7 +119,7 @@ def moved_pod(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, Any]
 def _without_mounts(container: Any, volumes: set[str]) -> Any:
     if not isinstance(container, dict) or "volumeMounts" not in container:
         return container
-    mounts = [each for each in _listed(container["volumeMounts"]) if _name(each) not in volumes]
+    mounts = [each for each in _list(container["volumeMounts"]) if _name(each) not in volumes]
     return {**container, "volumeMounts": mounts}
 
 
@@ -132,5 +132,5 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _listed(value: Any) -> list[Any]:
+def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []

@@ -1,7 +1,7 @@
-"""Pods, services, SharePods and bindings: what decisions turn into, as the API server takes them.
+"""Build pods, services, SharePods and bindings for the API server.
 
-A pod is the user's template and what only we know: its node, its place in the gang, its owner, and a folder in which
-the agent leaves its reports. Whatever else stands in the template is carried along untouched.
+A pod is the user's template with node, owner, labels, environment, and a volume for the agent's reports added. All
+other fields of the template stay as they are.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ALONE = ClusterDomain()
 
 
 def pod_name(parsed_job: ParsedJob, type_: str, index: int) -> str:
-    """Of the pod and of the service of one seat (DRAGON-4)."""
+    """Name of the pod and of the service of one replica."""
     return service_name(parsed_job.ref.name, *parsed_job.framework_name(type_, index))
 
 
@@ -45,7 +45,7 @@ def pod_of(
     around: ClusterDomain = _ALONE,
     generation: int = 0,
 ) -> dict[str, Any]:
-    """The pod to create for a seat; `gang` is everybody's, so that one survivor tells of all."""
+    """The pod of one replica; `gang` is the assignment of all, so that one surviving pod is enough to recover it."""
     metadata, spec = _parts(parsed_job, replica, gang_ranks(gang), attempt, around, generation)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -59,8 +59,8 @@ def share_pod_of(
     generation: int = 0,
     gpu_memory_bytes: int = 0,
 ) -> dict[str, Any]:
-    """The SharePod for a seat, from which KubeShare makes the pod; bound, so that its scheduler leaves it alone
-    (DRAGON-35). `gpu_memory_bytes`: of the GPU, for a share that does not say how much of it is needed."""
+    """The SharePod of one replica, from which KubeShare creates the pod; bound, so that its scheduler ignores it.
+    `gpu_memory_bytes`: memory of the whole GPU, for a fraction that does not say how much it needs."""
     metadata, spec = _parts(parsed_job, replica, gang_ranks(gang), attempt, around, generation)
     if replica.gpu_id:
         gpu_fraction = (
@@ -71,7 +71,7 @@ def share_pod_of(
 
 
 def service_of(parsed_job: ParsedJob, type_: str, index: int) -> dict[str, Any]:
-    """The headless service under whose name a replica is found wherever it sits (DRAGON-6)."""
+    """The headless service that gives a replica its host name on any node."""
     who = parsed_job.framework_name(type_, index)
     labels = _selecting(parsed_job, type_, index, who)
     return {
@@ -87,13 +87,13 @@ def service_of(parsed_job: ParsedJob, type_: str, index: int) -> dict[str, Any]:
             "clusterIP": "None",
             "selector": labels,
             "ports": _ports(parsed_job, who[0]),
-            "publishNotReadyAddresses": True,  # peers look for each other before anybody can be ready
+            "publishNotReadyAddresses": True,  # peers connect before any of them is ready
         },
     }
 
 
 def binding_of(namespace: str, name: str, uid: str, node: str) -> dict[str, Any]:
-    """The body that binds a pod to a node; the uid makes sure that it is the pod that was meant."""
+    """Body that binds a pod to a node; the uid guards against another pod of the same name."""
     return {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -103,7 +103,7 @@ def binding_of(namespace: str, name: str, uid: str, node: str) -> dict[str, Any]
 
 
 def owner_of(ref: JobRef) -> dict[str, Any]:
-    """The reference by which a pod goes when its job goes, and by which it is known to be ours."""
+    """Owner reference: Kubernetes deletes the pod with its job, and Sterna recognises the pod by it."""
     return {
         "apiVersion": ref.resource.api_version,
         "kind": ref.resource.kind,
@@ -149,7 +149,7 @@ def _pod_spec(
     ours: Mapping[str, str],
     framework_: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Every container knows its peers (DRAGON-7); the one that trains also knows the agent's folder."""
+    """Every container gets the framework's variables; the one that trains also gets the agent's folder."""
     spec = template["spec"]
     written = spec.get("volumes")
     volumes = [each for each in written if isinstance(each, dict)] if isinstance(written, list) else []
@@ -223,7 +223,7 @@ def _labels(parsed_job: ParsedJob, replica: ReplicaAssignment, who: tuple[str, i
 
 
 def _is_first(parsed_job: ParsedJob, type_: str, index: int) -> bool:
-    """The chief or master, and where there is none worker 0."""
+    """True for the chief or master; without one, for worker 0."""
     firsts = [each for each in LEADERS if each in parsed_job.templates]
     return type_ in firsts if firsts else (type_, index) == ("worker", 0)
 

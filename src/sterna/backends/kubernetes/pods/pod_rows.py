@@ -1,7 +1,7 @@
-"""Any pod as a row: where it sits, what it uses, how far it is, and whose it is.
+"""Any pod as a row: node, resources, state and job.
 
-Made for a hundred thousand of them: texts that repeat are held once, and nothing of the pod itself is kept. An amount
-that cannot be read counts as nothing; one odd pod must not stop the others.
+Built for 100,000 pods: repeated texts are interned, and nothing of the pod itself is kept. A malformed amount counts as
+0; one malformed pod must not affect the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MPI_JOB, _MPI_ROLE, _MPI_INDEX, _MPI_OPERATOR = (
 _SHARE_POD = ("SharePod", "kubeshare.nthu")
 _DUMMY = "kubeshare-vgpu"
 _DISRUPTION = "DisruptionTarget"
-"""The condition by which the cluster says that it is not the user who ends a pod."""
+"""Condition that the cluster, not the user, terminates a pod."""
 _CLOCKS_SECONDS = 2.0
 _RESIZE_PENDING = "PodResizePending"
 _STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -68,13 +68,13 @@ def pod_row(pod: Pod) -> PodRow:
     )
     if row.is_deleting:
         row.deletes_at = parse_timestamp(meta.deletion_timestamp)
-    if _belongs(row, meta, owner):
-        _tell(row, pod)
+    if _set_job(row, meta, owner):
+        _fill_job_fields(row, pod)
     return row
 
 
 def pending_serving_pod(pod: Pod) -> PendingServingPod:
-    """What a pending one asks for."""
+    """Demand of a pending serving pod."""
     shape = Shape(*_uses(pod.spec)[0])
     return PendingServingPod(
         pod.metadata.key, shape, node_needs(pod.spec), parse_timestamp(pod.metadata.creation_timestamp)
@@ -82,20 +82,20 @@ def pending_serving_pod(pod: Pod) -> PendingServingPod:
 
 
 def _uses(spec: PodSpec) -> tuple[Demand, int, int]:
-    """What it asks for, and what it may use at most: CPUs and memory."""
+    """Requests of a pod, and its CPU and memory limits."""
     if len(spec.containers) == 1 and not (spec.init_containers or spec.resources or spec.overhead):
         needs = spec.containers[0].resources
-        return _alone_uses(tuple(needs.requests.items()), tuple(needs.limits.items()))
-    return _counted(spec)
+        return _single_container_uses(tuple(needs.requests.items()), tuple(needs.limits.items()))
+    return _count_resources(spec)
 
 
 @lru_cache(maxsize=4096)
-def _alone_uses(requests: tuple[_Amount, ...], limits: tuple[_Amount, ...]) -> tuple[Demand, int, int]:
-    """Of a single container: of a hundred thousand pods most ask for what thousands of others ask for."""
-    return _counted(PodSpec([Container(resources=Needs(dict(requests), dict(limits)))]))
+def _single_container_uses(requests: tuple[_Amount, ...], limits: tuple[_Amount, ...]) -> tuple[Demand, int, int]:
+    """Resources of a pod with one container, cached: most pods request what thousands of others request."""
+    return _count_resources(PodSpec([Container(resources=Needs(dict(requests), dict(limits)))]))
 
 
-def _counted(spec: PodSpec) -> tuple[Demand, int, int]:
+def _count_resources(spec: PodSpec) -> tuple[Demand, int, int]:
     try:
         demand = demand_of(spec)
     except ValueError:
@@ -107,7 +107,7 @@ def _counted(spec: PodSpec) -> tuple[Demand, int, int]:
 
 
 def _is_terminated(pod: Pod, state: PodState) -> bool:
-    """Room is free when containers have ended, not when the object is gone."""
+    """Capacity is free when all containers have terminated, not when the object is gone."""
     if state in (PodState.SUCCEEDED, PodState.FAILED):
         return True
     statuses = pod.status.container_statuses
@@ -128,8 +128,8 @@ def _is_job(owner: Owner) -> bool:
     )
 
 
-def _belongs(row: PodRow, meta: Meta, owner: Owner | None) -> bool:
-    """Whose it is, written into the row; false: none of ours."""
+def _set_job(row: PodRow, meta: Meta, owner: Owner | None) -> bool:
+    """Set the job of a row; false if the pod belongs to no job of Sterna."""
     labels = meta.labels
     if owner is not None and _is_job(owner):
         row.job, row.owner_uid = f"{meta.namespace}/{owner.name}", owner.uid
@@ -140,7 +140,7 @@ def _belongs(row: PodRow, meta: Meta, owner: Owner | None) -> bool:
         role = labels.get(_MPI_ROLE, "")
         _place(row, role, "0" if role == "launcher" else labels.get(_MPI_INDEX, ""))
     elif _names(owner, _SHARE_POD) and JOB_LABEL in labels:
-        row.job = f"{meta.namespace}/{labels[JOB_LABEL]}"  # its SharePod knows the uid
+        row.job = f"{meta.namespace}/{labels[JOB_LABEL]}"  # the uid is in its SharePod
         _place(row, labels.get(TYPE_LABEL, ""), labels.get(INDEX_LABEL, ""))
     elif JOB_LABEL in labels and not meta.owner_references and not row.is_serving:
         row.job, row.owner_uid = row.key, row.uid
@@ -161,16 +161,16 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9
 
 
-def _tell(row: PodRow, pod: Pod) -> None:
-    """What is known only of pods that are ours: how they do."""
+def _fill_job_fields(row: PodRow, pod: Pod) -> None:
+    """Fill the fields that are set only for pods of jobs."""
     status, annotations = pod.status, pod.metadata.annotations
     row.assignment = annotations.get(ASSIGNMENT, "")
     row.gpu_id = annotations.get(GPU_ID, "")
     main = _main(pod)
     ended = main.state.terminated if main else None
     row.exit_code = ended.exit_code if ended else None
-    row.disruption = intern(disruption_of(pod)) if status.conditions else ""
-    row.withheld = _withheld(pod) if status.conditions else None
+    row.disruption = intern(disruption_reason(pod)) if status.conditions else ""
+    row.withheld = _pending_resize(pod) if status.conditions else None
     row.restarts = sum(each.restart_count for each in status.container_statuses)
     row.reason = intern(status.reason or _reason(pod, ended))
     row.message = _message(main, ended) or status.message
@@ -179,9 +179,9 @@ def _tell(row: PodRow, pod: Pod) -> None:
     row.started_at = parse_timestamp(started if isinstance(started, str) else status.start_time) or None
 
 
-def disruption_of(pod: Pod) -> str:
-    """Why the cluster takes a pod from its node; empty: it does not, or its user had deleted it before. Whoever does so
-    says it before the deletion, by another clock than the server's."""
+def disruption_reason(pod: Pod) -> str:
+    """Reason for which the cluster terminates a pod; empty: it does not, or the user had deleted the pod before. The
+    condition is set before the deletion, by another clock than the API server's."""
     found = _condition(pod, _DISRUPTION)
     if found is None:
         return ""
@@ -193,8 +193,8 @@ def disruption_of(pod: Pod) -> str:
     return found.reason or _DISRUPTION
 
 
-def _withheld(pod: Pod) -> tuple[float, int] | None:
-    """A resize that waits for room, or that can never be."""
+def _pending_resize(pod: Pod) -> tuple[float, int] | None:
+    """A resize that is deferred or infeasible: since when, and the CPU that the pod has."""
     found = _condition(pod, _RESIZE_PENDING)
     if found is None:
         return None
@@ -211,7 +211,7 @@ def _condition(pod: Pod, type_: str) -> Condition | None:
 
 
 def _main(pod: Pod) -> ContainerStatus | None:
-    """The container that trains; the kubelet sorts statuses by name, so it is looked for by the pod's own order."""
+    """Status of the container that trains. The kubelet sorts statuses by name, so the order of the spec decides."""
     names = [each.name for each in pod.spec.containers]
     trainers = {kind.container for kind in job_kinds() if kind.container}
     name = next((each for each in names if each in trainers), names[0] if names else "")
@@ -229,7 +229,7 @@ def _reason(pod: Pod, ended: Terminated | None) -> str:
 
 
 def _message(main: ContainerStatus | None, ended: Terminated | None) -> str:
-    """What the last run of it left, also while it waits to be run again."""
+    """Termination message of the last run, also while the container waits for a restart."""
     if ended:
         return ended.message
     before = main.last_state.terminated if main else None

@@ -1,6 +1,6 @@
-"""SharePods of anybody, as the accounts need them: which part of which GPU each holds (DRAGON-36 to 41).
+"""SharePods of any owner as rows: which fraction of which GPU each holds.
 
-One whose annotations cannot be read is charged for what can be, and disturbs nobody else's accounts.
+A SharePod with malformed annotations is charged for the fields that can be read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _PodStatus(msgspec.Struct):
 
 
 class _Status(msgspec.Struct, rename="pascal"):
-    """KubeShare's own spelling."""
+    """Status in KubeShare's spelling."""
 
     pod_status: _PodStatus | None = None
 
@@ -41,22 +41,22 @@ class ShareRow:
     uid: str
     version: int
     node: str
-    """Empty: nobody has placed it."""
+    """Empty: not placed."""
     gpu_id: str
     gpu_fraction: GpuFraction | None
-    """None: it asks for no GPU, or it cannot be read what it asks for."""
+    """None: it requests no GPU, or its request is malformed."""
     devices: int
-    """Whole ones, which it asks for beside its share."""
+    """Whole devices that it requests beside the fraction."""
     cpus: int
     memory_bytes: int
     is_terminated: bool
     is_deleting: bool
     is_urgent: bool
-    """It goes before all jobs (DRAGON-40)."""
+    """It is placed before all jobs."""
     submitted_at: float
     needs: NodeNeeds
     owner_uid: str = ""
-    """Of the job of ours that it is a replica of."""
+    """Uid of the job that it is a replica of; empty: of none."""
 
 
 def share_row(pod: JobObject) -> ShareRow:
@@ -89,7 +89,7 @@ def share_row(pod: JobObject) -> ShareRow:
 
 
 def placing_patch(node: str, gpu_id: str, version: str) -> dict[str, Any]:
-    """A merge patch that places somebody's SharePod, unless it has changed meanwhile."""
+    """A merge patch that places a SharePod, and fails if it has changed since."""
     annotations = {GPU_ID: gpu_id} if gpu_id else {}
     return {"metadata": {"resourceVersion": version, "annotations": annotations}, "spec": {"nodeName": node}}
 

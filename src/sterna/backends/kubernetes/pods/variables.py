@@ -1,7 +1,7 @@
-"""What a replica finds in its environment: who it is, where its peers listen, where its reports go.
+"""Environment of a replica's containers: identity, addresses of peers, folder for reports.
 
-Variables that a framework needs to be right (which rank, how many) are ours even if the user set them; all others are
-only offered. Ours come first in the list, so that a user's own may refer to them.
+Variables that must be right for a framework to work (rank, size, addresses) override those of the template; the others
+do not. Sterna's come first in the list, so that variables of the template may refer to them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from sterna.kinds.parsed_job import ParsedJob
 
 AGENT_FOLDER = "/run/sterna"
 TERMINATION_LOG = "/dev/termination-log"
-FIRM = frozenset({"TF_CONFIG", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"})
-"""A job that was told another rank than it has cannot train."""
+OVERRIDING = frozenset({"TF_CONFIG", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"})
+"""Variables that override those of the template: with a wrong rank a job cannot train."""
 
 Variable = dict[str, Any]
 
@@ -36,7 +36,7 @@ _DOWNWARD = (
 def identity(
     parsed_job: ParsedJob, replica: ReplicaAssignment, gang: GangRanks, attempt: int, generation: int
 ) -> dict[str, str]:
-    """For the agent."""
+    """Variables that the agent reads."""
     return {
         "STERNA_DIR": AGENT_FOLDER,
         "STERNA_JOB": parsed_job.ref.name,
@@ -50,10 +50,10 @@ def identity(
 
 
 def with_variables(container: Mapping[str, Any], ours: Mapping[str, str], has_agent: bool) -> dict[str, Any]:
-    """The container with what it lacks."""
+    """The container with the variables that it lacks."""
     written = container.get("env")
     theirs = [each for each in written if isinstance(each, dict)] if isinstance(written, list) else []
-    kept = [each for each in theirs if each.get("name") not in FIRM or each.get("name") not in ours]
+    kept = [each for each in theirs if each.get("name") not in OVERRIDING or each.get("name") not in ours]
     names = {each.get("name") for each in kept}
     added = [{"name": name, "value": value} for name, value in ours.items() if name not in names]
     if has_agent:
@@ -65,7 +65,7 @@ def with_variables(container: Mapping[str, Any], ours: Mapping[str, str], has_ag
 
 
 def with_mount(container: Mapping[str, Any], volume: str) -> dict[str, Any]:
-    """The container with the agent's folder, unless something else is there."""
+    """The container with the agent's folder mounted, unless its path is taken."""
     written = container.get("volumeMounts")
     mounts: Sequence[Any] = written if isinstance(written, list) else []
     if any(isinstance(each, dict) and each.get("mountPath") == AGENT_FOLDER for each in mounts):

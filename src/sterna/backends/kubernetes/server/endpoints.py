@@ -5,7 +5,6 @@
     GET  /cluster-info      capacity, free capacity and load of each node
     GET  /distribution.csv  moves of converged jobs, as SpeCon's tools read them
     GET  /metrics           for Prometheus
-    GET  /healthz, /readyz  200, or 503 with a sentence
 
 They authenticate by themselves: the first three by the token of a monitor (TokenReview), the others are public. Nothing
 is decided here: requests wait in a queue for the round loop, which is woken. A replica that does not lead accepts
@@ -30,10 +29,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, MoveRequest, Receipt
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.server.token_review import INVALID_TOKEN, TokenReviewer, TokenUser
-from sterna.control.health import HealthChecks, HealthStatus
 from sterna.errors import Retry
 
-PATHS = ("/progress", "/migrate", "/cluster-info", "/distribution.csv", "/metrics", "/healthz", "/readyz")
+PATHS = ("/progress", "/migrate", "/cluster-info", "/distribution.csv", "/metrics")
 """Paths that need no authentication in front of this router."""
 
 _MAX_QUEUED = 4096
@@ -70,7 +68,7 @@ class HandoffQueue(Generic[Item]):
         return items
 
 
-class ReplicaState(HealthChecks, Protocol):
+class ReplicaState(Protocol):
     """State of this replica of the operator. Any thread may ask."""
 
     def is_leading(self) -> bool: ...
@@ -130,8 +128,6 @@ class OperatorEndpoints:
             ("GET", "/cluster-info", self._show_cluster_info),
             ("GET", "/distribution.csv", self._show_distribution),
             ("GET", "/metrics", self._show_metrics),
-            ("GET", "/healthz", self._check_live),
-            ("GET", "/readyz", self._check_ready),
         ):
             self.router.add_api_route(path, _with_error_responses(endpoint), methods=[method])
 
@@ -171,12 +167,6 @@ class OperatorEndpoints:
     async def _show_metrics(self, request: Request) -> Response:
         body = await run_in_threadpool(self._sources.metrics)
         return Response(body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
-
-    async def _check_live(self, request: Request) -> Response:
-        return _health_response(self._sources.replica.check_live())
-
-    async def _check_ready(self, request: Request) -> Response:
-        return _health_response(self._sources.replica.check_ready())
 
     async def _authenticate(self, request: Request) -> TokenUser:
         """Return the monitor that sent the request."""
@@ -248,10 +238,6 @@ def _decode(body: bytes, type: type[Item]) -> Item:
         raise RequestError(422, f"The body is not what is asked for: {error}.") from None
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise RequestError(400, f"The body is no JSON: {error}.") from None
-
-
-def _health_response(status: HealthStatus) -> Response:
-    return PlainTextResponse(status.sentence, 200 if status.is_ok else 503)
 
 
 def _json(value: Any, status: int = 200) -> Response:

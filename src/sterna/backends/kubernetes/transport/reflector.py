@@ -69,7 +69,7 @@ class Reflector:
         self._is_listing = True
         self._token = ""
         self._listed_version = 0
-        self._listed: set[str] | None = None
+        self._list: set[str] | None = None
         self._rest = b""
         self._absent_why = ""
 
@@ -98,7 +98,7 @@ class Reflector:
 
     def list_again(self) -> None:
         """Restart from the first page; known objects stay known, and the difference is delivered."""
-        self._is_listing, self._token, self._listed, self._rest = True, "", None, b""
+        self._is_listing, self._token, self._list, self._rest = True, "", None, b""
 
     # Replies.
 
@@ -109,8 +109,8 @@ class Reflector:
             self._begin_list(_number(meta.resource_version))
         deltas: list[Delta] = []
         for each in objects:
-            if self._listed is not None:
-                self._listed.add(each.metadata.key)
+            if self._list is not None:
+                self._list.add(each.metadata.key)
             self._see(each, deltas)
         self._token = meta.token
         if not self._token:
@@ -217,20 +217,20 @@ class Reflector:
             self._known = {key: _Known(0, known.uid) for key, known in self._known.items()}
             self._position = 0
         self._listed_version = version
-        self._listed = set() if self._known else None
+        self._list = set() if self._known else None
 
     def _finish_list(self, deltas: list[Delta]) -> None:
         """Deliver `GONE` for known objects that the list lacks, unless they are newer than the list."""
-        if self._listed is not None:
+        if self._list is not None:
             missing = [
                 (key, known)
                 for key, known in self._known.items()
-                if known.version <= self._listed_version and key not in self._listed
+                if known.version <= self._listed_version and key not in self._list
             ]
             for key, known in missing:
                 del self._known[key]
                 deltas.append(self._gone_delta(key, known))
-        self._is_listing, self._listed = False, None
+        self._is_listing, self._list = False, None
         self._position = self._listed_version
         self._absent_why = ""
         deltas.append(Delta(Change.SYNCED, self.followed.resource))

@@ -20,7 +20,7 @@ from sterna.engine.placement.place import place_parameter_servers
 from sterna.errors import UserError
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.job import JobSpec, ReplicaSpec
-from sterna.progress.lines import compiled
+from sterna.progress.lines import compile_patterns
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _TYPE = re.compile(r"[a-z][a-z0-9]{0,30}")
@@ -118,7 +118,7 @@ def _check_patterns(name: str, patterns: Sequence[str]) -> None:
 def _trouble_with(pattern: str) -> str:
     """Return why a progress pattern is unusable; empty: it is usable. Cached, because compiling takes a while."""
     try:
-        compiled([pattern])
+        compile_patterns([pattern])
     except UserError as error:
         return str(error)
     return ""

@@ -14,7 +14,7 @@ from sterna.kinds.training_job import TRAINING_JOBS
 from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Event, Object, Refused
 from tests.simulation.kubernetes_runs import Cluster, Incarnation
-from tests.unit.backends.kubernetes.test_backend_jobs import a_cluster, condition, status_of
+from tests.unit.backends.kubernetes.backend.test_jobs import a_cluster, condition, status_of
 
 
 def operator_of(cluster: Cluster) -> Incarnation:

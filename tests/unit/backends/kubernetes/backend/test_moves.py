@@ -18,8 +18,8 @@ from tests.fakes.replica import FakeReplica
 from tests.simulation.kubernetes_kubeshare import FakeKubeShare
 from tests.simulation.kubernetes_runs import Cluster
 from tests.simulation.test_kubernetes_controllers import a_sharing_job
-from tests.unit.backends.kubernetes.test_backend_claims import place_of
-from tests.unit.backends.kubernetes.test_backend_jobs import condition, events, status_of
+from tests.unit.backends.kubernetes.backend.test_jobs import condition, events, status_of
+from tests.unit.backends.kubernetes.backend.test_reservations import place_of
 
 
 class Moves:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sterna.backends.kubernetes.api.resources import PRIORITY_CLASSES
 from sterna.kinds.tf_job import TF_JOBS
 from tests.simulation.kubernetes_runs import Chosen, Cluster
-from tests.unit.backends.kubernetes.test_backend_jobs import a_cluster
+from tests.unit.backends.kubernetes.backend.test_jobs import a_cluster
 
 
 def submit(cluster: Cluster, name: str, class_name: str = "", annotations: dict[str, str] | None = None) -> None:

@@ -15,8 +15,8 @@ from tests.fakes.kube_nodes import FakeNodes
 from tests.fakes.kube_requests import Response
 from tests.fakes.kube_store import Refused, encoded, status_of
 from tests.simulation.kubernetes_runs import Cluster, Incarnation
-from tests.unit.backends.kubernetes.test_backend_jobs import a_cluster, condition, events
-from tests.unit.backends.kubernetes.test_backend_jobs import status_of as job_status
+from tests.unit.backends.kubernetes.backend.test_jobs import a_cluster, condition, events
+from tests.unit.backends.kubernetes.backend.test_jobs import status_of as job_status
 
 
 class RefusingClient(FakeClient):

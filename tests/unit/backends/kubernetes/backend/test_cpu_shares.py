@@ -13,8 +13,8 @@ from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import GPU_ID, FakeKubeShare
 from tests.simulation.kubernetes_runs import Cluster, gpus_of, is_over
 from tests.simulation.test_kubernetes_controllers import a_sharing_job
-from tests.unit.backends.kubernetes.test_backend_claims import an_urgent_share, place_of
-from tests.unit.backends.kubernetes.test_backend_jobs import status_of
+from tests.unit.backends.kubernetes.backend.test_jobs import status_of
+from tests.unit.backends.kubernetes.backend.test_reservations import an_urgent_share, place_of
 
 GIB = 1 << 30
 

@@ -11,7 +11,7 @@ from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_store import Object
 from tests.simulation.kubernetes_kubeshare import GPU_ID, FakeKubeShare
 from tests.simulation.kubernetes_runs import USUAL, Chosen, Cluster
-from tests.unit.backends.kubernetes.test_backend_jobs import status_of
+from tests.unit.backends.kubernetes.backend.test_jobs import status_of
 
 TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
 TOLERATING = {"tolerations": [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]}

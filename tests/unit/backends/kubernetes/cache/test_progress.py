@@ -11,7 +11,7 @@ from sterna.backends.kubernetes.api.job import KubeJob, PodState
 from sterna.backends.kubernetes.cache.progress import Progress, unsaved_seconds
 from sterna.model.growth import Growth, GrowthRule
 from sterna.model.snapshot import NEVER
-from tests.unit.backends.kubernetes.progress_builders import (
+from tests.unit.backends.kubernetes.cache.progress_builders import (
     START,
     batch,
     find_in,

@@ -23,7 +23,7 @@ from tests.fakes.kube_nodes import GPU
 from tests.fakes.kube_rules import stamp
 from tests.fakes.replica import FakeReplica
 from tests.simulation.kubernetes_runs import Chosen, Cluster, Incarnation
-from tests.unit.backends.kubernetes.test_backend_jobs import a_cluster, status_of
+from tests.unit.backends.kubernetes.backend.test_jobs import a_cluster, status_of
 
 COLUMNS = [name for name in vars(Jobs) if hasattr(getattr(Jobs, name), "__set_name__")]
 

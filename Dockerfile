@@ -10,7 +10,7 @@ COPY src ./src
 # Wheels of Sterna and of everything it needs, so that the second stage neither compiles nor downloads.
 RUN python -m pip wheel --no-cache-dir --wheel-dir /wheels .
 # The extension modules are optional for a wheel, but not for the image.
-RUN python -m zipfile --list /wheels/sterna-*.whl | grep --count '\.so ' | grep --line-regexp 3
+RUN python -m zipfile --list /wheels/sterna-*.whl | grep --count '\.so ' | grep --line-regexp 4
 
 FROM python:3.13-slim
 LABEL org.opencontainers.image.title="sterna" \

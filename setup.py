@@ -9,7 +9,12 @@ import os
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-MODULES = ("sterna.engine.check", "sterna.engine.kernels.bin_packing", "sterna.backends.simulated.job_table")
+MODULES = (
+    "sterna.engine.check",
+    "sterna.engine.kernels.bin_packing",
+    "sterna.engine.ordering.tiresias_queues",
+    "sterna.backends.simulated.job_table",
+)
 
 is_checked = os.environ.get("STERNA_BOUNDS_CHECKS") == "1"
 extensions = cythonize(

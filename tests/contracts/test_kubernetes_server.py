@@ -71,7 +71,7 @@ def test_a_name_is_given_once(widgets: Ground) -> None:
     assert '"w" already exists' in answer.message
 
 
-def test_what_is_not_there_is_not_found(widgets: Ground) -> None:
+def test_missing_object_is_not_found(widgets: Ground) -> None:
     for answer in (
         widgets.get(WIDGETS, "absent"),
         widgets.patch(WIDGETS, "absent", {"spec": {}}),
@@ -105,7 +105,7 @@ def test_a_new_object_has_no_version_yet(ground: Ground) -> None:
     assert "resourceVersion should not be set" in answer.message
 
 
-def test_a_new_pod_waits_and_asks_for_what_it_may_use(ground: Ground) -> None:
+def test_new_pod_is_pending_and_requests_its_limits(ground: Ground) -> None:
     pod = ground.made(PODS, a_pod("p", container={"resources": {"limits": {"cpu": "2"}}}))
     assert pod["status"]["phase"] == "Pending"
     assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}
@@ -149,7 +149,7 @@ def test_a_patch_that_changes_nothing_makes_no_version(widgets: Ground) -> None:
     assert version_of(shown(widgets.patch(WIDGETS, "w", {"spec": {"size": 1}}))) == version_of(before)
 
 
-def test_the_generation_counts_changes_of_what_is_asked_for(widgets: Ground) -> None:
+def test_generation_counts_changes_of_the_spec(widgets: Ground) -> None:
     widgets.made(WIDGETS, a_widget())
     assert shown(widgets.patch(WIDGETS, "w", {"metadata": {"labels": {"a": "1"}}}))["metadata"]["generation"] == 1
     assert shown(widgets.patch(WIDGETS, "w", {"spec": {"size": 2}}))["metadata"]["generation"] == 2
@@ -219,7 +219,7 @@ def test_a_json_patch_is_done_whole_or_not_at_all(widgets: Ground, operations: o
     assert size == (5 if status == 200 and isinstance(patch, list) else 1)
 
 
-def test_a_replacement_must_know_what_it_replaces(widgets: Ground) -> None:
+def test_replacement_needs_the_current_version(widgets: Ground) -> None:
     old = widgets.made(WIDGETS, a_widget())
     assert widgets.replace(WIDGETS, old | {"spec": {"size": 2}}).status == 200
     answer = widgets.replace(WIDGETS, old | {"spec": {"size": 3}})
@@ -275,7 +275,7 @@ def test_a_binding_is_answered_with_a_status_and_accepts_any_node(ground: Ground
 
 
 @pytest.mark.parametrize("why", ["bound", "gated", "another uid"])
-def test_what_cannot_be_bound_conflicts(ground: Ground, why: str) -> None:
+def test_impossible_binding_conflicts(ground: Ground, why: str) -> None:
     gates = {"schedulingGates": [{"name": "sterna.dev/gate"}]} if why == "gated" else {}
     ground.made(PODS, a_pod("p", node="n" if why == "bound" else "", **gates))
     uid = {"uid": "another"} if why == "another uid" else {}
@@ -337,7 +337,7 @@ def test_a_service_s_deletion_is_answered_with_the_service(ground: Ground) -> No
     assert shown(ground.delete(SERVICES, "s"))["metadata"]["name"] == "s"
 
 
-def test_a_finalizer_holds_what_is_deleted(widgets: Ground) -> None:
+def test_finalizer_keeps_a_deleted_object(widgets: Ground) -> None:
     widgets.made(WIDGETS, a_widget(finalizers=["sterna.dev/held"]))
     meta = shown(widgets.delete(WIDGETS, "w"))["metadata"]
     assert meta["deletionTimestamp"]
@@ -418,7 +418,7 @@ def test_fields_select(ground: Ground, selector: str, expected: list[str]) -> No
     assert listed(ground, PODS, f"fieldSelector={selector.replace('=', '%3D').replace('!', '%21')}")[0] == expected
 
 
-def test_a_watch_from_a_version_that_is_gone_is_told_so_in_an_event(widgets: Ground) -> None:
+def test_watch_from_an_expired_version_gets_an_error_event(widgets: Ground) -> None:
     answer = widgets.ask("GET", WIDGETS.path(), query="watch=1&resourceVersion=1&timeoutSeconds=1")
     event = json.loads(answer.body.splitlines()[0])
     assert (answer.status, event["type"], event["object"]["code"]) == (200, "ERROR", 410)
@@ -437,7 +437,7 @@ def test_a_kind_that_is_defined_is_served(widgets: Ground) -> None:
 # Leases.
 
 
-def test_a_lease_is_replaced_by_whoever_saw_it_last(ground: Ground) -> None:
+def test_lease_is_replaced_only_with_its_last_version(ground: Ground) -> None:
     lease = ground.made(LEASES, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}})
     assert ground.replace(LEASES, lease | {"spec": {"holderIdentity": "b"}}).status == 200
     assert ground.replace(LEASES, lease | {"spec": {"holderIdentity": "c"}}).status == 409

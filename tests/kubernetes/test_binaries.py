@@ -40,7 +40,7 @@ def test_servers_are_not_taken_from_the_path_but_clients_are(machine: Path) -> N
     assert found("kubectl") == kubectl
 
 
-def test_without_go_one_sentence_says_what_to_install(machine: Path) -> None:
+def test_missing_go_is_named_in_one_sentence(machine: Path) -> None:
     with pytest.raises(NotAvailable, match=r"etcd is not here; install Go .* or later, or name a folder .*ASSETS"):
         need("etcd")
 

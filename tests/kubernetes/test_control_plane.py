@@ -78,13 +78,13 @@ def test_logs_come_from_the_node(api: Api, nodes: FakeNodes) -> None:
     assert api.get(f"{PODS}/speaks/log") == "step 1\nstep 2\n"
 
 
-def test_somebody_without_rights_is_refused(plane: ControlPlane) -> None:
+def test_user_without_permission_is_rejected(plane: ControlPlane) -> None:
     with Api(plane.user("bob")) as bob, pytest.raises(Refused) as refused:
         bob.get(PODS)
     assert refused.value.status == 403
 
 
-def test_a_token_tells_which_pod_holds_it(plane: ControlPlane, api: Api, nodes: FakeNodes) -> None:
+def test_bound_token_names_its_pod(plane: ControlPlane, api: Api, nodes: FakeNodes) -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
     api.create(account)
     pod = a_pod("holder")
@@ -97,7 +97,7 @@ def test_a_token_tells_which_pod_holds_it(plane: ControlPlane, api: Api, nodes: 
     assert user["extra"]["authentication.kubernetes.io/pod-name"] == ["holder"]
 
 
-def test_after_a_restart_of_the_server_an_old_watch_is_told_that_it_is_too_old(plane: ControlPlane, api: Api) -> None:
+def test_watch_from_before_a_server_restart_expires(plane: ControlPlane, api: Api) -> None:
     old = api.get(PODS)["metadata"]["resourceVersion"]
     for number in range(3):
         api.patch("/api/v1/namespaces/default", {"metadata": {"annotations": {"tick": str(number)}}}, MERGE)
@@ -126,7 +126,7 @@ def test_a_killed_harness_leaves_no_process() -> None:
     folder.rmdir()
 
 
-def test_a_harness_that_is_told_to_end_leaves_nothing() -> None:
+def test_harness_that_is_terminated_leaves_no_process() -> None:
     if found("etcd") is None or found("kube-apiserver") is None:
         pytest.skip("no control plane has been built; run make test-kubernetes")
     program = [sys.executable, "-m", "tests.kubernetes.control_plane", "up"]
@@ -140,7 +140,7 @@ def test_a_harness_that_is_told_to_end_leaves_nothing() -> None:
 
 
 def _processes_of(folder: Path) -> list[int]:
-    """Those with the folder in their command line."""
+    """Return the processes with the folder in their command line."""
     mark, found_pids = str(folder).encode(), []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -163,7 +163,7 @@ def test_flags_of_the_command_are_its_own() -> None:
     assert (asked.scheduler, asked.audit, asked.command) == (True, False, ["pytest", "-q", "--audit"])
 
 
-def test_a_port_that_somebody_else_took_meanwhile_is_given_up_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_that_was_taken_meanwhile_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         chosen = iter([[taken.getsockname()[1], *free_ports(2)]])
         monkeypatch.setattr(control_plane, "free_ports", lambda count: next(chosen, None) or free_ports(count))

@@ -47,7 +47,7 @@ def path_of(kind: str) -> str:
 
 
 def tried(api: Api, document: Object) -> Object:
-    """What would be stored; nothing is."""
+    """Return the object as it would be stored (dry run)."""
     answer = api.ask("POST", f"{path_of(document['kind'])}?dryRun=All&fieldValidation=Strict", document)
     assert isinstance(answer, dict)
     return answer
@@ -129,7 +129,7 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("document", "sentence"), REFUSED, ids=[f"{each['kind']}: {text[:60]}" for each, text in REFUSED]
 )
-def test_what_cannot_run_is_refused_when_it_is_submitted(defined: Api, document: Object, sentence: str) -> None:
+def test_invalid_job_is_rejected_on_submission(defined: Api, document: Object, sentence: str) -> None:
     """DRAGON-2."""
     with pytest.raises(Refused) as caught:
         tried(defined, document)
@@ -176,7 +176,7 @@ def own_examples() -> list[Object]:
     [*TAKEN, *old_manifests(), *own_examples()],
     ids=lambda each: f"{each['kind']} {each['metadata']['name']}",
 )
-def test_what_can_run_is_taken_and_so_are_its_pods(defined: Api, document: Object) -> None:
+def test_valid_jobs_and_their_pods_are_accepted(defined: Api, document: Object) -> None:
     """DRAGON-1, DRAGON-4: also the names of the last pods of a job with the longest name."""
     document = copy.deepcopy(document)
     if document["kind"] == "TrainingJob":

@@ -1,4 +1,4 @@
-"""`deploy/sterna.yaml` on a real server: it is taken, its roles grant what the table says, its fence holds."""
+"""`deploy/sterna.yaml` on a real server: it applies, its roles grant what the table lists, its fence holds."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_kubectl_installs_it_and_the_controllers_make_its_pods(full_plane: Contr
         assert checked["status"]["typeChecking"].get("expressionWarnings", []) == []
 
 
-def test_helm_takes_over_what_kubectl_has_applied_if_it_is_told_to(full_plane: ControlPlane) -> None:
-    """Whoever tried Sterna with the definitions alone goes on with the chart."""
+def test_helm_takes_over_objects_that_kubectl_applied(full_plane: ControlPlane) -> None:
+    """An installation of the definitions alone is upgraded by the chart."""
     full_plane.kubectl("apply", "--server-side", "-f", str(chart.DEPLOY / "crds"))
     with pytest.raises(subprocess.CalledProcessError) as refused:
         _helm_install(full_plane)
@@ -118,7 +118,7 @@ def _may(api: Api, who: Who, asked: Asked, namespace: str, name: str = "") -> bo
 
 
 def _everything() -> set[Asked]:
-    """Every verb on everything that anybody of ours has to do with, and on what must never be reached."""
+    """Every verb on every resource that our accounts use, and on those they must never reach."""
     targets = {(use.resource.group, use.target) for use in all_uses()}
     targets |= {("", name) for name in ("secrets", "pods/exec", "pods/eviction", "pods/status", "nodes/status")}
     targets |= {("", "configmaps"), ("apps", "deployments"), ("rbac.authorization.k8s.io", "clusterroles")}
@@ -126,7 +126,7 @@ def _everything() -> set[Asked]:
 
 
 @pytest.mark.parametrize("who", list(Who), ids=lambda who: who.value)
-def test_an_account_may_do_what_the_table_says_and_nothing_else(installed: ControlPlane, who: Who) -> None:
+def test_account_has_exactly_the_permissions_of_the_table(installed: ControlPlane, who: Who) -> None:
     everywhere = granted(all_uses(), who, Scope.CLUSTER)
     own = [use for use in all_uses() if use.who is who and use.scope is Scope.OWN_NAMESPACE]
     with installed.api() as api:
@@ -159,7 +159,7 @@ def replica(installed: ControlPlane) -> Iterator[Callable[[str], Api]]:
 
 @pytest.fixture
 def holder(installed: ControlPlane) -> Iterator[Callable[[str], None]]:
-    """Makes somebody the holder of the Lease, and waits until the fence knows."""
+    """Make an identity the holder of the Lease, and wait until the fence knows."""
     with installed.api() as admin:
 
         def hold(name: str) -> None:
@@ -178,7 +178,7 @@ def _pod(name: str, account: str = "default") -> Object:
 
 
 def _create(api: Api, name: str) -> bool:
-    """Whether a pod could be created (on paper); any refusal but the fence's is an error."""
+    """True if a pod could be created (dry run); any rejection but the fence's is an error."""
     try:
         api.ask("POST", f"{PODS}?dryRun=All", _pod(name))
     except Refused as error:
@@ -198,7 +198,7 @@ def test_only_the_holder_of_the_lease_writes(replica: Callable[[str], Api], hold
     assert not _create(a, "one")
 
 
-def test_any_replica_may_take_the_lease_and_nobody_may_write_while_it_is_free(
+def test_any_replica_may_take_the_lease_and_none_may_write_while_it_is_free(
     replica: Callable[[str], Api], holder: Callable[[str], None]
 ) -> None:
     a = replica("replica-a")
@@ -271,9 +271,7 @@ def test_a_token_that_belongs_to_no_pod_writes_nothing(
         assert not _create(anybody, "three")
 
 
-def test_nobody_else_meets_the_fence_with_or_without_a_lease(
-    installed: ControlPlane, holder: Callable[[str], None]
-) -> None:
+def test_fence_applies_to_the_operator_only(installed: ControlPlane, holder: Callable[[str], None]) -> None:
     """Else nothing could be created in the whole cluster before the operator runs, the operator itself included."""
     with installed.api() as admin:
         assert admin.find(LEASE) is None

@@ -101,7 +101,7 @@ def test_a_node_without_the_labels_refuses() -> None:
         ("Always", 0, "Running", 1),
     ],
 )
-def test_what_follows_an_end_is_the_restart_policys(policy: str, code: int, phase: str, restarts: int) -> None:
+def test_restart_policy_decides_after_an_exit(policy: str, code: int, phase: str, restarts: int) -> None:
     nodes = kubelets()
     list(nodes.see(a_pod(policy=policy), 0))
     (status,) = statuses(nodes.end("default/pod", code, "a message", 5))

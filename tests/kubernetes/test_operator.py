@@ -31,7 +31,7 @@ def test_a_gang_starts_whole_with_a_service_for_the_worker_at_which_it_meets(clu
     assert [name for name in names_of(services) if name.startswith("gang-")] == ["gang-worker-0"]
 
 
-def test_a_gang_that_does_not_fit_has_no_pod_and_says_how_many_devices_are_missing(cluster: Operated) -> None:
+def test_gang_that_does_not_fit_has_no_pod_and_names_the_missing_devices(cluster: Operated) -> None:
     cluster.submit(a_training_job("first", workers=8))
     cluster.until_running("first", 8)
     cluster.submit(a_training_job("second", workers=6))
@@ -45,13 +45,13 @@ def test_a_gang_that_does_not_fit_has_no_pod_and_says_how_many_devices_are_missi
     cluster.until_running("second", 6)
 
 
-def test_a_job_that_can_never_run_says_so(cluster: Operated) -> None:
+def test_job_that_can_never_run_has_a_reason(cluster: Operated) -> None:
     cluster.submit(a_training_job("never", gpus=5))
     cluster.until(lambda: cluster.job("never").get("status", {}).get("reason"), "a verdict")
     assert "no node can hold" in cluster.job("never")["status"]["reason"]
 
 
-def test_every_decision_is_told_as_an_event(cluster: Operated) -> None:
+def test_every_decision_is_recorded_as_an_event(cluster: Operated) -> None:
     cluster.submit(a_training_job("told"))
     cluster.until_running("told", 1)
     cluster.until(lambda: _events(cluster, "told"), "an event")

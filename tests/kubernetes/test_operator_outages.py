@@ -1,4 +1,4 @@
-"""A cluster that is not as it should be: the operator says so in one sentence, and recovers by itself."""
+"""Misconfigured or failing clusters: the operator names the cause in one sentence, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def runs(api: Api, name: str) -> bool:
     return pod is not None and pod["status"].get("phase") == "Running"
 
 
-def test_an_operator_without_definitions_says_so_and_works_as_soon_as_they_are_installed(
+def test_operator_works_as_soon_as_missing_definitions_are_installed(
     plane: ControlPlane, api: Api, nodes: FakeNodes
 ) -> None:
     with OperatorProcess(plane.kubeconfig, "--no-leader-election") as operator:
@@ -42,7 +42,7 @@ def test_an_operator_without_definitions_says_so_and_works_as_soon_as_they_are_i
         assert operator.is_running
 
 
-def test_an_operator_without_rights_says_so_and_works_as_soon_as_they_are_granted(
+def test_operator_works_as_soon_as_missing_permissions_are_granted(
     plane: ControlPlane, api: Api, nodes: FakeNodes
 ) -> None:
     install(api)
@@ -101,7 +101,7 @@ def test_a_second_replica_takes_over_when_the_first_is_killed(plane: ControlPlan
             assert names_of(api.items(PODS)) == ["first-worker-0", "second-worker-0"]
 
 
-def test_a_replica_that_is_told_to_end_hands_over_at_once(plane: ControlPlane, api: Api, nodes: FakeNodes) -> None:
+def test_terminated_replica_hands_over_at_once(plane: ControlPlane, api: Api, nodes: FakeNodes) -> None:
     install(api)
     with OperatorProcess(plane.kubeconfig, "--identity", "three") as three:
         until(lambda: three.leads, PATIENCE_SECONDS, "the first replica's lead")

@@ -117,7 +117,7 @@ def test_a_job_is_scaled_moved_and_driven_off_its_node(sterna: Sterna, lab: Oper
     assert sterna("uncordon", other).out == f"{other} is ready.\n"
 
 
-def test_what_the_server_refuses_is_told_in_its_words_and_refuses_all(
+def test_rejection_of_one_object_rejects_all_in_the_servers_words(
     sterna: Sterna, lab: Operated, tmp_path: Path
 ) -> None:
     long = a_training_job("b", image="i" * 2000)
@@ -128,7 +128,7 @@ def test_what_the_server_refuses_is_told_in_its_words_and_refuses_all(
     assert lab.api.items(JOBS) == []
 
 
-def test_somebody_without_rights_is_told_which(sterna: Sterna, lab: Operated) -> None:
+def test_user_without_permission_reads_which_one_is_missing(sterna: Sterna, lab: Operated) -> None:
     stranger = lab.plane.user("bob")
     run = sterna("get", "jobs", kubeconfig=stranger)
     assert (run.code, run.err.count("\n")) == (2, 1)

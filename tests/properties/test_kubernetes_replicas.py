@@ -153,7 +153,7 @@ def happen(cluster: Cluster, event: str, data: st.DataObject) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(JOBS)), st.lists(st.sampled_from(EVENTS), min_size=10, max_size=30), st.data())
-def test_whatever_happens_steps_are_safe_and_lead_to_where_a_job_shall_sit(
+def test_steps_are_safe_and_reach_the_desired_assignment_whatever_happens(
     which: str, events: Sequence[str], data: st.DataObject
 ) -> None:
     """DRAGON-12, DRAGON-24, DRAGON-25, DRAGON-50."""

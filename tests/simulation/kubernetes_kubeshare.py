@@ -49,7 +49,7 @@ class FakeKubeShare:
                 self._kube.delete(PODS, name)
 
     def _fill_job_fields(self, pod: Object) -> None:
-        """How far its pod is, in the status of a SharePod."""
+        """Copy the phase of the pod to the status of its SharePod."""
         share = self._kube.find(SHARE_PODS, pod["metadata"]["name"])
         status = {"PodStatus": {"phase": pod["status"]["phase"]}}
         if share is not None and share["metadata"]["uid"] == _owner(pod) and share.get("status") != status:
@@ -96,6 +96,6 @@ def _is_made(pod: Object) -> bool:
 
 
 def _is_done(share: Object) -> bool:
-    """Whether it will not run again."""
+    """Return True if the pod will not run again."""
     ends = {"OnFailure": ("Succeeded",), "Never": ("Succeeded", "Failed")}.get(share["spec"].get("restartPolicy"), ())
     return (share.get("status") or {}).get("PodStatus", {}).get("phase", "") in ends

@@ -1,5 +1,5 @@
-"""Kubeflow's MPI operator as far as we depend on it, for a cluster in memory: makes workers and a launcher, removes the
-last workers when there are fewer, takes all away while a job is suspended, and says when the launcher has ended.
+"""Kubeflow's MPI operator for a cluster in memory: creates workers and a launcher, removes the last workers when the
+worker count is lowered, deletes all pods of a suspended job, and reports the end of the launcher.
 
 As the real one (0.8.0): whatever has the name of a worker is that worker, also one that has failed or cannot end; those
 that have ended stay where only running ones are to be cleaned up; a worker that was evicted makes the job `Failed`
@@ -125,7 +125,7 @@ def _ends(job: Object) -> list[dict[str, Any]]:
 
 
 def an_mpi_job(name: str, workers: int = 2, most: int = 0, seconds: float = 20.0) -> Object:
-    """Trains for so long once its launcher runs; elastic if it may have more workers."""
+    """An MPIJob that trains for `seconds` once its launcher runs; elastic if it may have more workers."""
     bounds = {"sterna.dev/min-workers": str(workers), "sterna.dev/max-workers": str(most)} if most else {}
     worker = {"name": "mpi", "image": "train", "resources": {"limits": {GPU: 1}}}
     launcher = {"name": "mpi", "image": "train", "resources": {}}

@@ -30,7 +30,7 @@ from tests.fakes.kube_rules import quantity, stamp
 from tests.fakes.kube_store import Event, Object
 
 WHOLE_KINDS = frozenset({"TrainingJob"})
-"""Kinds of these tests whose gangs start anew as a whole: no two attempts of them may ever be there at once."""
+"""Kinds of these tests whose gangs restart as a whole: two attempts must never exist at once."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Cluster:
     # What people do.
 
     def submit(self, name: str, workers: int = 1, *, most: int = 0, seconds: float = 20.0, **more: Any) -> Object:
-        """A TrainingJob that trains for so long."""
+        """A TrainingJob that trains for `seconds`."""
         steering = {"fake/run-seconds": str(seconds), **more.pop("annotations", {})}
         container = {"name": "train", "image": "train", "resources": {"limits": {GPU: more.pop("gpus", 1)}}}
         template = {"metadata": {"annotations": steering}, "spec": {"containers": [container], **more.pop("pod", {})}}
@@ -175,7 +175,7 @@ class Cluster:
                 self.evict(pod["metadata"]["name"])
 
     def evict(self, pod: str, reason: str = "DeletionByTaintManager") -> None:
-        """The cluster takes a pod from its node, and says so first."""
+        """Evict a pod, with a DisruptionTarget condition first."""
         condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}
         since = {"lastTransitionTime": stamp(self.kube.now)}
         conditions = self.kube.get(PODS, pod)["status"].get("conditions") or []
@@ -203,7 +203,7 @@ class Cluster:
         return [pod for pod in self.kube.items(PODS) if not job or pod["metadata"]["name"].startswith(f"{job}-")]
 
     def phases(self, *resources: Resource) -> dict[str, str]:
-        """What the statuses of jobs say."""
+        """Phases of all jobs, from their statuses."""
         found = [each for resource in resources or (TRAINING_JOBS, TF_JOBS) for each in self.kube.items(resource)]
         return {each["metadata"]["name"]: (each.get("status") or {}).get("phase", "") for each in found}
 
@@ -237,7 +237,7 @@ class Cluster:
 
 
 def is_over(pod: Object) -> bool:
-    """Whether its containers have ended."""
+    """Return True if its containers have terminated."""
     return pod["status"]["phase"] in ("Succeeded", "Failed")
 
 

@@ -109,7 +109,7 @@ def test_a_launcher_is_nudged_when_other_workers_can_be_found() -> None:
 
 
 def test_a_deleted_mpi_job_leaves_its_devices_to_the_others() -> None:
-    """VODA-16, VODA-17: one that waits is not missed by anybody."""
+    """VODA-16, VODA-17: a queued job has no pods."""
     cluster = a_cluster(nodes=1)
     FakeMpiOperator(cluster.kube)
     cluster.start()
@@ -134,7 +134,7 @@ def _delete(cluster: Cluster, job: str) -> None:
 
 
 def test_an_mpi_job_that_is_done_stays_as_it_is_until_it_is_deleted() -> None:
-    """VODA-72, VODA-74, VODA-75: what its operator says again changes nothing."""
+    """VODA-72, VODA-74, VODA-75: a repeated condition of its operator changes nothing."""
     cluster = a_cluster()
     FakeMpiOperator(cluster.kube)
     cluster.start()
@@ -240,7 +240,7 @@ def test_jobs_on_parts_of_gpus_survive_faults_and_crashes_beside_those_on_whole_
 
 
 def _no_gpu_is_shared_by_too_many(cluster: Cluster) -> None:
-    """Also while somebody still has its grace, whose SharePod is gone."""
+    """Also during the grace period of a pod whose SharePod is gone."""
     taken: dict[tuple[str, str], float] = {}
     for pod in cluster.pods():
         annotations = pod["metadata"].get("annotations", {})
@@ -250,7 +250,7 @@ def _no_gpu_is_shared_by_too_many(cluster: Cluster) -> None:
     assert all(part <= 1.0 + 1e-9 for part in taken.values()), taken
 
 
-def test_somebodys_urgent_share_pod_gets_a_node_and_a_gpu_before_jobs_do() -> None:
+def test_a_foreign_urgent_share_pod_gets_a_node_and_a_gpu_before_jobs_do() -> None:
     """DRAGON-40."""
     cluster = a_cluster(nodes=1, gpus=1)
     FakeKubeShare(cluster.kube)

@@ -27,7 +27,7 @@ ROUGH = Faults(lost_before=0.02, lost_after=0.02, conflict=0.05, too_many=0.05, 
 
 
 class Scene:
-    """Nodes of two GPUs each, an MPIJob, and how many workers its operator was told to keep."""
+    """Nodes of two GPUs each, an MPIJob, and the worker counts its operator was given."""
 
     def __init__(self, job: Object, nodes: int = 3, policy: str = "elastic-fifo") -> None:
         self.cluster = Cluster(rules=Chosen(policy))
@@ -78,7 +78,7 @@ class Scene:
         return str(self.kube.get(PODS, f"{self.name}-launcher")["metadata"]["uid"])
 
     def lose(self, node: str) -> None:
-        """It does not answer, its pods are asked to go, and nobody says that they are gone."""
+        """The node is not ready, its pods are being deleted, and no kubelet confirms their end."""
         self.cluster.lose(node, evicts=True)
         self.cluster.run(60.0)
 
@@ -111,7 +111,7 @@ def test_workers_on_a_lost_node_come_again_elsewhere_while_the_others_stay() -> 
 
 @pytest.mark.parametrize(("nodes", "expected"), [(3, [0, 1, 2, 3]), (2, [2, 3])])
 def test_the_last_workers_stay_where_they_are_when_the_first_ones_are_lost(nodes: int, expected: list[int]) -> None:
-    """VODA-98: their operator would remove just those that are left, were it told to keep fewer."""
+    """VODA-98: a lower worker count would make the MPI operator remove the surviving workers."""
     scene = Scene(elastic(2), nodes)
     before = scene.workers
     lost = before[0][0]
@@ -123,7 +123,7 @@ def test_the_last_workers_stay_where_they_are_when_the_first_ones_are_lost(nodes
 
 
 def test_a_job_of_fixed_size_begins_again_as_a_whole_when_a_node_is_lost() -> None:
-    """VODA-98: it is never told to run with fewer."""
+    """VODA-98: its worker count is never lowered."""
     scene = Scene(fixed())
     launcher = scene.launcher
     scene.lose("node-1")
@@ -172,7 +172,7 @@ def test_a_node_that_refused_a_worker_is_left_alone_for_a_while() -> None:
 
 
 def test_a_worker_that_ended_by_itself_is_its_operator_s_affair() -> None:
-    """VODA-76: what becomes of it is said by its restart policy and by its launcher."""
+    """VODA-76: its restart policy and its launcher decide."""
     scene = Scene(elastic())
     uid = scene.kube.get(PODS, "elastic-worker-2")["metadata"]["uid"]
     scene.cluster.nodes.end("elastic-worker-2", exit_code=1)

@@ -33,7 +33,7 @@ def a_cluster(seed: int = 0, faults: Faults | None = None) -> Cluster:
 
 
 def a_plain_pod(cluster: Cluster, name: str, node: str, seconds: float = 60.0, **steering: str) -> Object:
-    """As SpeCon's users have them, placed by whoever places pods."""
+    """A pod as SpeCon's users submit it, bound by its own scheduler."""
     annotations = {"fake/run-seconds": str(seconds), **{f"fake/{key}": value for key, value in steering.items()}}
     meta = {"name": name, "labels": {"sterna.dev/job": name}, "annotations": annotations}
     spec = {"nodeName": node, "containers": [{"name": "train", "image": "train"}]}
@@ -116,7 +116,7 @@ def test_a_plain_pod_that_its_user_deletes_is_gone_for_good() -> None:
 
 
 def a_moving_pod(faults: Faults | None = None, stop_message: str = "") -> tuple[Cluster, list[JobEvent], str]:
-    """A cluster whose only pod has just been told to move, what will have happened to it, and its uid."""
+    """A cluster whose only pod is being moved, the list of its job events, and its uid."""
     cluster, happened = a_cluster(0, faults), list[JobEvent]()
     operator = cluster.start()
     operator.on_job_event = lambda event, uid: happened.append(event)

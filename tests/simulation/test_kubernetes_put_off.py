@@ -163,7 +163,7 @@ def test_a_pod_that_its_user_deletes_on_a_lost_node_does_not_come_back(is_seen: 
         cluster.operator = None
     cluster.kube.delete(PODS, "job1")
     cluster.run(60.0)
-    cluster.evict("job1")  # the taint manager asks whether or not somebody did
+    cluster.evict("job1")  # the taint manager deletes it regardless
     if not is_seen:
         cluster.start()
     cluster.run(60.0)

@@ -1,5 +1,5 @@
-"""What must hold when an operator comes up beside a world that went on: objects that were edited, names that were told
-before their job, nodes that were lost, and news that cannot be taken in."""
+"""Recovery of an operator after the cluster changed without it: edited objects, services seen before their job, lost
+nodes, and events that cannot be processed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_mpi_job_grows_after_a_restart_though_its_launcher_runs_beside_its_wo
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_services_that_were_told_before_their_job_are_not_made_again(seed: int) -> None:
+def test_services_seen_before_their_job_are_not_created_again(seed: int) -> None:
     """DRAGON-6."""
     cluster = a_cluster(2, seed=seed)
     cluster.submit_tf("t", 2, 2, seconds=LONG)
@@ -121,7 +121,7 @@ def test_a_job_that_ran_on_while_it_was_invalid_says_so_no_longer_once_it_is_men
 
 
 def test_the_time_that_an_ended_job_is_kept_is_counted_from_its_end_not_from_a_restart() -> None:
-    """DRAGON-47. Its memory is lost, so that only its status tells when it ended."""
+    """DRAGON-47. Its persisted state is lost, so that only its status has the end."""
     cluster = a_cluster()
     cluster.submit("a", 1, seconds=5, ttl=100)
     cluster.run(60)
@@ -237,7 +237,7 @@ def test_one_job_that_cannot_be_looked_at_does_not_keep_the_others_from_going_on
     assert mishaps == ["anything"]
 
 
-def test_one_job_that_cannot_be_told_of_does_not_keep_the_others_from_being_told_of() -> None:
+def test_one_job_whose_status_raises_does_not_keep_other_statuses_from_being_written() -> None:
     cluster = a_cluster()
     cluster.submit("odd", 1, seconds=LONG)
     cluster.submit("good", 1, seconds=LONG)
@@ -266,7 +266,7 @@ def test_a_service_is_deleted_by_its_uid_and_again_if_that_was_refused() -> None
     assert entry.retry.at > cluster.kube.now
 
 
-def test_a_status_that_is_refused_is_told_less_and_less_often() -> None:
+def test_a_rejected_status_is_retried_with_back_off() -> None:
     cluster = a_cluster()
     cluster.submit("a", 1, seconds=LONG)
     cluster.run(5)
@@ -282,7 +282,7 @@ def test_a_status_that_is_refused_is_told_less_and_less_often() -> None:
     assert entry.status.rejections == 0
 
 
-def test_an_event_that_is_told_again_and_again_is_counted_on() -> None:
+def test_a_repeated_event_is_counted_as_a_series() -> None:
     cluster = a_cluster()
     cluster.submit("a", 1, seconds=LONG)
     cluster.run(5)

@@ -43,7 +43,7 @@ class Scene:
 
     @property
     def nodes(self) -> dict[str, str]:
-        """Of replicas that run and that nobody has asked to go."""
+        """Pods of running replicas that are not being deleted."""
         return {
             pod["metadata"]["name"]: pod["spec"]["nodeName"]
             for pod in self.cluster.pods()
@@ -68,7 +68,7 @@ def a_gang(
     workers: int = 2,
     steering: Mapping[str, str] | None = None,
 ) -> tuple[Resource, Object]:
-    """A job whose workers begin anew together, each with a part of a GPU."""
+    """A job whose workers restart together, each with a GPU fraction."""
     shares = {
         "kubeshare/gpu_request": request,
         "kubeshare/gpu_limit": "1.0",
@@ -109,7 +109,7 @@ def test_as_long_as_the_cluster_leaves_them_on_a_lost_node_they_are_thought_to_t
 
 
 def test_a_job_that_is_stopped_on_a_lost_node_leaves_it_and_begins_elsewhere() -> None:
-    """DRAGON-50: the cluster keeps pods whose SharePods are gone until somebody says that they will not end."""
+    """DRAGON-50: pods whose SharePods are gone stay until they are force-deleted."""
     scene = Scene(a_tf_job())
     scene.cluster.lose("node-0")
     scene.kube.patch(TF_JOBS, "job", {"metadata": {"annotations": {"sterna.dev/suspend": "true"}}})
@@ -163,7 +163,7 @@ def test_a_job_whose_operator_died_with_the_node_begins_elsewhere() -> None:
 # Pods.
 
 
-def test_a_gang_one_of_whose_pods_somebody_deletes_begins_anew_as_a_whole() -> None:
+def test_a_gang_one_of_whose_pods_a_user_deletes_restarts_as_a_whole() -> None:
     """DRAGON-12: KubeShare would make that one again, alone."""
     scene = Scene(a_gang())
     other = scene.uid("gang-worker-1")
@@ -226,7 +226,7 @@ def test_jobs_on_parts_of_gpus_survive_lost_nodes_faults_and_crashes(seed: int) 
 
 
 def _mischief(cluster: Cluster, luck: random.Random) -> None:
-    """A node goes or comes back, somebody deletes a pod, or the operator dies."""
+    """A node goes or comes back, a user deletes a pod, or the operator dies."""
     what, node = luck.randrange(4), f"node-{luck.randrange(3)}"
     if what == 0:
         cluster.lose(node, evicts=luck.random() < 0.8)

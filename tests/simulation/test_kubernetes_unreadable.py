@@ -1,4 +1,4 @@
-"""Objects that cannot be understood: told to whoever submitted them, where their kind has room, and left alone."""
+"""Invalid objects: the error is in their status where the kind allows it, and they are left alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ODD = [pytest.param(MPI_JOBS, an_odd_mpi_job(), id="MPIJob"), pytest.param(PODS,
 
 
 @pytest.mark.parametrize(("resource", "odd"), ODD)
-def test_an_object_of_somebody_elses_kind_is_told_what_is_wrong_and_its_status_is_not_touched(
+def test_an_invalid_object_of_a_foreign_kind_gets_annotations_and_its_status_is_not_touched(
     resource: Resource, odd: dict[str, Any]
 ) -> None:
     cluster = a_cluster()

@@ -7,7 +7,10 @@ ctypedef const int64_t whole
 @cython.locals(minimum=whole[:], maximum=whole[:], keys=whole[:], seen=set, row=cython.Py_ssize_t, size=int64_t)
 cdef _check_jobs(actions, snapshot)
 
-@cython.locals(shapes=tuple, codes=whole[:])
+@cython.locals(
+    shapes=tuple, codes=whole[:], free=whole[:, :], free_before=whole[:, :], node=cython.Py_ssize_t,
+    kind=cython.Py_ssize_t
+)
 cdef _check_nodes(actions, snapshot)
 
 @cython.locals(

@@ -63,10 +63,13 @@ def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
             shape = shapes[codes[action.row]]
             _check_gang(action, shape, snapshot)
             room.occupy(shape, action.after)
-    if room.free.min(initial=0) < 0:
-        worse = ((room.free < 0) & (room.free < nodes.free)).any(axis=0)
-        if worse.any():
-            raise Bug(f"node {nodes.name[int(worse.argmax())]} would be over-committed")
+    free, free_before = room.free, nodes.free
+    for action in actions:
+        after = action.after
+        for node, _ in after.workers + after.ps:
+            for kind in range(free.shape[0]):
+                if free[kind, node] < 0 and free[kind, node] < free_before[kind, node]:
+                    raise Bug(f"node {nodes.name[node]} would be over-committed")
     if room.shared and any(part < 0 for devices in room.shared.values() for part in devices.values()):
         raise Bug("a shared device would be over-committed")
 

@@ -11,10 +11,9 @@ import numpy as np
 from sterna.engine.ordering.marginal_gain import steps_above
 from sterna.engine.ordering.tiresias_queues import (
     Queues,
-    Served,
     assign_queues,
-    in_turn,
     next_queue_change,
+    queue_order,
     validate_queue_params,
 )
 from sterna.policies.tiresias import admit, threshold_of
@@ -45,15 +44,14 @@ class ElasticTiresias:
         jobs = snapshot.jobs
         queues = assign_queues(snapshot, self.threshold, self.promote, self.anew)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
-        target = admit(snapshot, queues, gittins, keeps_running=False).workers
+        target = admit(snapshot, queues, gittins, keeps_running=False)
         able = np.ones(len(jobs), dtype=np.bool_) if jobs.barred is None else ~jobs.barred
         if int((able & (target == 0)).sum()) > self.compact:
             low = queues.is_second & (target > 0)
             target[low] = jobs.minimum[low]
         _expand(target, snapshot, queues, able)
-        serving = Served(target, None, is_wanted=True)
-        until = next_queue_change(snapshot, queues, serving, self.threshold, self.promote, self.anew)
-        return Target(target, until, queues.promoted, partial(in_turn, snapshot, queues, gittins, False))
+        until = next_queue_change(snapshot, queues, target, self.threshold, self.promote, self.anew)
+        return Target(target, until, queues.promoted, partial(queue_order, snapshot, queues, gittins, False))
 
 
 class _Steps(NamedTuple):

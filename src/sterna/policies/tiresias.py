@@ -9,14 +9,13 @@ import numpy as np
 
 from sterna.engine.ordering.tiresias_queues import (
     Queues,
-    Served,
     assign_queues,
-    in_turn,
     next_queue_change,
+    queue_order,
     serve_queues,
     validate_queue_params,
 )
-from sterna.rules import Snapshot, Target, knob, policy
+from sterna.rules import Ints, Snapshot, Target, knob, policy
 
 
 @policy("tiresias", "Tiresias")
@@ -37,9 +36,9 @@ class Tiresias:
             return Target(snapshot.minimum_for_all)
         queues = assign_queues(snapshot, self.threshold, self.promote, self.anew)
         gittins = threshold_of(snapshot, self.threshold) if self.gittins else None
-        serving = admit(snapshot, queues, gittins)
-        until = next_queue_change(snapshot, queues, serving, self.threshold, self.promote, self.anew)
-        return Target(serving.workers, until, queues.promoted, partial(in_turn, snapshot, queues, gittins, True))
+        target = admit(snapshot, queues, gittins)
+        until = next_queue_change(snapshot, queues, target, self.threshold, self.promote, self.anew)
+        return Target(target, until, queues.promoted, partial(queue_order, snapshot, queues, gittins, True))
 
 
 def threshold_of(snapshot: Snapshot, threshold: float) -> float | None:
@@ -48,7 +47,7 @@ def threshold_of(snapshot: Snapshot, threshold: float) -> float | None:
     return threshold if len(snapshot.finished_service) else None
 
 
-def admit(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_running: bool = True) -> Served:
+def admit(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_running: bool = True) -> Ints:
     """Admit jobs queue by queue, each at its request, within its bounds."""
     jobs = snapshot.jobs
     size = jobs.minimum

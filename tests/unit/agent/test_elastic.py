@@ -1,4 +1,4 @@
-"""Workers join and leave a training that goes on; no step is lost, and nobody waits for who is not there yet."""
+"""Workers join and leave a training that goes on; no step is lost, and no member waits for a missing one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_workers_join_and_leave_and_no_step_is_lost(job: ElasticJob) -> None:
         assert steps == sorted(steps)
 
 
-def test_the_one_who_leads_may_go(job: ElasticJob) -> None:
+def test_leader_may_resign(job: ElasticJob) -> None:
     both = job.want(0, 1)
     job.start(0)
     until(lambda: job.step(0) > 0, "the first step")
@@ -93,7 +93,7 @@ def test_the_whole_job_saves_once_when_it_is_stopped_and_goes_on_from_there(job:
     assert f"joined at step {step} " in job.said()[0]
 
 
-def test_what_is_learned_does_not_depend_on_how_many_workers_came_and_went(tmp_path: Path) -> None:
+def test_learned_weights_do_not_depend_on_membership_changes(tmp_path: Path) -> None:
     results = []
     for name, indices in (("alone", [0]), ("together", [0, 1])):
         folder = tmp_path / name
@@ -192,7 +192,7 @@ def test_members_that_come_and_go_at_random_agree_on_every_step(tmp_path: Path, 
     assert ends[0] == steps
 
 
-def test_who_does_not_know_the_key_is_not_let_in(tmp_path: Path) -> None:
+def test_peer_without_the_key_is_rejected(tmp_path: Path) -> None:
     threads = Threads(tmp_path, 2)
     group = Group([np.zeros(1)], process=threads.process(0))
     host, _, port = threads.addresses[0].rpartition(":")
@@ -207,7 +207,7 @@ def test_who_does_not_know_the_key_is_not_let_in(tmp_path: Path) -> None:
     group.close()
 
 
-def test_a_worker_with_another_model_is_told_so(tmp_path: Path) -> None:
+def test_worker_with_another_model_is_rejected(tmp_path: Path) -> None:
     threads = Threads(tmp_path, 2)
     group = Group([np.zeros(2)], process=threads.process(0))
     refusals: list[str] = []

@@ -53,14 +53,14 @@ def test_a_metric_reported_once_in_a_flood_is_kept(tmp_path: Path) -> None:
     assert [line["metrics"]["val_loss"] for line in lines(tmp_path) if "val_loss" in line["metrics"]] == [0.7]
 
 
-def test_what_waits_is_written_though_nothing_more_is_reported(tmp_path: Path) -> None:
+def test_pending_report_is_written_without_a_further_report(tmp_path: Path) -> None:
     reporter = Reporter(str(tmp_path))
     reporter.report(1, 9, {"loss": 1.0}, 0)
     reporter.report(2, 9, {"loss": 0.5}, 0)
     assert until(lambda: lines(tmp_path)[-1]["step"] == 2)
 
 
-def test_a_new_generation_is_told_at_once(tmp_path: Path) -> None:
+def test_new_generation_is_reported_at_once(tmp_path: Path) -> None:
     reporter = Reporter(str(tmp_path))
     reporter.report(1, None, NONE, 1)
     reporter.report(2, None, NONE, 2)
@@ -82,7 +82,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("value", "written"), VALUES, ids=[str(value)[:8] for value, _ in VALUES])
-def test_what_is_no_number_does_not_spoil_a_report(tmp_path: Path, value: Any, written: dict[str, Any]) -> None:
+def test_metric_that_is_no_number_is_left_out_of_a_report(tmp_path: Path, value: Any, written: dict[str, Any]) -> None:
     Reporter(str(tmp_path)).report("7", math.inf, {"x": value}, 0)
     (line,) = lines(tmp_path)
     assert (line["step"], line["total"], line["metrics"]) == (7, None, written)
@@ -139,7 +139,7 @@ def test_a_process_that_ends_leaves_nothing_unwritten(tmp_path: Path) -> None:
     assert lines(tmp_path / "r")[-1]["step"] == 499
 
 
-def test_a_forked_child_does_not_write_what_its_parent_has_to(tmp_path: Path) -> None:
+def test_forked_child_does_not_write_reports_of_its_parent(tmp_path: Path) -> None:
     code = """
         import os
         from sterna import agent

@@ -1,4 +1,4 @@
-"""A process that is asked to stop saves between two steps, says so, and ends; nothing is torn, nobody hangs."""
+"""A process that is asked to stop saves between two steps, reports it, and ends; no file is torn, no call hangs."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_save_that_fails_claims_nothing_and_is_tried_again(tmp_path: Path) -> 
     assert (tmp_path / "r" / "saved.json").exists()
 
 
-def test_a_script_may_look_for_itself_and_say_that_it_saved(tmp_path: Path) -> None:
+def test_script_may_poll_should_stop_and_report_its_save(tmp_path: Path) -> None:
     code = """
         import time
         from sterna import agent
@@ -256,7 +256,7 @@ def test_a_checkpoint_of_its_own_accord_does_not_claim_that_all_work_is_saved(tm
     assert (record["saved"], record["step"]) == (False, 41)
 
 
-def test_a_word_that_cannot_be_left_disturbs_nobody(tmp_path: Path) -> None:
+def test_failing_termination_log_does_not_disturb_the_process(tmp_path: Path) -> None:
     around = environment(tmp_path / "r") | {"STERNA_TERMINATION_LOG": str(tmp_path / "absent" / "log")}
     with script(TRAINING, around, tmp_path) as process:
         said(process, "ready")

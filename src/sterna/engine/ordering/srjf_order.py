@@ -20,7 +20,7 @@ def fit_shortest_first(snapshot: Snapshot, by: str) -> tuple[Ints, int]:
     """
     jobs, cost, units, smallest = snapshot.jobs, snapshot.minimum_cost, snapshot.units, snapshot.smallest_need
     key = _length(snapshot, by, credit_seconds=snapshot.restart_seconds)
-    rows = np.arange(len(jobs)) if jobs.barred is None else (~jobs.barred).nonzero()[0]
+    rows = np.arange(len(key)) if jobs.barred is None else (~jobs.barred).nonzero()[0]
     if not jobs.has_priorities:
         return first_fit_by_key(rows, key, cost, jobs.workers, units, smallest)
     chosen = []

@@ -18,9 +18,9 @@ def priority_order(snapshot: Snapshot) -> Ints:
 
 def fit_minimum_in_order(snapshot: Snapshot) -> Ints:
     """Return the minimum of each job that fits when all jobs are taken in priority and submit order; else 0."""
-    jobs, cost = snapshot.jobs, snapshot.minimum_cost
     if snapshot.all_fit:
         return snapshot.minimum_for_all
+    jobs, cost = snapshot.jobs, snapshot.minimum_cost
     if jobs.barred is None and not jobs.has_priorities:
         return jobs.minimum * first_fit(cost, snapshot.units, snapshot.smallest_need)
     order = priority_order(snapshot)

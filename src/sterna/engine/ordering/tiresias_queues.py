@@ -1,15 +1,17 @@
-"""Tiresias' two queues: who is in which, in what order they are served, and when that changes by itself.
+"""The two queues of Tiresias: which job is in which, the order of serving, and the time of the next change.
 
-A job leaves the first queue when what it used passes a threshold, and returns when it has waited a multiple of the time
-it ran; what it used before is then forgiven, so it is not demoted again at once. The time it ran counts over its whole
-life, or, if asked, since it last returned: then long jobs take turns for ever, at three times as many stops. User
-priority is the queue a job starts in: the second one if it is below 0. Inside a queue a job that runs is never stopped
-for one that waits: only a better queue can do that.
+A job leaves the first queue when the device-seconds it used exceed a threshold, and returns when it has waited a
+multiple of the time it ran; its use then counts from 0, so that it is not demoted again at once. The time it ran counts
+from its first start or, if `anew`, from its last return: then long jobs alternate for ever, at three times as many
+stops. A job with a priority below 0 starts in the second queue. Inside a queue a waiting job never preempts a running
+one: only a better queue does.
+
+Cython compiles this file as it is, with the C types in `tiresias_queues.pxd`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,19 +21,18 @@ from sterna.model.cluster import MILLI, Bools, Ints
 from sterna.model.snapshot import NEVER, Jobs, Snapshot
 from sterna.model.speedup import Floats
 
+_IS_COMPILED = not __file__.endswith(".py")
+
 CROSSED = 1e-6
-"""A threshold counts as crossed within so much of it."""
+"""Tolerance within which a threshold counts as crossed."""
 
 _LEAST_THRESHOLD = 1.0
 _LEAST_PROMOTE = 0.1
-"""With less than these, jobs change places every few milliseconds, or before they have run at all."""
-
-_MANY = 1 << 62
-"""More workers than any job has."""
+"""Below these, jobs would swap every few milliseconds, or before they have run at all."""
 
 
 def validate_queue_params(threshold: float, promote: float) -> None:
-    """Refuse what would let jobs take turns without getting on."""
+    """Raise `UserError` for parameters under which jobs would swap without making progress."""
     if not promote:
         return
     if not _LEAST_PROMOTE <= promote < NEVER:
@@ -47,71 +48,59 @@ class Queues(NamedTuple):
     is_second: Bools
     """In the second queue, by row."""
     promoted: Bools | None
-    """Who returns to the first queue now; None if nobody does."""
+    """Jobs that return to the first queue now; None if there are none."""
     next_return: float
-    """When the next one will."""
-
-
-class Served(NamedTuple):
-    """Who is given how many workers."""
-
-    workers: Ints
-    stopped: list[int] | None
-    """Rows that lose their workers; None: not worked out."""
-    is_wanted: bool
-    """Somebody of the first queue may wait for devices that others of that queue hold."""
+    """Time of the next return to the first queue."""
 
 
 def assign_queues(snapshot: Snapshot, threshold: float, promote: float, anew: bool) -> Queues:
-    jobs = snapshot.jobs
-    second = jobs.attained > threshold - CROSSED
+    """Return the queue of each job; `promote` is the multiple of its run time that a job waits for its return."""
+    jobs, now = snapshot.jobs, snapshot.now + CROSSED
+    is_second = jobs.attained > threshold - CROSSED
     if jobs.has_priorities:
-        second |= (jobs.priority < 0) & (jobs.promotions == 0)
+        is_second |= (jobs.priority < 0) & (jobs.promotions == 0)
     if not promote:
-        return Queues(second, None, NEVER)
-    rows = (second & (jobs.workers == 0)).nonzero()[0]
-    if jobs.has_priorities:
-        rows = rows[jobs.executed[rows] > 0]
-    if not len(rows):
-        return Queues(second, None, NEVER)
-    due = _ran(jobs, rows, anew)
-    due *= promote
-    due += jobs.waiting_since.take(rows)
-    first = due.item(due.argmin())
-    if first > snapshot.now + CROSSED:
-        return Queues(second, None, first)
-    returns = due <= snapshot.now + CROSSED
-    promoted = np.zeros(len(jobs), dtype=np.bool_)
-    promoted[rows[returns]] = True
-    second ^= promoted
-    return Queues(second, promoted, float(due[~returns].min(initial=NEVER)))
+        return Queues(is_second, None, NEVER)
+    promoted = np.zeros(len(is_second), dtype=np.bool_)
+    second, returns = is_second.view(np.uint8), promoted.view(np.uint8)
+    workers, executed, ran = _readable(jobs.workers), _readable(jobs.executed), _readable(_run_seconds(jobs, anew))
+    waiting_since, is_ranked = _readable(jobs.waiting_since), jobs.has_priorities
+    next_return, any_returns = NEVER, False
+    for row in range(len(workers)):
+        if second[row] and not workers[row] and (executed[row] > 0 or not is_ranked):
+            due = ran[row] * promote + waiting_since[row]
+            if due <= now:
+                second[row], returns[row], any_returns = 0, 1, True
+            elif due < next_return:
+                next_return = due
+    return Queues(is_second, promoted if any_returns else None, next_return)
 
 
-def _ran(jobs: Jobs, rows: Ints | list[int], anew: bool) -> Floats:
-    """Seconds that these have run, in all or since they last returned to the first queue."""
-    ran = jobs.executed.take(rows)
-    if anew:
-        ran -= jobs.executed_before.take(rows)
-    return ran
+def _run_seconds(jobs: Jobs, anew: bool) -> Floats:
+    """Return the seconds that each job has run, in all or since it last returned to the first queue."""
+    return jobs.executed - jobs.executed_before if anew else jobs.executed
 
 
-def serve_queues(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None, keeps_running: bool) -> Served:
-    """Each job's size if it fits, else 0. First queue first; inside a queue by first start, if asked those that run
-    before those that wait; or, given the threshold between the queues, by falling Gittins index."""
+def serve_queues(snapshot: Snapshot, queues: Queues, size: Ints, gittins: float | None, keeps_running: bool) -> Ints:
+    """Return the size of each job that fits, else 0: first queue first, inside a queue by first start.
+
+    With `keeps_running` the running jobs of a queue precede the waiting ones. Given the threshold between the queues as
+    `gittins`, jobs of a queue are served by falling Gittins index.
+    """
     if snapshot.is_rigid and gittins is None:
         return _serve_rigid(snapshot, queues)
     jobs = snapshot.jobs
-    order = in_turn(snapshot, queues, gittins, keeps_running)
+    order = queue_order(snapshot, queues, gittins, keeps_running)
     if jobs.barred is not None:
         order = order[~jobs.barred[order]]
     chosen = order[first_fit(snapshot.cost(size)[order], snapshot.units, snapshot.smallest_need)]
     target = np.zeros(len(jobs), dtype=np.int64)
     target[chosen] = size[chosen]
-    return Served(target, None, True)
+    return target
 
 
-def in_turn(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_running: bool) -> Ints:
-    """All rows as they are asked."""
+def queue_order(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_running: bool) -> Ints:
+    """Return all rows in the order of serving."""
     jobs, second = snapshot.jobs, queues.is_second
     waits = jobs.workers == 0
     if gittins is None:
@@ -123,93 +112,93 @@ def in_turn(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps_run
 
 
 def _used(jobs: Jobs, queues: Queues) -> Floats:
-    """Device-seconds that each is judged by: those of a job that returns are forgiven from now on."""
+    """Return the device-seconds that count for each job: 0 for a job that returns to the first queue now."""
     return jobs.attained if queues.promoted is None else np.where(queues.promoted, 0.0, jobs.attained)
 
 
-def _serve_rigid(snapshot: Snapshot, queues: Queues) -> Served:
-    """Serve jobs of one size: a running job of the first queue keeps its workers, so only the others are sorted."""
-    jobs, cost, second = snapshot.jobs, snapshot.minimum_cost, queues.is_second
-    waits = jobs.workers == 0
-    if jobs.barred is not None:
-        waits &= ~jobs.barred
-    target = jobs.workers.copy()
-    stopped: list[int] = []
-    free, smallest, is_wanted = snapshot.free_units, snapshot.smallest_need, False
-    first = (waits > second).nonzero()[0]
-    if len(first):
-        started, stopped, free = _preempt(snapshot, queues, first)
-        is_wanted = len(started) < len(first)
-        target[started] = jobs.minimum[started]
-        target[stopped] = 0
-    if free >= smallest:
-        rows = ((cost <= free) & waits & second).nonzero()[0]
-        chosen, _ = first_fit_by_key(rows, jobs.first_start, cost, jobs.workers, free, smallest)
-        target[chosen] = jobs.minimum[chosen]
-    return Served(target, stopped, is_wanted)
+def _serve_rigid(snapshot: Snapshot, queues: Queues) -> Ints:
+    """Serve jobs of one size. Running jobs of the first queue keep their workers; waiting ones start on free units and
+    on those of the second queue, which loses its last jobs for them; the second queue gets what is left."""
+    jobs, cost, key, smallest = snapshot.jobs, snapshot.minimum_cost, snapshot.jobs.first_start, snapshot.smallest_need
+    waiting, running, queued, need, held = _split_rows(snapshot, queues)
+    target, free, minimum = jobs.workers.copy(), snapshot.free_units, jobs.minimum
+    if len(waiting):
+        if need <= free:
+            target[waiting] = minimum[waiting]
+            free -= need
+        elif free + held >= smallest:
+            started, left = first_fit_by_key(waiting, key, cost, jobs.workers, free + held, smallest)
+            target[started] = minimum[started]
+            free = left - held
+            if left < held:
+                kept, free = first_fit_by_key(running, key, cost, jobs.workers, left, smallest)
+                target[running] = 0
+                target[kept] = minimum[kept]
+    if free >= smallest and len(queued):
+        started, _ = first_fit_by_key(queued, key, cost, jobs.workers, free, smallest)
+        target[started] = minimum[started]
+    return target
 
 
-def _preempt(snapshot: Snapshot, queues: Queues, waiting: Ints) -> tuple[Ints, list[int], int]:
-    """Start jobs that wait in the first queue, on free units and on those that the second queue holds. Return the rows
-    that start, the rows of the second queue that stop for them, and the units that are left."""
-    jobs, cost, key = snapshot.jobs, snapshot.minimum_cost, snapshot.jobs.first_start
-    free, smallest = snapshot.free_units, snapshot.smallest_need
-    need = int(cost.take(waiting).sum())
-    if need <= free:
-        return waiting, [], free - need
-    running = (queues.is_second & (jobs.workers > 0)).nonzero()[0]
-    held = int(cost.take(running).sum())
-    if free + held < smallest:
-        return waiting[:0], [], free
-    waiting, left = first_fit_by_key(waiting, key, cost, jobs.workers, free + held, smallest)
-    if left >= held:
-        return waiting, [], left - held
-    kept, left = first_fit_by_key(running, key, cost, jobs.workers, left, smallest)
-    stops = np.ones(len(jobs), dtype=np.bool_)
-    stops[kept] = False
-    return waiting, running[stops[running]].tolist(), left
+def _split_rows(snapshot: Snapshot, queues: Queues) -> tuple[Ints, Ints, Ints, int, int]:
+    """Return the rows that wait in the first queue, run in the second and wait in the second; then the units that the
+    first of these need and the second hold."""
+    jobs, costs = snapshot.jobs, _readable(snapshot.minimum_cost)
+    second, workers, barred = queues.is_second.view(np.uint8), _readable(jobs.workers), _barred(jobs)
+    rows = np.empty((3, len(workers)), dtype=np.int64)
+    table = rows
+    waiting = running = queued = need = held = 0
+    for row in range(len(workers)):
+        if workers[row]:
+            if second[row]:
+                table[1, running] = row
+                running += 1
+                held += costs[row]
+        elif barred[row]:
+            continue
+        elif second[row]:
+            table[2, queued] = row
+            queued += 1
+        else:
+            table[0, waiting] = row
+            waiting += 1
+            need += costs[row]
+    return rows[0, :waiting], rows[1, :running], rows[2, :queued], need, held
+
+
+def _barred(jobs: Jobs) -> Any:
+    return np.zeros(len(jobs.workers), dtype=np.uint8) if jobs.barred is None else jobs.barred.view(np.uint8)
 
 
 def next_queue_change(
-    snapshot: Snapshot, queues: Queues, serving: Served, threshold: float, promote: float, anew: bool
+    snapshot: Snapshot, queues: Queues, target: Ints, threshold: float, promote: float, anew: bool
 ) -> float:
-    """When a job next changes queue, should nothing else happen, and that matters to anybody."""
-    until = queues.next_return
-    if serving.is_wanted:
-        until = min(until, _next_demotion(snapshot, queues, serving.workers, threshold))
-    if promote:
-        stopped = _stopped(snapshot, serving)
-        if len(stopped):
-            ran = _ran(snapshot.jobs, stopped, anew).tolist()
-            until = min(until, snapshot.now + promote * min((time for time in ran if time > 0), default=NEVER))
-    return until
+    """Return when a job next changes queue without any event, if another job can gain by it."""
+    jobs, now = snapshot.jobs, snapshot.now
+    second, barred, given = queues.is_second.view(np.uint8), _barred(jobs), _readable(target)
+    workers, ran = _readable(jobs.workers), _readable(_run_seconds(jobs, anew))
+    used, cost = _readable(_used(jobs, queues)), _readable(snapshot.cost(target))
+    until, demotion, is_wanted = queues.next_return, NEVER, False
+    for row in range(len(given)):
+        if given[row]:
+            if not second[row]:
+                left = (threshold - used[row]) / max(cost[row], 1)
+                demotion = min(demotion, left)
+            continue
+        if not second[row] and not barred[row]:
+            is_wanted = True
+        if promote and workers[row] and ran[row] > 0:
+            until = min(until, now + promote * ran[row])
+    return min(until, now + MILLI * demotion) if is_wanted else until
 
 
-def _stopped(snapshot: Snapshot, serving: Served) -> Ints | list[int]:
-    if serving.stopped is not None:
-        return serving.stopped
-    stopped: Ints = ((serving.workers == 0) & (snapshot.jobs.workers > 0)).nonzero()[0]
-    return stopped
-
-
-def _next_demotion(snapshot: Snapshot, queues: Queues, target: Ints, threshold: float) -> float:
-    """When a job of the first queue next passes the threshold, if anybody of that queue waits for its devices."""
-    jobs = snapshot.jobs
-    waits = target + queues.is_second == 0
-    if jobs.barred is not None:
-        waits &= ~jobs.barred
-    if not waits.any():
-        return NEVER
-    rows = (target > queues.is_second * _MANY).nonzero()[0]
-    if not len(rows):
-        return NEVER
-    left = threshold - _used(jobs, queues).take(rows)
-    left /= np.maximum(snapshot.cost(target).take(rows), 1)
-    return snapshot.now + MILLI * float(left.min())
+def _readable(column: Any) -> Any:
+    """Return the column as compiled code or Python reads it fastest: as it is, or as a list."""
+    return column if _IS_COMPILED else column.tolist()
 
 
 def gittins_index(finished: Floats, used: Floats, quantum: Floats) -> Floats:
-    """P(ends within the quantum) / E(service used in it), for jobs that used `used`, judged by jobs that finished."""
+    """Return P(ends within the quantum) / E(service used in it) of jobs that used `used`, from the finished jobs."""
     total = np.concatenate([[0.0], finished.cumsum()])
     count = len(finished)
     begin = finished.searchsorted(used, side="right")

@@ -48,14 +48,15 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     workers = snapshot.jobs.workers
     if target is workers:
         return Placed([], [])
-    changed = (target != workers).nonzero()[0]
-    if not len(changed):
+    changed: list[int] = (target != workers).nonzero()[0].tolist()
+    if not changed:
         return Placed([], [])
-    grows = target[changed] > workers[changed]
-    rising, falling = changed[grows], changed[~grows].tolist()
+    rising, falling = list[int](), list[int]()
+    for row in changed:
+        (rising if target.item(row) > workers.item(row) else falling).append(row)
     room = FreeCapacity(snapshot.nodes)
     released = _release(chooser, snapshot, room, target, falling)
-    if not len(rising):
+    if not rising:
         return Placed(released, [])
     raised = _raise_all(chooser, snapshot, room, target, rising)
     if raised.misfits and len(rising) > 1:
@@ -82,51 +83,53 @@ def _release(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: I
     return stops + shrinks
 
 
-def _raise_all(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: Ints) -> Placed:
+def _raise_all(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: list[int]) -> Placed:
     """Place the most urgent job first; equal new jobs in one step where there are many of them."""
     starts: list[Action] = []
     grows: list[Action] = []
     misfits: list[Misfit] = []
     if len(rows) >= _MANY:
         starts, rows = _start_equal_jobs(chooser, snapshot, room, target, rows)
+    jobs = snapshot.jobs
     for row in _by_urgency(snapshot, rows, target):
-        before, new = snapshot.assignment_of(row), target.item(row)
-        old, least = before.size, snapshot.jobs.minimum.item(row)
+        old, new, least = jobs.workers.item(row), target.item(row), jobs.minimum.item(row)
+        before = snapshot.assignment_of(row) if old else NOWHERE
         after, fitted = _raised(chooser, room, snapshot.shape_of(row), before, new, least)
         if fitted > old:
             kind, actions = (ActionKind.GROW, grows) if old else (ActionKind.START, starts)
             actions.append(Action(kind, snapshot.key_of(row), row, before, after))
         if fitted < new:
             misfits.append(Misfit(row, fitted))
-    starts.sort(key=_BY_ROW)
-    grows.sort(key=_BY_ROW)
+    if len(rows) > 1 or starts:
+        starts.sort(key=_BY_ROW)
+        grows.sort(key=_BY_ROW)
     return Placed(starts + grows, misfits)
 
 
-def _by_urgency(snapshot: Snapshot, rows: Ints, workers: Ints) -> list[int]:
+def _by_urgency(snapshot: Snapshot, rows: list[int], workers: Ints) -> list[int]:
     """Sort rows: shapes that fewest nodes could host first, then the largest workers, then the most workers."""
-    ordered: list[int] = rows.tolist()
-    if len(ordered) > 1:
-        codes, shapes, hosts = snapshot.jobs.shape, snapshot.shapes.rows, snapshot.nodes.hosts(snapshot.shapes)
+    if len(rows) < 2:
+        return rows
+    codes, shapes, hosts = snapshot.jobs.shape, snapshot.shapes.rows, snapshot.nodes.hosts(snapshot.shapes)
 
-        def urgency(row: int) -> tuple[int, int, int, int, int]:
-            code = codes.item(row)
-            return hosts[code], -shapes[code].devices, -workers.item(row), code, row
+    def urgency(row: int) -> tuple[int, int, int, int, int]:
+        code = codes.item(row)
+        return hosts[code], -shapes[code].devices, -workers.item(row), code, row
 
-        ordered.sort(key=urgency)
-    return ordered
+    return sorted(rows, key=urgency)
 
 
 def _start_equal_jobs(
-    chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: Ints
-) -> tuple[list[Action], Ints]:
+    chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: list[int]
+) -> tuple[list[Action], list[int]]:
     """Start equal new jobs in one step where there are many of them; return the starts and the rows that are left."""
     jobs, starts = snapshot.jobs, list[Action]()
-    fresh = rows[jobs.workers[rows] == 0]
+    changed = np.array(rows)
+    fresh = changed[jobs.workers[changed] == 0]
     groups = jobs.shape[fresh] * (target.max(initial=0) + 1) + target[fresh]
     _, first, group, count = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
     group_of = dict(zip(fresh[first].tolist(), range(len(first)), strict=True))
-    for leader in _by_urgency(snapshot, fresh[first[count >= _MANY]], target):
+    for leader in _by_urgency(snapshot, fresh[first[count >= _MANY]].tolist(), target):
         shape, equal = snapshot.shape_of(leader), fresh[group == group_of[leader]]
         if shape.ps or shape.is_fraction:
             continue
@@ -138,22 +141,23 @@ def _start_equal_jobs(
         return starts, rows
     is_placed = np.zeros(len(jobs), dtype=np.bool_)
     is_placed[[action.row for action in starts]] = True
-    return starts, rows[~is_placed[rows]]
+    return starts, changed[~is_placed[changed]].tolist()
 
 
-def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: Ints) -> Placed:
+def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: list[int]) -> Placed:
     """Place requests that do not all fit: every job gets its minimum before any job grows beyond its own."""
     assignments: dict[int, Assignment] = {}
     misfits: list[Misfit] = []
     jobs = snapshot.jobs
-    for row in _by_urgency(snapshot, rows[jobs.workers[rows] == 0], jobs.minimum):
+    fresh = [row for row in rows if not jobs.workers.item(row)]
+    for row in _by_urgency(snapshot, fresh, jobs.minimum):
         least = jobs.minimum.item(row)
         assignment, fitted = _raised(chooser, room, snapshot.shape_of(row), NOWHERE, least, least)
         if fitted:
             assignments[row] = assignment
         else:
             misfits.append(Misfit(row, 0))
-    for row in rows.tolist() if len(rows) >= _MANY else _by_urgency(snapshot, rows, target):
+    for row in rows if len(rows) >= _MANY else _by_urgency(snapshot, rows, target):
         before, new = assignments.get(row) or snapshot.assignment_of(row), target.item(row)
         if not before.workers:
             continue

@@ -71,7 +71,7 @@ def seconds_until(kube: FakeKube, fact: Callable[[], bool], limit: float = 60.0)
     return kube.now - began
 
 
-def test_the_first_leads_at_once_and_says_where_it_answers() -> None:
+def test_first_replica_leads_at_once_and_publishes_its_address() -> None:
     kube = FakeKube()
     first = Candidate(kube, "a")
     kube.advance(0.1)
@@ -179,7 +179,7 @@ def test_a_leader_stops_by_itself_ten_seconds_after_its_last_renewal() -> None:
     assert "API server" in first.leadership.trouble
 
 
-def test_a_short_outage_costs_nobody_the_lead() -> None:
+def test_short_outage_does_not_change_the_leader() -> None:
     kube = FakeKube()
     first, second = Candidate(kube, "a"), Candidate(kube, "b")
     kube.advance(30.0)
@@ -214,7 +214,7 @@ def test_a_leader_that_finds_another_in_its_place_stops_at_once() -> None:
     assert first.lost == 1
 
 
-def test_a_lease_that_somebody_deleted_is_made_again() -> None:
+def test_deleted_lease_is_created_again() -> None:
     kube = FakeKube()
     first = Candidate(kube, "a")
     kube.advance(10.0)
@@ -224,7 +224,7 @@ def test_a_lease_that_somebody_deleted_is_made_again() -> None:
     assert lease_of(kube)["spec"]["holderIdentity"] == "a"
 
 
-def test_what_others_wrote_on_the_lease_stays() -> None:
+def test_foreign_annotations_of_the_lease_stay() -> None:
     kube = FakeKube()
     Candidate(kube, "a")
     kube.advance(5.0)
@@ -235,7 +235,7 @@ def test_what_others_wrote_on_the_lease_stays() -> None:
     assert meta["annotations"] == {"note": "y", ADDRESS: "a:8769"}
 
 
-def test_what_its_holder_notes_goes_when_it_resigns() -> None:
+def test_annotations_of_the_holder_go_when_it_resigns() -> None:
     kube = FakeKube()
     first = Candidate(kube, "a")
     first.leadership.notes = {"sterna.dev/rules": "fifo"}
@@ -284,7 +284,7 @@ def test_a_straggler_s_write_is_not_sent_and_one_under_way_meets_the_fence() -> 
     assert kube.items(PODS) == []
 
 
-def test_no_permission_is_told_in_a_sentence_and_mended_by_itself() -> None:
+def test_missing_permission_is_named_and_granted_later() -> None:
     kube = FakeKube()
     kube.rest.forbidden = lambda seen: seen.resource == LEASES
     first = Candidate(kube, "a")
@@ -296,7 +296,7 @@ def test_no_permission_is_told_in_a_sentence_and_mended_by_itself() -> None:
     assert first.leadership.trouble == ""
 
 
-def test_a_namespace_that_is_not_there_is_told_in_a_sentence() -> None:
+def test_missing_namespace_is_named_in_a_sentence() -> None:
     kube = FakeKube()
     leadership = Leadership(kube.client(), "nowhere", "sterna", "a", steady=kube.clock, wall=kube.clock)
     leadership.step()

@@ -101,7 +101,7 @@ def test_one_that_was_fenced_out_changes_nothing(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("ruin", ["{", "[1]", '{"a": 1}', '[{"category": 7}]', "[" * 5000])
-def test_what_cannot_be_understood_is_told_once_and_left_alone_until_it_is_deleted(replica: Replica, ruin: str) -> None:
+def test_a_malformed_config_map_is_logged_once_and_left_alone_until_deleted(replica: Replica, ruin: str) -> None:
     put(replica.kube, ruin)
     assert not replica.kept.load()
     for second in (0.0, 60.0):
@@ -130,7 +130,7 @@ def test_what_was_ruined_while_we_led_is_left_alone_and_counts_once_when_mended(
     assert decode_curves(text_in(replica.kube))[0].steps == 20.0
 
 
-def test_a_change_of_somebody_else_s_does_not_stop_it(replica: Replica) -> None:
+def test_a_conflicting_change_of_another_client_does_not_stop_it(replica: Replica) -> None:
     replica.learn()
     replica.kept.save_if_due(0.0)
     replica.kube.patch(CONFIG_MAPS, LESSONS, {"metadata": {"labels": {"mine": "yes"}}})
@@ -181,7 +181,7 @@ def test_lessons_are_read_as_they_were_written() -> None:
     assert (decode_curves(kept.document), kept.dropped) == (lessons, 0)
 
 
-def test_numbers_that_nobody_can_have_measured_are_left_out() -> None:
+def test_impossible_measurements_are_left_out() -> None:
     odd = [
         {"category": "a", "paces": [{"workers": -1, "steps": 1.0, "seconds": 1.0}], "restarts": -3},
         {"category": "a" * 1000},

@@ -1,7 +1,6 @@
-"""An HTTP service in a thread of its own: for the few requests that reach a monitor or the operator.
+"""A small HTTP server on a thread of its own, for the few endpoints of a monitor.
 
-Bodies are bounded and must arrive soon; what is wrong with a request is said in a sentence, with a status of its own;
-nothing that goes wrong in here leaves a trace of our code in an answer.
+Bodies are limited in size and time; a rejected request gets a status and a sentence, and no reply shows a traceback.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ _STOP_SECONDS = 5.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Refusal(Exception):  # noqa: N818 - it is an answer, and not always an error of ours
-    """A request that is not done: the status to answer with, and a sentence."""
+class Refusal(Exception):  # noqa: N818 - a response, not an error of ours
+    """A rejected request: the HTTP status, and the sentence that is its body."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -33,7 +32,7 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, and not always an err
 
 
 class Route(msgspec.Struct, frozen=True):
-    """What is done at a path."""
+    """An endpoint: method, path and its handler."""
 
     method: str
     path: str
@@ -41,18 +40,18 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Listener:
-    """Answers on one address until it is stopped."""
+    """Serves routes on one address until stopped."""
 
     def __init__(self, listen: str, routes: Iterable[Route], most_bytes: int) -> None:
-        """`listen`: `HOST:PORT`; no host: all there are; port 0: any that is free."""
+        """`listen`: `HOST:PORT`; an empty host stands for all addresses, port 0 for any free one."""
         self._host, self._port = host_and_port(listen)
-        self._app = web.Application(client_max_size=most_bytes, middlewares=[_explained])
+        self._app = web.Application(client_max_size=most_bytes, middlewares=[_handle_errors])
         for route in routes:
             self._app.router.add_route(route.method, route.path, route.handler)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._is_up = threading.Event()
-        self._trouble: OSError | None = None
+        self._bind_error: OSError | None = None
         self._over = asyncio.Event()
 
     @property
@@ -60,15 +59,14 @@ class Listener:
         return self._port
 
     def start(self) -> None:
-        """Returns when others can call."""
+        """Start the thread; returns once the server accepts connections."""
         self._thread.start()
         self._is_up.wait()
-        if self._trouble is not None:
+        if self._bind_error is not None:
             self._thread.join()
-            where = f"{self._host or '*'}:{self._port}"
+            where, why = f"{self._host or '*'}:{self._port}", self._bind_error.strerror or self._bind_error
             raise UserError(
-                f"Nothing can listen on {where} ({self._trouble.strerror or self._trouble}); choose another address "
-                "with --listen, or end what uses it."
+                f"Nothing can listen on {where} ({why}); choose another address with --listen, or end what uses it."
             )
 
     def stop(self) -> None:
@@ -95,7 +93,7 @@ class Listener:
             self._is_up.set()
             await self._over.wait()
         except OSError as error:
-            self._trouble = error
+            self._bind_error = error
         finally:
             await runner.cleanup()
 
@@ -108,7 +106,7 @@ def host_and_port(listen: str) -> tuple[str, int]:
 
 
 async def body_of(request: web.Request) -> bytes:
-    """The whole of it, if it is not too large and comes soon."""
+    """Read the whole body within `_BODY_SECONDS`."""
     try:
         return await asyncio.wait_for(request.read(), _BODY_SECONDS)
     except TimeoutError:
@@ -116,25 +114,25 @@ async def body_of(request: web.Request) -> bytes:
 
 
 @web.middleware
-async def _explained(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _handle_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except Refusal as refusal:
-        return _said(refusal.status, refusal.sentence)
+        return _reply(refusal.status, refusal.sentence)
     except web.HTTPRequestEntityTooLarge:
-        return _said(413, "The body is too large; send less at a time.")
+        return _reply(413, "The body is too large; send less at a time.")
     except web.HTTPRedirection:
         raise
     except web.HTTPException as other:
-        return _said(other.status, f"{other.reason}: {request.method} {request.path[:200]}.")
+        return _reply(other.status, f"{other.reason}: {request.method} {request.path[:200]}.")
     except Retry as trouble:
-        return _said(503, str(trouble))
+        return _reply(503, str(trouble))
     except UserError as error:
-        return _said(422, str(error))
+        return _reply(422, str(error))
     except Exception as error:
         _log.exception("%s %s failed.", request.method, request.path[:200])
-        return _said(500, f"This is a bug of Sterna, not your fault ({type(error).__name__}); see its log.")
+        return _reply(500, f"This is a bug of Sterna, not your fault ({type(error).__name__}); see its log.")
 
 
-def _said(status: int, sentence: str) -> web.Response:
+def _reply(status: int, sentence: str) -> web.Response:
     return web.Response(status=status, text=f"{sentence}\n")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
+from sterna.backends.kubernetes.api.monitor_protocol import PodMoveRequest
 from sterna.backends.kubernetes.server.request_processor import RequestProcessor
 from sterna.engine.check import check
 from sterna.engine.decide import decide
@@ -149,7 +149,7 @@ def test_a_job_grows_into_room_and_shrinks_for_others_without_falling_below_its_
 
 
 def test_who_is_to_come_waits_until_who_is_to_leave_has_really_gone() -> None:
-    """DRAGON-23: and nobody else takes the room meanwhile."""
+    """DRAGON-23: and no other job takes the capacity meanwhile."""
     cluster = a_cluster(1, 4)
     cluster.submit("low", 4, seconds=1000.0, priority=-5, annotations={"fake/stop-seconds": "8"}, grace=20)
     cluster.run(3.0)
@@ -188,7 +188,7 @@ def test_room_is_made_and_kept_for_a_serving_pod_until_its_own_scheduler_binds_i
     assert cluster.kube.get(PODS, "serve")["status"]["phase"] == "Running"
 
 
-def test_a_serving_pod_that_is_deleted_withdraws_its_claim() -> None:
+def test_a_deleted_serving_pod_withdraws_its_reservation() -> None:
     """DRAGON-58."""
     cluster = a_cluster(1, 2)
     cluster.submit("job", 2, seconds=1000.0)
@@ -216,7 +216,7 @@ def test_a_worker_moves_on_request_and_keeps_its_index_while_the_others_run_on()
     service = a_service(cluster)
     source = cluster.kube.get(PODS, "job-worker-1")["spec"]["nodeName"]
     other = cluster.kube.get(PODS, "job-worker-0")["metadata"]["uid"]
-    service.endpoints.move_requests.put(MoveRequest(source, "job-worker-1"))
+    service.endpoints.move_requests.put(PodMoveRequest(source, "job-worker-1"))
     cluster.run(10.0)
     moved = cluster.kube.get(PODS, "job-worker-1")
     assert moved["spec"]["nodeName"] != source
@@ -229,12 +229,12 @@ def test_a_worker_moves_on_request_and_keeps_its_index_while_the_others_run_on()
 @pytest.mark.parametrize(
     "request_of",
     [
-        pytest.param(lambda source: MoveRequest(source, "nobody"), id="unknown pod"),
-        pytest.param(lambda source: MoveRequest("node-9", "job-worker-1"), id="wrong node"),
-        pytest.param(lambda source: MoveRequest(source, "job-ps-0"), id="parameter server"),
+        pytest.param(lambda source: PodMoveRequest(source, "nobody"), id="unknown pod"),
+        pytest.param(lambda source: PodMoveRequest("node-9", "job-worker-1"), id="wrong node"),
+        pytest.param(lambda source: PodMoveRequest(source, "job-ps-0"), id="parameter server"),
     ],
 )
-def test_requests_that_make_no_sense_come_to_nothing(request_of: Callable[[str], MoveRequest]) -> None:
+def test_requests_that_make_no_sense_come_to_nothing(request_of: Callable[[str], PodMoveRequest]) -> None:
     """DRAGON-69."""
     cluster = a_cluster(3, 4)
     cluster.submit_tf("job", 2, 2, seconds=1000.0)
@@ -279,7 +279,7 @@ def test_a_share_is_put_into_force_while_the_pod_runs() -> None:
 
 
 def test_a_resize_for_which_its_node_has_no_room_is_withdrawn_until_the_share_changes() -> None:
-    """Without room it stays Deferred, and everybody counts with what the pod does not have."""
+    """Without capacity the resize stays Deferred, and CPU that the pod does not have would be counted."""
     cluster = a_sharing_job()
     set_cpu_share(cluster, 0.5)
     set_cpu_share(cluster, 1.0)

@@ -35,8 +35,8 @@ class CutOff:
 
 
 @pytest.mark.parametrize("is_tf", [True, False])
-def test_a_job_that_has_completed_is_not_run_again_by_whoever_comes_after_a_kill(is_tf: bool) -> None:
-    """DRAGON-48: its pods go only when its status says that it ended."""
+def test_a_completed_job_is_not_run_again_by_the_next_operator_after_a_kill(is_tf: bool) -> None:
+    """DRAGON-48: its pods are deleted only after its status reports the end."""
     cluster = a_cluster()
     if is_tf:
         cluster.submit_tf("job", 1, 1, seconds=10.0, cleanPodPolicy="All")
@@ -114,7 +114,7 @@ def test_the_only_node_is_tried_again_some_time_after_it_refused_a_pod() -> None
         '{"saved',
     ],
 )
-def test_an_absurd_memory_stops_nobody(memory: str) -> None:
+def test_absurd_persisted_state_does_not_affect_other_jobs(memory: str) -> None:
     cluster = a_cluster()
     container = {"name": "pytorch", "image": "x", "resources": {"limits": {GPU: 1}}}
     spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": {"spec": {"containers": [container]}}}}}
@@ -126,7 +126,7 @@ def test_an_absurd_memory_stops_nobody(memory: str) -> None:
     assert cluster.kube.get(PODS, "odd-worker-0")["status"]["phase"] == "Running"
 
 
-def test_a_pod_whose_labels_somebody_edits_is_replaced() -> None:
+def test_a_pod_whose_labels_are_edited_is_replaced() -> None:
     cluster = a_cluster()
     cluster.submit("job", 2, seconds=1000.0)
     cluster.run(5.0)
@@ -150,7 +150,7 @@ def test_pods_that_a_taint_drives_away_are_made_elsewhere_and_not_there_again(is
 
 
 def drive_away(cluster: Cluster, node: str) -> None:
-    """A taint that deletes whoever is there, and whoever comes, as the cluster does."""
+    """A NoExecute taint that deletes present and future pods."""
     taint = {"key": "maintenance", "value": "x", "effect": "NoExecute"}
     cluster.kube.patch(NODES, node, {"spec": {"taints": [taint]}})
 
@@ -187,7 +187,7 @@ def test_no_pods_are_made_for_jobs_whose_kind_the_server_does_not_know_any_more(
     assert [write for write in operator_of(cluster).client.sent[before:] if write.resource == PODS] == []
 
 
-def test_somebody_elses_mpi_job_of_the_same_name_is_left_alone() -> None:
+def test_a_foreign_mpi_job_of_the_same_name_is_left_alone() -> None:
     cluster = a_cluster()
     cluster.submit("same", seconds=1000.0)
     cluster.run(5.0)
@@ -217,7 +217,7 @@ def test_a_gang_of_which_a_stranger_has_a_name_is_withdrawn_as_a_whole() -> None
     assert status_of(cluster, "gang")["phase"] == "Running"
 
 
-def test_pods_that_outlive_their_job_are_nobodys_jobs() -> None:
+def test_pods_that_outlive_their_job_are_not_jobs_themselves() -> None:
     cluster = a_cluster()
     cluster.submit("job", 2, seconds=1000.0)
     cluster.run(5.0)
@@ -231,7 +231,7 @@ def test_pods_that_outlive_their_job_are_nobodys_jobs() -> None:
     assert len(cluster.pods()) == 2
 
 
-def test_half_a_gang_whose_room_others_have_is_withdrawn_by_whoever_comes_after_a_kill() -> None:
+def test_half_a_gang_whose_capacity_is_taken_is_withdrawn_by_the_next_operator_after_a_kill() -> None:
     cluster = a_cluster(1, 2)
     cluster.submit("gang", 2, seconds=1000.0)
     cluster.run(0.3)

@@ -20,7 +20,7 @@ from tests.unit.backends.kubernetes.backend.test_jobs import status_of as job_st
 
 
 class RefusingClient(FakeClient):
-    """A server that says no to some writes."""
+    """A server that rejects some writes."""
 
     refusal: Callable[[Write], Refused | None] = staticmethod(lambda write: None)
 
@@ -160,7 +160,7 @@ def test_workers_of_a_lost_node_are_looked_for_elsewhere_while_the_others_train_
 
 
 def test_a_job_that_is_suspended_on_a_lost_node_leaves_it_when_the_grace_of_its_pods_is_over() -> None:
-    """DRAGON-50: nothing else happens by then that would make anybody look."""
+    """DRAGON-50: no other event triggers a reconcile by then."""
     cluster = a_cluster(2, 4)
     cluster.submit("job", 2, seconds=500.0)
     cluster.run(5.0)
@@ -183,7 +183,7 @@ def test_a_node_that_is_deleted_takes_its_pods_with_it_and_the_job_begins_elsewh
     assert job_status(cluster, "job")["phase"] == "Succeeded"
 
 
-def test_a_kind_that_the_server_does_not_know_is_told_of_and_stops_nobody() -> None:
+def test_a_kind_that_the_server_does_not_serve_is_reported_and_does_not_affect_other_kinds() -> None:
     kube = FakeKube(resources=[each for each in RESOURCES if each != TRAINING_JOBS])
     FakeNodes(kube).add("node-0", gpus=4)
     operator = Incarnation(kube)
@@ -193,7 +193,7 @@ def test_a_kind_that_the_server_does_not_know_is_told_of_and_stops_nobody() -> N
 
 
 @pytest.mark.parametrize("is_standing_by", [True, False])
-def test_nothing_is_written_before_somebody_says_that_we_lead(is_standing_by: bool) -> None:
+def test_nothing_is_written_before_this_replica_leads(is_standing_by: bool) -> None:
     cluster = Cluster()
     cluster.nodes.add("node-0", gpus=4)
     cluster.submit("job", seconds=5.0)

@@ -72,7 +72,7 @@ def test_up_to_running_a_job_costs_one_status_and_one_event() -> None:
     assert len(writes(cluster, resource=PODS)) == 80
 
 
-def test_a_verdict_does_not_wait_behind_those_who_are_told_that_they_run() -> None:
+def test_a_verdict_is_written_before_statuses_of_running_jobs() -> None:
     cluster = a_cluster()
     cluster.submit("runs", seconds=1000.0)
     cluster.submit("never", workers=9)
@@ -95,7 +95,7 @@ def test_a_quiet_cluster_is_left_alone() -> None:
     assert operator.controller.rounds == rounds
 
 
-def test_a_job_that_can_never_run_is_told_so_within_two_seconds_also_in_a_burst() -> None:
+def test_a_job_that_can_never_run_shows_it_within_two_seconds_also_in_a_burst() -> None:
     cluster = a_cluster()
     for number in range(200):
         cluster.submit(f"job-{number:03d}", seconds=1000.0)
@@ -168,7 +168,7 @@ def test_who_came_first_in_a_second_goes_first_whatever_its_name_also_for_the_ne
 
 
 def test_what_runs_elsewhere_takes_room_and_gives_it_back() -> None:
-    """DRAGON-18: somebody else's pod, with nothing but limits (DRAGON-19)."""
+    """DRAGON-18: a foreign pod with limits only (DRAGON-19)."""
     cluster = a_cluster(1, 4)
     container = {"name": "x", "image": "x", "resources": {"limits": {GPU: 3}, "requests": {GPU: 3}}}
     spec = {"nodeName": "node-0", "containers": [container]}
@@ -182,7 +182,7 @@ def test_what_runs_elsewhere_takes_room_and_gives_it_back() -> None:
     assert status_of(cluster, "ours")["phase"] == "Succeeded"
 
 
-def test_a_bad_object_is_told_what_is_wrong_and_stops_nobody() -> None:
+def test_an_invalid_object_shows_its_error_and_does_not_affect_other_jobs() -> None:
     """DRAGON-2."""
     cluster = a_cluster()
     cluster.kube.create(TF_JOBS, {"metadata": {"name": "bad"}, "spec": {"tfReplicaSpecs": {"Worker": 7}}})
@@ -217,7 +217,7 @@ def test_a_deleted_job_frees_its_room_at_once() -> None:
     assert cluster.pods("first") == []
 
 
-def test_a_job_made_anew_under_the_same_name_waits_for_its_predecessor_to_be_gone() -> None:
+def test_a_job_created_again_under_the_same_name_waits_until_its_predecessor_is_gone() -> None:
     """DRAGON-9."""
     cluster = a_cluster()
     cluster.submit("job", seconds=1000.0, annotations={"fake/stop-seconds": "8"})
@@ -231,7 +231,7 @@ def test_a_job_made_anew_under_the_same_name_waits_for_its_predecessor_to_be_gon
     assert status_of(cluster, "job")["phase"] == "Succeeded"
 
 
-def test_pods_of_a_deleted_job_that_shall_outlive_it_do_and_keep_their_room() -> None:
+def test_orphaned_pods_of_a_deleted_job_keep_running_and_keep_their_capacity() -> None:
     cluster = a_cluster(1, 4)
     cluster.submit("job", 4, seconds=1000.0)
     cluster.run(3.0)
@@ -312,7 +312,7 @@ def test_a_job_that_is_alone_gets_no_service() -> None:
     assert cluster.kube.items(SERVICES) == []
 
 
-def test_pods_made_and_deleted_are_told_of_as_events() -> None:
+def test_created_and_deleted_pods_are_events() -> None:
     """DRAGON-53."""
     cluster = a_cluster()
     cluster.submit_tf("job", 1, 2, seconds=4.0)
@@ -323,7 +323,7 @@ def test_pods_made_and_deleted_are_told_of_as_events() -> None:
     assert said["TFJobSucceeded"] == "completed."
 
 
-def test_a_node_that_is_cordoned_keeps_whom_it_has_and_takes_nobody() -> None:
+def test_a_cordoned_node_keeps_its_pods_and_accepts_none() -> None:
     cluster = a_cluster(1, 4)
     cluster.submit("first", 1, seconds=30.0)
     cluster.run(3.0)

@@ -1,4 +1,4 @@
-"""Moves that a monitor or a person asks for, on a cluster in memory: into room that nobody was promised, and told."""
+"""Requested moves on a cluster in memory: only into unreserved capacity, and explained."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
+from sterna.backends.kubernetes.api.monitor_protocol import PodMoveRequest
 from sterna.backends.kubernetes.api.resources import EVENTS
 from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.backends.kubernetes.server.request_processor import RequestProcessor
@@ -23,7 +23,7 @@ from tests.unit.backends.kubernetes.backend.test_reservations import place_of
 
 
 class Moves:
-    """A cluster of nodes with so many CPUs and GPUs, and an operator that hears requests."""
+    """A cluster of nodes with the given CPUs and GPUs, and an operator that processes requests."""
 
     def __init__(self, *nodes: tuple[int, int]) -> None:
         self.cluster = Cluster()
@@ -36,7 +36,7 @@ class Moves:
         operator.before_reconcile += [self.requests.process_requests, ManualMoves(backend).process]
 
     def submit(self, name: str, cpus: int, on: str, workers: int = 1, **more: Any) -> None:
-        """A TFJob whose workers ask for so many CPUs, on a node if that has room."""
+        """A TFJob whose workers request `cpus`, on a preferred node."""
 
         def replicas(count: int, cpu: str, steering: dict[str, str]) -> Object:
             container = {"name": "tensorflow", "image": "x", "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}}
@@ -50,7 +50,7 @@ class Moves:
         self.cluster.run(5.0)
 
     def serve(self, cpus: int) -> None:
-        """A serving pod, which nobody binds."""
+        """A serving pod that stays unbound."""
         container = {"name": "x", "image": "x", "resources": {"limits": {"cpu": str(cpus)}}}
         meta = {"name": "serve", "annotations": {"SERVING_POD": "true"}}
         self.cluster.kube.create(PODS, {"metadata": meta, "spec": {"containers": [container]}})
@@ -59,7 +59,7 @@ class Moves:
     def ask(self, *pods: str) -> None:
         """As their monitors do."""
         for pod in pods:
-            self.requests.endpoints.move_requests.put(MoveRequest(self.node_of(pod), pod))
+            self.requests.endpoints.move_requests.put(PodMoveRequest(self.node_of(pod), pod))
         self.cluster.run(15.0)
 
     def node_of(self, pod: str) -> str:
@@ -122,10 +122,10 @@ def test_a_worker_on_a_part_of_a_gpu_moves_to_a_part_that_is_free() -> None:
     assert place_of(moves.cluster, "later-worker-0") == ("node-1", "aaaab")
 
 
-# What is told, DRAGON-53.
+# Events, DRAGON-53.
 
 
-def test_a_move_that_a_monitor_asked_for_is_told_as_any_decision_is() -> None:
+def test_a_move_that_a_monitor_requested_is_reported_like_any_decision() -> None:
     moves = Moves((8, 0), (8, 0))
     moves.submit("busy", 3, "node-0", workers=2)
     moves.ask("busy-worker-1")
@@ -154,7 +154,7 @@ def test_a_move_that_a_person_asked_for_stands_in_the_status_too() -> None:
     assert status_of(moves.cluster, "busy")["reason"] == "moved 1 worker to other nodes."
 
 
-def test_why_a_request_comes_to_nothing_is_told_once() -> None:
+def test_a_rejected_move_request_is_logged_once() -> None:
     """DRAGON-69: a monitor repeats it every few seconds."""
     moves = Moves((8, 0), (8, 0))
     moves.submit("alone", 3, "node-0")

@@ -18,7 +18,7 @@ TOLERATING = {"tolerations": [{"key": GPU, "operator": "Exists", "effect": "NoSc
 
 
 def a_cluster(nodes: int = 1, gpus: int = 4, rules: Chosen = USUAL) -> Cluster:
-    """Where KubeShare is, and no operator yet."""
+    """A cluster with KubeShare and no operator yet."""
     cluster = Cluster(rules=rules)
     for number in range(nodes):
         cluster.nodes.add(f"node-{number}", gpus=gpus)
@@ -74,7 +74,7 @@ def test_room_is_kept_for_a_serving_pod_on_a_node_that_comes_later_with_a_taint_
 
 
 def test_an_urgent_share_pod_goes_only_where_it_may_be() -> None:
-    """DRAGON-40: KubeShare asks nobody whether a node suits, so that we do."""
+    """DRAGON-40: KubeShare does not check whether a node is suitable, so Sterna does."""
     cluster = a_cluster(nodes=4, gpus=1)
     cluster.kube.patch(NODES, "node-0", {"spec": {"taints": [TAINT]}})
     for number in (2, 3):
@@ -126,7 +126,7 @@ def test_an_urgent_share_pod_does_not_take_the_room_that_was_made_for_a_serving_
     assert place_of(cluster, "urgent") == ("", "")
 
 
-def test_an_urgent_share_pod_does_not_wait_for_a_serving_pod_that_nobody_binds() -> None:
+def test_an_urgent_share_pod_does_not_wait_for_a_serving_pod_that_stays_unbound() -> None:
     """DRAGON-59: longer than ten minutes."""
     cluster = a_cluster(gpus=1)
     cluster.start()

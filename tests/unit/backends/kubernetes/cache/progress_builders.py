@@ -9,7 +9,7 @@ from msgspec import structs
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
 from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodReports
-from sterna.backends.kubernetes.cache.progress import Find, Progress
+from sterna.backends.kubernetes.cache.progress import FindJob, Progress
 from sterna.model.cluster import Shape
 from sterna.progress.report import Report
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod
@@ -18,7 +18,7 @@ START = 1_000_000.0
 
 
 def report(at: float, step: int | None = None, total: int | None = None, **more: Any) -> Report:
-    """At so many seconds after the start; numbers beside those of a report are metrics."""
+    """A report `at` seconds after the start; further numbers are metrics."""
     known = {name: more.pop(name) for name in ("saved", "source", "cpu_seconds", "generation") if name in more}
     return Report(START + at, step, total, more, **known)
 
@@ -51,7 +51,7 @@ def running_job(workers: int = 1, key: int = 1, name: str = "mnist", devices: in
     return job
 
 
-def find_in(*jobs: KubeJob) -> Find:
+def find_in(*jobs: KubeJob) -> FindJob:
     """By the uid of any pod of theirs."""
     pods: dict[str, tuple[KubeJob, PodRow]] = {row.uid: (job, row) for job in jobs for row in job.pods.values()}
     return pods.get

@@ -101,7 +101,7 @@ def test_other_peoples_pods_take_room_in_both_views() -> None:
     assert capacity.has_room("a", 4000, 8000, 32 * GIB)
 
 
-def test_to_rules_a_job_sits_where_it_shall_and_to_pod_makers_where_its_pods_are() -> None:
+def test_rules_see_desired_assignments_and_controllers_see_existing_pods() -> None:
     capacity = some_capacity(a_node("a", gpus=2), a_node("b", gpus=2))
     capacity.add_pod("old", "a", ResourceUsage(2000), is_planned=True)
     capacity.plan([("b", ResourceUsage(2000))])
@@ -136,7 +136,7 @@ def test_an_over_committed_node_has_nothing_free_rather_than_less_than_nothing()
     assert capacity.table().free[ResourceKind.DEVICES].tolist() == [0]
 
 
-def test_a_node_without_room_for_another_pod_takes_nobody() -> None:
+def test_a_node_at_its_pod_limit_accepts_no_pod() -> None:
     capacity = some_capacity(a_node("a", pods=1))
     assert takers(capacity) == ["a"]
     capacity.add_pod("pod", "a", ResourceUsage())
@@ -220,7 +220,7 @@ def test_required_node_affinity_means_what_it_means_to_kubernetes(terms: list[di
     assert satisfies(terms, "node", LABELS) is holds
 
 
-def test_required_affinity_rules_nodes_out_and_is_told_in_words() -> None:
+def test_required_affinity_rules_nodes_out_and_is_explained_in_words() -> None:
     capacity = some_capacity(a_node("a", labels={"zone": "x"}), a_node("b", labels={"zone": "y"}))
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["y"]}]}
     required = msgspec.json.encode({"nodeSelectorTerms": [term]})

@@ -84,7 +84,7 @@ def test_a_job_s_own_memory_keeps_up_so_that_a_successor_knows_it() -> None:
     assert (view.step, view.total, view.metric, view.value) == (5, 1000, "loss", 2.0)
 
 
-def test_a_successor_that_is_told_everything_again_judges_as_its_predecessor_did() -> None:
+def test_a_successor_that_receives_all_reports_again_judges_like_its_predecessor() -> None:
     """DRAGON-48: nothing about a job is lost with an operator."""
     job = running_job()
     course = [report(step, step, 1000, loss=1.0 / min(step, 20)) for step in range(1, 200)]
@@ -97,7 +97,7 @@ def test_a_successor_that_is_told_everything_again_judges_as_its_predecessor_did
     assert second.view(1).step == 199
 
 
-def test_what_is_told_twice_counts_once() -> None:
+def test_a_repeated_report_counts_once() -> None:
     job = running_job()
     progress = following(job)
     reports = [report(at, None, None, value=1.0 / at, source="monitor") for at in range(1, 30)]
@@ -107,7 +107,7 @@ def test_what_is_told_twice_counts_once() -> None:
     assert progress.history(1) == once
 
 
-def test_sources_of_one_pod_are_told_apart_when_something_is_told_again() -> None:
+def test_repeated_reports_are_detected_per_source_of_a_pod() -> None:
     job = running_job()
     progress = following(job)
     progress.take([batch(progress, [report(9, 9, loss=1.0)])], find_in(job), START + 9)
@@ -115,7 +115,7 @@ def test_sources_of_one_pod_are_told_apart_when_something_is_told_again() -> Non
     assert len(progress.history(1)) == 2
 
 
-def test_pods_that_nobody_knows_and_jobs_that_are_not_followed_change_nothing() -> None:
+def test_reports_of_unknown_pods_and_untracked_jobs_change_nothing() -> None:
     job = running_job()
     progress = Progress()
     assert progress.take([batch(progress, training(5))], find_in(job), START + 5) == set()
@@ -168,7 +168,7 @@ def test_pods_of_an_older_attempt_are_heard_only_about_what_they_saved() -> None
 # Time.
 
 
-def test_times_of_a_node_whose_clock_is_wrong_are_told_on_ours() -> None:
+def test_times_of_a_node_with_a_wrong_clock_are_converted_to_the_operators_clock() -> None:
     job = running_job()
     progress = following(job)
     reports = [report(step - 500.0, step, 1000, loss=1.0 / step) for step in range(1, 11)]

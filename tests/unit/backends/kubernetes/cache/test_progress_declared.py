@@ -1,4 +1,4 @@
-"""How a job tells of its progress reaches the monitor of its node, which sees pods and no jobs."""
+"""The progress spec of a job reaches the monitor of its node, which sees pods and no jobs."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_the_rest_of_a_gang_follows_one_by_one_with_the_same_attempt() -> None:
     assert found.attempt == 4
 
 
-def test_a_job_that_is_as_it_shall_be_needs_nothing() -> None:
+def test_a_job_in_its_desired_state_has_no_steps() -> None:
     replicas = workers_at("a", "b")
     found = next_steps(
         kube_job(parsed_job(workers=2), *(pod(replica, gang=replicas) for replica in replicas)), replicas, only_on()
@@ -95,7 +95,7 @@ def test_a_job_waits_for_the_pods_of_its_predecessor_of_the_same_name() -> None:
 # Changes in place.
 
 
-def test_growing_in_place_touches_nobody_who_is_there() -> None:
+def test_growing_in_place_touches_no_existing_pod() -> None:
     """DRAGON-32: the others are not restarted."""
     replicas = [PS, *workers_at("a", "b")]
     job = kube_job(tf_job(), pod(PS), pod(replicas[1]), started_at=1.0)
@@ -124,7 +124,7 @@ def test_a_moved_worker_goes_before_it_comes_because_its_name_is_taken() -> None
 
 
 def test_a_replica_that_vanished_without_trace_is_replaced() -> None:
-    """DRAGON-50: a NoExecute taint deletes pods, nobody says why."""
+    """DRAGON-50: a NoExecute taint deletes pods without a reason."""
     replicas = [PS, *workers_at("a", "b")]
     job = kube_job(tf_job(), pod(PS), pod(replicas[1]), started_at=1.0)
     found = next_steps(job, replicas, everywhere)
@@ -139,7 +139,7 @@ def test_a_refused_pod_is_deleted_first_because_it_keeps_its_name() -> None:
     assert names(found) == ([], ["worker-1@b"])
 
 
-def test_a_failed_pod_stays_until_somebody_has_judged_it() -> None:
+def test_a_failed_pod_stays_until_it_was_judged() -> None:
     replicas = [PS, *workers_at("a")]
     job = kube_job(tf_job(workers=1), pod(PS), pod(replicas[1], PodState.FAILED, exit_code=1))
     found = next_steps(job, replicas, everywhere)
@@ -153,7 +153,7 @@ def test_a_worker_that_has_done_its_work_does_not_come_again() -> None:
     assert found.is_settled
 
 
-# Beginning anew.
+# Restarts.
 
 
 def test_another_size_of_a_job_that_restarts_takes_all_of_it_down_first() -> None:
@@ -181,7 +181,7 @@ def test_a_smaller_gang_waits_for_all_of_the_larger_one_to_be_gone() -> None:
     assert names(next_steps(job, workers_at("a"), everywhere)) == ([], [])
 
 
-def test_a_gang_that_was_made_for_another_size_begins_anew_though_it_has_not_run_yet() -> None:
+def test_a_gang_created_for_another_size_restarts_even_if_it_has_not_run() -> None:
     old, new = workers_at("a", "b"), workers_at("a", "b", "c")
     job = kube_job(parsed_job(workers=3), *(pod(replica, PodState.PENDING, gang=old) for replica in old))
     assert names(next_steps(job, new, everywhere))[1] == ["worker-0@a", "worker-1@b"]
@@ -195,7 +195,7 @@ def test_a_gang_that_lost_one_before_it_ran_only_gets_it_back() -> None:
     assert names(found) == (["worker-1@b"], [])
 
 
-def test_a_gang_that_lost_one_after_it_ran_begins_anew() -> None:
+def test_a_gang_that_lost_a_pod_after_it_ran_restarts() -> None:
     replicas = workers_at("a", "b")
     job = kube_job(parsed_job(workers=2), pod(replicas[0], gang=replicas), started_at=1.0)
     assert names(next_steps(job, replicas, everywhere)) == ([], ["worker-0@a"])

@@ -28,7 +28,7 @@ def test_workers_of_a_new_job_run_through_its_assignment_from_the_left() -> None
     assert place_replicas(parsed_job(workers=3), assignment, NODES, {}) == workers_at("b", "b", "a")
 
 
-def test_parameter_servers_come_first_and_sit_where_the_assignment_says() -> None:
+def test_parameter_servers_come_first_and_run_where_the_assignment_says() -> None:
     """DRAGON-16."""
     found = place_replicas(tf_job(workers=1, ps=2), Assignment(((A, 1),), ((B, 1), (C, 1))), NODES, {})
     assert found == [
@@ -94,17 +94,17 @@ def test_workers_of_an_mpi_job_are_the_first_ones_because_its_operator_removes_t
     assert place_replicas(parsed_job("MPIJob", 3), Assignment(((A, 1), (C, 1))), NODES, current) == workers_at("a", "c")
 
 
-def test_a_job_that_begins_anew_is_numbered_anew() -> None:
+def test_a_restarted_job_is_numbered_from_zero() -> None:
     current = held(ReplicaAssignment("worker", 0, "a"), ReplicaAssignment("worker", 2, "b"))
     assert place_replicas(parsed_job(workers=2), Assignment(((B, 1), (A, 1))), NODES, current) == workers_at("b", "a")
 
 
-def test_a_job_that_begins_anew_is_left_alone_while_its_places_are_the_same() -> None:
+def test_a_job_that_would_restart_is_left_alone_while_its_places_are_the_same() -> None:
     current = held(*workers_at("b", "a"))
     assert place_replicas(parsed_job(workers=2), Assignment(((A, 1), (B, 1))), NODES, current) == workers_at("b", "a")
 
 
-def test_parts_of_devices_are_seated_by_node_and_shared_gpu() -> None:
+def test_gpu_fractions_are_placed_by_node_and_shared_gpu() -> None:
     """DRAGON-36: what exists keeps its name, what is opened gets one of five letters."""
     job = parsed_job(workers=2, devices=500, resizing=Resizing.IN_PLACE)
     found = place_replicas(job, Assignment(((A, 2),), (), (0, 3)), NODES, {}, gpu_ids={("a", 3): "gpuxy"})

@@ -44,7 +44,7 @@ def test_only_replicas_that_talk_to_each_other_have_services(job: ParsedJob, exp
         pytest.param(parsed_job(maximum=3), [("worker", 0)], id="they meet at the first"),
     ],
 )
-def test_a_replica_that_nobody_is_told_of_has_no_service(job: ParsedJob, expected: list[tuple[str, int]]) -> None:
+def test_a_replica_that_no_other_reaches_has_no_service(job: ParsedJob, expected: list[tuple[str, int]]) -> None:
     assert service_steps(job, workers_at("a", "a", "b"), ()).create == expected
     assert service_steps(job, [ReplicaAssignment("ps", 1, "a")], ()).create == [("ps", 1)]
 

@@ -76,7 +76,7 @@ def test_other_jobs_succeed_when_every_worker_has() -> None:
     assert judge(kube_job(of, first, pod(W1, PodState.SUCCEEDED)), 20.0, replicas).kind is VerdictKind.COMPLETED
 
 
-def test_success_outweighs_a_failure_of_somebody_else() -> None:
+def test_success_outweighs_the_failure_of_another_replica() -> None:
     job = kube_job(tf_job(), failed(PS), pod(W0, PodState.SUCCEEDED))
     assert judge(job, 20.0).kind is VerdictKind.COMPLETED
 
@@ -127,7 +127,7 @@ def test_a_single_replica_of_a_job_that_changes_in_place_is_replaced() -> None:
     assert verdict.sentence == "worker-1 ended with exit code 137; it is replaced in 10 s (restart 1 of 6)."
 
 
-def test_a_gang_that_does_not_change_in_place_begins_anew() -> None:
+def test_a_gang_that_does_not_replace_in_place_restarts() -> None:
     verdict = judge(kube_job(parsed_job(workers=2), pod(W0), failed(W1)), 20.0)
     assert (verdict.kind, verdict.replicas, verdict.exit_code) == (VerdictKind.RESTART, (), 1)
 
@@ -209,7 +209,7 @@ def test_an_eviction_beside_a_failure_of_its_own_does_not_hide_it() -> None:
     assert (verdict.kind, verdict.exit_code) == (VerdictKind.FAILED, 2)
 
 
-def test_a_pod_that_somebody_asked_to_go_is_no_failure_whatever_its_code() -> None:
+def test_a_deleted_pod_is_no_failure_whatever_its_exit_code() -> None:
     job = one(failed(W0, 143, is_deleting=True), restart=RestartPolicy.NEVER)
     assert judge(job, 20.0).kind is VerdictKind.CONTINUE
 
@@ -250,7 +250,7 @@ def test_a_pod_that_somebody_asked_to_go_is_no_failure_whatever_its_code() -> No
         ),
     ],
 )
-def test_why_a_pod_ended_is_told_from_its_status(row: PodRow, ailment: TerminationCause, words: str) -> None:
+def test_the_termination_cause_follows_from_the_pod_status(row: PodRow, ailment: TerminationCause, words: str) -> None:
     assert termination_cause(row) is ailment
     assert termination_message(row) == words
 
@@ -313,7 +313,7 @@ def test_a_crash_after_a_checkpoint_is_no_orderly_stop() -> None:
     assert (memory.saved_step, lost_seconds(memory, 60.0)) == (70, 50.0)
 
 
-def test_a_pod_that_crashed_tells_when_it_made_its_last_checkpoint() -> None:
+def test_a_crashed_pod_reports_the_time_of_its_last_checkpoint() -> None:
     """DRAGON-88: total work is not repeated beyond one checkpoint interval."""
     memory = PersistedState(attempt=1, started_at=10.0)
     assert not record_checkpoint(memory, failed(W0, 1, message='{"saved": false, "step": 40, "at": 45.0}'), 60.0)

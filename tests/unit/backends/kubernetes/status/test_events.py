@@ -1,4 +1,4 @@
-"""Events: bodies that the server accepts, names that follow from what is said."""
+"""Events: bodies that the server accepts, names derived from their content."""
 
 from __future__ import annotations
 

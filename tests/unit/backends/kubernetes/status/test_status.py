@@ -9,7 +9,7 @@ import pytest
 
 from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Verb
-from sterna.backends.kubernetes.cache.progress import ProgressView
+from sterna.backends.kubernetes.cache.progress import JobProgressView
 from sterna.backends.kubernetes.lifecycle.conditions import end_condition
 from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind
 from sterna.backends.kubernetes.status.status import (
@@ -42,7 +42,7 @@ def standing(**more: Any) -> StatusInput:
     return StatusInput([PS, *W], Reason(0, "mnist", Code.STARTED, 2), **more)
 
 
-# What it says.
+# Content.
 
 
 def test_a_status_says_where_a_job_runs_and_why() -> None:
@@ -65,7 +65,7 @@ def test_a_status_says_where_a_job_runs_and_why() -> None:
     assert status["sterna"] == {"attempt": 1, "enqueuedAt": 100.0, "firstStartedAt": 200.0, "startedAt": 200.0}
 
 
-def test_the_end_of_a_job_is_dated_and_nobody_is_active_any_more() -> None:
+def test_the_end_of_a_job_is_dated_and_no_replica_is_active() -> None:
     """DRAGON-8, DRAGON-45."""
     job = kube_job(tf_job(), pod(PS), pod(W[0], PodState.SUCCEEDED), pod(W[1]), ended_at=300.0)
     status = status_of(job, standing(verdict=COMPLETED), 301.0)
@@ -100,7 +100,7 @@ def test_a_failed_job_says_why_in_one_word_and_one_sentence() -> None:
     assert (status["conditions"][-1]["reason"], status["reason"]) == ("DeadlineExceeded", "failed: too long.")
 
 
-def test_a_pod_that_cannot_start_is_told_of() -> None:
+def test_a_pod_that_cannot_start_is_in_the_status() -> None:
     job = kube_job(parsed_job(), pod(W[0], PodState.PENDING, reason="ErrImagePull"))
     status = status_of(job, StatusInput(W[:1]), 10.0)
     assert status["reason"] == "waits: worker-0 cannot start on a yet (ErrImagePull)."
@@ -135,7 +135,7 @@ def test_every_state_has_its_sentence(job: KubeJob, stands: StatusInput, sentenc
 
 
 def test_progress_is_shown_in_figures_and_words() -> None:
-    view = ProgressView(50, 200, "loss", 0.5, "progressing", 750.0, 600.0, 12_000.0)
+    view = JobProgressView(50, 200, "loss", 0.5, "progressing", 750.0, 600.0, 12_000.0)
     assert progress_fields(view) == {
         "step": 50,
         "total": 200,
@@ -150,7 +150,7 @@ def test_progress_is_shown_in_figures_and_words() -> None:
 
 
 def test_progress_that_is_no_number_is_left_out() -> None:
-    assert progress_fields(ProgressView(value=float("nan"), eta_seconds=float("inf"))) == {}
+    assert progress_fields(JobProgressView(value=float("nan"), eta_seconds=float("inf"))) == {}
 
 
 def test_the_last_known_progress_stays() -> None:
@@ -165,7 +165,7 @@ def test_the_last_known_progress_stays() -> None:
         (90_000, "1d1h"),
     ],
 )  # fmt: skip
-def test_durations_are_told_in_two_figures(seconds: float, text: str) -> None:
+def test_durations_have_two_figures(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 
 

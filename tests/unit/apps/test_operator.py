@@ -106,7 +106,7 @@ def test_metrics_count_each_job_once(site: Site) -> None:
     assert 'sterna_node_devices{node="node-0"} 4.0' in text
 
 
-def test_an_operator_that_lost_its_lease_ends_so_that_a_fresh_one_takes_its_place(site: Site) -> None:
+def test_operator_that_lost_its_lease_ends(site: Site) -> None:
     with site.operator() as operator:
         site.until(lambda: operator.backend.is_ready, "the lead")
         other = {"spec": {"holderIdentity": "two", "leaseDurationSeconds": 15}}
@@ -142,7 +142,7 @@ def test_others_find_the_service_whatever_kind_of_address_its_pod_has(ip: str, a
     assert format_address(ip, 1) == address
 
 
-def test_an_operator_begins_with_what_jobs_taught_the_one_before(site: Site) -> None:
+def test_operator_starts_with_the_learned_curves_of_its_predecessor(site: Site) -> None:
     with site.operator() as first:
         site.until(lambda: any("leads as one" in each for each in site.messages), "the leader")
         with first.backend.lock:
@@ -154,7 +154,7 @@ def test_an_operator_begins_with_what_jobs_taught_the_one_before(site: Site) -> 
         assert second.backend.state.progress.learned_curves.step_seconds("resnet") == pytest.approx(2.5, rel=0.1)
 
 
-def test_what_the_server_does_not_know_is_told_once_in_a_sentence() -> None:
+def test_unknown_resource_is_logged_once() -> None:
     with a_site(FakeKube(resources=[each for each in RESOURCES if each != MPI_JOBS])) as site:
         with site.operator(leader_election=False):
             site.submit("job")

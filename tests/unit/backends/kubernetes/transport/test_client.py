@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import Change, Delta, Followed, Inbox, Urgency, Verb, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import (
+    Delta,
+    DeltaKind,
+    Followed,
+    Inbox,
+    Urgency,
+    Verb,
+    Write,
+    WriteResult,
+)
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access
 from sterna.errors import Bug, Retry
@@ -54,7 +63,7 @@ class Operator:
         self.until(lambda: sum(isinstance(each, WriteResult) for each in self.came) >= count)
         return [each for each in self.came if isinstance(each, WriteResult)]
 
-    def saw(self, change: Change, name: str = "", **facts: str) -> Callable[[], bool]:
+    def saw(self, change: DeltaKind, name: str = "", **facts: str) -> Callable[[], bool]:
         def seen(each: Delta | WriteResult) -> bool:
             if not isinstance(each, Delta) or each.change is not change:
                 return False
@@ -81,24 +90,26 @@ def operator(http: HttpKube) -> Iterator[Callable[..., Operator]]:
         yield made
 
 
-def test_what_is_there_and_what_comes_is_told(http: HttpKube, operator: Callable[..., Operator]) -> None:
+def test_listed_and_watched_objects_are_delivered(http: HttpKube, operator: Callable[..., Operator]) -> None:
     http.do(lambda kube: kube.create(PODS, a_pod("old")))
     it = operator()
-    it.until(it.saw(Change.SYNCED))
+    it.until(it.saw(DeltaKind.SYNCED))
     http.do(lambda kube: kube.create(PODS, a_pod("new")))
-    it.until(it.saw(Change.SEEN, "new"))
+    it.until(it.saw(DeltaKind.SEEN, "new"))
     http.do(lambda kube: kube.delete(PODS, "old"))
-    it.until(it.saw(Change.GONE, "old"))
+    it.until(it.saw(DeltaKind.GONE, "old"))
 
 
-def test_a_write_is_told_before_its_answer_and_once(http: HttpKube, operator: Callable[..., Operator]) -> None:
+def test_written_object_is_delivered_once_before_the_write_result(
+    http: HttpKube, operator: Callable[..., Operator]
+) -> None:
     it = operator()
-    it.until(it.saw(Change.SYNCED))
+    it.until(it.saw(DeltaKind.SYNCED))
     it.client.send([creation("p", tag="mine")])
     [answer] = it.answers(1)
     assert (answer.status, answer.write.tag) == (201, "mine")
     http.do(lambda kube: kube.create(PODS, a_pod("after")))
-    it.until(it.saw(Change.SEEN, "after"))
+    it.until(it.saw(DeltaKind.SEEN, "after"))
     order = [each.object.metadata.name if isinstance(each, Delta) else "answer" for each in it.came[1:]]
     assert order == ["p", "answer", "after"]
 
@@ -111,7 +122,7 @@ def test_a_thousand_writes_are_each_answered_once(operator: Callable[..., Operat
     assert sorted(answer.write.name for answer in answers) == sorted(f"p-{index}" for index in range(1000))
 
 
-def test_every_write_says_who_wrote_it(http: HttpKube, operator: Callable[..., Operator]) -> None:
+def test_every_write_names_its_field_manager(http: HttpKube, operator: Callable[..., Operator]) -> None:
     queries: list[str] = []
     handle = http.kube.rest.handle
 
@@ -150,7 +161,7 @@ def test_of_a_slot_only_the_latest_is_sent_and_all_are_answered(operator: Callab
     assert {answer.reason for answer in answers if not answer.is_done} == {"Superseded"}
 
 
-def test_who_does_not_lead_sends_nothing(http: HttpKube, operator: Callable[..., Operator]) -> None:
+def test_replica_that_does_not_lead_sends_no_write(http: HttpKube, operator: Callable[..., Operator]) -> None:
     it = operator(may_write=lambda: False)
     it.client.send([creation("p")])
     [answer] = it.answers(1)
@@ -193,22 +204,22 @@ def test_a_write_whose_answer_is_lost_is_not_repeated(
     [answer] = it.answers(1)
     assert answer.status == 0
     assert sum(method in ("POST", "DELETE") for method, _ in http.requests) == 1
-    it.until(it.saw(Change.SEEN if verb is Verb.CREATE else Change.GONE, "p"))
+    it.until(it.saw(DeltaKind.SEEN if verb is Verb.CREATE else DeltaKind.GONE, "p"))
 
 
 def test_any_end_of_a_watch_means_watching_on(http: HttpKube, operator: Callable[..., Operator]) -> None:
     it = operator()
-    it.until(it.saw(Change.SYNCED))
+    it.until(it.saw(DeltaKind.SYNCED))
     for index, last in enumerate([None, Refused(410, "Expired", "too old"), Refused(500, "InternalError", "odd")]):
         http.end_watches(last)
         http.do(lambda kube, name=f"p-{index}": kube.create(PODS, a_pod(name)))  # type: ignore[misc]
-        it.until(it.saw(Change.SEEN, f"p-{index}"))
+        it.until(it.saw(DeltaKind.SEEN, f"p-{index}"))
 
 
-def test_what_vanished_while_the_past_was_forgotten_is_told(http: HttpKube, operator: Callable[..., Operator]) -> None:
+def test_object_deleted_before_compaction_is_gone(http: HttpKube, operator: Callable[..., Operator]) -> None:
     http.do(lambda kube: kube.create(PODS, a_pod("p")))
     it = operator()
-    it.until(it.saw(Change.SYNCED))
+    it.until(it.saw(DeltaKind.SYNCED))
 
     def forget(kube: FakeKube) -> None:
         listeners, kube.store.listeners = kube.store.listeners, []
@@ -219,27 +230,27 @@ def test_what_vanished_while_the_past_was_forgotten_is_told(http: HttpKube, oper
 
     http.do(forget)
     http.end_watches()
-    it.until(it.saw(Change.GONE, "p"))
-    it.until(it.saw(Change.SEEN, "q"))
+    it.until(it.saw(DeltaKind.GONE, "p"))
+    it.until(it.saw(DeltaKind.SEEN, "q"))
 
 
 def test_a_kind_that_is_not_installed_is_found_when_it_is(http: HttpKube, operator: Callable[..., Operator]) -> None:
     http.do(lambda kube: kube.rest.withdraw(TF_JOBS))
     it = operator(Followed(PODS, Pod), Followed(TF_JOBS, JobObject, is_optional=True))
-    it.until(it.saw(Change.ABSENT))
-    [absent] = [each for each in it.came if isinstance(each, Delta) and each.change is Change.ABSENT]
+    it.until(it.saw(DeltaKind.ABSENT))
+    [absent] = [each for each in it.came if isinstance(each, Delta) and each.change is DeltaKind.ABSENT]
     assert "does not know tfjobs.kubeflow.org" in absent.why
     http.do(lambda kube: kube.rest.serve(TF_JOBS))
     http.do(lambda kube: kube.create(TF_JOBS, {"metadata": {"name": "job"}, "spec": {"x": 1}}))
-    it.until(it.saw(Change.SEEN, "job"))
+    it.until(it.saw(DeltaKind.SEEN, "job"))
 
 
-def test_what_we_may_not_see_is_said_and_seen_when_we_may(http: HttpKube, operator: Callable[..., Operator]) -> None:
+def test_forbidden_resource_is_listed_once_it_is_permitted(http: HttpKube, operator: Callable[..., Operator]) -> None:
     http.do(lambda kube: setattr(kube.rest, "forbidden", lambda seen: True))
     it = operator()
-    it.until(it.saw(Change.ABSENT))
+    it.until(it.saw(DeltaKind.ABSENT))
     http.do(lambda kube: setattr(kube.rest, "forbidden", lambda seen: False))
-    it.until(it.saw(Change.SYNCED))
+    it.until(it.saw(DeltaKind.SYNCED))
 
 
 def test_any_thread_may_ask(http: HttpKube, operator: Callable[..., Operator]) -> None:
@@ -262,7 +273,7 @@ def test_an_answer_to_ask_carries_the_refusal(operator: Callable[..., Operator])
     assert '"none" not found' in answer.message
 
 
-def test_a_server_that_is_not_there_is_said_in_a_sentence() -> None:
+def test_unreachable_server_is_named_in_a_sentence() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -275,12 +286,12 @@ def test_a_server_that_is_not_there_is_said_in_a_sentence() -> None:
             client.close()
 
 
-def test_trouble_is_told_and_over_when_the_server_is_back() -> None:
+def test_outage_is_reported_until_the_server_is_back() -> None:
     kube = FakeKube()
     with HttpKube(kube) as http:
         port = int(http.server.rpartition(":")[2])
         it = Operator(Client(Access(http.server)), Followed(PODS, Pod))
-        it.until(it.saw(Change.SYNCED))
+        it.until(it.saw(DeltaKind.SYNCED))
     try:
         it.until(lambda: "cannot be reached" in it.client.trouble)  # by then no connection is taken for open any more
         it.client.send([creation("p")])
@@ -292,7 +303,7 @@ def test_trouble_is_told_and_over_when_the_server_is_back() -> None:
         it.client.close()
 
 
-def test_what_is_no_api_server_is_said_in_a_sentence(http: HttpKube, operator: Callable[..., Operator]) -> None:
+def test_server_that_is_no_api_server_is_named_in_a_sentence(http: HttpKube, operator: Callable[..., Operator]) -> None:
     http.answer_instead = lambda method, path: Response(200, b"<html>hello</html>")
     it = operator()
     it.until(lambda: "is no API server" in it.client.trouble)
@@ -305,7 +316,7 @@ def test_answers_need_an_inbox(http: HttpKube) -> None:
     client.close()
 
 
-def test_a_closed_client_leaves_no_thread_and_says_so(http: HttpKube) -> None:
+def test_closed_client_leaves_no_thread_and_rejects_requests(http: HttpKube) -> None:
     before = set(threading.enumerate())
     client = Client(Access(http.server))
     Operator(client, Followed(PODS, Pod))

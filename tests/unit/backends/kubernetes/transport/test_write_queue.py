@@ -59,9 +59,7 @@ def test_no_more_than_the_limit_is_in_flight() -> None:
         pytest.param(5, 40, (5, 27), id="what runs comes first"),
     ],
 )
-def test_a_few_places_are_kept_for_what_somebody_waits_to_read(
-    runs: int, others: int, expected: tuple[int, int]
-) -> None:
+def test_part_of_the_limit_is_reserved_for_status_writes(runs: int, others: int, expected: tuple[int, int]) -> None:
     queue = WriteQueue(in_flight=32, reserved=4)
     for index in range(others):
         queue.put(a_write(f"s{index}", Urgency.STATUS), 0.0)
@@ -71,7 +69,7 @@ def test_a_few_places_are_kept_for_what_somebody_waits_to_read(
     assert (sum(name[0] == "r" for name in found), sum(name[0] == "s" for name in found)) == expected
 
 
-def test_kept_places_are_not_given_to_what_runs_while_others_wait() -> None:
+def test_reserved_part_of_the_limit_is_not_given_to_run_writes() -> None:
     queue = WriteQueue(in_flight=4, reserved=1)
     for index in range(8):
         queue.put(a_write(f"r{index}"), 0.0)
@@ -137,7 +135,7 @@ def test_a_verdict_takes_the_place_of_a_status_and_goes_before_others() -> None:
     assert queue.size == 0
 
 
-def test_what_was_turned_away_waits_for_its_time_and_leaves_its_place() -> None:
+def test_rejected_write_backs_off_outside_the_limit_in_flight() -> None:
     queue = WriteQueue(in_flight=1, reserved=0)
     queue.put(a_write("first"), 0.0)
     queue.put(a_write("second"), 0.0)
@@ -152,7 +150,7 @@ def test_what_was_turned_away_waits_for_its_time_and_leaves_its_place() -> None:
     assert (again.write.name, again.tries) == ("first", 2)
 
 
-def test_what_was_turned_away_gives_way_to_a_later_write_of_its_slot() -> None:
+def test_rejected_write_is_replaced_by_a_later_one_of_its_slot() -> None:
     queue = WriteQueue()
     queue.put(a_write("old", slot="job"), 0.0)
     [old] = sent(queue)

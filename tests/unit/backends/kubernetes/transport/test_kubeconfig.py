@@ -67,7 +67,7 @@ def test_the_variable_names_several_files_and_the_first_to_name_a_thing_wins(wri
     assert (access.server, access.token) == ("https://one:6443", "first")
 
 
-def test_the_usual_file_is_in_the_home_folder(write: Write, tmp_path: Path) -> None:
+def test_default_kubeconfig_is_in_the_home_folder(write: Write, tmp_path: Path) -> None:
     write(a_config(), ".kube/config")
     assert access_of(environment={"HOME": str(tmp_path)}).server == "https://one:6443"
 
@@ -83,7 +83,7 @@ def test_certificates_come_as_data_or_as_paths_from_the_file_s_folder(write: Wri
     assert access.server_name == "name"
 
 
-def test_a_token_file_is_read_anew(write: Write, tmp_path: Path) -> None:
+def test_token_file_is_read_again(write: Write, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("one\n", encoding="utf-8")
     access = access_of(str(write(a_config(users=[{"name": "u", "user": {"tokenFile": "token"}}]))), environment={})
     assert authorization_header(access) == "Bearer one"
@@ -139,7 +139,7 @@ def _user(**user: Any) -> dict[str, Any]:
         pytest.param(_user(**{"as": "me"}), "", "acts as another user", id="impersonation"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(write: Write, document: object, context: str, sentence: str) -> None:
+def test_invalid_kubeconfig_is_named_in_a_sentence(write: Write, document: object, context: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         access_of(str(write(document)), context, environment={})
 
@@ -152,7 +152,7 @@ def test_what_is_wrong_is_said_in_a_sentence(write: Write, document: object, con
         ("", {}, "name a file with --kubeconfig"),
     ],
 )
-def test_no_file_is_said_in_a_sentence(
+def test_missing_kubeconfig_is_named_in_a_sentence(
     tmp_path: Path, kubeconfig: str, environment: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(UserError, match=sentence):
@@ -181,7 +181,7 @@ def test_a_server_without_tls_needs_no_context() -> None:
     assert tls_context(Access("http://127.0.0.1:8001")) is None
 
 
-def test_a_server_that_nobody_checks_is_asked_for() -> None:
+def test_unverified_server_must_be_requested() -> None:
     context = tls_context(Access("https://one", is_checked=False))
     assert context is not None
     assert not context.check_hostname
@@ -195,6 +195,6 @@ def test_a_server_that_nobody_checks_is_asked_for() -> None:
     ],
     ids=["authority", "pair"],
 )
-def test_a_bad_certificate_is_said_in_a_sentence(access: Access, sentence: str) -> None:
+def test_invalid_certificate_is_named_in_a_sentence(access: Access, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         tls_context(access)

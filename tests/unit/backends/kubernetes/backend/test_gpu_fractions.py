@@ -20,7 +20,7 @@ GIB = 1 << 30
 
 
 def a_cluster(*gpus_gib: int) -> Cluster:
-    """One node for each GPU of so much memory, and no operator yet."""
+    """One node per GPU memory size, and no operator yet."""
     cluster = Cluster()
     for number, gib in enumerate(gpus_gib):
         cluster.nodes.add(f"node-{number}", gpus=1)
@@ -64,8 +64,8 @@ def test_jobs_whose_memory_does_not_fit_together_do_not_share_a_gpu_whenever_the
     assert cluster.phases(TF_JOBS) == {"a": "Running", "b": "Waiting"}
 
 
-def test_the_memory_of_gpus_counts_from_when_it_is_told() -> None:
-    """DRAGON-37: also for whoever shares one already."""
+def test_the_memory_of_gpus_counts_once_it_is_annotated() -> None:
+    """DRAGON-37: also for pods that share one already."""
     cluster = a_cluster(0)
     cluster.start()
     cluster.kube.create(TF_JOBS, a_job("a", "0.3", 6))
@@ -83,7 +83,7 @@ def test_the_memory_of_gpus_counts_from_when_it_is_told() -> None:
     assert places(cluster) == {"all": ("node-0", "aaaaa")}, "what they held is given back to the last thousandth"
 
 
-def test_a_share_that_needs_more_memory_than_any_gpu_has_cannot_run_and_its_user_is_told_so() -> None:
+def test_a_gpu_fraction_with_more_memory_than_any_gpu_cannot_run_and_its_status_shows_why() -> None:
     """DRAGON-36."""
     cluster = a_cluster(8)
     cluster.start()
@@ -116,7 +116,7 @@ def test_a_share_goes_to_a_gpu_that_has_the_memory_for_it() -> None:
 
 
 @pytest.mark.parametrize(("request_", "gib"), [("1.0", 1), ("0.5", 8)], ids=["all of its time", "all of its memory"])
-def test_a_share_that_takes_all_of_a_gpu_is_told_which_one_and_shares_it_with_nobody(request_: str, gib: int) -> None:
+def test_a_gpu_fraction_of_a_whole_gpu_gets_a_gpu_id_and_shares_it_with_no_other_pod(request_: str, gib: int) -> None:
     """DRAGON-35, 36, 40: KubeShare gives no GPU to a SharePod that names none."""
     cluster = a_cluster(8)
     cluster.start()
@@ -130,7 +130,7 @@ def test_a_share_that_takes_all_of_a_gpu_is_told_which_one_and_shares_it_with_no
     assert places(cluster) == {"other": ("node-0", "aaaaa")}
 
 
-def test_an_urgent_share_of_a_whole_gpu_is_told_which_one() -> None:
+def test_an_urgent_fraction_of_a_whole_gpu_gets_a_gpu_id() -> None:
     """DRAGON-40."""
     cluster = a_cluster(8)
     cluster.start()
@@ -139,7 +139,7 @@ def test_an_urgent_share_of_a_whole_gpu_is_told_which_one() -> None:
     assert place_of(cluster, "urgent") == ("node-0", "aaaaa")
 
 
-def test_a_gpu_that_somebody_else_opened_is_called_what_they_call_it() -> None:
+def test_a_gpu_that_another_client_opened_keeps_its_id() -> None:
     """DRAGON-36: another name would be another GPU."""
     cluster = a_cluster(8)
     share = an_urgent_share("theirs", "0.4", nodeName="node-0")
@@ -153,7 +153,7 @@ def test_a_gpu_that_somebody_else_opened_is_called_what_they_call_it() -> None:
     assert set(places(cluster).values()) == {("node-0", "FIRST")}
 
 
-def test_a_worker_that_lost_the_name_of_its_gpu_while_no_operator_was_there_is_made_anew() -> None:
+def test_a_worker_that_lost_its_gpu_id_while_no_operator_ran_is_created_again() -> None:
     """DRAGON-35, 48."""
     cluster = a_cluster(8)
     cluster.start()
@@ -187,7 +187,7 @@ def test_a_share_waits_until_the_gpu_that_it_opens_has_really_been_left(request_
     assert places(cluster) == {"high": ("node-0", "aaaaa")}
 
 
-def test_a_pod_waits_until_nobody_shares_the_gpu_that_it_takes() -> None:
+def test_a_pod_waits_until_its_gpu_is_no_longer_shared() -> None:
     """DRAGON-41."""
     cluster = a_cluster(8)
     cluster.start()
@@ -199,7 +199,7 @@ def test_a_pod_waits_until_nobody_shares_the_gpu_that_it_takes() -> None:
 
 
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["suspended", "deleted"])
-def test_a_share_waits_until_whoever_has_the_part_that_it_gets_has_really_ended(is_deleted: bool) -> None:
+def test_a_gpu_fraction_waits_until_its_previous_holder_has_terminated(is_deleted: bool) -> None:
     """DRAGON-23, 36: a SharePod goes at once, and its pod has its grace."""
     cluster = a_cluster(8)
     cluster.start()

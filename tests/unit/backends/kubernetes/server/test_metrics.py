@@ -64,13 +64,13 @@ def test_every_restart_counts() -> None:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_whether_a_replica_leads_is_told(leads: bool) -> None:
+def test_leadership_is_a_metric(leads: bool) -> None:
     """DRAGON-52."""
     told = telemetry(leads=leads).render()
     assert value(told, "tf_operator_is_leader") == value(told, "sterna_is_leader") == leads
 
 
-def test_jobs_and_devices_are_counted_when_somebody_asks() -> None:
+def test_jobs_and_devices_are_counted_at_each_scrape() -> None:
     """VODA-100: ready is waiting and running."""
     jobs = [job_view("a", "waiting"), job_view("b", "running", workers=3), job_view("c", "completed")]
     told = telemetry(*jobs, nodes=(node_view("n", 8.0, 5.0), node_view("m"))).render()

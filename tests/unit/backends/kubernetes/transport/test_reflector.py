@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import Change, Delta, Followed
+from sterna.backends.kubernetes.api.resources import Delta, DeltaKind, Followed
 from sterna.backends.kubernetes.transport.reflector import Reflector
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.resource import PODS
@@ -35,10 +35,10 @@ def encoded(each: Object) -> bytes:
 
 def told(deltas: list[Delta]) -> list[str]:
     """As `+name@version`, `-name@version`, `synced`, `absent`."""
-    words = {Change.SYNCED: "synced", Change.ABSENT: "absent"}
+    words = {DeltaKind.SYNCED: "synced", DeltaKind.ABSENT: "absent"}
     return [
         words.get(each.change)
-        or f"{'+' if each.change is Change.SEEN else '-'}{each.object.metadata.name}@{each.object.metadata.version}"
+        or f"{'+' if each.change is DeltaKind.SEEN else '-'}{each.object.metadata.name}@{each.object.metadata.version}"
         for each in deltas
     ]
 
@@ -71,7 +71,7 @@ def test_selectors_and_namespace_are_asked_for() -> None:
     assert request.query == "labelSelector=sterna.dev%2Fjob%2Ca%21%3Db&fieldSelector=spec.nodeName%3Dn&limit=5"
 
 
-def test_events_are_told_and_move_the_position(watched: Reflector) -> None:
+def test_events_yield_deltas_and_move_the_position(watched: Reflector) -> None:
     stream = (
         an_event("ADDED", a_pod("c", 11)) + an_event("MODIFIED", a_pod("a", 12)) + an_event("DELETED", a_pod("b", 13))
     )
@@ -91,7 +91,7 @@ def test_half_a_line_of_a_watch_that_broke_off_does_not_spoil_the_next(watched: 
     assert told(watched.take_events(an_event("ADDED", a_pod("c", 11)))) == ["+c@11"]
 
 
-def test_a_bookmark_moves_the_position_and_tells_nothing(watched: Reflector) -> None:
+def test_bookmark_moves_the_position_without_a_delta(watched: Reflector) -> None:
     bookmark = {"kind": "Pod", "metadata": {"resourceVersion": "40"}}
     assert watched.take_events(an_event("BOOKMARK", bookmark)) == []
     assert "resourceVersion=40" in watched.request().query
@@ -125,12 +125,12 @@ def test_a_busy_server_is_asked_for_the_same_watch_again(watched: Reflector, sta
     assert "resourceVersion=10" in watched.request().query
 
 
-def test_a_relist_tells_the_difference(watched: Reflector) -> None:
+def test_relist_delivers_the_difference(watched: Reflector) -> None:
     watched.list_again()
     assert told(watched.take_page(a_page(30, a_pod("b", 20), a_pod("c", 25)))) == ["+b@20", "+c@25", "-a@5", "synced"]
 
 
-def test_what_vanished_unseen_is_told_with_name_and_uid(watched: Reflector) -> None:
+def test_object_deleted_unseen_is_gone_with_name_and_uid(watched: Reflector) -> None:
     watched.list_again()
     [gone, _, _] = watched.take_page(a_page(30))
     meta = gone.object.metadata
@@ -138,7 +138,7 @@ def test_what_vanished_unseen_is_told_with_name_and_uid(watched: Reflector) -> N
     assert (meta.namespace, meta.name, meta.uid, meta.version) == ("default", "a", "uid-a", 5)
 
 
-def test_what_was_deleted_is_told_as_it_was_at_its_end(watched: Reflector) -> None:
+def test_deleted_object_is_delivered_in_its_last_version(watched: Reflector) -> None:
     [gone] = watched.take_events(an_event("DELETED", a_pod("a", 11, phase="Succeeded")))
     assert gone.object.status.phase == "Succeeded"
 
@@ -151,12 +151,12 @@ def test_a_list_that_expires_on_the_way_starts_over(watched: Reflector) -> None:
     assert told(watched.take_page(a_page(30, a_pod("b", 6)))) == ["-a@5", "synced"]
 
 
-def test_nothing_is_told_twice_and_nothing_older(watched: Reflector) -> None:
+def test_no_version_is_delivered_twice_or_after_a_newer_one(watched: Reflector) -> None:
     stream = an_event("MODIFIED", a_pod("a", 12)) * 2 + an_event("MODIFIED", a_pod("a", 11))
     assert told(watched.take_events(stream)) == ["+a@12"]
 
 
-def test_a_name_that_another_object_took_is_told_to_be_gone_first(watched: Reflector) -> None:
+def test_object_that_takes_over_a_name_is_preceded_by_gone(watched: Reflector) -> None:
     watched.list_again()
     deltas = watched.take_page(a_page(30, a_pod("a", 25, uid="second"), a_pod("b", 6)))
     assert told(deltas) == ["-a@5", "+a@25", "synced"]
@@ -166,25 +166,25 @@ def test_a_name_that_another_object_took_is_told_to_be_gone_first(watched: Refle
 # What we wrote.
 
 
-def test_what_we_wrote_is_told_at_once_and_its_echo_is_not(watched: Reflector) -> None:
+def test_written_object_is_delivered_at_once_and_its_echo_dropped(watched: Reflector) -> None:
     assert told(watched.note_written(encoded(a_pod("c", 15)))) == ["+c@15"]
     assert told(watched.take_events(an_event("ADDED", a_pod("c", 15)))) == []
     assert told(watched.take_events(an_event("MODIFIED", a_pod("c", 16)))) == ["+c@16"]
 
 
-def test_an_event_older_than_what_we_wrote_is_dropped(watched: Reflector) -> None:
+def test_event_older_than_our_write_is_dropped(watched: Reflector) -> None:
     watched.note_written(encoded(a_pod("a", 15)))
     assert told(watched.take_events(an_event("MODIFIED", a_pod("a", 14)))) == []
 
 
-def test_what_we_wrote_survives_a_relist_that_is_older(watched: Reflector) -> None:
+def test_written_object_survives_an_older_list(watched: Reflector) -> None:
     watched.note_written(encoded(a_pod("c", 15)))
     watched.list_again()
     assert told(watched.take_page(a_page(14, a_pod("a", 5), a_pod("b", 6)))) == ["synced"]
     assert told(watched.take_events(an_event("DELETED", a_pod("c", 16)))) == ["-c@16"]
 
 
-def test_what_we_wrote_while_pages_come_survives_too(watched: Reflector) -> None:
+def test_object_written_between_pages_survives(watched: Reflector) -> None:
     watched.list_again()
     watched.take_page(a_page(20, a_pod("a", 5), token="more"))
     assert told(watched.note_written(encoded(a_pod("c", 21)))) == ["+c@21"]
@@ -192,7 +192,7 @@ def test_what_we_wrote_while_pages_come_survives_too(watched: Reflector) -> None
     assert told(watched.take_page(a_page(20, a_pod("b", 6), a_pod("d", 19)))) == ["+d@19", "synced"]
 
 
-def test_what_we_wrote_and_a_newer_list_lacks_is_gone(watched: Reflector) -> None:
+def test_written_object_missing_from_a_newer_list_is_gone(watched: Reflector) -> None:
     watched.note_written(encoded(a_pod("c", 15)))
     watched.list_again()
     assert told(watched.take_page(a_page(16, a_pod("a", 5), a_pod("b", 6)))) == ["-c@15", "synced"]
@@ -217,7 +217,7 @@ def test_the_end_of_a_predecessor_is_not_ours_to_mourn(watched: Reflector) -> No
     ],
 )
 @pytest.mark.parametrize("followed", [Followed(PODS, Pod), Followed(TF_JOBS, JobObject)], ids=["pods", "jobs"])
-def test_an_answer_without_an_object_tells_nothing(followed: Followed, body: bytes) -> None:
+def test_reply_without_an_object_yields_no_delta(followed: Followed, body: bytes) -> None:
     assert Reflector(followed).note_written(body) == []
 
 
@@ -231,7 +231,7 @@ def test_an_answer_without_an_object_tells_nothing(followed: Followed, body: byt
         pytest.param(Followed(PODS, Pod, fields="spec.nodeName=n"), False, id="fields are the server's to judge"),
     ],
 )
-def test_what_we_wrote_is_told_only_where_it_is_followed(followed: Followed, is_told: bool) -> None:
+def test_written_object_is_delivered_only_if_it_is_watched(followed: Followed, is_told: bool) -> None:
     assert bool(Reflector(followed).note_written(encoded(a_pod("c", 15, labels={"job": "x"})))) is is_told
 
 
@@ -246,17 +246,15 @@ def test_what_we_wrote_is_told_only_where_it_is_followed(followed: Followed, is_
         (404, "does not know pods; install"),
     ],
 )
-def test_what_may_not_be_seen_is_absent_with_a_sentence_told_once(
-    watched: Reflector, status: int, expected: str
-) -> None:
+def test_forbidden_resource_is_absent_with_one_sentence(watched: Reflector, status: int, expected: str) -> None:
     refusal = json.dumps({"kind": "Status", "message": "no way"}).encode()
     [absent] = watched.note_rejected(status, refusal)
-    assert absent.change is Change.ABSENT
+    assert absent.change is DeltaKind.ABSENT
     assert expected in absent.why
     assert watched.note_rejected(status, refusal) == []
 
 
-def test_what_was_absent_is_synced_again_and_nothing_was_taken_back(watched: Reflector) -> None:
+def test_absent_resource_is_synced_again_without_gone(watched: Reflector) -> None:
     watched.note_rejected(404, b"")
     assert told(watched.take_page(a_page(30, a_pod("a", 5)))) == ["-b@6", "synced"]
     watched.note_rejected(403, b"")
@@ -277,7 +275,7 @@ def test_a_store_put_back_from_a_backup_is_believed(watched: Reflector) -> None:
     assert told(watched.take_events(an_event("MODIFIED", a_pod("a", 5)))) == ["+a@5"]
 
 
-def test_what_a_job_keeps_undecoded_does_not_hold_the_page_it_came_in() -> None:
+def test_undecoded_fields_do_not_keep_their_page_in_memory() -> None:
     jobs = Reflector(Followed(TF_JOBS, JobObject))
     meta = {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": "5"}
     body = a_page(10, {"metadata": meta, "spec": {"x": 1}, "status": None})

@@ -13,7 +13,7 @@ import pytest
 from sterna.api.application import create_application
 from sterna.api.auth import BearerAuthenticator
 from sterna.api.server import serve_address
-from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, MoveRequest, PodReports
+from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, PodMoveRequest, PodReports
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints
 from sterna.backends.kubernetes.server.token_review import TokenReviewer
@@ -79,7 +79,7 @@ def test_a_request_to_move_a_pod_waits_for_the_loop(running: Running) -> None:
     """DRAGON-68."""
     assert running.ask("POST", "/migrate", {"node": "node-1", "pod": "mnist-worker-0"}) == (200, "Ok")
     assert running.woken == 1
-    assert running.endpoints.move_requests.take() == [MoveRequest("node-1", "mnist-worker-0")]
+    assert running.endpoints.move_requests.take() == [PodMoveRequest("node-1", "mnist-worker-0")]
     assert running.endpoints.move_requests.take() == []
 
 
@@ -160,7 +160,7 @@ def test_metrics_and_moves_are_public(running: Running) -> None:
     assert running.ask("GET", "/distribution.csv", token="") == (200, "time,job,orginal_node,to_node\n")
 
 
-def test_cluster_info_tells_what_each_node_has(running: Running) -> None:
+def test_cluster_info_lists_the_capacity_of_each_node(running: Running) -> None:
     said = running.ask("GET", "/cluster-info")
     assert msgspec.json.decode(said.text)["node-1"]["CpuTotal"] == 4000
 
@@ -188,7 +188,7 @@ def test_the_api_server_is_asked_about_a_token_once_a_minute(running: Running) -
     ],
     ids=["none", "unknown", "made for another audience", "of another account", "absurdly long"],
 )
-def test_strangers_are_refused(running: Running, token: str, verdict: dict[str, Any] | None, status: int) -> None:
+def test_other_tokens_are_rejected(running: Running, token: str, verdict: dict[str, Any] | None, status: int) -> None:
     if verdict is not None:
         running.server.tokens[token] = verdict
     assert running.ask("POST", "/migrate", {"node": "node-1", "pod": "p"}, token).status == status
@@ -219,9 +219,7 @@ def test_a_service_that_is_open_to_all_needs_no_token() -> None:
 # Trouble.
 
 
-def test_what_goes_wrong_inside_leaves_no_trace_in_the_answer(
-    running: Running, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_reply_to_an_internal_error_has_no_traceback(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     running.memory = None  # type: ignore[assignment]
     del running.replica.leads
     said = running.ask("POST", "/progress", a_batch())
@@ -232,8 +230,8 @@ def test_what_goes_wrong_inside_leaves_no_trace_in_the_answer(
     assert running.ask("GET", "/metrics").status == 200
 
 
-def test_a_flood_of_requests_is_told_to_come_again(running: Running) -> None:
-    while running.endpoints.move_requests.put(MoveRequest("n", "p")):
+def test_full_queue_answers_503(running: Running) -> None:
+    while running.endpoints.move_requests.put(PodMoveRequest("n", "p")):
         pass
     assert running.ask("POST", "/migrate", {"node": "node-1", "pod": "p"}).status == 503
     assert len(running.endpoints.move_requests.take()) == 4096

@@ -10,8 +10,8 @@ import msgspec
 from sterna.service.views import Explanation, JobView, NodeView
 from tests.fakes.http_server import served
 from tests.fakes.kube_requests import Response
-from tests.unit.backends.kubernetes.test_operator import Site, site  # noqa: F401 - a fixture
-from tests.unit.backends.kubernetes.test_operator_server import get
+from tests.unit.apps.test_operator import Site, site  # noqa: F401 - a fixture
+from tests.unit.apps.test_operator_server import get
 
 TOKEN = "token-of-ann"
 

@@ -68,8 +68,8 @@ class ANode:
 
 
 @dataclass(frozen=True)
-class World:
-    """What a snapshot was built from."""
+class ClusterSpec:
+    """Jobs and nodes that a snapshot was built from."""
 
     jobs: tuple[AJob, ...]
     nodes: tuple[ANode, ...]
@@ -167,7 +167,7 @@ def a_node(
 
 
 def some_nodes(*devices: int) -> list[ANode]:
-    """n0, n1, .. with so many devices each."""
+    """Nodes n0, n1, .. with these numbers of devices."""
     return [a_node(f"n{number}", count) for number, count in enumerate(devices)]
 
 
@@ -181,7 +181,7 @@ def a_snapshot(
 ) -> Snapshot:
     """The instant at which these jobs and nodes are all there is. Keys follow the order given, rows do not."""
     wide = [a_node("n0", nodes)] if isinstance(nodes, int) else list(nodes)
-    return _built(World(tuple(jobs), tuple(wide), now, last_action, tuple(finished)))
+    return _built(ClusterSpec(tuple(jobs), tuple(wide), now, last_action, tuple(finished)))
 
 
 class Decided(NamedTuple):
@@ -197,7 +197,7 @@ class Decided(NamedTuple):
 
 
 def decided(snapshot: Snapshot, policy: str = "fifo", placement: str = "stay") -> Decided:
-    """Decide, check, and tell the result by names."""
+    """Decide, check, and return the result by names."""
     decision = decide(snapshot, make_rules(policy, placement))
     check(decision.plan, snapshot)
     names = [snapshot.jobs.name_of(row) for row in range(len(snapshot.jobs))]
@@ -214,24 +214,24 @@ def decided(snapshot: Snapshot, policy: str = "fifo", placement: str = "stay") -
 
 
 def after(snapshot: Snapshot, decision: Decision) -> Snapshot:
-    """The same instant, with the plan carried out and its marks kept."""
-    world = world_of(snapshot)
+    """Return the snapshot with the plan applied and its marks stored."""
+    cluster = spec_of(snapshot)
     changed = {snapshot.jobs.name_of(action.row): action for action in decision.plan}
-    jobs = tuple(_carried_out(job, changed[job.name], snapshot) if job.name in changed else job for job in world.jobs)
-    return _built(replace(world, jobs=jobs, last_action=world.now if changed else world.last_action))
+    jobs = tuple(_carried_out(job, changed[job.name], snapshot) if job.name in changed else job for job in cluster.jobs)
+    return _built(replace(cluster, jobs=jobs, last_action=cluster.now if changed else cluster.last_action))
 
 
-def world_of(snapshot: Snapshot) -> World:
+def spec_of(snapshot: Snapshot) -> ClusterSpec:
     source = snapshot.jobs.source
     assert isinstance(source, Source), "only a snapshot that was built here knows what it was built from"
-    return source.world
+    return source.cluster
 
 
 @dataclass
 class Source:
     """Columns from plain lists."""
 
-    world: World
+    cluster: ClusterSpec
     names: list[str]
     columns: dict[str, npt.NDArray[Any]]
 
@@ -250,7 +250,7 @@ class Source:
 
 @dataclass
 class _Ledger:
-    """What is free on each node while jobs are seated one after the other."""
+    """Free capacity of each node while jobs are assigned one after the other."""
 
     free: list[list[int]]
     shared: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -277,10 +277,10 @@ class _Ledger:
         devices[device] -= part
 
 
-def _built(world: World) -> Snapshot:
-    nodes = sorted(world.nodes, key=lambda node: node.name)
+def _built(cluster: ClusterSpec) -> Snapshot:
+    nodes = sorted(cluster.nodes, key=lambda node: node.name)
     row_of = {node.name: row for row, node in enumerate(nodes)} | {SOMEWHERE: ANYWHERE}
-    keyed = sorted(enumerate(world.jobs), key=lambda pair: (pair[1].submit, pair[1].name))
+    keyed = sorted(enumerate(cluster.jobs), key=lambda pair: (pair[1].submit, pair[1].name))
     rows = [job for _, job in keyed]
     shapes = Shapes(tuple(dict.fromkeys(job.shape for job in rows)) or (Shape(),))
     curves = Curves(((1.0,), *dict.fromkeys(concave(job.speedup) for job in rows if job.speedup)))
@@ -304,12 +304,14 @@ def _built(world: World) -> Snapshot:
             ledger.seat(job.shape, assignments[JobKey(key)])
     columns = _columns([key for key, _ in keyed], rows, shapes, curves)
     barred = columns["maximum"] < columns["minimum"]
-    jobs = Jobs(Source(world, [job.name for job in rows], columns), barred if barred.any() else None)
+    jobs = Jobs(Source(cluster, [job.name for job in rows], columns), barred if barred.any() else None)
     table = _nodes(nodes, ledger)
     totals = compute_totals(jobs, table, shapes)
     totals = totals._replace(free_units=totals.free_units - anywhere_units)
-    history = np.sort(np.array(world.finished, dtype=np.float64))
-    return Snapshot(world.now, jobs, table, shapes, curves, assignments, *totals, world.last_action, lambda: history)
+    history = np.sort(np.array(cluster.finished, dtype=np.float64))
+    return Snapshot(
+        cluster.now, jobs, table, shapes, curves, assignments, *totals, cluster.last_action, lambda: history
+    )
 
 
 def _columns(keys: list[int], rows: list[AJob], shapes: Shapes, curves: Curves) -> dict[str, npt.NDArray[Any]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sterna.workloads.formats import load_trace
 from sterna.workloads.generate import Mix, poisson
+from sterna.workloads.load import load_trace
 from sterna.workloads.trace import Trace
 from tests.published import DATA, LARGE
 

@@ -16,8 +16,8 @@ from typing import Any
 from sterna.backends.kubernetes.api.resources import (
     DEFINITIONS,
     ApiServer,
-    Change,
     Delta,
+    DeltaKind,
     Followed,
     Inbox,
     Write,
@@ -107,7 +107,7 @@ class Ground:
             assert self.inbox.wait(PATIENCE_SECONDS), f"nothing more came after {self.came[-5:]}"
         raise AssertionError("much came, but not that")
 
-    def deltas(self, change: Change, name: str = "") -> list[Delta]:
+    def deltas(self, change: DeltaKind, name: str = "") -> list[Delta]:
         found = [each for each in self.came if isinstance(each, Delta) and each.change is change]
         return [each for each in found if not name or each.object.metadata.name == name]
 
@@ -155,7 +155,7 @@ def _namespace(kube: FakeKube) -> str:
 
 
 def define(ground: Ground, *resources: Resource) -> None:
-    """Custom kinds with a status, whose fields are anybody's; returns when they are served."""
+    """Define custom kinds with a status and arbitrary fields; returns when they are served."""
     for resource in resources:
         ground.create(DEFINITIONS, _definition(resource))
     for resource in resources:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import DEFINITIONS, LEASES, Change, Followed, Verb, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import DEFINITIONS, LEASES, DeltaKind, Followed, Verb, Write, WriteResult
 from sterna.backends.kubernetes.leader import Leadership
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.resource import PODS, Resource
@@ -43,18 +43,18 @@ def creation(ground: Ground, name: str, **more: Any) -> Write:
 
 def follow_pods(ground: Ground, **more: Any) -> None:
     ground.follow(Followed(PODS, Pod, namespace=ground.namespace, **more))
-    ground.until(lambda: bool(ground.deltas(Change.SYNCED)))
+    ground.until(lambda: bool(ground.deltas(DeltaKind.SYNCED)))
 
 
 def test_changes_of_other_clients_are_delivered(ground: Ground) -> None:
     ground.made(PODS, a_pod("old", node="n"))
     follow_pods(ground)
-    assert ground.deltas(Change.SEEN, "old")
+    assert ground.deltas(DeltaKind.SEEN, "old")
     uid = ground.made(PODS, a_pod("new"))["metadata"]["uid"]
-    ground.until(lambda: bool(ground.deltas(Change.SEEN, "new")))
+    ground.until(lambda: bool(ground.deltas(DeltaKind.SEEN, "new")))
     ground.delete(PODS, "new")
-    ground.until(lambda: bool(ground.deltas(Change.GONE, "new")))
-    assert ground.deltas(Change.GONE)[0].object.metadata.uid == uid
+    ground.until(lambda: bool(ground.deltas(DeltaKind.GONE, "new")))
+    assert ground.deltas(DeltaKind.GONE)[0].object.metadata.uid == uid
 
 
 def test_every_verb_has_its_effect(ground: Ground) -> None:
@@ -86,7 +86,7 @@ def test_every_verb_has_its_effect(ground: Ground) -> None:
     assert (pod["metadata"]["labels"], pod["metadata"]["annotations"]) == ({"a": "1"}, {"b": "2"})
     [deleted] = ground.send(Write(Verb.DELETE, PODS, ground.namespace, "p", b'{"gracePeriodSeconds":0}'))
     assert deleted.is_done
-    ground.until(lambda: bool(ground.deltas(Change.GONE, "p")))
+    ground.until(lambda: bool(ground.deltas(DeltaKind.GONE, "p")))
 
 
 def test_a_replacement_goes_by_its_version(ground: Ground) -> None:
@@ -104,7 +104,7 @@ def test_written_object_is_delivered_before_the_write_result(ground: Ground) -> 
     for each in ground.came:
         if isinstance(each, WriteResult):
             assert each.write.name in told
-        elif each.change is Change.SEEN:
+        elif each.change is DeltaKind.SEEN:
             told.add(each.object.metadata.name)
 
 
@@ -115,9 +115,9 @@ def test_delivered_versions_only_increase(ground: Ground) -> None:
         patch = f'{{"metadata":{{"labels":{{"v":"{index}"}}}}}}'.encode()
         ground.send(*(Write(Verb.MERGE, PODS, ground.namespace, f"p-{number}", patch) for number in range(10)))
     ground.made(PODS, a_pod("last"))
-    ground.until(lambda: bool(ground.deltas(Change.SEEN, "last")))
+    ground.until(lambda: bool(ground.deltas(DeltaKind.SEEN, "last")))
     for name in (f"p-{index}" for index in range(10)):
-        versions = [each.object.metadata.version for each in ground.deltas(Change.SEEN, name)]
+        versions = [each.object.metadata.version for each in ground.deltas(DeltaKind.SEEN, name)]
         assert versions == sorted(set(versions))
         assert len(versions) == 11
 
@@ -127,8 +127,8 @@ def test_object_that_leaves_the_selection_is_gone(ground: Ground) -> None:
     follow_pods(ground, labels="sterna.dev/job")
     ground.made(PODS, a_pod("other"))
     ground.patch(PODS, "p", {"metadata": {"labels": {"sterna.dev/job": None}}})
-    ground.until(lambda: bool(ground.deltas(Change.GONE, "p")))
-    assert ground.deltas(Change.SEEN, "other") == []
+    ground.until(lambda: bool(ground.deltas(DeltaKind.GONE, "p")))
+    assert ground.deltas(DeltaKind.SEEN, "other") == []
 
 
 def test_refusals_carry_the_server_s_words(ground: Ground) -> None:
@@ -149,15 +149,15 @@ def test_a_kind_is_absent_until_it_is_defined(ground: Ground) -> None:
     gadgets = Resource("contract.sterna.dev", "v1", "gadgets", "Gadget")
     ground.delete(DEFINITIONS, "gadgets.contract.sterna.dev")
     ground.follow(Followed(gadgets, JobObject, namespace=ground.namespace, is_optional=True))
-    ground.until(lambda: bool(ground.deltas(Change.ABSENT)))
-    assert "does not know gadgets.contract.sterna.dev" in ground.deltas(Change.ABSENT)[0].why
+    ground.until(lambda: bool(ground.deltas(DeltaKind.ABSENT)))
+    assert "does not know gadgets.contract.sterna.dev" in ground.deltas(DeltaKind.ABSENT)[0].why
     define(ground, gadgets)
-    ground.until(lambda: bool(ground.deltas(Change.SYNCED)))
+    ground.until(lambda: bool(ground.deltas(DeltaKind.SYNCED)))
     ground.made(gadgets, {"metadata": {"name": "g"}, "spec": {"size": 1}})
-    ground.until(lambda: bool(ground.deltas(Change.SEEN, "g")))
-    assert json.loads(bytes(ground.deltas(Change.SEEN, "g")[0].object.spec)) == {"size": 1}
+    ground.until(lambda: bool(ground.deltas(DeltaKind.SEEN, "g")))
+    assert json.loads(bytes(ground.deltas(DeltaKind.SEEN, "g")[0].object.spec)) == {"size": 1}
     ground.delete(DEFINITIONS, "gadgets.contract.sterna.dev")
-    ground.until(lambda: bool(ground.deltas(Change.GONE, "g")))
+    ground.until(lambda: bool(ground.deltas(DeltaKind.GONE, "g")))
 
 
 def test_many_pages_are_one_list(ground: Ground) -> None:
@@ -166,8 +166,8 @@ def test_many_pages_are_one_list(ground: Ground) -> None:
     for name in sorted(names):
         ground.made(WIDGETS, {"metadata": {"name": name}, "spec": {}})
     ground.follow(Followed(WIDGETS, JobObject, namespace=ground.namespace))
-    ground.until(lambda: bool(ground.deltas(Change.SYNCED)))
-    assert {each.object.metadata.name for each in ground.deltas(Change.SEEN)} == names
+    ground.until(lambda: bool(ground.deltas(DeltaKind.SYNCED)))
+    assert {each.object.metadata.name for each in ground.deltas(DeltaKind.SEEN)} == names
 
 
 def test_a_lease_is_held_by_one_and_given_up(ground: Ground) -> None:

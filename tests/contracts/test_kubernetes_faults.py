@@ -1,4 +1,4 @@
-"""Under seeded faults what the operator is told stays true: never back in time, and all of it in the end.
+"""Under seeded faults deltas never go back in time, and the cache converges.
 
 The real queue of writes and the real reflectors, on a server in memory and on virtual time.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import Change, Delta, Followed, Verb, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import Delta, DeltaKind, Followed, Verb, Write, WriteResult
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.resource import PODS, Resource
 from sterna.kinds.training_job import TRAINING_JOBS
@@ -38,7 +38,7 @@ def a_pod(name: str, node: str = "") -> dict[str, Any]:
 
 
 class Told:
-    """What an operator believes after everything it was told, checked as it is told."""
+    """The cache that results from all deltas so far; each delta is checked."""
 
     def __init__(self, kube: FakeKube) -> None:
         self.kube, self.client, self.inbox = kube, kube.client(), kube.inbox()
@@ -60,7 +60,7 @@ class Told:
         meta = delta.object.metadata
         key = (delta.resource, meta.key)
         self.story.append(f"{delta.change.value} {meta.name}@{meta.version}")
-        if delta.change is Change.GONE:
+        if delta.change is DeltaKind.GONE:
             assert self.believed.pop(key)[0] == meta.uid, "what was told to be gone was not there"
             return
         assert meta.version > self.newest.get(key, 0), "back in time"
@@ -95,7 +95,7 @@ def some_writes(kube: FakeKube) -> Iterator[Write]:
 
 
 def meddle(kube: FakeKube, client: FakeClient) -> None:
-    """What others do, and what becomes of watches."""
+    """Changes by other clients, and failures of watches."""
     name = f"p-{kube.luck.randrange(6)}"
     try:
         match kube.luck.randrange(8):

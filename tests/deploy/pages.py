@@ -108,5 +108,5 @@ def _use(use: Use) -> str:
     group = f" (`{use.resource.group}`)" if use.resource.group else ""
     where = "everywhere" if use.scope is Scope.CLUSTER else "its own namespace"
     where += f", only `{use.only_name}`" if use.only_name else ""
-    fenced = "; fenced" if use.is_fenced else ""
-    return f"| `{use.target}`{group} | {', '.join(use.verbs)} | {where} | {use.why}{fenced} |"
+    fence_rules = "; fenced" if use.is_fenced else ""
+    return f"| `{use.target}`{group} | {', '.join(use.verbs)} | {where} | {use.why}{fence_rules} |"

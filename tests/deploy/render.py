@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from sterna.backends.kubernetes.api.rbac import Rule, Scope, Who, fenced, rules
+from sterna.backends.kubernetes.api.rbac import Rule, Scope, Who, fence_rules, rules
 from sterna.settings import SettingEntry, entries, entry
 from tests.deploy import chart
 from tests.deploy.pages import permissions_page, settings_page
@@ -137,7 +137,7 @@ def _permissions() -> str:
         for word, scope in scopes.items():
             text = "\n".join(_rule(rule) for rule in rules(who, scope))
             parts.append(_defined(f"sterna.rules.{who.value}.{word}", text))
-    parts.append(_defined("sterna.fence.rules", "\n".join(_fenced(rule) for rule in fenced())))
+    parts.append(_defined("sterna.fence.rules", "\n".join(_fenced(rule) for rule in fence_rules())))
     return "\n".join(parts) + "\n"
 
 

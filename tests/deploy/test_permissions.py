@@ -21,7 +21,7 @@ from sterna.backends.kubernetes.api.rbac import (
     Use,
     Who,
     all_uses,
-    fenced,
+    fence_rules,
     rules,
 )
 from sterna.backends.kubernetes.api.resources import LEASES, Verb, Write
@@ -242,4 +242,4 @@ def test_the_fence_is_told_of_writes_only_and_in_the_words_of_admission() -> Non
         Use(Who.OPERATOR, TOKEN_REVIEWS, "", ("create",), "changes nothing"),
         Use(Who.MONITOR, PODS, "", ("delete",), "of another"),
     ]
-    assert fenced(uses) == [Rule("", ("pods",), ("CREATE", "DELETE", "UPDATE"))]
+    assert fence_rules(uses) == [Rule("", ("pods",), ("CREATE", "DELETE", "UPDATE"))]

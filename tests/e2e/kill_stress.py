@@ -162,7 +162,7 @@ class Stress:
         if job.folder is None or job.caller:
             return
         launcher, folder = self.replicas.launcher, job.folder
-        found = launcher.look(folder)
+        found = launcher.inspect(folder)
         if found.phase is Phase.ABSENT:
             self._over(job, "never asked for")
         elif (found.phase is Phase.ASKED and launcher.void(folder)) or found.phase is Phase.VOID:
@@ -208,7 +208,7 @@ class Stress:
                 self._settle(job)
                 if time.monotonic() > deadline:
                     raise BrokenPromiseError(
-                        f"{job.folder} does not come to an end: {self.replicas.launcher.look(job.folder)}"
+                        f"{job.folder} does not come to an end: {self.replicas.launcher.inspect(job.folder)}"
                     )
                 time.sleep(0.005)
         self.replicas.launcher.retire()

@@ -53,8 +53,8 @@ class Replicas:
         self.start(folder, [sys.executable, "-S", "-c", script], **more)
 
     def until(self, folder: Path, *phases: Phase) -> ReplicaState:
-        until(lambda: self.launcher.look(folder).phase in phases)
-        return self.launcher.look(folder)
+        until(lambda: self.launcher.inspect(folder).phase in phases)
+        return self.launcher.inspect(folder)
 
     def run(self, folder: Path, script: str, **more: object) -> ReplicaState:
         self.shell(folder, script, **more)
@@ -63,7 +63,7 @@ class Replicas:
     def zygote(self) -> int:
         """Its pid; 0 if none runs."""
         found = [each.pid for each in living() if str(self.state.resolve()) in command_line(each.pid)[-2:]]
-        shims = {self.launcher.look(folder).shim_pid for folder in self.folders}
+        shims = {self.launcher.inspect(folder).shim_pid for folder in self.folders}
         zygotes = [pid for pid in found if pid not in shims and process(pid) is not None]
         return min(zygotes, default=0)
 

@@ -83,7 +83,7 @@ def test_a_running_job_moves_to_other_cores_in_place(replicas: Replicas, control
     until(lambda: os.sched_getaffinity(pid) == set(cores[:1]))
     control.move("job", "node-0", "node-1")
     assert os.sched_getaffinity(pid) == set(cores[1:2])
-    assert replicas.launcher.look(folder).pid == pid
+    assert replicas.launcher.inspect(folder).pid == pid
     replicas.launcher.stop(folder, 1.0, "test")
     replicas.until(folder, Phase.ENDED)
 

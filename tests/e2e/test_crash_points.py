@@ -44,7 +44,7 @@ def call(point: str, what: str, replicas: Replicas, folder: Path) -> int:
 def recover(replicas: Replicas, folder: Path) -> Phase:
     """What a daemon does that comes back; how the attempt went."""
     launcher = replicas.launcher
-    if launcher.look(folder).phase is Phase.ABSENT or launcher.void(folder):
+    if launcher.inspect(folder).phase is Phase.ABSENT or launcher.void(folder):
         return Phase.VOID
     launcher.stop(folder, 0.2, "recovery")
     found = replicas.until(folder, Phase.ENDED, Phase.LOST)
@@ -89,7 +89,7 @@ def test_a_zygote_that_dies_over_a_request_is_replaced_and_the_replica_runs_once
 def test_an_attempt_whose_record_was_lost_is_told_apart(replicas: Replicas, point: str) -> None:
     folder = replicas.folder()
     call(point, "start", replicas, folder)
-    until(lambda: replicas.launcher.look(folder).is_locked)
+    until(lambda: replicas.launcher.inspect(folder).is_locked)
     assert recover(replicas, folder) is Phase.LOST
 
 
@@ -132,7 +132,7 @@ def test_a_zombie_is_gone_though_it_keeps_its_number(replicas: Replicas) -> None
     try:
         os.kill(shim, signal.SIGKILL)
         until(lambda: Path(f"/proc/{shim}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
-        assert replicas.launcher.look(folder).phase is Phase.LOST
+        assert replicas.launcher.inspect(folder).phase is Phase.LOST
         assert replicas.launcher.kill(folder)
     finally:
         os.kill(zygote, signal.SIGCONT)

@@ -75,8 +75,8 @@ def test_the_shim_ends_every_one_of_it(replicas: Replicas, name: str, groups: li
 def test_a_killed_shim_takes_all_of_it_along(replicas: Replicas, name: str, groups: list[str]) -> None:
     """Nobody has to ask: the zygote inherits the orphans and ends them, also while no daemon runs."""
     folder = _grown(replicas, name, groups)
-    os.kill(replicas.launcher.look(folder).shim_pid, signal.SIGKILL)
-    until(lambda: replicas.launcher.look(folder).phase is Phase.LOST)
+    os.kill(replicas.launcher.inspect(folder).shim_pid, signal.SIGKILL)
+    until(lambda: replicas.launcher.inspect(folder).phase is Phase.LOST)
     until(lambda: _survivors(folder) == [])
 
 
@@ -84,8 +84,8 @@ def test_a_killed_shim_takes_all_of_it_along(replicas: Replicas, name: str, grou
 def test_without_shim_and_zygote_the_launcher_finds_all_of_it(replicas: Replicas, name: str, groups: list[str]) -> None:
     folder = _grown(replicas, name, groups)
     os.kill(replicas.zygote(), signal.SIGKILL)
-    os.kill(replicas.launcher.look(folder).shim_pid, signal.SIGKILL)
-    until(lambda: replicas.launcher.look(folder).phase is Phase.LOST)
+    os.kill(replicas.launcher.inspect(folder).shim_pid, signal.SIGKILL)
+    until(lambda: replicas.launcher.inspect(folder).phase is Phase.LOST)
     assert replicas.launcher.kill(folder)
     assert _survivors(folder) == []
 
@@ -95,8 +95,8 @@ def test_in_groups_even_one_that_hides_is_found_without_shim_and_zygote(replicas
         pytest.skip("without groups nothing leads from a daemon with an empty environment to its folder")
     folder = _grown(replicas, "forgetful", groups)
     os.kill(replicas.zygote(), signal.SIGKILL)
-    os.kill(replicas.launcher.look(folder).shim_pid, signal.SIGKILL)
-    until(lambda: replicas.launcher.look(folder).phase is Phase.LOST)
+    os.kill(replicas.launcher.inspect(folder).shim_pid, signal.SIGKILL)
+    until(lambda: replicas.launcher.inspect(folder).phase is Phase.LOST)
     assert replicas.launcher.kill(folder)
     assert _survivors(folder) == []
 

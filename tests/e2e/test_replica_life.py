@@ -125,7 +125,7 @@ def test_a_terminated_shim_stops_its_replica_with_the_grace_of_the_intent(replic
     folder = replicas.folder()
     replicas.shell(folder, WAIT_FOR_TERM, grace_seconds=5.0)
     until(lambda: "ready" in log(folder))
-    os.kill(replicas.launcher.look(folder).shim_pid, signal.SIGTERM)
+    os.kill(replicas.launcher.inspect(folder).shim_pid, signal.SIGTERM)
     found = replicas.until(folder, Phase.ENDED)
     assert found.exit is not None
     assert found.exit.was_asked
@@ -191,7 +191,7 @@ def test_a_voided_one_never_starts(replicas: Replicas) -> None:
     assert replicas.launcher.void(folder)
     assert replicas.launcher.void(folder)
     replicas.shell(folder, "exit 0")
-    assert replicas.launcher.look(folder).phase is Phase.VOID
+    assert replicas.launcher.inspect(folder).phase is Phase.VOID
     assert numbers(folder / "mains") == []
 
 
@@ -206,9 +206,9 @@ def test_a_claim_of_an_earlier_boot_is_lost(replicas: Replicas) -> None:
     folder = replicas.folder()
     folder.mkdir(parents=True)
     assert acquire(str(folder))
-    assert replicas.launcher.look(folder).phase is Phase.STARTING
+    assert replicas.launcher.inspect(folder).phase is Phase.STARTING
     (folder / "lock").write_text(f"{os.getpid()} 1 another-boot\n")
-    assert replicas.launcher.look(folder).phase is Phase.LOST
+    assert replicas.launcher.inspect(folder).phase is Phase.LOST
     assert replicas.launcher.kill(folder)
 
 
@@ -230,7 +230,7 @@ def test_the_end_of_a_shim_wakes_whoever_watches_also_above_descriptor_1023(repl
     finally:
         for each in held:
             os.close(each)
-    assert replicas.launcher.look(folder).phase is Phase.ENDED
+    assert replicas.launcher.inspect(folder).phase is Phase.ENDED
     assert replicas.launcher.watch(folder) is None
 
 

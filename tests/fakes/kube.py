@@ -53,7 +53,7 @@ MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json
 
 
 class VirtualInbox(Inbox):
-    """Where waiting lets the cluster's time pass instead of ours."""
+    """An inbox whose `wait` advances virtual time."""
 
     def __init__(self, kube: FakeKube) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class FakeKube:
         return FakeClient(self, may_write, identity)
 
     def is_fenced_out(self, identity: str) -> bool:
-        """Whether the fence, if there is one, refuses the writes of whoever this is."""
+        """True if the fence exists and rejects writes of this identity."""
         if self.fence is None:
             return False
         lease = self.store.find(LEASES, self.fence)
@@ -150,7 +150,7 @@ class FakeKube:
         """No more faults from now on."""
         self.faults = Faults()
 
-    # As somebody else: at once, without faults; `Refused` if the server says no.
+    # As another client: at once, without faults; raises `Refused` if the server rejects it.
 
     def create(self, resource: Resource, given: Object, namespace: str = "default") -> Object:
         where = given.get("metadata", {}).get("namespace", namespace) if resource.is_namespaced else ""

@@ -55,14 +55,14 @@ _TIMEOUT_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong, as probabilities, and how slow the world is, as ranges of seconds."""
+    """Probabilities of faults, and ranges of delays in seconds."""
 
     lost_before: float = 0.0
-    """The write does not arrive, and nobody answers."""
+    """The write does not arrive, and no reply comes."""
     lost_after: float = 0.0
-    """The write is done, and nobody answers."""
+    """The write is executed, and no reply comes."""
     conflict: float = 0.0
-    """A patch or a replacement meets another's: refused, not done."""
+    """A patch or a replacement conflicts with another: rejected, not executed."""
     too_many: float = 0.0
     refused_ask: float = 0.0
     """`ask` fails, half of the time after the request was done."""
@@ -168,7 +168,7 @@ class FakeClient:
         return WriteResult(NO_WRITE, response.status, reason, message, response.body)
 
     def _is_fenced(self, verb: str, path: str) -> bool:
-        """The Lease itself and reviews of tokens are for everybody."""
+        """The Lease itself and TokenReviews are not fenced."""
         is_free = verb == "GET" or "/leases" in path or "/tokenreviews" in path
         return not is_free and self.kube.is_fenced_out(self.identity)
 
@@ -186,7 +186,7 @@ class FakeClient:
             watch.end()
 
     def expire_watches(self) -> None:
-        """All of them are told that their version is gone."""
+        """Expire the version of every watch (410)."""
         for watch in list(self.watches):
             self.tell(watch.reflector.take_events(error_line(_EXPIRED)))
             watch.end()

@@ -1,4 +1,4 @@
-"""A cluster in memory behind HTTP on loopback, so that the real client runs on it.
+"""A cluster in memory behind HTTP on loopback, for the real client.
 
 Its time stands unless a test advances it; no TLS.
 
@@ -56,7 +56,7 @@ class HttpKube:
         self.kube.store.listeners.remove(self._note)
 
     def do(self, act: Callable[[FakeKube], _T]) -> _T:
-        """Something done to the cluster by somebody else."""
+        """Change the cluster as another client, on its own thread."""
 
         async def run() -> _T:
             return act(self.kube)

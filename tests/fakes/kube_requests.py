@@ -46,7 +46,7 @@ class Response(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a path is about."""
+    """The resource, namespace, name and subresource of a path."""
 
     resource: Resource
     namespace: str
@@ -68,7 +68,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked, taken apart."""
+    """A parsed request."""
 
     method: str
     target: Target
@@ -222,7 +222,7 @@ class Rest:
         return Response(200, encoded(self.store.commit(resource, target.key, after)))
 
     def _wanted(self, request: Request, before: Object) -> Object:
-        """What a whole object, or a patch on the present one, says that it should be."""
+        """Return the desired object of a replacement or of a patch on the current one."""
         document = request.document()
         if request.method == "PUT":
             if needs_version(request.target.resource) and not document.get("metadata", {}).get("resourceVersion"):

@@ -37,12 +37,12 @@ def has_status(resource: Resource) -> bool:
 
 
 def needs_version(resource: Resource) -> bool:
-    """Whether a replacement must say which version it replaces."""
+    """True if a replacement must name the version it replaces."""
     return is_custom(resource) or resource == LEASES
 
 
 def answers_with_object(resource: Resource) -> bool:
-    """Whether a deletion that is over at once is answered with what was deleted."""
+    """True if an immediate deletion is answered with the deleted object."""
     return resource in _ANSWERED_BY_THE_OBJECT
 
 
@@ -105,7 +105,7 @@ def _complete_pod(pod: Object) -> None:
 
 
 def changed(resource: Resource, before: Object, wanted: Object, subresource: str, is_whole: bool = False) -> Object:
-    """What a replacement or a patched object comes to: parts that may not be changed here stay or are refused."""
+    """Return the stored form of an update: immutable parts are kept or rejected."""
     after = copy_of(wanted)
     _check_version(resource, before, after, subresource, is_whole)
     if subresource == "status":
@@ -176,7 +176,7 @@ def check_room(pod: Object, node: Object | None) -> None:
 
 
 def needs(pod: Object, resource: str) -> float:
-    """What all containers ask for."""
+    """Sum of the requests of all containers."""
     return sum(quantity(each["resources"].get("requests", {}).get(resource, 0)) for each in pod["spec"]["containers"])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sterna.backends.kubernetes.api.selectors import Selector
+from sterna.backends.kubernetes.api.selectors import LabelSelector
 from sterna.kinds.resource import Resource
 
 Object = dict[str, Any]
@@ -38,10 +38,10 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which objects a list or a watch is about."""
+    """The objects that a list or a watch selects."""
 
     namespace: str = ""
-    labels: Selector = field(default_factory=lambda: Selector(""))
+    labels: LabelSelector = field(default_factory=lambda: LabelSelector(""))
     fields: tuple[tuple[str, str, bool], ...] = ()
     """Path, value, and whether it must be equal."""
 
@@ -51,7 +51,7 @@ class Selection:
         for term in filter(None, query.get("fieldSelector", "").split(",")):
             path, operator, value = term.partition("!=") if "!=" in term else term.partition("=")
             fields.append((path, value.lstrip("="), operator == "="))
-        return cls(namespace, Selector(query.get("labelSelector", "")), tuple(fields))
+        return cls(namespace, LabelSelector(query.get("labelSelector", "")), tuple(fields))
 
     def takes(self, each: Object | None) -> bool:
         if each is None:
@@ -145,7 +145,7 @@ class Store:
 
 
 def line_of(event: Event, selection: Selection) -> bytes | None:
-    """What a watch is told of an event; an object that leaves the selection is deleted as far as it knows."""
+    """Return the line of a watch for an event; an object that leaves the selection is sent as deleted."""
     was = selection.takes(event.before)
     if event.after is None:
         return encoded({"type": "DELETED", "object": event.before}) + b"\n" if was else None

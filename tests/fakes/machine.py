@@ -157,7 +157,7 @@ class FakeMachine:
         if self.processes[name].is_running and not self.is_stubborn:
             self.end(name, 143, was_asked=True, has_saved=self.saves)
 
-    def look(self, folder: Path) -> ReplicaState:
+    def inspect(self, folder: Path) -> ReplicaState:
         process = self.processes.get(self._name(folder))
         if process is None:
             return ReplicaState(Phase.ABSENT)

@@ -18,7 +18,7 @@ from sterna.backends.simulated.workload import workload_of
 from sterna.control.round_loop import RoundLoop
 from sterna.engine.registry import RuleKind
 from sterna.wiring import make_rules, rules_of
-from sterna.workloads.formats import load_trace
+from sterna.workloads.load import load_trace
 
 HERE = Path(__file__).resolve().parent
 TRACE = HERE / "lab.csv"

@@ -10,7 +10,7 @@ from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import workload_of
 from sterna.control.round_loop import RoundLoop
 from sterna.wiring import make_rules
-from sterna.workloads.formats import load_trace
+from sterna.workloads.load import load_trace
 from tests.golden.metrics import committed_metrics, label, measure_metrics, settings
 from tests.published import DATA
 

@@ -29,7 +29,7 @@ Object = dict[str, Any]
 
 
 class Refused(Exception):  # noqa: N818  (a test expects it)
-    """The server said no."""
+    """The server rejected a request."""
 
     def __init__(self, status: int, answer: Mapping[str, Any]) -> None:
         self.status = status
@@ -39,7 +39,7 @@ class Refused(Exception):  # noqa: N818  (a test expects it)
 
 
 class Login(NamedTuple):
-    """How to reach a server, as a kubeconfig says it."""
+    """Address and credentials of a server, from a kubeconfig."""
 
     host: str
     port: int
@@ -56,7 +56,7 @@ class Login(NamedTuple):
 
 
 def login_of(kubeconfig: Path) -> Login:
-    """Of the current context; keys must be embedded, which those of a `ControlPlane` are."""
+    """Read the current context; keys must be embedded, as a `ControlPlane` writes them."""
     document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
@@ -70,7 +70,7 @@ def login_of(kubeconfig: Path) -> Login:
 
 
 class Api:
-    """One connection, opened anew when the server has closed it."""
+    """One connection, reopened when the server has closed it."""
 
     def __init__(self, kubeconfig: Path, timeout_seconds: float = 30.0) -> None:
         self._login = login_of(kubeconfig)
@@ -125,7 +125,7 @@ class Api:
         return self.ask("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", **options})
 
     def remove(self, path: str, **options: object) -> None:
-        """Deleted, if nobody else was faster."""
+        """Delete the object if it still exists."""
         try:
             self.delete(path, **options)
         except Refused as error:
@@ -199,7 +199,7 @@ class Api:
 
 
 def until(fact: Callable[[], object], within_seconds: float = PATIENCE_SECONDS, what: str = "") -> Any:
-    """The first true thing that is found; a test that waits in vain says for what."""
+    """Poll until `what` is fulfilled and return its result; fail with a description after a timeout."""
     deadline = time.monotonic() + within_seconds
     while not (found := fact()):
         assert time.monotonic() < deadline, f"{what or 'it'} did not come true within {within_seconds:g} s"

@@ -32,7 +32,7 @@ OLDEST_GO = (1, 21)
 
 
 class NotAvailable(Exception):  # noqa: N818  (not an error of the product: a reason to leave a test out)
-    """A program is neither here nor can it be built; the sentence says what to install."""
+    """A program is missing and cannot be built; the message names what to install."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,12 @@ NODES = ("kubelet", "kube-proxy", "coredns")
 
 
 def need(program: str, say: Say | None = None) -> Path:
-    """Where a program is; built first if it must be."""
+    """Return the path of a program; build it first if necessary."""
     return found(program) or _built(program, say or _say)
 
 
 def found(program: str) -> Path | None:
-    """Where a program is, if it is anywhere."""
+    """Return the path of a program, or None."""
     assets = os.environ.get("KUBEBUILDER_ASSETS", "")
     places = [Path(assets) / program] if assets else []
     places.append(_folder(PROGRAMS[program]) / program)
@@ -123,7 +123,7 @@ def found(program: str) -> Path | None:
 
 
 def cache() -> Path:
-    """Where programs, images and the like are kept between runs."""
+    """Return the cache folder of programs and images."""
     home = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(home) if home else Path.home() / ".cache") / "sterna" / "kubernetes"
 
@@ -149,7 +149,7 @@ def _built(program: str, say: Say) -> Path:
     module = PROGRAMS[program]
     _check_go(program)
     with one_at_a_time("build.lock", say):
-        if there := found(program):  # somebody else built it while we waited
+        if there := found(program):  # another process built it meanwhile
             return there
         say(f"building {program} {module.version} from its Go module; this is done once and takes minutes")
         began, target = monotonic(), _folder(module) / program
@@ -185,7 +185,7 @@ def _source_of(module: Module, program: str) -> Path:
 
 
 def _go(words: Sequence[str], folder: Path, tell: Callable[[float], None] = lambda seconds: None) -> str:
-    """What a go command says; told every now and then how long it has been at it."""
+    """Run a go command and return its output; progress is shown from time to time."""
     flags = f"{os.environ.get('GOFLAGS', '')} -mod=mod -buildvcs=false".strip()
     is_build = words[0] == "build" or words[:2] == ["mod", "tidy"]
     environment = dict(os.environ, CGO_ENABLED="0", GOFLAGS=flags if is_build else "", GOWORK="off")

@@ -56,7 +56,7 @@ class Certificates:
         return (self.folder / name).read_text(encoding="utf-8")
 
     def kubeconfig(self, file: Path, server: str, name: str = "", token: str = "", namespace: str = "default") -> Path:
-        """For whoever holds a certificate, or a token; everything embedded, so that it can be carried about."""
+        """Write a kubeconfig for a certificate or a token, with everything embedded."""
         user = (
             {"token": token}
             if token

@@ -27,7 +27,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def running_plane(parts: Parts) -> Iterator[ControlPlane]:
-    """Skipped, with the sentence that says what to install, where it cannot run."""
+    """Skip with a message that names what to install, where the programs are missing."""
     try:
         plane = ControlPlane(parts)
         plane.start()
@@ -74,6 +74,6 @@ def operator_cluster(full_plane: ControlPlane) -> Iterator[Operated]:
 
 @pytest.fixture
 def cluster(operator_cluster: Operated) -> Iterator[Operated]:
-    """The same, empty again after each test."""
+    """The control plane, emptied after each test."""
     yield operator_cluster
     operator_cluster.delete_all()

@@ -51,7 +51,7 @@ class DidNotStart(NotAvailable):
 
 @dataclass(frozen=True)
 class Parts:
-    """What runs beside etcd and the API server, and how."""
+    """Programs beside etcd and the API server, and their options."""
 
     has_controllers: bool = False
     """With them come service accounts in every pod, garbage collection, node failure detection."""
@@ -84,8 +84,8 @@ class ControlPlane:
         return self
 
     def start(self) -> None:
-        """Ready for requests when it returns. A port that was free may be somebody else's a moment later, so a program
-        that ends at once is given others."""
+        """Start; ready for requests when it returns. A free port may be taken a moment later, so a program that exits
+        at once is restarted with other ports."""
         try:
             for number in range(MOST_STARTS):
                 try:
@@ -160,12 +160,12 @@ class ControlPlane:
         return True
 
     def kubectl(self, *words: str, text: str = "") -> str:
-        """What kubectl says; `CalledProcessError`, with its complaint in `stderr`, where it fails."""
+        """Run kubectl and return its output; raises `CalledProcessError` with `stderr` if it fails."""
         command = [str(need("kubectl")), "--kubeconfig", str(self.kubeconfig), *words]
         return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 
     def user(self, name: str, groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig for somebody who may do nothing yet."""
+        """Return a kubeconfig of a user without permissions."""
         self.certificates.sign(name, "".join(f"/O={group}" for group in groups) + f"/CN={name}")
         return self.certificates.kubeconfig(self.folder / f"{name}.conf", self.server, name)
 
@@ -183,7 +183,7 @@ class ControlPlane:
         return self.certificates.kubeconfig(file, self.server, token=token, namespace=namespace)
 
     def requests(self) -> list[dict[str, Any]]:
-        """What has been asked of an audited server, in order."""
+        """Return the requests of an audited server, in order."""
         with (self.folder / "audit.log").open(encoding="utf-8") as log:
             return [json.loads(line) for line in log if line.endswith("\n")]
 
@@ -194,7 +194,7 @@ class ControlPlane:
             return json.load(answer)
 
     def compact(self) -> None:
-        """Forget all history, as etcd does by itself every five minutes: whoever watches from before gets a 410."""
+        """Compact the history, as etcd does every five minutes: older watches get a 410."""
         now = self.etcd_ask("kv/range", {"key": base64.b64encode(b"/").decode(), "limit": 1})["header"]["revision"]
         self.etcd_ask("kv/compaction", {"revision": now, "physical": True})
 
@@ -253,7 +253,7 @@ class ControlPlane:
             "default-not-ready-toleration-seconds": 3,
             "default-unreachable-toleration-seconds": 3,
         }
-        if not self.parts.has_controllers:  # nobody makes service accounts, nobody takes the first taint off a node
+        if not self.parts.has_controllers:  # no controller makes service accounts or removes the first taint of a node
             flags["disable-admission-plugins"] = "ServiceAccount,TaintNodesByCondition"
         if self.parts.is_audited:
             (self.folder / "audit.json").write_text(json.dumps(_AUDIT), encoding="utf-8")
@@ -304,7 +304,7 @@ def dying_with_us() -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody used a moment ago."""
+    """Return ports that are free at the moment."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:

@@ -51,12 +51,12 @@ class _Event(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Habits:
-    """How a fleet behaves as a whole."""
+    """Options of a fleet."""
 
     renew_seconds: float = 2.0
-    """Between renewals of a node's lease; controllers miss a node after 20. 0: none are kept, where nobody looks."""
+    """Seconds between renewals of a node's Lease; controllers miss a node after 20. 0: no Leases."""
     has_logs: bool = False
-    """Whether the API server can ask for logs."""
+    """True if the API server can read logs."""
 
 
 def fleet(
@@ -104,7 +104,7 @@ class FakeNodes:
         self._fill_job_fields(lambda now: self._work.kubelets.lose(node))
 
     def heal(self, node: str) -> None:
-        """It is back, without its containers, and says so."""
+        """Bring the node back, without its containers."""
         self._fill_job_fields(lambda now: [*self._work.kubelets.heal(node, now), _lease(node, False), _readiness(node)])
 
     def _fill_job_fields(self, what: Callable[[float], Iterable[Call]]) -> None:
@@ -119,7 +119,7 @@ class FakeNodes:
 
         try:
             self._loop.run_until_complete(whole())
-        except BaseException as error:  # told to whoever waits for the fleet
+        except BaseException as error:  # raised in the thread that waits for the fleet
             self._error = error
         finally:
             self._loop.close()
@@ -175,7 +175,7 @@ class _Work:
                 self._calls.task_done()
 
     async def _call(self, call: Call) -> int:
-        """Asked again while the server is overwhelmed; a refusal is final, for the watch says how things are."""
+        """Retry while the server is overloaded; a rejection is final, because the watch shows the state."""
         wait_seconds = 0.05
         while True:
             with suppress(aiohttp.ClientError, TimeoutError):
@@ -237,7 +237,7 @@ class _Work:
                 self._calls.put_nowait(call)
 
     async def _follow(self) -> None:
-        """List, watch; after any end of a watch begin anew."""
+        """List and watch; list again after any end of a watch."""
         while True:
             with suppress(aiohttp.ClientError, TimeoutError, _TooOld):
                 async with self._session.get(f"{PODS}&resourceVersion=0") as answer:
@@ -288,7 +288,7 @@ class _TooOld(Exception):  # noqa: N818  (not an error: the next list mends it)
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Of any length; aiohttp's own stop at its buffer's size."""
+    """Yield lines of any length; aiohttp's own iterator stops at its buffer size."""
     rest = b""
     async for chunk in content.iter_any():
         *whole, rest = (rest + chunk).split(b"\n")

@@ -139,7 +139,7 @@ class _Room:
 
 
 class Kubelets:
-    """Those of all nodes. Time is given, never read."""
+    """The kubelets of all nodes. Time is an argument."""
 
     def __init__(self, nodes: Mapping[str, FakeNode]) -> None:
         self._rooms = {
@@ -199,7 +199,7 @@ class Kubelets:
         yield self._report(held)
 
     def tick(self, now: float) -> Iterator[Call]:
-        """What has become due."""
+        """Return the calls that are due."""
         while self._due and self._due[0][0] <= now:
             _, _, what, key, uid = heapq.heappop(self._due)
             held = self._held.get(key)
@@ -218,7 +218,7 @@ class Kubelets:
         return self._due[0][0] if self._due else None
 
     def lose(self, node: str) -> Sequence[Call]:
-        """Power cut: nothing is done, nothing is said. Its containers are dead with it."""
+        """Power cut: the kubelet does nothing, and its containers are dead."""
         self._rooms[node].is_lost = True
         return ()
 
@@ -291,7 +291,7 @@ class Kubelets:
 
 
 def needs_of(pod: Pod) -> dict[str, float]:
-    """What the pod takes of its node: all containers together, or one that comes before them."""
+    """Return the requests of a pod: all containers together, or the largest init container."""
     total: dict[str, float] = {"pods": 1.0}
     for container in pod.spec.containers:
         for name, amount in amounts(container.resources.requests).items():

@@ -34,7 +34,7 @@ PYTORCH_JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 MPI_JOBS = "/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs"
 SHARE_PODS = "/apis/kubeshare.nthu/v1/namespaces/default/sharepods"
 STEADY = ("--lease-duration=120", "--lease-renew=90")
-"""On a machine with much to do a renewal may come late; who loses the Lease ends, and nobody starts it again here."""
+"""On a busy machine a renewal may be late; an operator that loses the Lease exits and is not restarted here."""
 OWN_KINDS = (JOBS, TF_JOBS, PYTORCH_JOBS, MPI_JOBS)
 
 
@@ -67,7 +67,7 @@ class Sight:
         return self.api.create(document)
 
     def until(self, fact: Any, what: str, within_seconds: float = PATIENCE_SECONDS) -> Any:
-        """Waited for; whoever waits in vain is shown what the operator said and what there is."""
+        """Wait for a condition; a timeout shows the operator's log and the objects."""
         try:
             return until(fact, within_seconds, what)
         except AssertionError as error:
@@ -92,7 +92,7 @@ class Sight:
         return self.condition(name, type_, kind).get("status") == "True"
 
     def pods(self, job: str = "", phase: str = "") -> list[Object]:
-        """Of a job, by their label; those that are on their way out do not count as being in any phase."""
+        """Count the pods of a job by phase; terminating pods have none."""
         selector = f"?labelSelector=sterna.dev/job%3D{job}" if job else ""
         found = self.api.items(PODS + selector)
         if phase:
@@ -113,7 +113,7 @@ class Sight:
         return done.stdout
 
     def delete_all(self) -> None:
-        """So that the next test finds a cluster as new."""
+        """Empty the cluster for the next test."""
         for kind in OWN_KINDS:
             if self.api.find(kind) is not None:
                 self.api.remove(kind)
@@ -138,7 +138,7 @@ class Sight:
 
 
 class Operated(Sight):
-    """One whose nodes are fake, and do what they are told."""
+    """A cluster with fake nodes, steered by annotations."""
 
     def __init__(self, plane: ControlPlane, nodes: FakeNodes, operator: OperatorProcess, api: Api) -> None:
         super().__init__(plane, operator, api)
@@ -163,7 +163,7 @@ def operated(
 
 
 def a_training_job(name: str, workers: str | int = 1, gpus: float = 1, **more: Any) -> Object:
-    """One-GPU workers that run until they are told to end; annotations steer the fake kubelets."""
+    """A job of one-GPU workers that run until they are stopped; annotations steer the fake kubelets."""
     annotations = {f"fake/{key.replace('_', '-')}": str(value) for key, value in more.pop("fake", {}).items()}
     spec = {
         "image": "training:1",
@@ -196,7 +196,7 @@ def names_of(pods: Sequence[Object]) -> list[str]:
 
 
 def _told(job: Object) -> str:
-    """All that was said of a job; of what it asks for only what others change."""
+    """Return status and events of a job, and the parts of its spec that others change."""
     meta, run = job["metadata"], job.get("spec", {}).get("runPolicy", {})
     return f"{meta['name']}: {json.dumps([job.get('status'), meta.get('annotations'), run])}"
 

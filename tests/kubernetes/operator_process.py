@@ -88,6 +88,6 @@ class OperatorProcess:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process, all its threads together."""
+    """CPU seconds of a process, all threads together."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS

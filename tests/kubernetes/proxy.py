@@ -25,8 +25,8 @@ _OF_A_HOP = frozenset({"host", "connection", "transfer-encoding", "content-lengt
 
 
 class Proxy:
-    """Running, for as long as its block. Each life of the client is granted so many writes; then `at_last` is called,
-    once, and nothing is answered any more until `grant` begins another life."""
+    """Running, for as long as its block. Each life of the client is granted a number of writes; then `at_last` is
+    called once, and no reply is sent until `grant` begins another life."""
 
     def __init__(self, kubeconfig: Path, folder: Path, at_last: Callable[[], None]) -> None:
         self._login = login_of(kubeconfig)
@@ -57,7 +57,7 @@ class Proxy:
         """To the next life of the client; None: as many as it likes."""
 
         async def granted() -> None:
-            async with self._order:  # whoever is at its last write is dead before the next life begins
+            async with self._order:  # the last write ends before the next life begins
                 self._left, self._is_over = writes, False
 
         asyncio.run_coroutine_threadsafe(granted(), self._loop).result()
@@ -108,7 +108,7 @@ class Proxy:
             return await self._exchange(request, body)
         async with self._order:  # one after the other, so that none slips through beside the last
             if self._is_over:
-                raise web.HTTPServiceUnavailable  # nobody is there to hear
+                raise web.HTTPServiceUnavailable  # the client is dead
             status, headers, text = await self._ask(request, body)
             if status < 300:
                 self.writes.append(f"{request.method} {request.path}")

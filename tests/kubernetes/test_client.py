@@ -10,8 +10,8 @@ import pytest
 
 from sterna.backends.kubernetes.api.resources import (
     UNREACHABLE,
-    Change,
     Delta,
+    DeltaKind,
     Followed,
     Inbox,
     Verb,
@@ -33,7 +33,7 @@ def a_pod(name: str) -> Object:
 
 
 class Operator:
-    """A client that follows pods, and what it was told."""
+    """A client that watches pods, and the deltas it received."""
 
     def __init__(self, access: Access) -> None:
         self.client, self.inbox = Client(access), Inbox()
@@ -50,7 +50,7 @@ class Operator:
                 each.write for each in news if isinstance(each, WriteResult) and each.reason == UNREACHABLE
             ]
 
-    def saw(self, change: Change, name: str = "") -> Callable[[], bool]:
+    def saw(self, change: DeltaKind, name: str = "") -> Callable[[], bool]:
         return lambda: any(
             each.change is change and (not name or each.object.metadata.name == name) for each in self.told
         )
@@ -74,26 +74,26 @@ def test_a_server_that_was_away_and_forgot_the_past_is_followed_on(
     with plane.api() as admin:
         admin.create(a_pod("before"))
         it = operator(access_of(str(plane.kubeconfig)))
-        it.until(it.saw(Change.SYNCED))
+        it.until(it.saw(DeltaKind.SYNCED))
     plane.kill("kube-apiserver")
     it.until(lambda: "cannot be reached" in it.client.trouble)
     it.client.send([Write(Verb.DELETE, PODS, "default", "before")])
     plane.compact()
     plane.start_api_server()
-    it.until(lambda: it.saw(Change.GONE, "before")() or bool(it.given_up))
+    it.until(lambda: it.saw(DeltaKind.GONE, "before")() or bool(it.given_up))
     it.client.send(it.given_up)  # where the server took longer to start than a write waits for it
-    it.until(it.saw(Change.GONE, "before"))
+    it.until(it.saw(DeltaKind.GONE, "before"))
     assert it.client.trouble == ""
     with plane.api() as admin:
         admin.create(a_pod("after"))
-    it.until(it.saw(Change.SEEN, "after"))
+    it.until(it.saw(DeltaKind.SEEN, "after"))
 
 
 def test_missing_permission_is_named_and_pods_are_listed_once_granted(
     plane: ControlPlane, api: Api, operator: Callable[[Access], Operator]
 ) -> None:
     it = operator(access_of(str(plane.user("bob"))))
-    it.until(it.saw(Change.ABSENT))
+    it.until(it.saw(DeltaKind.ABSENT))
     assert "Sterna may not see pods" in it.told[0].why
     assert "grant it list and watch" in it.told[0].why
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "see-pods"}}
@@ -102,13 +102,13 @@ def test_missing_permission_is_named_and_pods_are_listed_once_granted(
     subjects = [{"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"}]
     role = {"kind": "ClusterRole", "name": "see-pods", "apiGroup": "rbac.authorization.k8s.io"}
     api.create({**rbac, "kind": "ClusterRoleBinding", "subjects": subjects, "roleRef": role})
-    it.until(it.saw(Change.SYNCED))
+    it.until(it.saw(DeltaKind.SYNCED))
 
 
 def test_unknown_user_is_asked_to_log_in(plane: ControlPlane, operator: Callable[[Access], Operator]) -> None:
     access = access_of(str(plane.kubeconfig))
     it = operator(replace(access, certificate=b"", key=b"", token="of-nobody"))
-    it.until(it.saw(Change.ABSENT))
+    it.until(it.saw(DeltaKind.ABSENT))
     assert "does not accept our credentials" in it.told[0].why
 
 

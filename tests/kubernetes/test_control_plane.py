@@ -140,7 +140,7 @@ def test_harness_that_is_terminated_leaves_no_process() -> None:
 
 
 def _processes_of(folder: Path) -> list[int]:
-    """Those with the folder in their command line."""
+    """Return the processes with the folder in their command line."""
     mark, found_pids = str(folder).encode(), []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

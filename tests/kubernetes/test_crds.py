@@ -47,7 +47,7 @@ def path_of(kind: str) -> str:
 
 
 def tried(api: Api, document: Object) -> Object:
-    """What would be stored; nothing is."""
+    """Return the object as it would be stored (dry run)."""
     answer = api.ask("POST", f"{path_of(document['kind'])}?dryRun=All&fieldValidation=Strict", document)
     assert isinstance(answer, dict)
     return answer

@@ -1,4 +1,4 @@
-"""`deploy/sterna.yaml` on a real server: it is taken, its roles grant what the table says, its fence holds."""
+"""`deploy/sterna.yaml` on a real server: it applies, its roles grant what the table lists, its fence holds."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_kubectl_installs_it_and_the_controllers_make_its_pods(full_plane: Contr
 
 
 def test_helm_takes_over_objects_that_kubectl_applied(full_plane: ControlPlane) -> None:
-    """Whoever tried Sterna with the definitions alone goes on with the chart."""
+    """An installation of the definitions alone is upgraded by the chart."""
     full_plane.kubectl("apply", "--server-side", "-f", str(chart.DEPLOY / "crds"))
     with pytest.raises(subprocess.CalledProcessError) as refused:
         _helm_install(full_plane)
@@ -118,7 +118,7 @@ def _may(api: Api, who: Who, asked: Asked, namespace: str, name: str = "") -> bo
 
 
 def _everything() -> set[Asked]:
-    """Every verb on everything that anybody of ours has to do with, and on what must never be reached."""
+    """Every verb on every resource that our accounts use, and on those they must never reach."""
     targets = {(use.resource.group, use.target) for use in all_uses()}
     targets |= {("", name) for name in ("secrets", "pods/exec", "pods/eviction", "pods/status", "nodes/status")}
     targets |= {("", "configmaps"), ("apps", "deployments"), ("rbac.authorization.k8s.io", "clusterroles")}
@@ -159,7 +159,7 @@ def replica(installed: ControlPlane) -> Iterator[Callable[[str], Api]]:
 
 @pytest.fixture
 def holder(installed: ControlPlane) -> Iterator[Callable[[str], None]]:
-    """Makes somebody the holder of the Lease, and waits until the fence knows."""
+    """Make an identity the holder of the Lease, and wait until the fence knows."""
     with installed.api() as admin:
 
         def hold(name: str) -> None:
@@ -178,7 +178,7 @@ def _pod(name: str, account: str = "default") -> Object:
 
 
 def _create(api: Api, name: str) -> bool:
-    """Whether a pod could be created (on paper); any refusal but the fence's is an error."""
+    """True if a pod could be created (dry run); any rejection but the fence's is an error."""
     try:
         api.ask("POST", f"{PODS}?dryRun=All", _pod(name))
     except Refused as error:

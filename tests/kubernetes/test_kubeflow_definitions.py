@@ -75,7 +75,7 @@ def running(cluster: Operated, job: str) -> list[str]:
 
 
 def until_running(cluster: Operated, job: str, *replicas: str) -> None:
-    """Exactly these, and nobody on the way out."""
+    """Exactly these, and no terminating pod."""
     names = [f"{job}-{each}" for each in replicas]
     what = f"{job} to have {', '.join(replicas)}"
     cluster.until(lambda: running(cluster, job) == names == names_of(cluster.pods(job)), what)
@@ -86,7 +86,7 @@ def workers(count: int) -> list[str]:
 
 
 def state(cluster: Operated, kind: str, name: str) -> str:
-    """What people read first: `kubectl get` with the columns of Kubeflow's definition."""
+    """Output of `kubectl get` with the columns of Kubeflow's definition."""
     heading, line = cluster.plane.kubectl("get", kind, name).splitlines()
     assert heading.split()[:2] == ["NAME", "STATE"]
     return line.split()[1]
@@ -97,7 +97,7 @@ def counted(cluster: Operated, kind: str, name: str) -> Any:
 
 
 def memory(cluster: Operated, name: str) -> Any:
-    """What the operator must not forget of a TFJob."""
+    """The state of a TFJob that must survive."""
     return json.loads(cluster.job(name, TF_JOBS)["metadata"]["annotations"].get(MEMORY, "{}"))
 
 
@@ -184,7 +184,7 @@ def test_pods_that_are_to_stay_stay(cluster: Operated, clean_pods: str, left: li
 
 
 def test_a_new_operator_remembers_from_the_annotation(cluster: Operated) -> None:
-    """No pod is made anew, no time is counted anew."""
+    """No pod is created again, no time is counted again."""
     name = cluster.submit(a_tf_job())["metadata"]["name"]
     until_running(cluster, name, "ps-0", *workers(4))
     cluster.until(lambda: cluster.has_condition(name, "Running", TF_JOBS), "the condition Running")

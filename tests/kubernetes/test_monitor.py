@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.kubernetes.monitor.host_paths import AGENT_VOLUME, Roots
-from sterna.backends.kubernetes.monitor.main import RunningMonitor, Surroundings, connected
-from sterna.backends.kubernetes.monitor.monitor import Options
+from sterna.backends.kubernetes.monitor.main import MonitorAddresses, RunningMonitor, connect_monitor
+from sterna.backends.kubernetes.monitor.monitor import MonitorOptions
 from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints
 from sterna.backends.kubernetes.server.token_review import INVALID_TOKEN, TokenReviewer
 from sterna.backends.kubernetes.transport.client import Client
@@ -82,8 +82,10 @@ def test_report_of_a_pod_reaches_the_operator(
         f'{{"t": {time.time()}, "step": 7, "total": 9, "metrics": {{"loss": 0.5}}}}\n'
     )
     (tmp_path / "token").write_text(token_for(plane, "sterna"))
-    around = Surroundings("127.0.0.1:0", lease_namespace="default", token_file=tmp_path / "token")
-    monitor = connected(Options("node-1", Roots(tmp_path, tmp_path / "logs")), around, str(plane.kubeconfig))
+    around = MonitorAddresses("127.0.0.1:0", lease_namespace="default", token_file=tmp_path / "token")
+    monitor = connect_monitor(
+        MonitorOptions("node-1", Roots(tmp_path, tmp_path / "logs")), around, str(plane.kubeconfig)
+    )
     thread = _started(monitor)
     try:
         assert woken.wait(PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""MPIJobs with Kubeflow's own MPI operator beside ours: it makes the pods, Sterna says how many and where."""
+"""MPIJobs with Kubeflow's own MPI operator beside ours: it creates the pods, Sterna decides number and nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def job(cluster: Operated) -> Iterator[Object]:
 
 
 def workers(cluster: Operated) -> list[str]:
-    """Those that run; the launcher is another matter."""
+    """Return the running workers, without the launcher."""
     return [
         name for name in names_of(cluster.pods()) if name.startswith("keras-worker-") and _is_running(cluster, name)
     ]
@@ -62,7 +62,7 @@ def test_it_is_scaled_in_place_when_others_come(cluster: Operated, job: Object) 
 
 
 def hosts(cluster: Operated) -> list[str]:
-    """What makes a launcher's kubelet refresh its list of hosts."""
+    """The annotation that makes a launcher's kubelet refresh its hostfile."""
     launchers = [pod for pod in cluster.pods() if "launcher" in pod["metadata"]["name"]]
     return [pod["metadata"].get("annotations", {}).get("sterna.dev/hosts", "") for pod in launchers]
 

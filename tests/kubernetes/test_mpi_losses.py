@@ -42,7 +42,7 @@ def a_job(most: int = 4, is_fixed: bool = False) -> Object:
 
 
 def pods(cluster: Operated, role: str) -> dict[str, Object]:
-    """Those that run, by name."""
+    """Return the running pods by name."""
     found = cluster.pods(phase="Running")
     return {pod["metadata"]["name"]: pod for pod in found if f"-{role}" in pod["metadata"]["name"]}
 
@@ -106,7 +106,7 @@ def test_a_job_of_fixed_size_begins_again_as_a_whole_when_a_node_is_lost(cluster
 @pytest.mark.parametrize("reason", ["Evicted", "OutOfnvidia.com/gpu"])
 @pytest.mark.parametrize("is_fixed", [False, True], ids=["elastic", "fixed"])
 def test_a_worker_that_was_evicted_or_refused_is_replaced(cluster: Operated, is_fixed: bool, reason: str) -> None:
-    """VODA-73: the MPI operator says `Failed` of an eviction, and goes on."""
+    """VODA-73: the MPI operator reports `Failed` for an eviction, and continues."""
     cluster.submit(a_job(is_fixed=is_fixed))
     until_training(cluster)
     old = pods(cluster, "worker")["keras-worker-2"]["metadata"]["uid"]

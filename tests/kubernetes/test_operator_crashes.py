@@ -45,7 +45,7 @@ class Mortal:
             self.operator.restart()
 
     def go_on(self) -> None:
-        """As an operator does that nobody kills."""
+        """Run as an operator that is not killed."""
         self._proxy.grant(None)
         if not self.operator.is_running:
             self.operator.restart()

@@ -1,4 +1,4 @@
-"""A cluster that is not as it should be: the operator says so in one sentence, and recovers by itself."""
+"""Misconfigured or failing clusters: the operator names the cause in one sentence, and recovers by itself."""
 
 from __future__ import annotations
 

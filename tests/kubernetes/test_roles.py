@@ -19,8 +19,8 @@ import pytest
 
 from sterna.backends.kubernetes.api.rbac import FENCE, Who, all_uses
 from sterna.backends.kubernetes.monitor.host_paths import AGENT_VOLUME, Roots
-from sterna.backends.kubernetes.monitor.main import Surroundings, connected
-from sterna.backends.kubernetes.monitor.monitor import Options
+from sterna.backends.kubernetes.monitor.main import MonitorAddresses, connect_monitor
+from sterna.backends.kubernetes.monitor.monitor import MonitorOptions
 from sterna.backends.kubernetes.transport.kubeconfig import access_of
 from tests.deploy import chart
 from tests.deploy.chart import NAMESPACE
@@ -101,7 +101,7 @@ def test_everything_that_is_granted_is_asked_for_and_nothing_else(cluster: Opera
 
 
 def _run_a_job_that_fails_twice(cluster: Operated) -> None:
-    """The same words twice are one event that is counted on; a job without a time to live is deleted."""
+    """An event with equal text is counted as a series; a job without a TTL is deleted."""
     cluster.submit(a_training_job("fails", ttl=0, restartPolicy="OnFailure"))
     for _ in range(2):
         (pod,) = cluster.until_running("fails", 1)
@@ -147,7 +147,7 @@ def _is_running(cluster: Operated, name: str) -> bool:
 
 
 def _share_gpus(cluster: Operated) -> None:
-    """A job that is held back when it has begun, and somebody's urgent SharePod."""
+    """A job that is suspended after its start, and an urgent SharePod of another owner."""
     cluster.submit(a_training_job("half", gpus=0.5))
     cluster.until(lambda: cluster.api.find(f"{SHARE_PODS}/half-worker-0"), "a SharePod of ours")
     cluster.api.patch(f"{JOBS}/half", {"metadata": {"annotations": {"sterna.dev/suspend": "true"}}})
@@ -196,9 +196,9 @@ def _monitor(cluster: Operated, node: str, folder: Path) -> Iterator[None]:
     plane = cluster.plane
     token = access_of(str(plane.account(NAMESPACE, "sterna-monitor", audiences=("sterna",)))).token
     (folder / "token").write_text(str(token), encoding="utf-8")
-    around = Surroundings("127.0.0.1:0", lease_namespace=NAMESPACE, token_file=folder / "token")
+    around = MonitorAddresses("127.0.0.1:0", lease_namespace=NAMESPACE, token_file=folder / "token")
     login = plane.account(NAMESPACE, "sterna-monitor")
-    monitor = connected(Options(node, Roots(folder, folder / "logs")), around, str(login))
+    monitor = connect_monitor(MonitorOptions(node, Roots(folder, folder / "logs")), around, str(login))
     thread = threading.Thread(target=monitor.run)
     thread.start()
     try:
@@ -209,7 +209,7 @@ def _monitor(cluster: Operated, node: str, folder: Path) -> Iterator[None]:
 
 
 def _run_a_job_that_stops_improving(cluster: Operated, node: str, folder: Path) -> None:
-    """Without devices, on a node of which a monitor tells: it leaves its CPUs to others."""
+    """Without devices, on a node with a monitor: the job leaves its CPUs to others."""
     job = a_training_job("flat", gpus=0)
     job["spec"]["template"]["spec"] = {"nodeSelector": {"kubernetes.io/hostname": node}}
     cluster.submit(job)

@@ -15,8 +15,8 @@ from sterna.engine.registry import RuleKind
 from sterna.model.cluster import ANYWHERE
 from sterna.model.snapshot import Snapshot
 from sterna.wiring import rules_of
-from tests.builders import Decided, World, a_job, a_node, a_snapshot, after, decided, world_of
-from tests.properties.worlds import NOW, a_wide_world, a_world, snapshot_of
+from tests.builders import ClusterSpec, Decided, a_job, a_node, a_snapshot, after, decided, spec_of
+from tests.properties.clusters import NOW, a_cluster, a_wide_cluster, snapshot_of
 
 POLICIES = [info.name for info in rules_of(RuleKind.POLICY)]
 PLACEMENTS = [info.name for info in rules_of(RuleKind.PLACEMENT)]
@@ -35,7 +35,7 @@ Fact = Callable[[str, str, int, int, int], None]
 
 
 def of_every_rule(examples: int) -> Callable[[Fact], Fact]:
-    """Try a fact in so many small worlds, for every pair of rules."""
+    """Try a fact on `examples` small clusters, for every pair of rules."""
 
     def wrap(fact: Fact) -> Fact:
         tried = given(seed=st.integers(0, 1_000_000), jobs=st.integers(0, 8), nodes=st.integers(1, 4))(fact)
@@ -48,11 +48,12 @@ def of_every_rule(examples: int) -> Callable[[Fact], Fact]:
 
 @of_every_rule(15)
 def test_a_plan_is_whole_and_holds(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
-    """VODA-26, 84, DRAGON-12, 13: 0 or min..max, gangs whole, no device twice, nobody where it may not be."""
-    before = snapshot_of(a_world(seed, jobs, nodes, placement))
+    """VODA-26, 84, DRAGON-12, 13: 0 or min..max, gangs whole, no device twice, no job on a node that it does not
+    accept."""
+    before = snapshot_of(a_cluster(seed, jobs, nodes, placement))
     result = decided(before, policy, placement)
     then = after(before, result.decision)
-    for job in world_of(then).jobs:
+    for job in spec_of(then).jobs:
         assert job.workers == 0 or job.minimum <= job.workers <= job.maximum
         assert sum(count for _, count in job.ps_on) == (job.shape.ps if job.workers else 0)
         assert len(job.slots) == (job.workers if job.shape.is_fraction else 0)
@@ -66,8 +67,8 @@ def test_a_plan_is_whole_and_holds(policy: str, placement: str, seed: int, jobs:
 def test_wide_ranges_of_shapes_that_divide_no_node_come_to_terms_with_every_placement(
     policy: str, placement: str, seed: int, jobs: int, nodes: int
 ) -> None:
-    """Who could not be placed at full size is given less, however far it may grow, and the plan stands."""
-    before = snapshot_of(a_wide_world(seed, min(jobs, 5), 2 * nodes))
+    """A job that does not fit at full size gets fewer workers, and the plan is valid."""
+    before = snapshot_of(a_wide_cluster(seed, min(jobs, 5), 2 * nodes))
     then = after(before, decided(before, policy, placement).decision)
     assert then.nodes.free.min(initial=0) >= 0
     assert decided(then, policy, placement).actions == []
@@ -75,8 +76,8 @@ def test_wide_ranges_of_shapes_that_divide_no_node_come_to_terms_with_every_plac
 
 @of_every_rule(10)
 def test_units_are_neither_made_nor_lost(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
-    world = a_world(seed, jobs, nodes, placement)
-    before = snapshot_of(replace(world, nodes=tuple(replace(node, is_open=True) for node in world.nodes)))
+    cluster = a_cluster(seed, jobs, nodes, placement)
+    before = snapshot_of(replace(cluster, nodes=tuple(replace(node, is_open=True) for node in cluster.nodes)))
     then = after(before, decided(before, policy, placement).decision)
     assert then.units == before.units
 
@@ -85,7 +86,7 @@ def test_units_are_neither_made_nor_lost(policy: str, placement: str, seed: int,
 def test_deciding_again_on_its_own_result_changes_nothing(
     policy: str, placement: str, seed: int, jobs: int, nodes: int
 ) -> None:
-    before = snapshot_of(a_world(seed, jobs, nodes, placement))
+    before = snapshot_of(a_cluster(seed, jobs, nodes, placement))
     then = after(before, decided(before, policy, placement).decision)
     assert decided(then, policy, placement).actions == []
 
@@ -101,7 +102,7 @@ def test_deciding_again_on_its_own_result_changes_nothing(
 def test_a_plan_is_thought_through_to_the_end(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
     """A closed node, a shape that does not fit, a return to the first queue: each opened room that the first answer of
     the policy did not count on."""
-    before = snapshot_of(a_world(seed, jobs, nodes, placement))
+    before = snapshot_of(a_cluster(seed, jobs, nodes, placement))
     then = after(before, decided(before, policy, placement).decision)
     assert decided(then, policy, placement).actions == []
 
@@ -109,25 +110,25 @@ def test_a_plan_is_thought_through_to_the_end(policy: str, placement: str, seed:
 @of_every_rule(10)
 def test_the_order_of_the_input_does_not_matter(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
     """VODA-28, 47: the same jobs and nodes in another order, under other numbers, get the same plan."""
-    world = a_world(seed, jobs, nodes, placement)
+    cluster = a_cluster(seed, jobs, nodes, placement)
     random = Random(seed)
-    shuffled = World(
-        tuple(random.sample(world.jobs, jobs)),
-        tuple(random.sample(world.nodes, len(world.nodes))),
+    shuffled = ClusterSpec(
+        tuple(random.sample(cluster.jobs, jobs)),
+        tuple(random.sample(cluster.nodes, len(cluster.nodes))),
         NOW,
-        world.last_action,
-        world.finished,
+        cluster.last_action,
+        cluster.finished,
     )
-    one, other = (decided(snapshot_of(each), policy, placement) for each in (world, shuffled))
+    one, other = (decided(snapshot_of(each), policy, placement) for each in (cluster, shuffled))
     assert one[:4] == other[:4]
     assert one.decision.until == other.decision.until
 
 
 @of_every_rule(10)
-def test_whoever_waits_or_changed_has_a_reason_with_a_number(
+def test_every_job_that_waits_or_changed_has_a_reason_with_a_number(
     policy: str, placement: str, seed: int, jobs: int, nodes: int
 ) -> None:
-    result = decided(snapshot_of(a_world(seed, jobs, nodes, placement)), policy, placement)
+    result = decided(snapshot_of(a_cluster(seed, jobs, nodes, placement)), policy, placement)
     changed = {job for _, job in result.actions}
     waiting = {name for name, workers in result.allocation.items() if not workers}
     assert set(result.reasons) == changed | waiting
@@ -142,7 +143,7 @@ def test_whoever_waits_or_changed_has_a_reason_with_a_number(
 
 @of_every_rule(10)
 def test_a_decision_stands_until_later(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
-    assert decided(snapshot_of(a_world(seed, jobs, nodes, placement)), policy, placement).decision.until > NOW
+    assert decided(snapshot_of(a_cluster(seed, jobs, nodes, placement)), policy, placement).decision.until > NOW
 
 
 @pytest.mark.parametrize(("policy", "placement"), RULES)

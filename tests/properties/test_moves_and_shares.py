@@ -1,4 +1,4 @@
-"""What holds for every migration and every share, shipped today or added tomorrow: rules are found, not listed.
+"""Properties of every migration and every CPU share rule, shipped today or added tomorrow: rules are found, not listed.
 
 A crowd of shared nodes follows from a seed. Where nothing arrives, ends or grows otherwise, rounds must come to rest:
 everybody is moved a bounded number of times, and no two jobs change places again.
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sterna.engine.registry import RuleKind, make_rule
 from sterna.model.snapshot import NEVER
 from sterna.wiring import rules_of
-from tests.crowds import Instant, Member, decided
+from tests.shared_nodes import SharedCluster, SharedJob, decided
 
 MIGRATIONS = [
     *(info.name for info in rules_of(RuleKind.MIGRATION)),
@@ -34,30 +34,30 @@ MOST_ROUNDS = 400
 seeds = given(seed=st.integers(0, 1_000_000), jobs=st.integers(0, 14))
 
 
-def a_crowd(seed: int, jobs: int) -> Instant:
+def a_shared_cluster(seed: int, jobs: int) -> SharedCluster:
     """A few nodes, some crowded; jobs that hold nothing, a device each or several workers, of known or unknown work."""
     random = Random(seed)
     nodes = random.randint(1, 4)
     has_devices = random.random() < 0.3
-    members, used = [], [0] * nodes
+    chosen, used = [], [0] * nodes
     for number in range(jobs):
-        member = _some_member(random, number, nodes, jobs, has_devices)
-        for node, count in member.on:
-            used[node] += count * member.devices
-        members.append(member)
+        job = _some_shared_job(random, number, nodes, jobs, has_devices)
+        for node, count in job.on:
+            used[node] += count * job.devices
+        chosen.append(job)
     devices = tuple(each + random.choice((0, 1, 4)) for each in used) if has_devices else ()
     closed = frozenset(random.sample(range(nodes), random.choice((0, 0, 0, 1))))
     cores = tuple(random.choice((4.0, 16.0)) for _ in range(nodes))
     restart = random.choice((0.0, 0.0, 10.0))
-    return Instant(tuple(members), cores, devices, 1000.0, restart, random.choice((-NEVER, 900.0)), closed)
+    return SharedCluster(tuple(chosen), cores, devices, 1000.0, restart, random.choice((-NEVER, 900.0)), closed)
 
 
-def _some_member(random: Random, number: int, nodes: int, jobs: int, has_devices: bool) -> Member:
+def _some_shared_job(random: Random, number: int, nodes: int, jobs: int, has_devices: bool) -> SharedJob:
     on = [random.choice((0, 0, random.randrange(nodes)))]
     if random.random() < 0.2 and nodes > 1:
         on.append((on[0] + 1) % nodes)
     is_moved = random.random() < 0.2 and nodes > 1
-    return Member(
+    return SharedJob(
         f"j{number:02d}",
         tuple((node, random.choice((1, 1, 2))) for node in on),
         left=random.choice((math.nan, 40.0, 400.0, 400.0, 4000.0, 20_000.0)),
@@ -79,31 +79,31 @@ def _some_member(random: Random, number: int, nodes: int, jobs: int, has_devices
 @settings(max_examples=25, deadline=None)
 @seeds
 def test_deciding_again_on_its_own_result_changes_nothing(migration: str, cpu_share: str, seed: int, jobs: int) -> None:
-    instant = a_crowd(seed, jobs)
-    then = instant.after(decided(instant, migration, cpu_share))
+    cluster = a_shared_cluster(seed, jobs)
+    then = cluster.after(decided(cluster, migration, cpu_share))
     assert list(decided(then, migration, cpu_share).plan) == []
 
 
 @pytest.mark.parametrize("migration", MIGRATIONS)
 @settings(max_examples=40, deadline=None)
 @seeds
-def test_rounds_come_to_rest_and_nobody_is_moved_more_than_so_often(migration: str, seed: int, jobs: int) -> None:
+def test_rounds_come_to_rest_and_moves_per_job_are_bounded(migration: str, seed: int, jobs: int) -> None:
     """The clock runs, but nothing arrives, ends or grows otherwise: whatever moves there are come to an end."""
-    instant = a_crowd(seed, jobs)
-    most = {member.name: max(member.moves, _most(migration)) for member in instant.members}
+    cluster = a_shared_cluster(seed, jobs)
+    most = {job.name: max(job.moves, _most(migration)) for job in cluster.jobs}
     for _ in range(MOST_ROUNDS):
-        decision = decided(instant, migration, "finish")
-        instant = instant.after(decision, min(decision.until, instant.now + 60.0) - instant.now or 1.0)
-        if not any(action.before != action.after for action in decision.plan) and _has_rested(instant):
+        decision = decided(cluster, migration, "finish")
+        cluster = cluster.after(decision, min(decision.until, cluster.now + 60.0) - cluster.now or 1.0)
+        if not any(action.before != action.after for action in decision.plan) and _has_rested(cluster):
             break
     else:
         pytest.fail("the rounds do not come to rest")
-    assert all(member.moves <= most[member.name] for member in instant.members)
+    assert all(job.moves <= most[job.name] for job in cluster.jobs)
 
 
-def _has_rested(instant: Instant) -> bool:
+def _has_rested(cluster: SharedCluster) -> bool:
     """Longer than any rule waits between two moves."""
-    return all(instant.now - member.moved_at > 120.0 for member in instant.members)
+    return all(cluster.now - job.moved_at > 120.0 for job in cluster.jobs)
 
 
 @pytest.mark.parametrize("migration", MIGRATIONS)
@@ -114,17 +114,17 @@ def test_victim_and_evictor_do_not_change_places_until_something_has_changed(
 ) -> None:
     """However many moves a job may make."""
     endless = migration + ":most=1000" if "most" in _parameters(migration) else migration
-    instant = replace(a_crowd(seed, jobs), last_event=-NEVER)
+    cluster = replace(a_shared_cluster(seed, jobs), last_event=-NEVER)
     left: set[tuple[str, int]] = set()
     for _ in range(40):
-        decision = decided(instant, endless)
+        decision = decided(cluster, endless)
         for action in decision.plan:
-            name = instant.members[action.key].name
+            name = cluster.jobs[action.key].name
             goes = {node for node, _ in action.after.workers} - {node for node, _ in action.before.workers}
             assert not any((name, node) in left for node in goes)
             left = {(who, node) for who, node in left if who != name}
             left |= {(name, action.before.workers[0][0])} if goes else set()
-        instant = instant.after(decision, 31.0)
+        cluster = cluster.after(decision, 31.0)
 
 
 def _most(migration: str) -> int:

@@ -1,4 +1,4 @@
-"""A cluster of several GPU types is decided on as so many clusters: compared with deciding on each of them alone.
+"""A cluster of several GPU types is decided on as several clusters: compared with deciding on each of them alone.
 
 Small worlds that follow from a seed are given a type each and thrown together, so that rows and nodes of different
 types lie between one another. What was decided is told by names, because numbers differ.
@@ -27,10 +27,10 @@ from sterna.model.reason import Code
 from sterna.model.serving_pod import ServingPod
 from sterna.model.snapshot import Column, ColumnSource, Jobs, Snapshot
 from sterna.wiring import make_rules, rules_of
-from tests.builders import AJob, ANode, World, a_snapshot, after
-from tests.crowds import Instant, rules_with
-from tests.properties.test_moves_and_shares import CPU_SHARES, MIGRATIONS, a_crowd
-from tests.properties.worlds import NOW, a_world
+from tests.builders import AJob, ANode, ClusterSpec, a_snapshot, after
+from tests.properties.clusters import NOW, a_cluster
+from tests.properties.test_moves_and_shares import CPU_SHARES, MIGRATIONS, a_shared_cluster
+from tests.shared_nodes import SharedCluster, rules_with
 
 KINDS = ("", "t4", "v100")
 """The parts of a world; the empty one has no type."""
@@ -46,13 +46,13 @@ class Typed:
     """One cluster of one type."""
 
     kind: str
-    world: World
+    cluster: ClusterSpec
     serving: tuple[ServingPod, ...]
     rules: Rules
 
     @property
     def snapshot(self) -> Snapshot:
-        return _snapshot(self.world, self.serving)
+        return _snapshot(self.cluster, self.serving)
 
 
 def some_clusters(seed: int, jobs: Sequence[int]) -> list[Typed]:
@@ -61,14 +61,14 @@ def some_clusters(seed: int, jobs: Sequence[int]) -> list[Typed]:
     found = []
     for kind, count in zip(KINDS, jobs, strict=True):
         policy, placement = random.choice(POLICIES), random.choice(PLACEMENTS)
-        world = a_world(random.randrange(1_000_000), count, random.randint(1, 3), placement)
+        cluster = a_cluster(random.randrange(1_000_000), count, random.randint(1, 3), placement)
         label = random.choice(TYPE_LABELS)
         found.append(
             Typed(
                 kind,
-                World(
-                    tuple(_job_of(job, kind, label) for job in world.jobs),
-                    tuple(_node_of(node, kind, label) for node in world.nodes),
+                ClusterSpec(
+                    tuple(_job_of(job, kind, label) for job in cluster.jobs),
+                    tuple(_node_of(node, kind, label) for node in cluster.nodes),
                     NOW,
                     last_action,
                     finished,
@@ -105,27 +105,29 @@ def _some_pods(random: Random, kind: str, label: str) -> list[ServingPod]:
     ]
 
 
-def _snapshot(world: World, serving: Sequence[ServingPod]) -> Snapshot:
-    built = a_snapshot(world.jobs, world.nodes, now=world.now, last_action=world.last_action, finished=world.finished)
+def _snapshot(cluster: ClusterSpec, serving: Sequence[ServingPod]) -> Snapshot:
+    built = a_snapshot(
+        cluster.jobs, cluster.nodes, now=cluster.now, last_action=cluster.last_action, finished=cluster.finished
+    )
     return replace(built, serving=serving)
 
 
 def together(clusters: Sequence[Typed], random: Random | None = None) -> tuple[Snapshot, Rules]:
     """All of them as one cluster, in some order; the type of each keeps its rules."""
-    jobs = [job for cluster in clusters for job in cluster.world.jobs]
-    nodes = [node for cluster in clusters for node in cluster.world.nodes]
+    jobs = [job for cluster in clusters for job in cluster.cluster.jobs]
+    nodes = [node for cluster in clusters for node in cluster.cluster.nodes]
     serving = [pod for cluster in clusters for pod in cluster.serving]
     if random is not None:
         random.shuffle(jobs)
         random.shuffle(nodes)
         random.shuffle(serving)
-    world = replace(clusters[0].world, jobs=tuple(jobs), nodes=tuple(nodes))
+    cluster = replace(clusters[0].cluster, jobs=tuple(jobs), nodes=tuple(nodes))
     by_type = {cluster.kind: cluster.rules for cluster in clusters if cluster.kind}
-    return _snapshot(world, tuple(serving)), replace(clusters[0].rules, by_type=by_type)
+    return _snapshot(cluster, tuple(serving)), replace(clusters[0].rules, by_type=by_type)
 
 
 class Told(NamedTuple):
-    """What an action does, by names."""
+    """Return an action with names."""
 
     kind: str
     job: str
@@ -202,10 +204,10 @@ def test_the_order_of_the_input_does_not_matter(seed: int, jobs: tuple[int, int,
 @settings(max_examples=100, deadline=None)
 @worlds
 def test_a_job_whose_nodes_are_of_another_type_now_goes_on_as_it_is(seed: int, jobs: tuple[int, int, int]) -> None:
-    """VODA-78: nodes get another label under running jobs, and nobody is stopped, moved or resized for it."""
+    """VODA-78: nodes get another label under running jobs, and no job is stopped, moved or resized for it."""
     clusters = [replace(each, serving=()) for each in some_clusters(seed, jobs)]
     random = Random(seed)
-    clusters = [replace(each, world=_relabelled(each.world, random)) for each in clusters]
+    clusters = [replace(each, cluster=_relabelled(each.cluster, random)) for each in clusters]
     snapshot, rules = together(clusters)
     decision = decide(snapshot, rules)
     check(decision.plan, snapshot)
@@ -219,14 +221,14 @@ def test_a_job_whose_nodes_are_of_another_type_now_goes_on_as_it_is(seed: int, j
     assert list(decide(after(snapshot, decision), rules).plan) == []
 
 
-def _relabelled(world: World, random: Random) -> World:
+def _relabelled(cluster: ClusterSpec, random: Random) -> ClusterSpec:
     nodes = [
         replace(node, labels={**node.labels, TYPE_LABELS[0]: random.choice(KINDS[1:])})
         if random.random() < 0.4
         else node
-        for node in world.nodes
+        for node in cluster.nodes
     ]
-    return replace(world, nodes=tuple(nodes))
+    return replace(cluster, nodes=tuple(nodes))
 
 
 def _type_of(labels: Mapping[str, str]) -> str:
@@ -242,14 +244,14 @@ def _type_of(labels: Mapping[str, str]) -> str:
 def test_moves_and_shares_of_a_type_are_those_of_a_cluster_by_itself(
     migration: str, cpu_share: str, seed: int, jobs: tuple[int, int]
 ) -> None:
-    """What jobs remember of nodes and of one another is understood in their part."""
+    """Marks that refer to nodes and to other jobs are translated to the partition."""
     assert cpu_share in CPU_SHARES
-    one, other = a_crowd(seed, jobs[0]), a_crowd(seed + 1, jobs[1])
+    one, other = a_shared_cluster(seed, jobs[0]), a_shared_cluster(seed + 1, jobs[1])
     other = replace(other, restart_seconds=one.restart_seconds, last_event=one.last_event)
     rules = rules_with(migration, cpu_share)
     alone = [
         (action, base, first)
-        for instant, base, first in ((one, 0, 0), (other, len(one.members), len(one.cores)))
+        for instant, base, first in ((one, 0, 0), (other, len(one.jobs), len(one.cores)))
         for action in decide(instant.snapshot, rules).plan
     ]
     snapshot = _crowds(one, other)
@@ -267,23 +269,23 @@ def test_moves_and_shares_of_a_type_are_those_of_a_cluster_by_itself(
     }
 
 
-def _crowds(one: Instant, other: Instant) -> Snapshot:
+def _crowds(one: SharedCluster, other: SharedCluster) -> Snapshot:
     """Two crowds on one cluster: the nodes of the second are of type t4."""
-    first, base = len(one.cores), len(one.members)
+    first, base = len(one.cores), len(one.jobs)
     moved = [
         replace(
-            member,
-            name=f"{member.name}x",
-            on=tuple((node + first, count) for node, count in member.on),
-            moved_from=member.moved_from + first if member.moved_from >= 0 else -1,
-            evictor=member.evictor + base if member.evictor >= 0 else -1,
+            job,
+            name=f"{job.name}x",
+            on=tuple((node + first, count) for node, count in job.on),
+            moved_from=job.moved_from + first if job.moved_from >= 0 else -1,
+            evictor=job.evictor + base if job.evictor >= 0 else -1,
         )
-        for member in other.members
+        for job in other.jobs
     ]
     devices = [*(one.devices or (0,) * first), *(other.devices or (0,) * len(other.cores))]
     snapshot = replace(
         one,
-        members=(*one.members, *moved),
+        jobs=(*one.jobs, *moved),
         cores=(*one.cores, *other.cores),
         devices=tuple(devices),
         closed=one.closed | {node + first for node in other.closed},

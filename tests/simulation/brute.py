@@ -29,7 +29,7 @@ Rule = Callable[[list[BruteJob], int], dict[str, int]]
 
 
 def finish_times(jobs: Sequence[BruteJob], devices: int, rule: Rule) -> dict[str, float]:
-    """When each job ends."""
+    """Return the completion time of each job."""
     ahead = sorted(jobs, key=lambda job: (job.submit, job.name))
     active: list[BruteJob] = []
     now = 0.0

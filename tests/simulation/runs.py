@@ -1,4 +1,4 @@
-"""Runs of the real controller in the simulated world, told by names, for tests that judge what comes out."""
+"""Runs of the round loop on the simulator, with results by job name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.builders import AJob
 
 @dataclass
 class Log:
-    """What was decided when: a recorder that keeps names only."""
+    """Observer that records the time, kind and job name of every action."""
 
     actions: list[tuple[float, str, str]] = field(default_factory=list)
 
@@ -38,12 +38,12 @@ class Log:
 @dataclass
 class Run:
     finish: dict[str, float]
-    world: SimulatedBackend
+    backend: SimulatedBackend
     log: Log
 
 
 def a_workload(jobs: Sequence[AJob]) -> Workload:
-    """Jobs as the simulated world wants them; `remaining` is their work."""
+    """Make a workload of jobs; `remaining` is their work."""
     rows = sorted(jobs, key=lambda job: (job.submit, job.name))
     shapes = tuple(dict.fromkeys(job.shape for job in rows))
     curves = ((1.0,), *dict.fromkeys(concave(job.speedup) for job in rows if job.speedup))
@@ -77,9 +77,9 @@ def a_run(
     faults: Sequence[Fault] = (),
     is_recorded: bool = True,
 ) -> Run:
-    """Let all of it happen. What nobody records may be skipped where it cannot change anything."""
+    """Run all jobs to completion; without an observer, rounds that change nothing may be skipped."""
     cluster = simulated_nodes(nodes) if isinstance(nodes, str) else nodes
-    world = SimulatedBackend(a_workload(jobs), cluster, SimulationConfig(costs=costs or Costs(), faults=faults))
+    backend = SimulatedBackend(a_workload(jobs), cluster, SimulationConfig(costs=costs or Costs(), faults=faults))
     log = Log()
-    RoundLoop(world, make_rules(policy, placement), (log,) if is_recorded else ()).run()
-    return Run(dict(zip(world.jobs.name, world.finish, strict=True)), world, log)
+    RoundLoop(backend, make_rules(policy, placement), (log,) if is_recorded else ()).run()
+    return Run(dict(zip(backend.jobs.name, backend.finish, strict=True)), backend, log)

@@ -47,7 +47,7 @@ def as_brute(job: AJob) -> BruteJob:
 
 @pytest.mark.parametrize("policy", RULES)
 @pytest.mark.parametrize("seed", range(6))
-def test_every_job_ends_when_brute_force_says(policy: str, seed: int) -> None:
+def test_every_job_ends_when_the_brute_force_simulation_ends_it(policy: str, seed: int) -> None:
     random = Random(seed)
     devices = random.choice((3, 5, 8, 13))
     jobs = some_jobs(random, random.randint(20, 60), devices)
@@ -101,5 +101,5 @@ def test_work_is_neither_made_nor_lost(policy: str) -> None:
     random = Random(11)
     jobs = [a_job(f"j{n:02d}", (1, 4), submit=float(n), remaining=random.uniform(5, 50)) for n in range(40)]
     run = a_run(jobs, "2x4", policy, "spread")
-    assert run.world.counters.device_seconds == pytest.approx(sum(job.remaining for job in jobs))
+    assert run.backend.counters.device_seconds == pytest.approx(sum(job.remaining for job in jobs))
     assert all(finish < float("inf") for finish in run.finish.values())

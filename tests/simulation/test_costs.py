@@ -29,14 +29,14 @@ def test_every_start_costs_a_restart_and_work_done_is_kept() -> None:
     """long: 5 s start, 15 s of work until 20; short: 20 to 25 start, until 35; long: start until 40, 85 s left."""
     run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=5))
     assert run.finish == {"short": 35, "long": 125}
-    assert run.world.counters.preemptions == 1
+    assert run.backend.counters.preemptions == 1
 
 
 @pytest.mark.parametrize(("lost", "thrown_away"), [(4, 4), (15, 15), (30, 15)])
 def test_a_stop_throws_away_at_most_what_was_done_since_the_start(lost: float, thrown_away: float) -> None:
     run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=5, lost_work_seconds=lost))
     assert run.finish == {"short": 35, "long": 125 + thrown_away}
-    assert run.world.counters.lost_seconds == thrown_away
+    assert run.backend.counters.lost_seconds == thrown_away
 
 
 def elastic_pair() -> list[AJob]:
@@ -47,7 +47,7 @@ def test_a_resize_is_a_restart() -> None:
     """a: from 5 on two workers, 70 left at 20; from 25 on one, 60 left at 35, when b ends; from 40 on two: 70."""
     run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=Costs(restart_seconds=5))
     assert run.finish == {"b": 35, "a": 70}
-    assert run.world.counters.resizes == 2
+    assert run.backend.counters.resizes == 2
 
 
 def test_a_resize_without_restart_costs_its_own_time_and_loses_nothing() -> None:
@@ -55,7 +55,7 @@ def test_a_resize_without_restart_costs_its_own_time_and_loses_nothing() -> None
     costs = Costs(restart_seconds=5, rescale_seconds=1, lost_work_seconds=3)
     run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=costs)
     assert run.finish == {"b": 35, "a": 64}
-    assert run.world.counters.lost_seconds == 0
+    assert run.backend.counters.lost_seconds == 0
 
 
 def test_a_resize_does_not_cut_a_start_short() -> None:
@@ -70,7 +70,7 @@ def test_a_resize_by_restart_loses_work_like_a_stop() -> None:
     """a: at 20 it loses 3 s on two workers, 76 left; at 35 3 s on one, 76 - 10 + 3 = 69 left: 40 + 34.5."""
     run = a_run(elastic_pair(), "1x2", "elastic-fifo", costs=Costs(restart_seconds=5, lost_work_seconds=3))
     assert run.finish == {"b": 35, "a": 74.5}
-    assert run.world.counters.lost_seconds == 9
+    assert run.backend.counters.lost_seconds == 9
 
 
 @pytest.mark.parametrize(("lost", "thrown_away"), [(0.5, 1 + 1), (1, 2 + 2), (5, 18 + 2), (11, 42 + 2), (1000, 42 + 2)])
@@ -83,8 +83,8 @@ def test_a_resize_in_place_saves_nothing(lost: float, thrown_away: float) -> Non
     ]
     costs = Costs(rescale_seconds=0, lost_work_seconds=lost)
     run = a_run(jobs, "1x4", "elastic-srjf", costs=costs)
-    assert run.world.counters.lost_seconds == pytest.approx(thrown_away)
-    assert run.world.counters.device_seconds == pytest.approx(400 + 100 + 4 + thrown_away)
+    assert run.backend.counters.lost_seconds == pytest.approx(thrown_away)
+    assert run.backend.counters.device_seconds == pytest.approx(400 + 100 + 4 + thrown_away)
 
 
 def test_what_a_stop_has_saved_is_not_lost_by_the_next_one() -> None:
@@ -97,8 +97,8 @@ def test_what_a_stop_has_saved_is_not_lost_by_the_next_one() -> None:
         a_job("e", 2, submit=45, remaining=10),
     ]
     run = a_run(jobs, "1x2", "elastic-srjf", costs=Costs(rescale_seconds=0, lost_work_seconds=1000))
-    assert run.world.counters.resizes == 2
-    assert run.world.counters.lost_seconds == pytest.approx((20 + 10) + (20 + 5))
+    assert run.backend.counters.resizes == 2
+    assert run.backend.counters.lost_seconds == pytest.approx((20 + 10) + (20 + 5))
 
 
 def test_work_from_before_a_resize_is_lost_though_the_resize_still_goes_on() -> None:
@@ -109,7 +109,7 @@ def test_work_from_before_a_resize_is_lost_though_the_resize_still_goes_on() -> 
         a_job("c", 2, submit=12, remaining=2),
     ]
     run = a_run(jobs, "1x2", "elastic-srjf", costs=Costs(rescale_seconds=5, lost_work_seconds=1000))
-    assert run.world.counters.lost_seconds == pytest.approx(20 + 2)
+    assert run.backend.counters.lost_seconds == pytest.approx(20 + 2)
 
 
 def test_a_move_is_a_restart_for_who_moves_alone() -> None:
@@ -122,7 +122,7 @@ def test_a_move_is_a_restart_for_who_moves_alone() -> None:
         a_job("whole", 1, devices=4, submit=20, remaining=50),
     ]
     run = a_run(jobs, "2x4", "fifo", "stay:repack=stuck", costs=Costs(restart_seconds=5))
-    assert run.world.counters.migrations == 1
+    assert run.backend.counters.migrations == 1
     assert sorted((run.finish["r"], run.finish["s"])) == [105, 110]
     assert run.finish["whole"] == 75
 
@@ -139,14 +139,14 @@ def test_workers_on_several_nodes_are_slower() -> None:
 def test_restart_time_counts_as_use_of_devices_but_not_as_progress() -> None:
     run = a_run([a_job("a", 2, remaining=100)], "1x2", costs=Costs(restart_seconds=10))
     assert run.finish == {"a": 60}
-    assert run.world.counters.device_seconds == 120
+    assert run.backend.counters.device_seconds == 120
 
 
 def test_a_job_stopped_while_it_starts_has_lost_nothing_but_time() -> None:
-    """long starts at 0 and would be ready at 50; at 20 it is stopped, at 80 it starts anew: 80 + 50 + 100."""
+    """long starts at 0 and would be ready at 50; at 20 it is stopped, at 80 it starts again: 80 + 50 + 100."""
     run = a_run([LONG, SHORT], "1x1", "srjf", costs=Costs(restart_seconds=50, lost_work_seconds=9))
     assert run.finish == {"short": 80, "long": 230}
-    assert run.world.counters.lost_seconds == 0
+    assert run.backend.counters.lost_seconds == 0
 
 
 def test_a_job_that_ends_at_the_instant_of_a_change_has_ended() -> None:
@@ -154,7 +154,7 @@ def test_a_job_that_ends_at_the_instant_of_a_change_has_ended() -> None:
     jobs = [a_job("a", (1, 2), remaining=200), a_job("b", (1, 2), submit=100, remaining=50)]
     run = a_run(jobs, "1x2", "elastic-fifo", costs=Costs(restart_seconds=0))
     assert run.finish == {"a": 100, "b": 125}
-    assert run.world.counters.resizes == 0
+    assert run.backend.counters.resizes == 0
 
 
 def test_remaining_work_stands_still_while_a_job_starts() -> None:

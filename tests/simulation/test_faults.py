@@ -22,7 +22,7 @@ def test_a_lost_node_strikes_its_jobs_and_no_others() -> None:
     """a waits from 10 to 30, when its node is back, and goes on where it was."""
     run = a_run(PAIR, "2x1", "fifo:preempt=false", faults=[Fault(0, 10, 20)])
     assert run.finish == {"a": 120, "b": 100}
-    assert (run.world.counters.failures, run.world.counters.preemptions) == (1, 0)
+    assert (run.backend.counters.failures, run.backend.counters.preemptions) == (1, 0)
 
 
 def test_a_struck_job_loses_what_it_had_not_saved_and_pays_for_its_start() -> None:
@@ -30,7 +30,7 @@ def test_a_struck_job_loses_what_it_had_not_saved_and_pays_for_its_start() -> No
     costs = Costs(restart_seconds=3, lost_work_seconds=4)
     run = a_run(PAIR, "2x1", "fifo:preempt=false", faults=[Fault(0, 10, 20)], costs=costs)
     assert run.finish == {"a": 130, "b": 103}
-    assert run.world.counters.lost_seconds == 4
+    assert run.backend.counters.lost_seconds == 4
 
 
 def test_a_struck_job_goes_on_elsewhere_if_there_is_room() -> None:
@@ -96,11 +96,11 @@ def test_whatever_is_lost_all_jobs_end_and_a_second_run_is_the_same(policy: str,
 
 def test_apply_refuses_a_start_on_a_node_that_was_lost_meanwhile() -> None:
     """The plan was made before 10, the node is lost at 10: the world has moved."""
-    world = SimulatedBackend(a_workload(PAIR[:1]), simulated_nodes("1x1"), SimulationConfig(faults=[Fault(0, 10)]))
-    plan = decide(world.observe(), make_rules("fifo", "stay")).plan
-    assert world.wait(100)
-    assert list(world.apply(Decision(plan))) == [Outcome.STALE]
-    assert world.observe().assignment_of(0) == NOWHERE
+    backend = SimulatedBackend(a_workload(PAIR[:1]), simulated_nodes("1x1"), SimulationConfig(faults=[Fault(0, 10)]))
+    plan = decide(backend.observe(), make_rules("fifo", "stay")).plan
+    assert backend.wait(100)
+    assert list(backend.apply(Decision(plan))) == [Outcome.STALE]
+    assert backend.observe().assignment_of(0) == NOWHERE
 
 
 # Rules that act though nothing happened.
@@ -123,7 +123,7 @@ def test_a_return_is_acted_on_when_it_is_due() -> None:
     assert run.log.actions[3:5] == [(32_400, "STOP", "b"), (32_400, "START", "a")]
 
 
-def test_if_asked_time_run_is_counted_anew_after_a_return() -> None:
+def test_anew_counts_the_time_run_since_the_last_return() -> None:
     """VODA-37: with a threshold of 100 and returns after once the time run, both take turns of 100 s for ever."""
     run = a_run(two_long_jobs(1000), "1x1", "tiresias:threshold=100:promote=1:anew=true")
     assert run.log.times("START")[:8] == [0, 100, 200, 300, 400, 500, 600, 700]

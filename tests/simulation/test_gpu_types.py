@@ -14,7 +14,7 @@ TYPE, PRODUCT = "vodascheduler/accelerator", "nvidia.com/gpu.product"
 
 
 def a_cluster_of_two_types() -> Cluster:
-    """Types are told by Voda's label on one node and by NVIDIA's on the other; a third has none."""
+    """Types come from Voda's label on one node and by NVIDIA's on the other; a third has none."""
     cluster = Cluster()
     cluster.nodes.add("node-a", gpus=4, labels={TYPE: "a100", PRODUCT: "NVIDIA-A100-SXM4-80GB"})
     cluster.nodes.add("node-b", gpus=4, labels={PRODUCT: "Tesla-T4"})
@@ -57,7 +57,7 @@ def test_a_type_may_be_asked_for_by_another_label_or_by_affinity() -> None:
     assert nodes_of(cluster, "affine") == ["node-b"] * 4
 
 
-def test_whoever_asks_for_no_type_is_told_what_the_nodes_of_a_type_take() -> None:
+def test_reason_of_a_job_without_a_type_names_the_type_of_the_nodes() -> None:
     """VODA-10."""
     cluster = a_cluster_of_two_types()
     cluster.submit("wide", 1, gpus=4, seconds=1000)
@@ -68,7 +68,7 @@ def test_whoever_asks_for_no_type_is_told_what_the_nodes_of_a_type_take() -> Non
     assert "takes only jobs that ask for the GPU type a100" in reason
 
 
-def test_a_label_that_comes_later_stops_nobody() -> None:
+def test_label_that_is_added_later_stops_no_job() -> None:
     """VODA-78: the job that runs there goes on; what it leaves is for the type."""
     cluster = a_cluster_of_two_types()
     cluster.submit("early", 1, seconds=60)

@@ -17,7 +17,7 @@ from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import Shape
 from tests.builders import AJob, a_job, a_node, a_snapshot, decided
 from tests.kernel_builds import MODULES
-from tests.properties.worlds import NOW
+from tests.properties.clusters import NOW
 from tests.simulation.runs import a_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,7 +95,7 @@ def test_job_of_unknown_length_comes_last() -> None:
 
 @pytest.mark.parametrize("name", ["remaining", "attained", "executed"])
 def test_columns_of_a_snapshot_are_read_only(name: str) -> None:
-    jobs = a_run([a_job("a")], "1x1", "fifo").world.observe().jobs
+    jobs = a_run([a_job("a")], "1x1", "fifo").backend.observe().jobs
     assert not getattr(jobs, name).flags.writeable
 
 

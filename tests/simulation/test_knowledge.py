@@ -31,7 +31,7 @@ LENGTH_READERS = ("srjf", "elastic-srjf", "afs-l")
 
 @dataclass
 class Rounds:
-    """What was known and done in each round, as plain values."""
+    """Observer that records the knowledge and actions of each round."""
 
     known: list[tuple[float, list[float], list[list[float]], float]] = field(default_factory=list)
     """Time, remaining work and curve of each job, restart cost."""
@@ -65,17 +65,17 @@ def pairs(good: Sequence[str], work: float = 1000.0, other_work: float = 1000.0)
 
 
 def until_first_report(workload: Workload, policy: str, knowledge: Knowledge, seconds: float) -> Rounds:
-    """Rounds of a world in which nothing but arrivals has happened yet."""
-    world, rounds = make_backend(knowledge, workload, simulated_nodes("1x5")), Rounds()
-    controller = RoundLoop(world, make_rules(policy, "stay"), (rounds,))
+    """Return the rounds before the first report."""
+    backend, rounds = make_backend(knowledge, workload, simulated_nodes("1x5")), Rounds()
+    controller = RoundLoop(backend, make_rules(policy, "stay"), (rounds,))
     controller.round()
-    while world.wait(seconds) and world.now < seconds:
+    while backend.wait(seconds) and backend.now < seconds:
         controller.round()
     return rounds
 
 
 @pytest.mark.parametrize("policy", CURVE_READERS)
-def test_curves_that_nobody_has_seen_yet_change_no_decision(policy: str) -> None:
+def test_unreported_curves_change_no_decision(policy: str) -> None:
     worlds = pairs("a"), pairs("b")
     first, second = (until_first_report(each, policy, LEARNED, 2.0) for each in worlds)
     assert first.known == second.known
@@ -92,7 +92,7 @@ def test_the_trap_would_catch_a_policy_that_saw_the_truth(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LENGTH_READERS)
-def test_work_that_nobody_has_seen_yet_changes_no_decision(policy: str) -> None:
+def test_unreported_work_changes_no_decision(policy: str) -> None:
     """Twice the work in as many steps looks the same until a step is reported."""
     first, second = (
         until_first_report(pairs("ab", *work), policy, LEARNED, 2.0) for work in ((1000.0, 4000.0), (4000.0, 1000.0))
@@ -103,12 +103,12 @@ def test_work_that_nobody_has_seen_yet_changes_no_decision(policy: str) -> None:
 
 
 def test_sizes_that_never_ran_change_no_decision_in_a_whole_run() -> None:
-    """Curves that agree on one and two workers, where nobody ever has more."""
+    """Curves that agree on one and two workers, which no job exceeds."""
     runs = []
     for beyond in ((2.6, 3.3), (1.81, 1.82)):
         jobs = [a_job(f"j{n}", (1, 4), submit=7.0 * n, remaining=90.0, speedup=(1.0, 1.8, *beyond)) for n in range(6)]
-        world, rounds = LearningBackend(a_workload(jobs), simulated_nodes("1x2")), Rounds()
-        RoundLoop(world, make_rules("afs-l", "stay"), (rounds,)).run()
+        backend, rounds = LearningBackend(a_workload(jobs), simulated_nodes("1x2")), Rounds()
+        RoundLoop(backend, make_rules("afs-l", "stay"), (rounds,)).run()
         runs.append(rounds)
     assert runs[0].known == runs[1].known
     assert runs[0].done == runs[1].done
@@ -116,8 +116,8 @@ def test_sizes_that_never_ran_change_no_decision_in_a_whole_run() -> None:
 
 def test_the_second_job_of_a_category_starts_with_what_the_first_taught() -> None:
     jobs = [a_job(name, 1, submit=at, remaining=300.0) for name, at in (("first", 0.0), ("second", 1000.0))]
-    world, rounds = LearningBackend(a_workload(jobs), simulated_nodes("1x1")), Rounds()
-    RoundLoop(world, make_rules("srjf", "stay"), (rounds,)).run()
+    backend, rounds = LearningBackend(a_workload(jobs), simulated_nodes("1x1")), Rounds()
+    RoundLoop(backend, make_rules("srjf", "stay"), (rounds,)).run()
     assert rounds.known[0][1] == pytest.approx([100.0])  # as many steps, each thought to take a second
     last_start = next(known for known in rounds.known if known[0] == 1000.0)
     assert last_start[1] == pytest.approx([300.0], rel=0.01)
@@ -125,46 +125,46 @@ def test_the_second_job_of_a_category_starts_with_what_the_first_taught() -> Non
 
 def test_a_decision_in_the_middle_of_a_run_knows_what_was_reported_by_then() -> None:
     jobs = [a_job("long", 1, remaining=1000.0), a_job("late", 1, submit=499.0, remaining=1000.0)]
-    world = LearningBackend(a_workload(jobs), simulated_nodes("1x1"))
-    RoundLoop(world, make_rules("fifo", "stay")).round()
-    world.wait(float("inf"))
-    left = world.observe().jobs.remaining.tolist()
+    backend = LearningBackend(a_workload(jobs), simulated_nodes("1x1"))
+    RoundLoop(backend, make_rules("fifo", "stay")).round()
+    backend.wait(float("inf"))
+    left = backend.observe().jobs.remaining.tolist()
     assert left == pytest.approx([510.0, 1000.0], rel=0.01)  # steps of ten seconds: the fiftieth is not done yet
-    lesson = world.estimates.learned.lessons[0]
+    lesson = backend.estimates.learned.lessons[0]
     assert lesson.steps == 32
 
 
-def test_a_category_that_nobody_has_seen_is_taken_for_the_mean_of_the_others() -> None:
+def test_category_without_reports_is_taken_for_the_mean_of_the_others() -> None:
     workload = replace(
         a_workload([a_job("a", 1, remaining=900.0), a_job("b", 1, submit=950.0, remaining=50.0)]), category=("x", "y")
     )
-    world = LearningBackend(workload, simulated_nodes("1x1"))
-    RoundLoop(world, make_rules("fifo", "stay")).round()
-    world.wait(float("inf"))
-    world.wait(float("inf"))
-    assert world.observe().jobs.remaining.tolist() == pytest.approx([900.0], rel=0.01)
+    backend = LearningBackend(workload, simulated_nodes("1x1"))
+    RoundLoop(backend, make_rules("fifo", "stay")).round()
+    backend.wait(float("inf"))
+    backend.wait(float("inf"))
+    assert backend.observe().jobs.remaining.tolist() == pytest.approx([900.0], rel=0.01)
 
 
 def test_what_a_restart_costs_is_learned() -> None:
     jobs = [a_job(f"j{n:02d}", 1, remaining=50.0) for n in range(40)]
-    world, rounds = (
+    backend, rounds = (
         LearningBackend(a_workload(jobs), simulated_nodes("1x2"), SimulationConfig(costs=Costs(restart_seconds=60))),
         Rounds(),
     )
-    RoundLoop(world, make_rules("fifo", "stay"), (rounds,)).run()
+    RoundLoop(backend, make_rules("fifo", "stay"), (rounds,)).run()
     costs = [known[3] for known in rounds.known]
     assert costs[0] == 10.0
     assert costs[-1] == pytest.approx(58.8, abs=0.1)
     assert costs == sorted(costs)
 
 
-def test_a_resize_that_is_no_restart_says_nothing_of_restarts() -> None:
+def test_resize_in_place_is_no_measurement_of_a_restart() -> None:
     jobs = [a_job("a", (1, 4), remaining=100.0), a_job("b", (1, 4), submit=40.0, remaining=100.0)]
     costs = Costs(restart_seconds=30, rescale_seconds=1)
-    world = LearningBackend(a_workload(jobs), simulated_nodes("1x4"), SimulationConfig(costs=costs))
-    RoundLoop(world, make_rules("elastic-fifo", "stay")).run()
-    assert world.counters.resizes > 0
-    assert [(lesson.restarts, lesson.restarting_seconds) for lesson in world.estimates.learned.lessons] == [(2, 60.0)]
+    backend = LearningBackend(a_workload(jobs), simulated_nodes("1x4"), SimulationConfig(costs=costs))
+    RoundLoop(backend, make_rules("elastic-fifo", "stay")).run()
+    assert backend.counters.resizes > 0
+    assert [(lesson.restarts, lesson.restarting_seconds) for lesson in backend.estimates.learned.lessons] == [(2, 60.0)]
 
 
 def test_learning_goes_on_from_what_is_kept() -> None:
@@ -184,13 +184,13 @@ def test_learning_goes_on_from_what_is_kept() -> None:
 def test_every_job_ends_and_does_its_work_whatever_is_believed(policy: str, knowledge: Knowledge) -> None:
     workload = pairs("a")
     workload = replace(workload, curve=np.zeros(len(workload), dtype=np.int64))  # linear: device time is work
-    world = make_backend(knowledge, workload, simulated_nodes("1x5"))
-    RoundLoop(world, make_rules(policy, "stay")).run()
-    assert max(world.finish) < float("inf")
-    assert world.counters.device_seconds == pytest.approx(float(workload.work.sum()))
+    backend = make_backend(knowledge, workload, simulated_nodes("1x5"))
+    RoundLoop(backend, make_rules(policy, "stay")).run()
+    assert max(backend.finish) < float("inf")
+    assert backend.counters.device_seconds == pytest.approx(float(workload.work.sum()))
 
 
-def test_the_truth_is_the_plain_world() -> None:
+def test_true_knowledge_is_the_plain_backend() -> None:
     assert type(make_backend(TRUE, pairs("a"), simulated_nodes("1x5"))) is SimulatedBackend
 
 
@@ -198,9 +198,9 @@ def test_noise_of_nothing_is_the_truth() -> None:
     for policy in ("afs-l", "ffdl", "srjf"):
         finish = []
         for knowledge in (TRUE, Knowledge(Source.NOISY, 0.0)):
-            world = make_backend(knowledge, pairs("a"), simulated_nodes("1x5"))
-            RoundLoop(world, make_rules(policy, "stay")).run()
-            finish.append(world.finish)
+            backend = make_backend(knowledge, pairs("a"), simulated_nodes("1x5"))
+            RoundLoop(backend, make_rules(policy, "stay")).run()
+            finish.append(backend.finish)
         assert finish[0] == finish[1]
 
 

@@ -75,7 +75,7 @@ def test_each_policy_gets_the_placement_that_it_was_made_for_unless_one_is_chose
     assert rules_by_type(["t4=dragon"], "spread") == {"t4": ("dragon", "spread")}
 
 
-def test_types_that_no_node_has_are_told() -> None:
+def test_types_without_nodes_are_warned_about() -> None:
     rules = make_rules("fifo", "stay", by_type=rules_by_type(["t4=srjf"]))
     assert unknown_types(rules, a_snapshot([], [a_node("n0", labels={TYPE: "t4"})]).nodes) == []
     assert unknown_types(rules, a_snapshot([], [a_node("n0", labels={TYPE: "tpu"})]).nodes) == [
@@ -119,7 +119,7 @@ def test_a_recorded_round_is_decided_again_type_by_type(tmp_path: Path) -> None:
 
 
 def test_policies_that_would_start_a_job_are_tried_on_its_own_type(tmp_path: Path) -> None:
-    """Also the one that everybody else is under already."""
+    """The policy of all other jobs is tried too."""
     told = explain(a_journal(tmp_path / "journal"), "long")
     (policies,) = [change["amount"] for change in told["changes"] if change["change"] == "policy"]
     assert "fifo" in policies

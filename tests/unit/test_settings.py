@@ -23,7 +23,7 @@ def _by_path(each: SettingEntry) -> str:
 
 
 @pytest.mark.parametrize("each", ALL, ids=_by_path)
-def test_every_setting_says_what_it_means_in_one_sentence(each: SettingEntry) -> None:
+def test_every_setting_is_described_in_one_sentence(each: SettingEntry) -> None:
     words = each.words.partition("  [default: ")[0]
     assert words[0].isupper()
     assert words.endswith(".")

@@ -16,8 +16,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from sterna import __version__, dashboard
-from sterna.api import cluster, jobs, trainer_status, voda, watch
+from sterna.api import cluster, jobs, watch
 from sterna.api.auth import Authenticator, AuthMiddleware
+from sterna.api.compat import trainer_status, voda
 from sterna.api.problem_json import Problem, error_response, problem_response
 from sterna.api.responses import component_schemas
 from sterna.api.services import ServiceFactory, ServiceRegistry

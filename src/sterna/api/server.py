@@ -22,9 +22,9 @@ import uvicorn
 from starlette.concurrency import run_in_threadpool
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sterna.api import container_migration
 from sterna.api.application import Application, create_application
 from sterna.api.auth import LocalAuthenticator
+from sterna.api.compat import container_migration
 from sterna.api.health import HEALTH_PATHS, create_health_router
 from sterna.api.metrics import create_metrics_router
 from sterna.api.peers import is_loopback, own_uid, peer_of

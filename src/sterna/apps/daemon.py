@@ -28,7 +28,7 @@ from sterna.backends.local.cluster import LocalCluster
 from sterna.backends.local.jobs.environment import Surroundings, offer_agent
 from sterna.backends.local.jobs.exits import RestartBackoff
 from sterna.backends.local.jobs.launching import LocalDeps
-from sterna.backends.local.kernel.atomic_files import make_private_folder, replace_whole
+from sterna.backends.local.kernel.atomic_files import replace_file
 from sterna.backends.local.kernel.proc_table import boot_id, process
 from sterna.backends.local.kernel.wakeups import EpollWakeups
 from sterna.backends.local.recovery import recover
@@ -84,7 +84,7 @@ class Daemon:
 
     def __init__(self, options: Options, encryption: Encryption | None = None) -> None:
         self.options, self._encryption = options, encryption
-        self.state = make_private_folder(options.state.expanduser().absolute())
+        self.state = _make_state_folder(options.state.expanduser().absolute())
         self._lock = _lock_state_folder(self.state)
         check_state_folder(self.state)
         self._clock = steady_clock()
@@ -103,7 +103,7 @@ class Daemon:
         paths = StatePaths(self.state)
         paths.jobs.mkdir(mode=0o700, exist_ok=True)
         offer_agent(paths)
-        view = self._chosen(slices)
+        view = self._choose_rules(slices)
         rules = make_local_rules(view)
         self.store = JobStore(self.database, slices, self._clock, growth_rule_of(rules))
         control = find_control(self.state)
@@ -113,7 +113,7 @@ class Daemon:
         deps = LocalDeps(self._launcher, control, Surroundings(paths), self.options.as_submitter)
         self.backend = LocalBackend(self.store, deps, EpollWakeups(), backoff=self.options.backoff)
         self.cluster = LocalCluster(self.backend, view, make_local_rules, tell_story)
-        self._over = threading.Event()
+        self._stop_event = threading.Event()
         self._rules: Rules | None = None
         self._repeats = RepeatLimit()
         self._rate_limit = RateLimited(self.backend, view.rate_limit_seconds)
@@ -129,12 +129,12 @@ class Daemon:
             on_error=self._report_error,
             on_round=lambda seconds: self.watchdog.beat(),
             revisit_at=lambda: min(changes.due_at, self._clock() + self.watchdog.period_seconds),
-            stop=self._over,
+            stop=self._stop_event,
         )
         self._thread = threading.Thread(target=self.loop.run, name="controller", daemon=True)
-        self._warming = threading.Thread(target=self._warm, name="warming", daemon=True)
+        self._warm_thread = threading.Thread(target=self._warm, name="warming", daemon=True)
 
-    def _chosen(self, slices: Slices) -> PolicyView:
+    def _choose_rules(self, slices: Slices) -> PolicyView:
         """Return the rules: options over the stored ones over defaults."""
         kept = self.database.read("SELECT value FROM settings WHERE name = 'rules'")
         usual = _SHARED if slices.is_shared else _DEFAULT
@@ -166,7 +166,7 @@ class Daemon:
             recover(self.backend)
             # Jobs get the address of the API in their environment: start none before it is known.
             self.backend.hold(True)
-            self._warming.start()
+            self._warm_thread.start()
             self._thread.start()
             if self.options.has_api:
                 self._start_api()
@@ -209,7 +209,7 @@ class Daemon:
             "socket": str(self.state / SOCKET),
             "version": sterna.__version__,
         }
-        replace_whole(self.state / ABOUT, msgspec.json.encode(about) + b"\n", 0o600, durable=False)
+        replace_file(self.state, ABOUT, msgspec.json.encode(about) + b"\n", 0o600, durable=False)
 
     @property
     def url(self) -> str:
@@ -217,9 +217,9 @@ class Daemon:
 
     def stop(self) -> None:
         """Stop the loop and the API; training goes on."""
-        self._over.set()
+        self._stop_event.set()
         self.backend.close()
-        for thread in (self._thread, self._warming):
+        for thread in (self._thread, self._warm_thread):
             if thread.is_alive():
                 thread.join(_STOP_SECONDS)
         self.store.close()
@@ -282,6 +282,19 @@ def tell_story(journal: Path, job: str) -> Explanation:
     from sterna.explain.narrative import explain
 
     return msgspec.convert(explain(journal, job), Explanation)
+
+
+def _make_state_folder(path: Path) -> Path:
+    """Create the state folder, if it is missing, so that only its owner can enter it."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise UserError(
+            f"The state folder '{path}' cannot be used: {error.strerror}; choose another one with --state."
+        ) from None
+    return path
 
 
 def _lock_state_folder(state: Path) -> int:

@@ -68,7 +68,7 @@ class ProgressState:
     value: float | None = None
     reported_at: float = -NEVER
     growth_since: float = -NEVER
-    pace: SpeedSample | None = None
+    sample: SpeedSample | None = None
     marks: list[tuple[float, float]] = field(default_factory=list)
     """Work and step, of the current attempt at its current size."""
     first: float | None = None
@@ -99,7 +99,7 @@ class ProgressTracker:
         self.learned_curves = learned_curves
         self._table = GrowthTable(8, rule)
         self._free = list(range(7, -1, -1))
-        self._courses: dict[int, ProgressState] = {}
+        self._states: dict[int, ProgressState] = {}
         self._finished: list[History] = []
         self._factors: Factors = SHARED_CORE
 
@@ -109,152 +109,158 @@ class ProgressTracker:
             size = len(self._table)
             self._table.resize(2 * size)
             self._free = list(range(2 * size - 1, size - 1, -1))
-        course = ProgressState(self._free.pop(), spec, category, total=spec.total or None, metric=spec.metric)
-        self._courses[key] = course
-        if course.metric:
-            self._table.declare([course.slot], _direction(course.metric, spec.goal))
-        return course
+        state = ProgressState(self._free.pop(), spec, category, total=spec.total or None, metric=spec.metric)
+        self._states[key] = state
+        if state.metric:
+            self._table.declare([state.slot], _direction(state.metric, spec.goal))
+        return state
 
-    def set_growth_rule(self, rule: GrowthRule, heard: Iterable[tuple[int, int, Sequence[ProgressReport]]]) -> None:
+    def set_growth_rule(
+        self, rule: GrowthRule, reports_by_job: Iterable[tuple[int, int, Sequence[ProgressReport]]]
+    ) -> None:
         """Classify by another rule from now on, and again the given reports: key, attempt, reports."""
         self._table = GrowthTable(len(self._table), rule)
-        for course in self._courses.values():
-            if course.metric:
-                self._table.declare([course.slot], _direction(course.metric, course.spec.goal))
-        for key, attempt, reports in heard:
-            course_of_key = self._courses.get(key)
-            if course_of_key is not None and reports:
-                self._judge(course_of_key, reports, attempt)
+        for state in self._states.values():
+            if state.metric:
+                self._table.declare([state.slot], _direction(state.metric, state.spec.goal))
+        for key, attempt, reports in reports_by_job:
+            state_of_key = self._states.get(key)
+            if state_of_key is not None and reports:
+                self._classify(state_of_key, reports, attempt)
 
-    def _judge(self, course: ProgressState, reports: Sequence[ProgressReport], attempt: int) -> None:
-        rows = [course.slot] * len(reports)
-        steps = [-1.0 if told.step is None else float(told.step) for told in reports]
+    def _classify(self, state: ProgressState, reports: Sequence[ProgressReport], attempt: int) -> None:
+        rows = [state.slot] * len(reports)
+        steps = [-1.0 if report.step is None else float(report.step) for report in reports]
         self._table.update(
-            rows, steps, [told.at for told in reports], [self._value(course, told) for told in reports], attempt
+            rows,
+            steps,
+            [report.at for report in reports],
+            [self._metric_value(state, report) for report in reports],
+            attempt,
         )
 
     def forget(self, key: int, is_complete: bool = False) -> None:
         """Stop tracking; a completed job calibrates later forecasts."""
-        course = self._courses.pop(key, None)
-        if course is None:
+        state = self._states.pop(key, None)
+        if state is None:
             return
-        history = self._table.history(course.slot)
+        history = self._table.history(state.slot)
         if is_complete and len(history.steps) >= LEAST_WINDOWS:
             self._finished = [*self._finished[1 - _FINISHED :], history]
             self._factors = fit_factors(self._finished) or SHARED_CORE
-        self._table.forget([course.slot])
-        self._free.append(course.slot)
+        self._table.forget([state.slot])
+        self._free.append(state.slot)
 
     def of(self, key: int) -> ProgressState | None:
-        return self._courses.get(key)
+        return self._states.get(key)
 
     # Reports.
 
-    def take(self, heard: Iterable[tuple[int, Sequence[ProgressReport], SpeedSample]]) -> set[int]:
+    def add_reports(self, reports_by_job: Iterable[tuple[int, Sequence[ProgressReport], SpeedSample]]) -> set[int]:
         """Process reports of several jobs; return the keys of those about which rules may decide differently now."""
         news: set[int] = set()
         rows, steps, times, values, attempts = [], [], [], [], []
-        for key, reports, pace in heard:
-            course = self._courses.get(key)
-            if course is None or not reports:
+        for key, reports, sample in reports_by_job:
+            state = self._states.get(key)
+            if state is None or not reports:
                 continue
-            was_known = not math.isnan(course.steps_left) and not math.isnan(course.step_work)
-            self._advance(course, reports, pace)
-            if not was_known and not math.isnan(course.step_work) and not math.isnan(course.steps_left):
+            was_known = not math.isnan(state.steps_left) and not math.isnan(state.step_work)
+            self._add_reports(state, reports, sample)
+            if not was_known and not math.isnan(state.step_work) and not math.isnan(state.steps_left):
                 news.add(key)
-            for told in reports:
-                rows.append(course.slot)
-                steps.append(-1.0 if told.step is None else float(told.step))
-                times.append(told.at)
-                values.append(self._value(course, told))
-                attempts.append(pace.attempt)
+            for report in reports:
+                rows.append(state.slot)
+                steps.append(-1.0 if report.step is None else float(report.step))
+                times.append(report.at)
+                values.append(self._metric_value(state, report))
+                attempts.append(sample.attempt)
         if rows:
-            key_of = {course.slot: key for key, course in self._courses.items()}
+            key_of = {state.slot: key for key, state in self._states.items()}
             for slot in self._table.update(rows, steps, times, values, attempts).tolist():
-                course = self._courses[key_of[slot]]
-                course.growth_since = course.reported_at
-                if course.value is not None:
+                state = self._states[key_of[slot]]
+                state.growth_since = state.reported_at
+                if state.value is not None:
                     news.add(key_of[slot])
         return news
 
-    def _advance(self, course: ProgressState, reports: Sequence[ProgressReport], pace: SpeedSample) -> None:
-        for told in reports:
-            self._choose_metric(course, told)
-            if told.total:
-                course.total = told.total
-            value = told.metrics.get(course.metric)
+    def _add_reports(self, state: ProgressState, reports: Sequence[ProgressReport], sample: SpeedSample) -> None:
+        for report in reports:
+            self._choose_metric(state, report)
+            if report.total:
+                state.total = report.total
+            value = report.metrics.get(state.metric)
             if value is not None and math.isfinite(value):
-                course.value = value
-                course.first = value if course.first is None else course.first
-            if told.step is not None:
-                course.step = told.step
-            course.reported_at = max(course.reported_at, told.at)
-        self._rate(course)
-        self._pace(course, pace)
+                state.value = value
+                state.first = value if state.first is None else state.first
+            if report.step is not None:
+                state.step = report.step
+            state.reported_at = max(state.reported_at, report.at)
+        self._update_rate(state)
+        self._add_sample(state, sample)
 
-    def _choose_metric(self, course: ProgressState, told: ProgressReport) -> None:
+    def _choose_metric(self, state: ProgressState, report: ProgressReport) -> None:
         """Choose the declared metric, else `loss`, else the first one reported."""
-        if course.metric or not told.metrics:
+        if state.metric or not report.metrics:
             return
-        course.metric = "loss" if "loss" in told.metrics else next(iter(told.metrics))
-        self._table.forget([course.slot])  # reports without a value were only counted
-        self._table.declare([course.slot], _direction(course.metric, course.spec.goal))
+        state.metric = "loss" if "loss" in report.metrics else next(iter(report.metrics))
+        self._table.forget([state.slot])  # reports without a value were only counted
+        self._table.declare([state.slot], _direction(state.metric, state.spec.goal))
 
-    def _value(self, course: ProgressState, told: ProgressReport) -> float:
-        if not course.metric:
+    def _metric_value(self, state: ProgressState, report: ProgressReport) -> float:
+        if not state.metric:
             return 0.0
-        value = told.metrics.get(course.metric)
+        value = report.metrics.get(state.metric)
         return math.nan if value is None else value
 
-    def _rate(self, course: ProgressState) -> None:
+    def _update_rate(self, state: ProgressState) -> None:
         """Update the recent improvement per second, as a fraction of the whole improvement."""
-        if course.value is None or course.first is None:
+        if state.value is None or state.first is None:
             return
-        if course.rated is None:
-            course.rated, course.rated_at = course.value, course.reported_at
-        elif course.reported_at - course.rated_at >= _RATE_SECONDS:
-            whole = max(abs(course.first - course.value), 1e-12)
-            course.rate = abs(course.rated - course.value) / whole / (course.reported_at - course.rated_at)
-            course.rated, course.rated_at = course.value, course.reported_at
+        if state.rated is None:
+            state.rated, state.rated_at = state.value, state.reported_at
+        elif state.reported_at - state.rated_at >= _RATE_SECONDS:
+            whole = max(abs(state.first - state.value), 1e-12)
+            state.rate = abs(state.rated - state.value) / whole / (state.reported_at - state.rated_at)
+            state.rated, state.rated_at = state.value, state.reported_at
 
-    def _pace(self, course: ProgressState, pace: SpeedSample) -> None:
-        if course.step is None:
+    def _add_sample(self, state: ProgressState, sample: SpeedSample) -> None:
+        if state.step is None:
             return
-        old = course.pace
-        if old is None or (old.attempt, old.workers) != (pace.attempt, pace.workers):
-            course.marks.clear()
-        elif course.marks and course.step > course.marks[-1][1]:
-            work, step = course.marks[-1]
-            self.learned_curves.add_steps(course.category, pace.workers, course.step - step, pace.work - work)
-        course.pace = pace
-        if not course.marks or (course.step > course.marks[-1][1] and pace.work > course.marks[-1][0]):
-            course.marks.append((pace.work, float(course.step)))
-        if len(course.marks) > _MARKS:
-            course.marks = course.marks[::2]
+        old = state.sample
+        if old is None or (old.attempt, old.workers) != (sample.attempt, sample.workers):
+            state.marks.clear()
+        elif state.marks and state.step > state.marks[-1][1]:
+            work, step = state.marks[-1]
+            self.learned_curves.add_steps(state.category, sample.workers, state.step - step, sample.work - work)
+        state.sample = sample
+        if not state.marks or (state.step > state.marks[-1][1] and sample.work > state.marks[-1][0]):
+            state.marks.append((sample.work, float(state.step)))
+        if len(state.marks) > _MARKS:
+            state.marks = state.marks[::2]
 
     # Results.
 
-    def growth_of(self, course: ProgressState) -> Growth:
+    def growth_of(self, state: ProgressState) -> Growth:
         """Return the growth category; without a metric, PROGRESSING."""
-        return Growth(int(self._table.growth[course.slot])) if course.value is not None else Growth.PROGRESSING
+        return Growth(int(self._table.growth[state.slot])) if state.value is not None else Growth.PROGRESSING
 
-    def remaining(self, course: ProgressState) -> float:
+    def remaining(self, state: ProgressState) -> float:
         """Return the remaining work in seconds at one worker, by its own speed or else its category's; NaN if
         unknown."""
-        left = course.steps_left
+        left = state.steps_left
         if math.isnan(left):
             return math.nan
-        own = course.step_work
-        if course.pace is not None and not math.isnan(own):
-            return left * own * self.learned_curves.speed(course.category, course.pace.workers)
-        known = self.learned_curves.step_seconds(course.category)
+        own = state.step_work
+        if state.sample is not None and not math.isnan(own):
+            return left * own * self.learned_curves.speed(state.category, state.sample.workers)
+        known = self.learned_curves.step_seconds(state.category)
         return left * known if known is not None else math.nan
 
-    def eta(self, course: ProgressState) -> Band | None:
+    def eta(self, state: ProgressState) -> Band | None:
         """Return the seconds until its last step at its recent speed."""
-        if not course.total:
+        if not state.total:
             return None
-        return remaining_seconds(self._table.history(course.slot), course.total, self._factors)
+        return remaining_seconds(self._table.history(state.slot), state.total, self._factors)
 
 
 def _direction(metric: str, goal: str) -> Direction:

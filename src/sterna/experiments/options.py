@@ -20,7 +20,7 @@ from sterna.settings import is_count_only
 from sterna.wiring import make_placement
 from sterna.workloads.curves import check_speedups, load_speedups
 from sterna.workloads.domain import LARGEST
-from sterna.workloads.formats import load_trace
+from sterna.workloads.load import load_trace
 from sterna.workloads.trace import Trace, parse_elastic
 
 _DEFAULT_REPAIR_SECONDS = 600.0

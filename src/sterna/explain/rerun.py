@@ -2,7 +2,7 @@
 
 Completion times and waits are means over the jobs that ended in all runs, so all runs are compared on the same jobs.
 Costs that the journal does not hold (of a resize, of work lost at a stop) are 0; where they matter, the simulation of
-the recorded rules differs from the recording, and a notice says so.
+the recorded rules differs from the recording, and a notice states it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sterna.errors import UserError
-from sterna.workloads import native
+from sterna.workloads.formats import native
 from sterna.workloads.table import Table
 from sterna.workloads.trace import Trace
 

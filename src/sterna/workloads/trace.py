@@ -95,7 +95,7 @@ class Trace:
     @staticmethod
     def load(path: str | PathLike[str], format: str | None = None) -> Trace:
         """Read a file, plain or gzipped; `format` overrides the one that its contents suggest."""
-        from sterna.workloads.formats import load_trace
+        from sterna.workloads.load import load_trace
 
         return load_trace(fspath(path), format)
 

@@ -21,7 +21,7 @@ BOUND_SECONDS = 30.0
 
 
 def environment(folder: Path | None, **more: str) -> dict[str, str]:
-    """What a replica gets to know; without a folder, Sterna is absent."""
+    """Environment of a replica; without a folder, Sterna is absent."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("STERNA_")}
     plain |= {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
     if folder is not None:
@@ -69,7 +69,7 @@ def tell(process: subprocess.Popen[str], line: str = "go on") -> None:
 
 
 def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
-    """What the condition answers, once it is true."""
+    """Poll until the condition is true and return its value."""
     end = time.monotonic() + BOUND_SECONDS
     while time.monotonic() < end:
         if answer := condition():
@@ -79,6 +79,6 @@ def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """What the agent has written."""
+    """Lines that the agent has written."""
     path = folder / "progress.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

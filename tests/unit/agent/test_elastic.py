@@ -1,4 +1,4 @@
-"""Workers join and leave a training that goes on; no step is lost, and nobody waits for who is not there yet."""
+"""Workers join and leave a training that goes on; no step is lost, and no member waits for a missing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that is asked to stop saves between two steps, says so, and ends; nothing is torn, nobody hangs."""
+"""A process that is asked to stop saves between two steps, reports it, and ends; no file is torn, no call hangs."""
 
 from __future__ import annotations
 

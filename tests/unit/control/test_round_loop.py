@@ -19,7 +19,7 @@ from sterna.model.plan import Action, ActionKind, Decision, Outcome, Plan
 from sterna.model.reason import Code, Reason
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
 from sterna.wiring import make_placement, make_policy, make_rules
-from tests.builders import World, a_job, a_snapshot, after, world_of
+from tests.builders import ClusterSpec, a_job, a_snapshot, after, spec_of
 
 
 @dataclass
@@ -46,7 +46,7 @@ class FakeWorld:
     def wait(self, until: float, is_full: bool = False) -> bool:
         self.waited.append(until)
         self.waits -= 1
-        world = world_of(self.snapshot)
+        world = spec_of(self.snapshot)
         self.snapshot = a_snapshot(world.jobs, world.nodes, now=world.now + 10)
         return self.waits >= 0
 
@@ -141,7 +141,7 @@ def test_a_violation_stops_the_round_before_anything_is_done(rules: Rules, words
 
 def _full(world: FakeWorld) -> FakeWorld:
     """The same world with a job more, for which there is no device."""
-    was: World = world_of(world.snapshot)
+    was: ClusterSpec = spec_of(world.snapshot)
     world.snapshot = a_snapshot([a_job("c", 2, submit=0), *was.jobs], was.nodes, now=was.now)
     return world
 

@@ -7,7 +7,7 @@ from sterna.model.cluster import Assignment
 from sterna.model.growth import Growth
 from sterna.model.plan import Action, ActionKind, Decision, Plan
 from sterna.model.snapshot import JobKey
-from tests.crowds import Instant, Member
+from tests.shared_nodes import SharedCluster, SharedJob
 
 
 def test_requests_that_were_met_have_a_row() -> None:
@@ -27,14 +27,14 @@ def test_only_the_latest_rows_are_kept() -> None:
 
 def test_converged_jobs_have_a_row_when_they_move_and_once_a_round_when_they_stay() -> None:
     """DRAGON-86, 87."""
-    converged = Member("job1", growth=Growth.CONVERGED)
-    other = Member("job2", submit=1.0, growth=Growth.CONVERGED)
-    members = (converged, other, Member("job3", submit=2.0))
+    converged = SharedJob("job1", growth=Growth.CONVERGED)
+    other = SharedJob("job2", submit=1.0, growth=Growth.CONVERGED)
+    jobs = (converged, other, SharedJob("job3", submit=2.0))
     move = Action(ActionKind.MIGRATE, JobKey(0), 0, Assignment(((0, 1),)), Assignment(((1, 1),)))
     csv = SpeconCsvBuffer()
-    csv.record(Instant(members, now=100.0).snapshot, Decision(Plan([move])))
-    csv.record(Instant(members, now=110.0).snapshot, Decision(Plan()))
-    csv.record(Instant(members, now=131.0).snapshot, Decision(Plan()))
+    csv.record(SharedCluster(jobs, now=100.0).snapshot, Decision(Plan([move])))
+    csv.record(SharedCluster(jobs, now=110.0).snapshot, Decision(Plan()))
+    csv.record(SharedCluster(jobs, now=131.0).snapshot, Decision(Plan()))
     assert csv.text().splitlines()[1:] == [
         "100.0,job1,n0,n1",
         "100.0,job2,n0,",

@@ -13,7 +13,7 @@ def _told(values: list[float], spec: ProgressSpec) -> Growth:
     course = training.follow(1, spec, "x")
     reports = [ProgressReport(10.0 * n, n, 100, {"score": value}) for n, value in enumerate(values)]
     for report in reports:
-        training.take([(1, [report], SpeedSample(1, 1, report.at))])
+        training.add_reports([(1, [report], SpeedSample(1, 1, report.at))])
     return training.growth_of(course)
 
 

@@ -15,7 +15,7 @@ from sterna.model.plan import ActionKind
 from sterna.model.snapshot import Jobs, OptionalColumn, Snapshot
 from sterna.wiring import make_placement, make_policy, make_rules
 from tests.builders import a_job, a_node, a_snapshot
-from tests.crowds import Instant, Member, rules_with
+from tests.shared_nodes import SharedCluster, SharedJob, rules_with
 
 EXTRAS = {name for name, column in vars(Jobs).items() if isinstance(column, OptionalColumn)}
 
@@ -98,8 +98,8 @@ def test_a_job_that_the_plan_changes_is_not_moved_in_the_same_round() -> None:
 
 
 def test_the_earliest_wish_to_be_asked_again_counts() -> None:
-    instant = Instant(tuple(Member(f"j{n}") for n in range(8)))
+    cluster = SharedCluster(tuple(SharedJob(f"j{n}") for n in range(8)))
     rules = replace(
         rules_with("specon"), cpu_share=lambda snapshot: CpuShares(snapshot.jobs.cpu_share, snapshot.now + 7)
     )
-    assert decide(instant.snapshot, rules).until == instant.now + 7
+    assert decide(cluster.snapshot, rules).until == cluster.now + 7

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from sterna.engine.price import Memory, cost, devices, pays
-from tests.crowds import Instant, Member
+from tests.shared_nodes import SharedCluster, SharedJob
 
 
 def test_a_move_costs_devices_times_what_is_lost_and_waited_for() -> None:
-    instant = Instant((Member("a", ((0, 3),), devices=2, unsaved=20.0),), devices=(8, 8), restart_seconds=10.0)
-    assert cost(instant.snapshot, 0) == 6 * 30
+    cluster = SharedCluster((SharedJob("a", ((0, 3),), devices=2, unsaved=20.0),), devices=(8, 8), restart_seconds=10.0)
+    assert cost(cluster.snapshot, 0) == 6 * 30
 
 
 def test_a_worker_without_devices_counts_as_one() -> None:
-    instant = Instant((Member("a", ((0, 2),), unsaved=5.0),), restart_seconds=10.0)
-    assert devices(instant.snapshot, 0) == 2
-    assert cost(instant.snapshot, 0) == 2 * 15
+    cluster = SharedCluster((SharedJob("a", ((0, 2),), unsaved=5.0),), restart_seconds=10.0)
+    assert devices(cluster.snapshot, 0) == 2
+    assert cost(cluster.snapshot, 0) == 2 * 15
 
 
 def test_where_a_restart_costs_nothing_and_all_is_saved_the_price_is_nothing() -> None:
-    assert cost(Instant((Member("a"),)).snapshot, 0) == 0
+    assert cost(SharedCluster((SharedJob("a"),)).snapshot, 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -33,31 +33,31 @@ def test_a_move_pays_only_if_the_gain_exceeds_the_price(
     assert pays(gain, price, margin) is is_worth_it
 
 
-MOVED = Member("victim", ((1, 1),), moves=1, moved_at=90.0, moved_from=0, evictor=1)
-STAYED = Member("evictor", ((0, 1),))
+MOVED = SharedJob("victim", ((1, 1),), moves=1, moved_at=90.0, moved_from=0, evictor=1)
+STAYED = SharedJob("evictor", ((0, 1),))
 
 
 def test_nobody_goes_back_until_something_has_changed() -> None:
-    instant = Instant((MOVED, STAYED), last_event=80.0)
-    assert Memory(instant.snapshot).undoes(_row(instant, "victim"), 0)
-    assert not Memory(instant.snapshot).undoes(_row(instant, "victim"), 1)
+    cluster = SharedCluster((MOVED, STAYED), last_event=80.0)
+    assert Memory(cluster.snapshot).undoes(_row(cluster, "victim"), 0)
+    assert not Memory(cluster.snapshot).undoes(_row(cluster, "victim"), 1)
 
 
 def test_nobody_follows_the_one_it_displaced_until_something_has_changed() -> None:
-    instant = Instant((MOVED, STAYED), last_event=80.0)
-    assert Memory(instant.snapshot).undoes(_row(instant, "evictor"), 1)
+    cluster = SharedCluster((MOVED, STAYED), last_event=80.0)
+    assert Memory(cluster.snapshot).undoes(_row(cluster, "evictor"), 1)
 
 
-@pytest.mark.parametrize("instant", [
-    Instant((MOVED, STAYED), last_event=95.0),
-    Instant((MOVED, Member("evictor", growth_since=95.0)), last_event=80.0),
+@pytest.mark.parametrize("cluster", [
+    SharedCluster((MOVED, STAYED), last_event=95.0),
+    SharedCluster((MOVED, SharedJob("evictor", growth_since=95.0)), last_event=80.0),
 ], ids=["a job came or ended", "a job grows otherwise"])  # fmt: skip
-def test_a_change_makes_the_way_back_free(instant: Instant) -> None:
-    memory = Memory(instant.snapshot)
-    assert not memory.undoes(_row(instant, "victim"), 0)
-    assert not memory.undoes(_row(instant, "evictor"), 1)
+def test_a_change_makes_the_way_back_free(cluster: SharedCluster) -> None:
+    memory = Memory(cluster.snapshot)
+    assert not memory.undoes(_row(cluster, "victim"), 0)
+    assert not memory.undoes(_row(cluster, "evictor"), 1)
 
 
-def _row(instant: Instant, name: str) -> int:
-    jobs = instant.snapshot.jobs
+def _row(cluster: SharedCluster, name: str) -> int:
+    jobs = cluster.snapshot.jobs
     return next(row for row in range(len(jobs)) if jobs.name_of(row) == name)

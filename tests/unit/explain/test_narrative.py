@@ -45,12 +45,12 @@ def record(journal: Path) -> Record:
         costs: Costs | None = None,
         faults: Sequence[Fault] = (),
     ) -> SimulatedBackend:
-        world = SimulatedBackend(
+        backend = SimulatedBackend(
             a_workload(jobs), simulated_nodes(nodes), SimulationConfig(costs=costs or Costs(), faults=faults)
         )
         with JournalWriter(journal, policy=policy, placement=placement, overwrite=True) as writer:
-            RoundLoop(world, make_rules(policy, placement), (writer,)).run()
-        return world
+            RoundLoop(backend, make_rules(policy, placement), (writer,)).run()
+        return backend
 
     return run
 
@@ -89,9 +89,7 @@ def test_a_job_shrinks_for_another_and_grows_again(record: Record, journal: Path
     ]
 
 
-def test_a_job_is_stopped_for_a_shorter_one_and_the_wait_is_told_though_no_round_fell_into_it(
-    record: Record, journal: Path
-) -> None:
+def test_wait_between_two_rounds_is_part_of_the_story(record: Record, journal: Path) -> None:
     record([a_job("a", 4, remaining=4000), a_job("b", 4, submit=10, remaining=40)], policy="srjf")
     assert told(journal, "a")[2:] == [
         (10, "stopped with 4 workers to make room for b, which goes first under this policy."),
@@ -111,13 +109,13 @@ def test_where_devices_are_only_counted_no_node_is_named(record: Record, journal
     assert told(journal, "a")[1] == (0, "started with 3 workers.")
 
 
-def test_a_lost_node_is_told_and_so_is_the_wait_for_it(record: Record, journal: Path) -> None:
-    world = record([a_job("a", 4, remaining=400)], faults=[Fault(0, 30, 50)])
+def test_story_names_a_lost_node_and_the_wait_for_it(record: Record, journal: Path) -> None:
+    backend = record([a_job("a", 4, remaining=400)], faults=[Fault(0, 30, 50)])
     story = told(journal, "a")
     assert (30, "lost its 4 workers: node0 went away.") in story
     assert any(at == 30 and sentence.startswith("waited 50 s: cannot run") for at, sentence in story)
     assert story[-1] == (150, "ended 150 s after it was submitted, of which it waited 50 s.")
-    assert world.waited == [50]
+    assert backend.waited == [50]
 
 
 def test_waits_for_the_same_kind_of_reason_are_one_sentence(record: Record, journal: Path) -> None:
@@ -169,9 +167,9 @@ def test_what_single_nodes_lack_may_change_within_one_wait(record: Record, journ
     )
 
 
-def test_a_move_is_told_with_its_new_node(record: Record, journal: Path) -> None:
-    world = record(scattered(), "2x4", placement="stay:repack=stuck")
-    assert world.counters.migrations == 1
+def test_story_names_the_new_node_of_a_move(record: Record, journal: Path) -> None:
+    backend = record(scattered(), "2x4", placement="stay:repack=stuck")
+    assert backend.counters.migrations == 1
     at, sentence = told(journal, "b")[2]
     assert (at, sentence[:15], sentence[-13:]) == (10, "moved 2 workers", "now on node1.")
     answer: Any = whatif(journal, "fifo", "stay")
@@ -188,7 +186,7 @@ def test_a_story_can_end_earlier(record: Record, journal: Path) -> None:
     assert (answer["round"], answer["at_s"], answer["state"]) == (1, 10, "waits")
 
 
-def test_a_job_that_never_fits_is_told_why(record: Record, journal: Path) -> None:
+def test_story_says_why_a_job_never_fits(record: Record, journal: Path) -> None:
     record([a_job("a", 1, remaining=10), a_job("whale", (9, 9), remaining=10)])
     answer: Any = explain(journal, "whale")
     assert answer["state"] == "waits"
@@ -197,10 +195,10 @@ def test_a_job_that_never_fits_is_told_why(record: Record, journal: Path) -> Non
 
 
 @pytest.mark.parametrize("policy", ["srjf", "elastic-tiresias", "dragon"])
-def test_all_waits_of_a_story_add_up_to_what_the_world_counted(record: Record, journal: Path, policy: str) -> None:
+def test_waits_of_a_story_add_up_to_the_simulated_wait(record: Record, journal: Path, policy: str) -> None:
     jobs = [a_job(f"j{n}", (1 + n % 3, 4), submit=7 * n, remaining=50 + 37 * (n * n % 11)) for n in range(12)]
-    world = record(jobs, "2x2", policy)
-    for name, waited in zip(world.jobs.name, world.waited, strict=True):
+    backend = record(jobs, "2x2", policy)
+    for name, waited in zip(backend.jobs.name, backend.waited, strict=True):
         answer: Any = explain(journal, name)
         assert sum(event.get("wait_s", 0) for event in answer["story"]) == pytest.approx(waited)
         assert answer["story"][-1]["event"] == "ended"
@@ -215,7 +213,7 @@ def waiting(**of_b: Any) -> list[AJob]:
 
 
 def running(job: AJob, seconds: float) -> AJob:
-    """The same job on n0, after it ran so long with all its workers."""
+    """Return the job on n0 after it ran this long with all its workers."""
     left = job.remaining - seconds * job.minimum
     return a_job(job.name, job.minimum, submit=job.submit, remaining=left, priority=job.priority, on={"n0": 4})
 
@@ -294,11 +292,11 @@ def test_the_largest_minimum_that_would_start_it_is_named(record: Record, journa
 
 def test_the_end_it_waits_for_is_the_one_after_which_it_does_start(record: Record, journal: Path) -> None:
     jobs = [a_job("a", 2, remaining=200), a_job("c", 2, remaining=100), a_job("b", 4, submit=10, remaining=40)]
-    world = record(jobs, policy="fifo:preempt=false")
+    backend = record(jobs, policy="fifo:preempt=false")
     seconds, sentence = changes(journal, "b", number=1)["wait"]
     assert seconds == pytest.approx(90)
     assert sentence == "In 90 s at the earliest, when a, the last of 2 jobs, will have ended, it would start."
-    assert world.first_start[world.jobs.name.index("b")] == pytest.approx(100)
+    assert backend.first_start[backend.jobs.name.index("b")] == pytest.approx(100)
 
 
 def test_a_single_end_is_named_by_its_job(record: Record, journal: Path) -> None:
@@ -336,7 +334,7 @@ def test_of_many_jobs_only_some_are_listed(record: Record, journal: Path) -> Non
         explain(journal, "zzz")
 
 
-def test_a_job_that_comes_later_is_said_to(record: Record, journal: Path) -> None:
+def test_job_that_appears_later_is_an_error_that_names_the_round(record: Record, journal: Path) -> None:
     record(waiting())
     with pytest.raises(UserError, match="first tells of job 'b' in round 1, at 10 s; choose a later"):
         explain(journal, "b", number=0)
@@ -396,15 +394,15 @@ def test_the_same_rules_would_have_done_the_same(record: Record, journal: Path) 
 
 @pytest.mark.parametrize("policy", ["fifo:preempt=false", "elastic-srjf", "tiresias", "dragon"])
 def test_a_rerun_gives_what_simulating_the_same_jobs_gives(record: Record, journal: Path, policy: str) -> None:
-    world = record(several(), "2x2", policy, "stay")
-    means = sum(world.finish) / 10 - 11 * 4.5, sum(world.waited) / 10, world.counters.preemptions
+    backend = record(several(), "2x2", policy, "stay")
+    means = sum(backend.finish) / 10 - 11 * 4.5, sum(backend.waited) / 10, backend.counters.preemptions
     record(several(), "2x2", "srjf")
     again: Any = whatif(journal, policy, "stay")["rerun"]
     found = tuple(again["policy"][key] for key in ("avg_jct_s", "avg_wait_s", "preemptions"))
     assert found == pytest.approx(means, abs=1e-3)
 
 
-def test_rounds_that_differ_are_counted_and_the_first_three_told(record: Record, journal: Path) -> None:
+def test_rounds_that_differ_are_counted_and_the_first_three_described(record: Record, journal: Path) -> None:
     record([a_job("a", 4, remaining=4000), *(a_job(f"b{n}", 4, submit=10 + n, remaining=40) for n in range(4))])
     answer: Any = whatif(journal, "srjf")
     rules = make_rules("srjf", "stay")
@@ -417,7 +415,7 @@ def test_rounds_that_differ_are_counted_and_the_first_three_told(record: Record,
     assert answer["rerun"]["policy"]["avg_jct_s"] < answer["rerun"]["recorded"]["avg_jct_s"]
 
 
-def test_differences_are_told_for_every_kind_of_change(record: Record, journal: Path) -> None:
+def test_differences_are_described_for_every_kind_of_change(record: Record, journal: Path) -> None:
     jobs = [a_job("a", (1, 4), remaining=800), a_job("b", 2, submit=50, remaining=20)]
     record(jobs, policy="elastic-fifo")
     rigid: Any = whatif(journal, "fifo")
@@ -467,7 +465,7 @@ def test_a_placement_that_only_counts_is_not_compared_with_one_that_places(recor
         whatif(journal, "fifo", "pack")
 
 
-def test_progress_is_told_while_a_journal_is_read(record: Record, journal: Path) -> None:
+def test_progress_is_reported_while_a_journal_is_read(record: Record, journal: Path) -> None:
     record([a_job(f"j{n}", submit=n, remaining=1.5) for n in range(120)])
     heard: list[tuple[int, int]] = []
     explain(journal, "j3", progress=lambda done, total: heard.append((done, total)))
@@ -488,5 +486,5 @@ def test_progress_is_told_while_a_journal_is_read(record: Record, journal: Path)
         (180_000, "2 d 2 h"),
     ],
 )
-def test_durations_are_said_in_at_most_two_units(seconds: float, words: str) -> None:
+def test_durations_have_at_most_two_units(seconds: float, words: str) -> None:
     assert duration(seconds) == words

@@ -9,102 +9,102 @@ import pytest
 from sterna.model.growth import Growth, Strict
 from sterna.model.plan import ActionKind
 from sterna.wiring import make_migration
-from tests.crowds import Instant, Member, decided, moves_of
+from tests.shared_nodes import SharedCluster, SharedJob, decided, moves_of
 
-CROWD = tuple(Member(f"p{number}", left=800.0) for number in range(7))
-DONE = Member("done", left=400.0, growth=Growth.CONVERGED)
+CROWD = tuple(SharedJob(f"p{number}", left=800.0) for number in range(7))
+DONE = SharedJob("done", left=400.0, growth=Growth.CONVERGED)
 
 
 @pytest.mark.parametrize("growth", [Growth.PROGRESSING, Growth.WATCHING])
 @pytest.mark.parametrize("rule", ["specon", "specon:strict=true"])
 def test_only_a_converged_job_is_moved(rule: str, growth: Growth) -> None:
     """DRAGON-84."""
-    instant = Instant((*CROWD, Member("x", growth=growth)))
-    assert moves_of(instant, decided(instant, rule)) == {}
+    cluster = SharedCluster((*CROWD, SharedJob("x", growth=growth)))
+    assert moves_of(cluster, decided(cluster, rule)) == {}
 
 
 @pytest.mark.parametrize("rule", ["specon", "specon:strict=true"])
 def test_a_converged_job_moves_to_the_node_with_the_smallest_weight(rule: str) -> None:
     """DRAGON-85: weights, not counts; node 1 has as many jobs as node 2, but they have converged."""
-    quiet = tuple(Member(f"q{n}", ((1, 1),), left=40.0, growth=Growth.CONVERGED, moves=1) for n in range(2))
-    busy = tuple(Member(f"b{n}", ((2, 1),), left=800.0) for n in range(2))
-    instant = Instant((*CROWD, DONE, *quiet, *busy), cores=(16.0, 16.0, 16.0))
-    decision = decided(instant, rule)
-    assert moves_of(instant, decision) == {"done": (1,)}
+    quiet = tuple(SharedJob(f"q{n}", ((1, 1),), left=40.0, growth=Growth.CONVERGED, moves=1) for n in range(2))
+    busy = tuple(SharedJob(f"b{n}", ((2, 1),), left=800.0) for n in range(2))
+    cluster = SharedCluster((*CROWD, DONE, *quiet, *busy), cores=(16.0, 16.0, 16.0))
+    decision = decided(cluster, rule)
+    assert moves_of(cluster, decision) == {"done": (1,)}
     assert [action.kind for action in decision.plan] == [ActionKind.MIGRATE]
 
 
 @pytest.mark.parametrize("rule", ["specon", "specon:strict=true"])
 def test_a_converged_job_on_the_lightest_node_stays(rule: str) -> None:
     """DRAGON-85."""
-    others = tuple(Member(f"o{n}", ((1, 1),)) for n in range(4))
-    instant = Instant((DONE, *others))
-    assert moves_of(instant, decided(instant, rule)) == {}
+    others = tuple(SharedJob(f"o{n}", ((1, 1),)) for n in range(4))
+    cluster = SharedCluster((DONE, *others))
+    assert moves_of(cluster, decided(cluster, rule)) == {}
 
 
 def test_one_move_a_round_and_the_next_after_the_period() -> None:
     """DRAGON-86."""
-    instant = Instant((*CROWD, DONE, replace(DONE, name="done2")))
-    first = decided(instant, "specon")
+    cluster = SharedCluster((*CROWD, DONE, replace(DONE, name="done2")))
+    first = decided(cluster, "specon")
     assert len(first.plan) == 1
-    assert first.until == instant.now + 30
-    then = instant.after(first, 29.0)
+    assert first.until == cluster.now + 30
+    then = cluster.after(first, 29.0)
     assert len(decided(then, "specon").plan) == 0
-    assert decided(then, "specon").until == instant.now + 30
+    assert decided(then, "specon").until == cluster.now + 30
 
 
-def test_a_job_moves_once_unless_told_otherwise() -> None:
+def test_job_moves_once_by_default() -> None:
     """DRAGON-86."""
-    instant = Instant((*CROWD, replace(DONE, moves=1)))
-    assert moves_of(instant, decided(instant, "specon")) == {}
-    assert moves_of(instant, decided(instant, "specon:most=2")) == {"done": (1,)}
+    cluster = SharedCluster((*CROWD, replace(DONE, moves=1)))
+    assert moves_of(cluster, decided(cluster, "specon")) == {}
+    assert moves_of(cluster, decided(cluster, "specon:most=2")) == {"done": (1,)}
 
 
 def test_a_kept_job_is_looked_at_again_later() -> None:
     """DRAGON-86."""
-    full = tuple(Member(f"f{n}", ((1, 1),), left=800.0) for n in range(7))
-    instant = Instant((*CROWD, DONE, *full))
-    kept = decided(instant, "specon")
-    assert moves_of(instant, kept) == {}
-    later = replace(instant, members=instant.members[:8], now=kept.until)
+    full = tuple(SharedJob(f"f{n}", ((1, 1),), left=800.0) for n in range(7))
+    cluster = SharedCluster((*CROWD, DONE, *full))
+    kept = decided(cluster, "specon")
+    assert moves_of(cluster, kept) == {}
+    later = replace(cluster, jobs=cluster.jobs[:8], now=kept.until)
     assert moves_of(later, decided(later, "specon")) == {"done": (1,)}
 
 
 def test_a_move_that_costs_more_than_it_gains_is_not_made() -> None:
-    instant = Instant((*CROWD[:4], DONE), restart_seconds=10_000.0)
-    assert moves_of(instant, decided(instant, "specon")) == {}
-    assert moves_of(instant, decided(instant, "specon:strict=true")) == {"done": (1,)}
-    assert moves_of(instant, decided(replace(instant, restart_seconds=0.0), "specon")) == {"done": (1,)}
+    cluster = SharedCluster((*CROWD[:4], DONE), restart_seconds=10_000.0)
+    assert moves_of(cluster, decided(cluster, "specon")) == {}
+    assert moves_of(cluster, decided(cluster, "specon:strict=true")) == {"done": (1,)}
+    assert moves_of(cluster, decided(replace(cluster, restart_seconds=0.0), "specon")) == {"done": (1,)}
 
 
 def test_work_since_the_last_checkpoint_is_part_of_the_price() -> None:
-    instant = Instant((*CROWD[:4], replace(DONE, unsaved=10_000.0)))
-    assert moves_of(instant, decided(instant, "specon")) == {}
+    cluster = SharedCluster((*CROWD[:4], replace(DONE, unsaved=10_000.0)))
+    assert moves_of(cluster, decided(cluster, "specon")) == {}
 
 
-def test_nobody_moves_where_nodes_are_not_shared() -> None:
-    jobs = tuple(replace(member, cap=float("nan")) for member in (*CROWD, DONE))
-    assert moves_of(Instant(jobs), decided(Instant(jobs), "specon")) == {}
+def test_no_job_moves_where_nodes_are_not_shared() -> None:
+    jobs = tuple(replace(job, cap=float("nan")) for job in (*CROWD, DONE))
+    assert moves_of(SharedCluster(jobs), decided(SharedCluster(jobs), "specon")) == {}
 
 
-def test_a_closed_node_gets_nobody() -> None:
-    instant = Instant((*CROWD, DONE), closed=frozenset({1}))
-    assert moves_of(instant, decided(instant, "specon")) == {}
-    assert moves_of(instant, decided(instant, "specon:strict=true")) == {}
+def test_closed_node_gets_no_job() -> None:
+    cluster = SharedCluster((*CROWD, DONE), closed=frozenset({1}))
+    assert moves_of(cluster, decided(cluster, "specon")) == {}
+    assert moves_of(cluster, decided(cluster, "specon:strict=true")) == {}
 
 
 def test_a_moved_job_names_the_one_that_gains_most() -> None:
-    instant = Instant((*CROWD, DONE))
-    action = decided(instant, "specon").plan.actions[0]
-    assert action.evictor in {key for key, member in enumerate(instant.members) if member.name.startswith("p")}
+    cluster = SharedCluster((*CROWD, DONE))
+    action = decided(cluster, "specon").plan.actions[0]
+    assert action.evictor in {key for key, job in enumerate(cluster.jobs) if job.name.startswith("p")}
 
 
 def test_quality_counts_only_the_time_of_jobs_that_still_improve() -> None:
-    """With everybody else converged too, nobody's time counts and nothing is worth a move."""
-    settled = tuple(replace(member, growth=Growth.CONVERGED, moves=1) for member in CROWD)
-    instant = Instant((*settled, DONE))
-    assert moves_of(instant, decided(instant, "specon")) == {"done": (1,)}
-    assert moves_of(instant, decided(instant, "specon:objective=quality")) == {}
+    """With all other jobs converged too, no time counts and no move pays."""
+    settled = tuple(replace(job, growth=Growth.CONVERGED, moves=1) for job in CROWD)
+    cluster = SharedCluster((*settled, DONE))
+    assert moves_of(cluster, decided(cluster, "specon")) == {"done": (1,)}
+    assert moves_of(cluster, decided(cluster, "specon:objective=quality")) == {}
 
 
 def test_alpha_and_interval_say_how_categories_are_found() -> None:

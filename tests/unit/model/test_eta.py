@@ -38,14 +38,14 @@ def uneven(seed: int, spread: float, count: int = 120) -> History:
     return History.of(Report(10 * i, seconds, 1.0) for i, seconds in enumerate(pace.cumsum().tolist()))
 
 
-def test_a_steady_job_is_told_its_time_with_a_band_around_it() -> None:
+def test_steady_job_gets_a_forecast_with_a_band() -> None:
     band = remaining_seconds(History.of(decaying(60)), total_steps=1190)
     assert band is not None
     assert band.middle == pytest.approx((1190 - 590) * 0.2 * SHARED_CORE.middle)
     assert 0.7 * band.middle < band.low < band.middle < band.high < 1.4 * band.middle
 
 
-def test_nothing_is_said_of_a_job_just_started() -> None:
+def test_job_just_started_has_no_forecast() -> None:
     history = History.of(decaying(15))
     assert remaining_seconds(history, 1000) is None
     assert growth_curve(history) is None
@@ -96,12 +96,12 @@ def test_jobs_that_still_run_widen_the_band() -> None:
     at_ten, later = fit_factors_until(20.0, made, forecast, ended), fit_factors_until(2000.0, made, forecast, ended)
     assert at_ten is not None
     assert later is not None
-    assert at_ten.high == math.inf  # eight of twenty take more than twice as long, nobody knows how much more
+    assert at_ten.high == math.inf  # eight of twenty take more than twice as long, unknown how much more
     assert later.high == pytest.approx(100)
     assert fit_factors_until(5.0, made, forecast, ended) is None
 
 
-def test_every_row_of_a_table_is_told_what_its_history_is_told() -> None:
+def test_every_row_of_a_table_gets_the_forecast_of_its_history() -> None:
     table = GrowthTable(3)
     for report in decaying(60):
         table.update([0, 1], [report.step, 3 * report.step], [report.seconds] * 2, [report.value] * 2)
@@ -114,7 +114,7 @@ def test_every_row_of_a_table_is_told_what_its_history_is_told() -> None:
 
 
 @pytest.mark.parametrize("total", [math.nan, math.inf])
-def test_of_a_total_that_is_no_number_nothing_is_said(total: float) -> None:
+def test_total_that_is_no_number_has_no_forecast(total: float) -> None:
     table = GrowthTable(1)
     for report in decaying(60):
         table.update([0], [report.step], [report.seconds], [report.value])

@@ -21,7 +21,7 @@ stretches = st.lists(
 
 
 def a_lesson(model: str, sizes: tuple[int, ...], step_seconds: float = 7.0, steps: float = 50.0) -> CategoryRecord:
-    """What steady jobs of a published curve show at these sizes."""
+    """Measurements of steady jobs of a published curve at these sizes."""
     lesson = CategoryRecord(model)
     for size in sizes:
         lesson = lesson.with_steps(size, steps, steps * step_seconds / PROFILES[model][size - 1])

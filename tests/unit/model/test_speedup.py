@@ -18,7 +18,7 @@ def test_a_concave_curve_is_kept(speeds: tuple[float, ...]) -> None:
 
 
 @pytest.mark.parametrize("speeds", [(1, 1.2, 2.0), (1, 0.5), (1, 2.5), (1, 3, 2), (1, 1, 1.5, 1.4)])
-def test_another_is_repaired_and_says_so(speeds: tuple[float, ...]) -> None:
+def test_curve_that_is_not_concave_is_repaired(speeds: tuple[float, ...]) -> None:
     curve = concave(speeds)
     assert isinstance(curve, Repaired)
     gains = np.diff([0.0, *curve])

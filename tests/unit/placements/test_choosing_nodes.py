@@ -157,7 +157,7 @@ def test_workers_of_several_devices_do_not_straddle_nodes(placement: str) -> Non
 
 @ALL
 def test_devices_held_on_a_closed_node_do_not_come_back_when_a_job_leaves_it(placement: str) -> None:
-    """VODA-91: the policy counts them, the placement cannot use them; it ends well and nobody is stopped for them."""
+    """VODA-91: the policy counts them, the placement cannot use them; no job is stopped for them."""
     nodes = [a_node("n0", 4, is_open=False), a_node("n1", 4)]
     jobs = [a_job("older", 6), a_job("younger", 4, submit=1, on={"n0": 4})]
     assert decided(a_snapshot(jobs, nodes), "fifo", placement).actions == []
@@ -249,7 +249,7 @@ def test_a_part_goes_where_least_is_left_over(placement: str) -> None:
 
 
 @ALL
-def test_a_shared_device_is_whole_again_when_nobody_shares_it(placement: str) -> None:
+def test_shared_device_is_whole_again_when_no_job_uses_it(placement: str) -> None:
     """DRAGON-41."""
     jobs = [a_job("older", 1), a_job("younger", 2, submit=1, devices=0.5, on={"n0": 2}, slots=(0, 0))]
     result = decided(a_snapshot(jobs, some_nodes(1)), "fifo", placement)
@@ -258,7 +258,7 @@ def test_a_shared_device_is_whole_again_when_nobody_shares_it(placement: str) ->
 
 @ALL
 def test_half_a_device_that_is_left_is_not_a_whole_one(placement: str) -> None:
-    """0.5 + 0.5 are free, on two devices: nobody is stopped, nobody starts."""
+    """0.5 + 0.5 are free, on two devices: no job is stopped or started."""
     jobs = [
         a_job("x", 1, devices=0.5, on={"n0": 1}, slots=(0,)),
         a_job("y", 1, devices=0.5, on={"n0": 1}, slots=(1,)),

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.builders import AJob, a_job, a_node, a_snapshot, after, decided, some_nodes, world_of
+from tests.builders import AJob, a_job, a_node, a_snapshot, after, decided, some_nodes, spec_of
 
 ALL = pytest.mark.parametrize("placement", ["stay", "pack", "topology", "spread"])
 
@@ -18,7 +18,7 @@ def scattered(*more: AJob) -> list[AJob]:
 
 
 @ALL
-def test_nobody_is_stopped_in_vain_for_workers_of_a_whole_node(placement: str) -> None:
+def test_no_job_is_stopped_in_vain_for_workers_of_a_whole_node(placement: str) -> None:
     """By count `older` fits once y2 is stopped; but only one node would be empty, and it needs two."""
     older = a_job("older", 2, devices=4)
     result = decided(a_snapshot(scattered(older), some_nodes(4, 4, 4)), "fifo", placement)
@@ -91,8 +91,8 @@ def test_a_small_shape_that_does_not_fit_leaves_room_for_others_in_one_decision(
 
 @ALL
 @pytest.mark.parametrize("policy", ["elastic-fifo", "elastic-srjf", "ffdl", "afs-l", "elastic-tiresias"])
-def test_nobody_grows_into_the_room_of_anothers_minimum(policy: str, placement: str) -> None:
-    """Devices that nobody may use are counted, so growth is promised that is not there: growth must give way."""
+def test_no_job_grows_into_the_room_of_anothers_minimum(policy: str, placement: str) -> None:
+    """Devices that no job may use are counted, so growth is promised that is not there: growth must give way."""
     tainted = [a_node("n0", 2), a_node("n1", 4, cpus=2), a_node("n2", 4, taints=("lab",))]
     jobs = [a_job("a", (1, 5), ps=1, ps_cpus=1), a_job("b", (1, 2)), a_job("c", (2, 4))]
     assert min(decided(a_snapshot(jobs, tainted), policy, placement).allocation.values()) >= 1
@@ -141,7 +141,7 @@ def test_a_stuck_job_has_others_moved_aside() -> None:
     assert result.allocation == {"y0": 2, "y1": 2, "y2": 2, "whole": 1}
 
 
-def test_repacking_when_stuck_moves_nobody_if_nobody_is_stuck() -> None:
+def test_repacking_when_stuck_moves_no_job_if_none_is_stuck() -> None:
     jobs = [a_job("a", 2, on={"n0": 1, "n1": 1}), a_job("b", 1, submit=1)]
     assert decided(a_snapshot(jobs, some_nodes(2, 2)), "fifo", "stay:repack=stuck").actions == [("START", "b")]
 
@@ -162,7 +162,7 @@ def test_a_full_cluster_is_no_reason_to_fail(repack: str) -> None:
 
 
 @pytest.mark.parametrize("repack", ["stuck", "always"])
-def test_jobs_that_may_not_sit_anywhere_are_not_moved(repack: str) -> None:
+def test_jobs_that_no_node_accepts_are_not_moved(repack: str) -> None:
     """A selector, a part of a device and parameter servers tie a job to where it is."""
     nodes = [a_node(f"n{number}", 4, cpus=8, labels={"zone": "a"}) for number in range(3)]
     tied = [
@@ -195,7 +195,7 @@ def test_a_repack_keeps_most_workers_in_place(sizes: tuple[int, ...], seed: int)
         seated = a_snapshot(crowd, some_nodes(*sizes))
         seated = after(seated, decided(seated, "fifo", "spread").decision)
         gone = random.choice(crowd).name
-        jobs = [job for job in world_of(seated).jobs if job.name != gone]
+        jobs = [job for job in spec_of(seated).jobs if job.name != gone]
         jobs.append(a_job("new", random.randint(1, 5), submit=1))
         old = by_node({job.name: dict(job.on) for job in jobs}, len(sizes))
         result = decided(a_snapshot(jobs, some_nodes(*sizes)), "fifo", "stay:repack=always")

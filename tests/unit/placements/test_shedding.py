@@ -68,7 +68,7 @@ def test_what_does_not_change_does_not_move(placement: str) -> None:
 
 
 @ALL
-def test_an_arrival_moves_nobody(placement: str) -> None:
+def test_arrival_moves_no_job(placement: str) -> None:
     """VODA-86: others are not touched."""
     jobs = [a_job("a", 2, on={"n0": 1, "n1": 1}), a_job("b", 1, submit=1)]
     assert decided(a_snapshot(jobs, some_nodes(2, 2)), "fifo", placement).actions == [("START", "b")]

@@ -30,7 +30,7 @@ def test_a_job_starts_near_its_request_never_below_its_minimum(devices: int, wor
     assert decided(snapshot, "dragon").allocation == {"a": workers}
 
 
-def test_nobody_is_shrunk_before_the_head_lost_patience() -> None:
+def test_no_job_shrinks_before_the_patience_of_the_head_is_over() -> None:
     """DRAGON-21, 20: 29.9 s and 30 s of waiting."""
     wide = a_job("wide", (1, 4), on={"n0": 4})
     head = a_job("head", 2, submit=100)
@@ -40,7 +40,7 @@ def test_nobody_is_shrunk_before_the_head_lost_patience() -> None:
     assert result.allocation == {"wide": 2, "head": 2}
 
 
-def test_nobody_is_shrunk_if_all_together_cannot_give_enough() -> None:
+def test_no_job_shrinks_if_all_together_cannot_free_enough() -> None:
     """DRAGON-20, 24: 2 + 1 spare, 4 needed."""
     jobs = [
         a_job("a", (2, 4), on={"n0": 4}),
@@ -120,7 +120,7 @@ def test_patience_and_quiet_are_parameters() -> None:
     assert decided(a_snapshot(jobs, 4, now=110), "dragon:patience=10").allocation == {"wide": 2, "head": 2}
 
 
-def test_nothing_grows_while_somebody_starves() -> None:
+def test_nothing_grows_while_a_job_starves() -> None:
     """DRAGON-33."""
     jobs = [a_job("runs", (2, 8), on={"n0": 2}), a_job("head", 7, submit=1)]
     assert decided(a_snapshot(jobs, 8, now=1000), "dragon").actions == []
@@ -135,7 +135,7 @@ def test_parameter_servers_count_for_a_starving_job() -> None:
 
 
 def test_growth_on_an_overcommitted_cluster_takes_nothing() -> None:
-    """Others took what was ours: 1 device more is held than there is. Nobody grows, nobody shrinks for that."""
+    """Others took what was ours: 1 device more is held than there is. No job grows or shrinks for that."""
     jobs = [a_job("a", (1, 4), on={"n0": 3}), a_job("b", 3, on={"n1": 3})]
     nodes = [a_node("n0", 4, foreign_devices=2), a_node("n1", 3)]
     assert decided(a_snapshot(jobs, nodes, now=1000), "dragon").actions == []
@@ -161,7 +161,7 @@ def test_of_two_jobs_below_their_minimum_the_older_is_completed() -> None:
 
 
 def in_turn(queue: list[AJob], free: int, now: float) -> dict[str, int]:
-    """Workers of each, asked one by one, where nobody runs yet."""
+    """Workers of each job, decided one by one, with no running job."""
     given: dict[str, int] = {}
     spare: dict[str, int] = {}
     is_somebody_passed = False

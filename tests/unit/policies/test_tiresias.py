@@ -16,7 +16,7 @@ BOTH = pytest.mark.parametrize("policy", ["tiresias", "elastic-tiresias"])
 
 
 def ran(name: str, seconds: float, *, since: float, priority: int = 0) -> AJob:
-    """A job that ran so long on 4 devices and has waited since then."""
+    """A job that ran `seconds` on 4 devices and has waited since then."""
     return a_job(
         name, 4, attained=4 * seconds, executed=seconds, first_start=0.0, waiting_since=since, priority=priority
     )
@@ -41,7 +41,7 @@ def test_the_decision_stands_until_the_threshold_is_crossed(policy: str) -> None
 
 @BOTH
 def test_the_threshold_of_a_job_that_starts_now_counts_too(policy: str) -> None:
-    """VODA-36: nobody runs yet, but in 900 s whoever starts now will have used its 3600 device-seconds."""
+    """VODA-36: no job runs yet, but one that starts now will have used its 3600 device-seconds in 900 s."""
     jobs = [a_job("a", 4), a_job("b", 4, submit=1)]
     assert decided(a_snapshot(jobs, 4, now=10), policy).decision.until == 910
 
@@ -196,7 +196,7 @@ def test_by_gittins_a_job_that_returns_is_judged_as_it_will_be_once_it_runs() ->
 # What elastic-tiresias adds.
 
 
-def test_of_jobs_equal_by_gittins_the_one_that_started_first_goes_first_whoever_runs_now() -> None:
+def test_first_start_breaks_ties_of_the_gittins_index() -> None:
     jobs = [
         a_job("runs", 4, on={"n0": 4}, first_start=598, attained=100, executed=50),
         a_job("elder", (3, 11), workers=5, first_start=238, waiting_since=900, attained=100, executed=50),
@@ -243,7 +243,7 @@ def test_only_the_second_queue_is_compacted() -> None:
     assert decided(a_snapshot([first, *waiting], 4, now=10), "elastic-tiresias").allocation["first"] == 4
 
 
-def test_nobody_is_given_what_is_not_there_when_gains_differ_by_rounding_only() -> None:
+def test_no_device_is_given_twice_when_gains_differ_by_rounding_only() -> None:
     """A curve is taken as concave within 1e-9, so a third worker may seem to add more than the first two did."""
     curve = (1, 2, 3.0000000005)
     runs = a_job("runs", 1, on={"n0": 1})
@@ -252,7 +252,7 @@ def test_nobody_is_given_what_is_not_there_when_gains_differ_by_rounding_only() 
 
 
 @pytest.mark.parametrize("placement", ["none", "stay"])
-def test_nobody_grows_before_it_has_entered_when_a_curve_is_linear_but_for_rounding(placement: str) -> None:
+def test_no_job_grows_before_it_starts_when_a_curve_is_linear_up_to_rounding(placement: str) -> None:
     """0.7 a worker: 2.1 / 3 and 3.5 - 2.8 are not the same number."""
     curve = tuple(round(0.7 * count, 10) for count in range(1, 9))
     jobs = [a_job("a", (3, 6), workers=4, speedup=curve), a_job("b", (4, 8), workers=8, speedup=curve)]

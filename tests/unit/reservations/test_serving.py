@@ -45,7 +45,7 @@ def test_a_pod_without_room_makes_a_job_above_its_minimum_shrink() -> None:
     assert result.reasons["a"] == "shrank from 4 to 3 workers to make room for serving pod chat."
 
 
-def test_in_the_round_that_makes_room_nobody_starts_or_grows() -> None:
+def test_no_job_starts_or_grows_in_the_round_that_makes_room() -> None:
     """DRAGON-55, 57: b waits and a device is free elsewhere, but this round is the pod's."""
     jobs = [running("a", (1, 4), {"n0": 4}), a_job("b", 1, submit=0)]
     result = decided(an_instant(jobs, some_nodes(4, 1), a_pod(devices=2)), "elastic-fifo")
@@ -67,7 +67,7 @@ def test_freed_room_is_kept_until_the_pod_is_bound() -> None:
 
 
 def test_room_is_kept_only_for_so_long() -> None:
-    """DRAGON-59: and the decision says when to look again."""
+    """DRAGON-59: and the decision has a time to decide again."""
     jobs, pod = [running("a", (1, 4), {"n0": 2})], a_pod(devices=2, since=10)
     waiting = decided(an_instant(jobs, some_nodes(4), pod, now=100), "elastic-fifo")
     assert waiting.actions == []
@@ -75,14 +75,14 @@ def test_room_is_kept_only_for_so_long() -> None:
     assert grown(decided(an_instant(jobs, some_nodes(4), pod, now=610), "elastic-fifo")) == {"a"}
 
 
-def test_a_pod_that_no_node_can_hold_stops_nobody() -> None:
+def test_pod_that_no_node_can_hold_stops_no_job() -> None:
     """DRAGON-59."""
     jobs = [running("a", (1, 4), {"n0": 3}), a_job("b", 1, submit=0)]
     result = decided(an_instant(jobs, some_nodes(4), a_pod(devices=5)), "elastic-fifo")
     assert result.actions == [("START", "b")]
 
 
-def test_a_pod_beside_free_room_costs_nobody_anything() -> None:
+def test_pod_that_fits_into_free_capacity_costs_no_job_anything() -> None:
     jobs = [running("a", (1, 4), {"n0": 3})]
     assert decided(an_instant(jobs, some_nodes(4), a_pod()), "elastic-fifo").actions == []
 
@@ -128,7 +128,7 @@ def test_a_pod_of_a_lower_rank_goes_before_one_that_came_earlier() -> None:
     assert result.reasons[0].who == ("serving pod late",)
 
 
-def test_pods_claim_cpus_memory_and_parts_of_devices_too() -> None:
+def test_reservations_cover_cpus_memory_and_fractions_of_devices() -> None:
     jobs = [a_job("a", (1, 4), on={"n0": 4}, slots=(0, 0, 1, 1), devices=0.5, cpus=1, submit=0, first_start=0)]
     nodes = [a_node("n0", 2, cpus=4)]
     part = decided(an_instant(jobs, nodes, a_pod(devices=0.5)), "elastic-fifo", "pack")
@@ -143,7 +143,7 @@ def test_the_first_worker_of_a_job_never_leaves_it() -> None:
     assert result.assignments == {"a": {"n0": 1, "n1": 1}}
 
 
-def test_without_a_claim_pods_are_left_to_themselves() -> None:
+def test_pods_are_ignored_without_a_reservation_rule() -> None:
     instant = an_instant([running("a", (1, 4), {"n0": 4})], some_nodes(4), a_pod())
     assert not decide(instant, make_rules("elastic-fifo", "stay", reservation="none")).plan.actions
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sterna.errors import UserError
-from sterna.workloads.formats import KINDS, load_trace
+from sterna.workloads.load import KINDS, load_trace
 from sterna.workloads.trace import Trace
 
 WriteFile = Callable[[str | bytes], Path]

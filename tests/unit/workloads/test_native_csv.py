@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.errors import UserError
-from sterna.workloads.formats import load_trace
-from sterna.workloads.native import read, write_native
+from sterna.workloads.formats.native import read, write_native
+from sterna.workloads.load import load_trace
 from sterna.workloads.table import Table, read_rows
 from sterna.workloads.trace import NUMBER_COLUMNS, TEXT_COLUMNS, Trace, make_trace
 

@@ -9,7 +9,7 @@ import pytest
 
 from sterna.errors import UserError
 from sterna.workloads import published
-from sterna.workloads.formats import load_trace
+from sterna.workloads.load import load_trace
 from tests.published import DATA, large_file
 
 SMALL = {

@@ -12,7 +12,7 @@ import pytest
 
 from sterna.errors import UserError
 from sterna.workloads.domain import DEVICES
-from sterna.workloads.formats import KINDS, load_trace
+from sterna.workloads.load import KINDS, load_trace
 from sterna.workloads.text import unreadable
 
 WriteFile = Callable[[str | bytes], Path]

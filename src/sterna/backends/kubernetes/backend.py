@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sterna.backends.kubernetes.api.assignment import current_nodes
-from sterna.backends.kubernetes.api.resources import NODES, ApiServer, Change, Delta, Inbox, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import NODES, ApiServer, Delta, DeltaKind, Inbox, Write, WriteResult
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState, StateHooks
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, JobEvent, clear_verdict
 from sterna.backends.kubernetes.cache.node_facts import describe_labels
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.reservations import reservations
-from sterna.backends.kubernetes.cache.snapshot import Instant, build_snapshot
+from sterna.backends.kubernetes.cache.snapshot import SnapshotHeader, build_snapshot
 from sterna.backends.kubernetes.cache.timers import Timers
 from sterna.backends.kubernetes.cache.watched_resources import followed_in
 from sterna.backends.kubernetes.controllers.controller import Controller
@@ -158,7 +158,7 @@ class KubernetesBackend:
         state.write_table()
         history = self.history
         history.note_arrival(state.arrived_at)
-        instant = Instant(now, history.last_action, history.last_event, history.finished_service, serving)
+        instant = SnapshotHeader(now, history.last_action, history.last_event, history.finished_service, serving)
         snapshot = build_snapshot(state.table, state.capacity.table(), state.assignments, state.progress, instant)
         self._row_keys = snapshot.jobs.key
         return snapshot
@@ -339,7 +339,7 @@ class KubernetesBackend:
             self._note_resource(item)
 
     def _note_resource(self, delta: Delta) -> None:
-        if delta.change is Change.ABSENT:
+        if delta.change is DeltaKind.ABSENT:
             self.absent[delta.resource] = delta.why
             self.state.absent.add(delta.resource)
             if delta.resource in _REQUIRED:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sterna.backends.kubernetes.api.objects import Record
+from sterna.backends.kubernetes.api.objects import ConfigMap
 from sterna.backends.kubernetes.api.rbac import FENCE, LESSONS
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, ApiServer, WriteResult
 from sterna.backends.kubernetes.cache.progress import Progress
@@ -119,7 +119,7 @@ class LearnedStore:
             self._log_rejection(_server_message(result))
             return None
         try:
-            record = msgspec.json.decode(result.body, type=Record)
+            record = msgspec.json.decode(result.body, type=ConfigMap)
             lessons = decode_curves(record.data.get(_KEY, "[]"))
         except (msgspec.MsgspecError, ValueError, RecursionError, UserError) as error:
             what = f"What jobs taught, in the ConfigMap {self._where}, is not understood ({error})"
@@ -136,7 +136,7 @@ class LearnedStore:
                 return False
             result = self._patch(document) if self._version else self._create(document)
         if result.is_done:
-            self._version = msgspec.json.decode(result.body, type=Record).metadata.resource_version
+            self._version = msgspec.json.decode(result.body, type=ConfigMap).metadata.resource_version
         else:
             self._log_rejection(_server_message(result))
         return result.is_done

@@ -48,11 +48,11 @@ class LocalBackend:
         wakeups: Wakeups,
         *,
         backoff: RestartBackoff | None = None,
-        listen_seconds: float = 0.25,
+        read_seconds: float = 0.25,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.store, self.deps = store, deps
-        self._wakeups, self._listen_seconds, self._sleep = wakeups, listen_seconds, sleep
+        self._wakeups, self._read_seconds, self._sleep = wakeups, read_seconds, sleep
         self.attempts = AttemptReconciler(store, deps)
         self.exits = ExitHandler(store, self.attempts, deps, backoff, self._note_end)
         self.watcher = ProcessWatcher(store, deps, self.exits, wakeups)
@@ -64,7 +64,7 @@ class LocalBackend:
             job.record.service for job in store.jobs.values() if job.record.phase == COMPLETED
         )
         self.last_arrival = -NEVER
-        self._listened_at = self._learned_at = -NEVER
+        self._read_at = self._saved_at = -NEVER
         self._observed_at = NEVER
         self._retry_at, self._due_at = NEVER, -NEVER
         self._last_refusal = ""
@@ -176,14 +176,14 @@ class LocalBackend:
     def _handle_events(self) -> None:
         """Handle everything that became known or possible since the last call."""
         now = self.store.clock()
-        if self.watcher.look():
+        if self.watcher.inspect():
             self._request_round()
-        if self.watcher.is_listening and now - self._listened_at >= self._listen_seconds:
-            self._listened_at = now
-            if self.watcher.listen():
+        if self.watcher.has_readers and now - self._read_at >= self._read_seconds:
+            self._read_at = now
+            if self.watcher.read_reports():
                 self._request_round()
-        if now - self._learned_at >= _LEARNED_SECONDS:
-            self._learned_at = now
+        if now - self._saved_at >= _LEARNED_SECONDS:
+            self._saved_at = now
             self.store.save_learned_curves()
             self.watcher.save_positions()
         self._handle_timers(now)
@@ -265,8 +265,8 @@ class LocalBackend:
         if self.watcher.has_starting():
             return _STARTING_SECONDS
         at = min(until, self._due_at, self._retry_at)
-        if self.watcher.is_listening:
-            at = min(at, self._listened_at + self._listen_seconds)
+        if self.watcher.has_readers:
+            at = min(at, self._read_at + self._read_seconds)
         return None if at == NEVER else max(at - now, 0.0)
 
 

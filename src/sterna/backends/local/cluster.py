@@ -261,7 +261,9 @@ class LocalCluster:
     def report(self, name: str, step: int | None, total: int | None, metrics: dict[str, float]) -> None:
         with self._store.lock:
             job = self._store.find(name)
-            news = self._backend.watcher.tell(job, [ProgressReport(self._store.clock(), step, total, dict(metrics))])
+            news = self._backend.watcher.add_reports(
+                job, [ProgressReport(self._store.clock(), step, total, dict(metrics))]
+            )
         if news:
             self._backend.wake()
 

@@ -37,6 +37,6 @@ class LocalBaseline:
             self._baseline.add(job.key, job.cores * max(1, job.record.spec.request))
         progress = job.progress
         remaining = tracker.remaining(progress) if progress else math.nan
-        had = progress.pace.work if progress is not None and progress.pace is not None else 0.0
+        had = progress.sample.work if progress is not None and progress.sample is not None else 0.0
         if not math.isnan(remaining):
             self._baseline.set_total(job.key, (had + remaining) * job.cores)

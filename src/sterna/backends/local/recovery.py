@@ -33,7 +33,7 @@ def recover(backend: LocalBackend) -> int:
     _remove_unknown_folders(backend)
     for job in [job for job in store.jobs.values() if job.record.deleting and not job.record.is_live]:
         backend.exits.forget(job)
-    backend.watcher.look(everybody=True)
+    backend.watcher.inspect(is_full=True)
     for job in store.live.values():
         if (attempt := job.record.attempt) is not None:
             backend.attempts.adopt_replica(job, attempt)
@@ -61,10 +61,10 @@ def _restore_assignments(backend: LocalBackend) -> None:
 def _replay_reports(store: JobStore, job: LocalJob) -> None:
     """Replay the progress reports stored by the predecessor."""
     by_attempt: dict[int, list[ProgressReport]] = {}
-    for attempt, told in store.reports(job.key):
-        by_attempt.setdefault(attempt, []).append(told)
+    for attempt, report in store.reports(job.key):
+        by_attempt.setdefault(attempt, []).append(report)
     for attempt, reports in sorted(by_attempt.items()):
-        store.tracker.take([(job.key, reports, SpeedSample(attempt, 0, 0.0))])
+        store.tracker.add_reports([(job.key, reports, SpeedSample(attempt, 0, 0.0))])
         job.reported_at = max(job.reported_at, reports[-1].at)
 
 
@@ -75,7 +75,7 @@ def _void_unstarted(backend: LocalBackend) -> None:
         attempt = job.record.attempt
         for replica in attempt.live if attempt is not None else ():
             folder = paths.replica(job.name, attempt.number, replica.name) if attempt is not None else Path()
-            if processes.look(folder).phase in (Phase.ABSENT, Phase.ASKED):
+            if processes.inspect(folder).phase in (Phase.ABSENT, Phase.ASKED):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 processes.void(folder)
 
@@ -88,7 +88,7 @@ def _remove_unknown_folders(backend: LocalBackend) -> None:
         if folder.name in known or not folder.is_dir():
             continue
         for replica in _replicas_in(folder):
-            if processes.look(replica).phase in (Phase.ABSENT, Phase.ASKED):
+            if processes.inspect(replica).phase in (Phase.ABSENT, Phase.ASKED):
                 processes.void(replica)
             else:
                 processes.kill(replica)

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.api.monitor_protocol import Batch, MoveRequest, Receipt
-from sterna.backends.kubernetes.api.resources import Change, Delta, Followed, Inbox, Verb, Write, WriteResult
+from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodMoveRequest, Receipt
+from sterna.backends.kubernetes.api.resources import Delta, DeltaKind, Followed, Inbox, Verb, Write, WriteResult
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.monitor.host_paths import Roots
 from sterna.backends.kubernetes.monitor.pods import NodePod
@@ -53,7 +53,7 @@ def node_pod(
 
 
 def seen(*pods: NodePod) -> list[Delta]:
-    return [Delta(Change.SEEN, PODS, pod) for pod in pods]
+    return [Delta(DeltaKind.SEEN, PODS, pod) for pod in pods]
 
 
 def roots_in(folder: Path) -> Roots:
@@ -78,7 +78,7 @@ class FakeOperator:
     def __init__(self, memory: str = "first") -> None:
         self.memory = memory
         self.batches: list[Batch] = []
-        self.requests: list[MoveRequest] = []
+        self.requests: list[PodMoveRequest] = []
         self.infos: dict[str, NodeInfo] = {}
         self.asked = 0
         self.is_away = False
@@ -90,7 +90,7 @@ class FakeOperator:
         self.batches.append(batch)
         return None
 
-    def ask_to_move(self, request: MoveRequest) -> None:
+    def ask_to_move(self, request: PodMoveRequest) -> None:
         self._answer()
         self.requests.append(request)
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sterna.backends.kubernetes.api.resources import Change, Delta
+from sterna.backends.kubernetes.api.resources import Delta, DeltaKind
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
-from sterna.backends.kubernetes.monitor.monitor import ApiReader, Monitor, Options
+from sterna.backends.kubernetes.monitor.monitor import Monitor, MonitorOptions, MoveScope
 from sterna.backends.kubernetes.monitor.pods import NodePod
 from sterna.backends.kubernetes.monitor.sample_server import Sample, SampleService
 from sterna.kinds.labels import INDEX_LABEL, JOB_LABEL
@@ -36,15 +36,15 @@ class Node:
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.roots, self.clock, self.operator = roots_in(folder), Clock(), FakeOperator()
-        self.monitor = Monitor(Options("node-1", self.roots, **options), self.operator, self.clock)
+        self.monitor = Monitor(MonitorOptions("node-1", self.roots, **options), self.operator, self.clock)
 
     def write(self, pod: NodePod, *lines: str) -> None:
         with (volume_folder(self.roots, pod, "sterna-agent") / "progress.jsonl").open("a") as file:
             file.writelines(lines)
 
-    def look(self, seconds: float = 1.0) -> None:
+    def poll(self, seconds: float = 1.0) -> None:
         self.clock.pass_by(seconds)
-        self.monitor.look()
+        self.monitor.poll()
 
     def tell(self, pod: str, value: float) -> None:
         assert self.monitor.put(Sample(pod, value))
@@ -61,7 +61,7 @@ def test_what_a_pod_reports_reaches_the_operator(node: Node) -> None:
     pod = node_pod()
     node.monitor.see(seen(pod))
     node.write(pod, agent_line(1))
-    node.look()
+    node.poll()
     batch = node.operator.batches[0]
     assert (batch.node, batch.sent_at, batch.memory) == ("node-1", NOW + 1, "first")
     assert (batch.pods[0].uid, batch.pods[0].namespace, batch.pods[0].name) == (
@@ -77,7 +77,7 @@ def test_nothing_is_sent_while_nothing_happens(node: Node) -> None:
     node.monitor.see(seen(pod))
     node.write(pod, agent_line(1))
     for _ in range(10):
-        node.look()
+        node.poll()
     assert len(node.operator.batches) == 1
 
 
@@ -85,7 +85,7 @@ def test_pods_of_others_are_not_read(node: Node) -> None:
     pod = node_pod(labels={})
     node.monitor.see(seen(pod))
     node.write(pod, agent_line(1))
-    node.look()
+    node.poll()
     assert node.operator.batches == []
 
 
@@ -93,13 +93,13 @@ def test_a_pod_that_ends_is_read_to_its_end(node: Node) -> None:
     pod = node_pod()
     node.monitor.see(seen(pod))
     node.write(pod, agent_line(1))
-    node.look()
+    node.poll()
     node.write(pod, agent_line(2, NOW + 0.1), agent_line(3, NOW + 0.2, saved=True).rstrip("\n"))
     node.monitor.see(seen(node_pod(phase="Succeeded")))
-    node.look()
+    node.poll()
     assert node.operator.steps == [1, 3]
-    node.monitor.see([Delta(Change.GONE, PODS, node_pod())])
-    node.look()
+    node.monitor.see([Delta(DeltaKind.GONE, PODS, node_pod())])
+    node.poll()
     assert node.operator.steps == [1, 3]
 
 
@@ -107,10 +107,10 @@ def test_a_pod_that_vanishes_is_read_to_its_end(node: Node) -> None:
     pod = node_pod()
     node.monitor.see(seen(pod))
     node.write(pod, agent_line(1))
-    node.look()
+    node.poll()
     node.write(pod, agent_line(2, NOW + 1.1, saved=True))
-    node.monitor.see([Delta(Change.GONE, PODS, pod)])
-    node.look()
+    node.monitor.see([Delta(DeltaKind.GONE, PODS, pod)])
+    node.poll()
     assert node.operator.steps == [1, 2]
 
 
@@ -119,7 +119,7 @@ def test_workers_behind_the_first_are_told_of_rarely(node: Node) -> None:
     node.monitor.see(seen(pod))
     for second in range(1, 12):
         node.write(pod, agent_line(second, NOW + second))
-        node.look()
+        node.poll()
     assert node.operator.steps == [1, 11]
 
 
@@ -133,12 +133,12 @@ def test_reports_of_an_outage_of_the_operator_arrive_later(node: Node, caplog: p
     node.operator.is_away = True
     for second in range(1, 6):
         node.write(pod, agent_line(second, NOW + second))
-        node.look()
+        node.poll()
     assert len(caplog.messages) == 1, "an outage is logged once"
     node.operator.is_away = False
-    node.look(30)
+    node.poll(30)
     assert node.operator.steps == [1, 2, 3, 4, 5]
-    assert caplog.messages[-1] == "The operator answers again."
+    assert caplog.messages[-1] == "Operator reachable again"
 
 
 def test_an_operator_that_is_away_is_asked_less_and_less_often(node: Node) -> None:
@@ -150,7 +150,7 @@ def test_an_operator_that_is_away_is_asked_less_and_less_often(node: Node) -> No
     pauses, last = [], node.clock.now
     for _ in range(200):
         before = node.monitor._not_before
-        node.look()
+        node.poll()
         if node.monitor._not_before != before:
             pauses.append(node.clock.now - last)
             last = node.clock.now
@@ -163,10 +163,10 @@ def test_another_operator_is_told_the_whole_course(node: Node) -> None:
     node.monitor.see(seen(pod))
     for second in (1, 2):
         node.write(pod, agent_line(second, NOW + second))
-        node.look()
+        node.poll()
     node.operator.memory, node.operator.batches = "second", []
     node.write(pod, agent_line(3, NOW + 3))
-    node.look()
+    node.poll()
     assert node.operator.steps == [1, 2, 3]
     assert node.operator.batches[0].memory == "second"
 
@@ -177,14 +177,14 @@ def test_another_operator_is_told_the_whole_course(node: Node) -> None:
 def test_samples_are_passed_on_as_reports(node: Node) -> None:
     node.monitor.see(seen(node_pod()))
     node.tell("mnist-worker-0", 0.25)
-    node.look()
+    node.poll()
     report = node.operator.batches[0].pods[0].reports[0]
     assert (report.at, report.step, report.metrics, report.source) == (NOW, None, {"value": 0.25}, "monitor")
 
 
 def test_samples_of_pods_that_are_not_there_are_only_judged(node: Node) -> None:
     node.tell("not-here", 0.25)
-    node.look()
+    node.poll()
     assert node.operator.batches == []
 
 
@@ -193,11 +193,11 @@ def test_a_converged_pod_is_asked_to_leave(node: Node) -> None:
     node.monitor.see(seen(node_pod()))
     for number in range(8):
         node.tell("mnist-worker-0", 1.0 / (number + 1))
-        node.look(10)
+        node.poll(10)
     assert node.operator.requests == []
     for _ in range(2):
         node.tell("mnist-worker-0", 0.124)
-        node.look(10)
+        node.poll(10)
     request = node.operator.requests[0]
     assert (request.node, request.pod, request.namespace) == ("node-1", "mnist-worker-0", "default")
 
@@ -209,7 +209,7 @@ def test_an_overloaded_node_asks_for_its_pods(tmp_path: Path) -> None:
     node.operator.infos = {"node-1": NodeInfo(cpu_total=10, mem_total=10, cpu_max_request=9), "node-2": quiet}
     for number in range(13):
         node.tell("p", float(number % 2))
-        node.look(10)
+        node.poll(10)
     assert node.operator.asked == 3
     assert len(node.operator.requests) == 12
 
@@ -217,28 +217,30 @@ def test_an_overloaded_node_asks_for_its_pods(tmp_path: Path) -> None:
 def test_a_wish_that_could_not_be_told_is_dropped(node: Node) -> None:
     node.operator.infos = {"node-1": NodeInfo(cpu_total=1, cpu_max_request=9), "b": NodeInfo(), "c": NodeInfo()}
     node.tell("p", 1.0)
-    node.look()
+    node.poll()
     node.operator.is_away = True
     node.tell("p", 0.0)
-    node.look(5)
+    node.poll(5)
     node.operator.is_away = False
-    node.look(60)
+    node.poll(60)
     assert node.operator.requests == []
 
 
 @pytest.mark.parametrize(
-    ("asking", "asked"), [(ApiReader.POSTED, 0), (ApiReader.ALL, 1), (ApiReader.NONE, 0)], ids=lambda each: str(each)
+    ("move_scope", "asked"),
+    [(MoveScope.POSTED, 0), (MoveScope.ALL, 1), (MoveScope.NONE, 0)],
+    ids=lambda each: str(each),
 )
 def test_whether_pods_are_asked_for_that_report_by_files_is_a_choice(
-    tmp_path: Path, asking: ApiReader, asked: int
+    tmp_path: Path, move_scope: MoveScope, asked: int
 ) -> None:
     """DRAGON-80 to 84: SpeCon's agent of a node judges whatever its pods write."""
-    node = Node(tmp_path, asking=asking, rule=GrowthRule(strict=Strict.SPECON, alpha=0.1, interval_seconds=1.0))
+    node = Node(tmp_path, move_scope=move_scope, rule=GrowthRule(strict=Strict.SPECON, alpha=0.1, interval_seconds=1.0))
     pod = node_pod()
     node.monitor.see(seen(pod))
     for number in range(1, 12):
         node.write(pod, agent_line(number, NOW + 2.0 * number, metrics={"loss": 1.0 / min(number, 9)}))
-        node.look(2)
+        node.poll(2)
     assert len({request.pod for request in node.operator.requests}) == asked
     node.monitor.close()
 
@@ -249,12 +251,14 @@ def test_whether_pods_are_asked_for_that_report_by_files_is_a_choice(
 def test_samples_beyond_what_can_wait_are_refused(node: Node) -> None:
     while node.monitor.put(Sample("p", 1.0)):
         pass
-    node.look()
+    node.poll()
     assert node.monitor.put(Sample("p", 1.0))
 
 
 def test_missing_permission_to_list_pods_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    node.monitor.see([Delta(Change.ABSENT, PODS, why="Pods cannot be listed; grant it."), Delta(Change.SYNCED, PODS)])
+    node.monitor.see(
+        [Delta(DeltaKind.ABSENT, PODS, why="Pods cannot be listed; grant it."), Delta(DeltaKind.SYNCED, PODS)]
+    )
     assert caplog.messages == ["Pods cannot be listed; grant it."]
 
 

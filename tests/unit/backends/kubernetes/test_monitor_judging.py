@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
-from sterna.backends.kubernetes.monitor.convergence import Judging, Measured
+from sterna.backends.kubernetes.monitor.convergence import ConvergenceDetector, MetricSample
 from sterna.model.growth import Growth, GrowthRule, Strict
 
 ALIKE = {name: NodeInfo(cpu_total=10, mem_total=10, cpu_max_request=5) for name in ("node-1", "node-2")}
 CROWDED = ALIKE | {"node-1": NodeInfo(cpu_total=10, mem_total=10, cpu_max_request=9, mem_max_request=9)}
 
 
-def hear(judging: Judging, pod: str, value: float, now: float) -> bool:
-    return bool(judging.hear([Measured(pod, value, now)], now))
+def add_samples(judging: ConvergenceDetector, pod: str, value: float, now: float) -> bool:
+    return bool(judging.add_samples([MetricSample(pod, value, now)], now))
 
 
 FALLING = [1.0 / (number + 1) for number in range(8)]
@@ -21,17 +21,17 @@ FALLING = [1.0 / (number + 1) for number in range(8)]
 
 
 def growth_after(values: list[float], rule: GrowthRule | None = None, every: float = 10.0) -> Growth:
-    judging = Judging("node-1", rule) if rule else Judging("node-1")
+    judging = ConvergenceDetector("node-1", rule) if rule else ConvergenceDetector("node-1")
     for number, value in enumerate(values):
-        hear(judging, "p", value, number * every)
+        add_samples(judging, "p", value, number * every)
     return judging.growth_of("p")
 
 
 def test_a_pod_begins_as_progressing() -> None:
     """DRAGON-61: the first sample gives no score."""
-    judging = Judging("node-1")
+    judging = ConvergenceDetector("node-1")
     assert judging.growth_of("p") is Growth.PROGRESSING
-    assert not hear(judging, "p", 5.0, 0.0)
+    assert not add_samples(judging, "p", 5.0, 0.0)
     assert judging.growth_of("p") is Growth.PROGRESSING
 
 
@@ -63,44 +63,44 @@ def test_specon_s_threshold_and_interval_are_the_monitor_s_to_set(sign: int) -> 
 
 def test_a_converged_pod_is_asked_for_at_most_every_three_seconds() -> None:
     """DRAGON-65, 84."""
-    judging = Judging("node-1")
-    asked = [hear(judging, "p", value, 10.0 * number) for number, value in enumerate(FALLING)]
+    judging = ConvergenceDetector("node-1")
+    asked = [add_samples(judging, "p", value, 10.0 * number) for number, value in enumerate(FALLING)]
     assert not any(asked)
-    still = [hear(judging, "p", 0.99 * FALLING[-1], 80.0 + number) for number in range(12)]
+    still = [add_samples(judging, "p", 0.99 * FALLING[-1], 80.0 + number) for number in range(12)]
     first = still.index(True)
     assert [number for number, is_asked in enumerate(still) if is_asked] == list(range(first, 12, 3))
 
 
 def test_pods_of_an_overloaded_node_are_asked_for_whatever_they_measure() -> None:
     """DRAGON-64, 65."""
-    judging = Judging("node-1", threshold=0.9)
-    judging.learn(CROWDED, 0.0)
-    assert hear(judging, "p", 5.0, 1.0)
-    judging.learn(ALIKE, 5.0)
-    assert not hear(judging, "p", 4.0, 6.0)
+    judging = ConvergenceDetector("node-1", threshold=0.9)
+    judging.set_node_infos(CROWDED, 0.0)
+    assert add_samples(judging, "p", 5.0, 1.0)
+    judging.set_node_infos(ALIKE, 5.0)
+    assert not add_samples(judging, "p", 4.0, 6.0)
 
 
 def test_news_of_the_cluster_are_wanted_each_minute_and_count_for_five() -> None:
     """DRAGON-66."""
-    judging = Judging("node-1", threshold=0.9)
+    judging = ConvergenceDetector("node-1", threshold=0.9)
     assert judging.wants_info(0.0)
-    judging.learn(CROWDED, 0.0)
+    judging.set_node_infos(CROWDED, 0.0)
     assert not judging.wants_info(59.0)
     assert judging.wants_info(60.0)
-    assert hear(judging, "p", 5.0, 299.0)
-    assert not hear(judging, "p", 4.0, 400.0)
+    assert add_samples(judging, "p", 5.0, 299.0)
+    assert not add_samples(judging, "p", 4.0, 400.0)
 
 
 def test_pods_that_are_silent_for_a_minute_are_forgotten() -> None:
     """DRAGON-66."""
-    judging = Judging("node-1")
-    hear(judging, "p", 1.0, 0.0)
-    hear(judging, "q", 1.0, 30.0)
+    judging = ConvergenceDetector("node-1")
+    add_samples(judging, "p", 1.0, 0.0)
+    add_samples(judging, "q", 1.0, 30.0)
     judging.forget_silent(60.0)
     assert len(judging) == 1
 
 
 def test_more_names_than_a_node_can_hold_are_not_taken_in() -> None:
-    judging = Judging("node-1")
-    judging.hear([Measured(f"p{number}", 1.0, 0.0) for number in range(5000)], 0.0)
+    judging = ConvergenceDetector("node-1")
+    judging.add_samples([MetricSample(f"p{number}", 1.0, 0.0) for number in range(5000)], 0.0)
     assert len(judging) == 4096

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.kubernetes.api.monitor_protocol import Batch, MoveRequest
+from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodMoveRequest
 from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
-from sterna.backends.kubernetes.monitor.main import RunningMonitor, Surroundings
-from sterna.backends.kubernetes.monitor.monitor import Options
+from sterna.backends.kubernetes.monitor.main import MonitorAddresses, RunningMonitor
+from sterna.backends.kubernetes.monitor.monitor import MonitorOptions
 from sterna.backends.kubernetes.monitor.operator_client import OperatorLink, address_in_lease
 from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints
 from sterna.backends.kubernetes.server.token_review import TokenReviewer
@@ -80,8 +80,8 @@ def link_to(server: FakeServer, token: Path, clock: Callable[[], float] | None =
 
 def test_the_lease_says_where_the_operator_is(server: FakeServer, operator: AnOperator, token: Path) -> None:
     link = link_to(server, token)
-    link.ask_to_move(MoveRequest("node-1", "p"))
-    assert operator.endpoints.move_requests.take() == [MoveRequest("node-1", "p")]
+    link.ask_to_move(PodMoveRequest("node-1", "p"))
+    assert operator.endpoints.move_requests.take() == [PodMoveRequest("node-1", "p")]
     assert link.cluster_info()["node-1"].cpu_total == 8
     link.close()
 
@@ -101,14 +101,14 @@ def test_the_lease_is_read_again_when_the_operator_is_elsewhere(server: FakeServ
     clock = Clock()
     first = AnOperator(server)
     link = link_to(server, token, clock)
-    link.ask_to_move(MoveRequest("node-1", "p"))
+    link.ask_to_move(PodMoveRequest("node-1", "p"))
     first.http.stop()
     second = AnOperator(server)
     try:
         with pytest.raises(Retry):
-            link.ask_to_move(MoveRequest("node-1", "p"))
+            link.ask_to_move(PodMoveRequest("node-1", "p"))
         clock.pass_by(6)
-        link.ask_to_move(MoveRequest("node-1", "p"))
+        link.ask_to_move(PodMoveRequest("node-1", "p"))
         assert len(second.endpoints.move_requests.take()) == 1
     finally:
         link.close()
@@ -158,8 +158,8 @@ def test_what_a_pod_writes_becomes_what_the_operator_knows(
     server._pods.append(pod)
     file = volume_folder(roots_in(tmp_path), pod, "sterna-agent") / "progress.jsonl"
     file.write_text(agent_line(3, time.time()))
-    around = Surroundings("127.0.0.1:0", lease_namespace="sterna-system", token_file=token)
-    monitor = RunningMonitor(Options("node-1", roots_in(tmp_path)), around, server)
+    around = MonitorAddresses("127.0.0.1:0", lease_namespace="sterna-system", token_file=token)
+    monitor = RunningMonitor(MonitorOptions("node-1", roots_in(tmp_path)), around, server)
     thread = threading.Thread(target=monitor.run)
     thread.start()
     try:
@@ -178,19 +178,19 @@ def test_what_a_pod_writes_becomes_what_the_operator_knows(
 def test_a_monitor_goes_on_after_a_look_that_failed(
     server: FakeServer, token: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    around = Surroundings("127.0.0.1:0", server="127.0.0.1:1", token_file=token)
-    monitor = RunningMonitor(Options("node-1", roots_in(tmp_path)), around, server)
+    around = MonitorAddresses("127.0.0.1:0", server="127.0.0.1:1", token_file=token)
+    monitor = RunningMonitor(MonitorOptions("node-1", roots_in(tmp_path)), around, server)
     looks: list[int] = []
 
-    def look() -> None:
+    def poll() -> None:
         looks.append(1)
         if len(looks) == 1:
             raise OSError("the disk is gone")
 
-    monitor._monitor.look = look  # type: ignore[method-assign]
+    monitor._monitor.poll = poll  # type: ignore[method-assign]
     thread = threading.Thread(target=monitor.run)
     thread.start()
     until(lambda: len(looks) >= 2, "no second look")
     monitor.stop()
     thread.join(20)
-    assert "it goes on" in caplog.text
+    assert "will retry" in caplog.text

@@ -19,7 +19,7 @@ def tell(outbox: Outbox, *reports: Report, uid: str = "u", is_first: bool = True
 def sent(outbox: Outbox, at: float) -> list[int | None]:
     """Steps that go out now, and arrive."""
     batch = outbox.batch(START + at)
-    outbox.arrived()
+    outbox.confirm_batch()
     return steps(batch)
 
 
@@ -101,7 +101,7 @@ def test_a_successor_is_told_everything_from_the_beginning() -> None:
     assert sent(outbox, 1) == [1, 2]
     tell(outbox, report(2, 3))
     assert steps(outbox.batch(START + 2)) == [3]
-    outbox.meet("second")
+    outbox.resend_to("second")
     batch = outbox.batch(START + 2)
     assert batch is not None
     assert batch.memory == "second"
@@ -145,5 +145,5 @@ def test_pods_that_are_long_gone_are_forgotten() -> None:
     outbox.end("u", START)
     assert sent(outbox, 1) == [1]
     assert outbox.batch(START + 601) is None
-    outbox.meet("second")
+    outbox.resend_to("second")
     assert outbox.batch(START + 602) is None

@@ -376,7 +376,7 @@ def test_shares_are_put_into_force_on_every_replica(make: Callable[..., LocalRun
         for step in (1000 - left - 10, 1000 - left):
             world.machine.now += 1
             job.record.cpu_seconds += 10
-            world.at.backend.watcher.tell(job, [ProgressReport(world.machine.now, step, 1000, {"loss": 1.0})])
+            world.at.backend.watcher.add_reports(job, [ProgressReport(world.machine.now, step, 1000, {"loss": 1.0})])
     world.at.backend.wake()
     world.settle()
     assert world.machine.shares["short.1.worker-0"] > 1 > world.machine.shares["long.1.worker-0"]

@@ -28,7 +28,7 @@ def heard(tracker: ProgressTracker, key: int, steps: range, workers: int = 1, se
     """Reports of a job whose steps take so long each."""
     news: set[int] = set()
     for step in steps:
-        news |= tracker.take([(key, [told(step, loss=1 / (step + 1))], SpeedSample(1, workers, seconds * step))])
+        news |= tracker.add_reports([(key, [told(step, loss=1 / (step + 1))], SpeedSample(1, workers, seconds * step))])
     return news
 
 
@@ -39,7 +39,7 @@ def test_work_left_is_steps_times_pace_and_unknown_without_a_total() -> None:
     assert heard(tracker, 1, range(10)) == {1}  # it has become known
     assert tracker.remaining(progress) == pytest.approx(91 * 2.0, rel=0.01)
     without = tracker.follow(2, ProgressSpec(), "b")
-    tracker.take([(2, [told(1, None)], SpeedSample(1, 1, 1.0)), (2, [told(2, None)], SpeedSample(1, 1, 2.0))])
+    tracker.add_reports([(2, [told(1, None)], SpeedSample(1, 1, 1.0)), (2, [told(2, None)], SpeedSample(1, 1, 2.0))])
     assert math.isnan(tracker.remaining(without))
 
 
@@ -67,20 +67,20 @@ def test_the_speed_up_of_a_category_is_learned_from_several_sizes() -> None:
 def test_the_metric_that_counts_is_the_declared_one_else_loss_else_the_first() -> None:
     tracker = ProgressTracker(LearnedCurves())
     first = tracker.follow(1, ProgressSpec(), "a")
-    tracker.take([(1, [told(1, accuracy=0.5, loss=2.0)], SpeedSample(1, 1, 1.0))])
+    tracker.add_reports([(1, [told(1, accuracy=0.5, loss=2.0)], SpeedSample(1, 1, 1.0))])
     assert (first.metric, first.value) == ("loss", 2.0)
     second = tracker.follow(2, ProgressSpec(metric="accuracy"), "a")
-    tracker.take([(2, [told(1, loss=2.0), told(2, accuracy=0.5)], SpeedSample(1, 1, 1.0))])
+    tracker.add_reports([(2, [told(1, loss=2.0), told(2, accuracy=0.5)], SpeedSample(1, 1, 1.0))])
     assert (second.metric, second.value) == ("accuracy", 0.5)
     third = tracker.follow(3, ProgressSpec(), "a")
-    tracker.take([(3, [told(1), told(2, reward=7.0)], SpeedSample(1, 1, 1.0))])
+    tracker.add_reports([(3, [told(1), told(2, reward=7.0)], SpeedSample(1, 1, 1.0))])
     assert (third.metric, third.value) == ("reward", 7.0)
 
 
 def test_what_is_no_number_is_kept_out_and_a_job_without_a_metric_is_not_judged() -> None:
     tracker = ProgressTracker(LearnedCurves())
     progress = tracker.follow(1, ProgressSpec(), "a")
-    tracker.take([(1, [told(step, loss=None) for step in range(30)], SpeedSample(1, 1, 1.0))])
+    tracker.add_reports([(1, [told(step, loss=None) for step in range(30)], SpeedSample(1, 1, 1.0))])
     assert progress.value is None
     assert tracker.growth_of(progress) is Growth.PROGRESSING
 
@@ -91,7 +91,7 @@ def test_a_job_that_stopped_improving_is_news() -> None:
     news: set[int] = set()
     for step in range(200):
         loss = max(1.0, 5.0 - 0.2 * step)
-        news |= tracker.take([(1, [told(step, 500, loss=loss)], SpeedSample(1, 1, float(step)))])
+        news |= tracker.add_reports([(1, [told(step, 500, loss=loss)], SpeedSample(1, 1, float(step)))])
     assert tracker.growth_of(progress) is Growth.CONVERGED
     assert progress.growth_since > 1000
     assert news == {1}
@@ -122,7 +122,7 @@ def a_local_job(key: int, tracker: ProgressTracker, total_seconds: float) -> Loc
     progress = tracker.follow(key, ProgressSpec(), "a")
     for step in (0, 1):
         report = ProgressReport(float(step), step, 10, {"loss": 1.0})
-        tracker.take([(key, [report], SpeedSample(1, 1, step * total_seconds / 10))])
+        tracker.add_reports([(key, [report], SpeedSample(1, 1, step * total_seconds / 10))])
     return LocalJob(
         JobRecord(key=key, spec=spec, submitted_at=0.0, minimum=1, maximum=1), Shape(0, 10), 1.0, NOWHERE, progress
     )

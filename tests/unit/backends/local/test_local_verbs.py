@@ -259,7 +259,7 @@ def test_distribution_csv_has_specon_s_header_and_tells_of_moves_and_of_those_ke
         for name in ("first", "second", "third"):
             job = world.backend.store.find(name)
             loss = 9.0 - step if name == "third" else float(np.exp(-step))
-            world.backend.watcher.tell(job, [ProgressReport(world.machine.now, step, 900, {"loss": loss})])
+            world.backend.watcher.add_reports(job, [ProgressReport(world.machine.now, step, 900, {"loss": loss})])
     for _ in range(3):
         world.machine.now += 31
         controller.round()

@@ -40,13 +40,13 @@ class Shared:
         controller.round()
         self.at.backend.wait(self.machine.now + 0.1)
 
-    def handle_exit(self, step: int, used: float, seconds_late: float = 0.0, own: float = 0.0) -> None:
+    def report(self, step: int, used: float, seconds_late: float = 0.0, own: float = 0.0) -> None:
         """A second later: a report of this step, made a moment ago, while the job has used so much."""
         self.machine.now += 1.0
         self.machine.used["job"] = used
         job = self.at.backend.store.find("job")
         told = ProgressReport(self.machine.now - seconds_late, step, 1000, {"loss": 1.0}, cpu_seconds=own)
-        self.at.backend.watcher.tell(job, [told])
+        self.at.backend.watcher.add_reports(job, [told])
 
     def step_seconds(self) -> float:
         progress = self.at.backend.store.find("job").progress
@@ -62,20 +62,20 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
 
 
 def test_what_a_job_used_since_its_report_does_not_count(shared: Shared) -> None:
-    shared.handle_exit(100, 1.0)
-    shared.handle_exit(150, 2.0, seconds_late=0.5)
+    shared.report(100, 1.0)
+    shared.report(150, 2.0, seconds_late=0.5)
     assert shared.step_seconds() == pytest.approx(0.01)
 
 
 def test_its_own_count_is_exact_however_unevenly_it_was_given_cpu(shared: Shared) -> None:
-    shared.handle_exit(100, 1.0, seconds_late=0.25, own=0.9)
-    shared.handle_exit(101, 1.05, seconds_late=0.25, own=0.91)
+    shared.report(100, 1.0, seconds_late=0.25, own=0.9)
+    shared.report(101, 1.05, seconds_late=0.25, own=0.91)
     assert shared.step_seconds() == pytest.approx(0.01)
 
 
 def test_a_process_that_leaves_the_work_to_others_does_not_speak_for_the_job(shared: Shared) -> None:
-    shared.handle_exit(100, 10.0, own=1.0)
-    shared.handle_exit(200, 20.0, own=2.0)
+    shared.report(100, 10.0, own=1.0)
+    shared.report(200, 20.0, own=2.0)
     assert shared.step_seconds() == pytest.approx(0.1)
 
 

@@ -148,11 +148,11 @@ def test_a_refused_write_names_its_file(tmp_path: Path) -> None:
 
 def test_an_empty_folder_tells_that_nothing_was_asked_for(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path)
-    assert launcher.look(tmp_path / "jobs" / "a" / "1" / "worker-0").phase is Phase.ABSENT
+    assert launcher.inspect(tmp_path / "jobs" / "a" / "1" / "worker-0").phase is Phase.ABSENT
     (tmp_path / "launch.json").write_text("{}")
-    assert launcher.look(tmp_path).phase is Phase.ASKED
+    assert launcher.inspect(tmp_path).phase is Phase.ASKED
     (tmp_path / "exit.json").write_text('{"code": 3, "signal": null, "at": 5, "asked": true, "saved": false}')
-    found = launcher.look(tmp_path)
+    found = launcher.inspect(tmp_path)
     assert found.exit is not None
     assert (found.phase, found.exit.code, found.exit.at, found.exit.was_asked) == (Phase.ENDED, 3, 5.0, True)
 

@@ -20,14 +20,14 @@ class RawPage(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-class Line(msgspec.Struct):
+class WatchLine(msgspec.Struct):
     """One watch event with its undecoded object, whose type depends on `type`."""
 
     type: str
     object: msgspec.Raw
 
 
-class Status(msgspec.Struct, gc=False):
+class ApiStatus(msgspec.Struct, gc=False):
     """Kubernetes `Status`: the response body of a rejection."""
 
     kind: str = ""
@@ -44,9 +44,9 @@ class Rejection(NamedTuple):
     message: str
 
 
-LINES = msgspec.json.Decoder(Line)
+LINES = msgspec.json.Decoder(WatchLine)
 RAW_PAGES = msgspec.json.Decoder(RawPage)
-STATUSES = msgspec.json.Decoder(Status)
+STATUSES = msgspec.json.Decoder(ApiStatus)
 
 _MAX_PLAIN_MESSAGE = 300
 

@@ -41,7 +41,7 @@ class Receipt(msgspec.Struct):
     first."""
 
 
-class MoveRequest(msgspec.Struct, omit_defaults=True):
+class PodMoveRequest(msgspec.Struct, omit_defaults=True):
     """Request that a pod leaves its node, in container-migration's format."""
 
     node: str

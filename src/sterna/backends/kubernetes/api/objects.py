@@ -45,7 +45,7 @@ class Plain(msgspec.Struct, rename="camel"):
     metadata: Meta
 
 
-class Record(msgspec.Struct):
+class ConfigMap(msgspec.Struct):
     """ConfigMap with data of the operator."""
 
     metadata: Meta

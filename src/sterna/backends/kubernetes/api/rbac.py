@@ -1,8 +1,7 @@
-"""What Sterna asks of an API server, and why: the table that its roles and its fence are made from.
+"""Requests that Sterna sends to an API server, and why: the table from which its roles and its fence are rendered.
 
-For whoever reviews an installation, and for the test that compares it with what is really sent. Nothing outside this
-table is granted, and nothing in it goes unused. What users may do with their own jobs is their administrator's choice
-and not here.
+A test compares it with the requests that are really sent: nothing outside this table is granted, and nothing in it goes
+unused. The permissions of users on their own jobs are their administrator's choice and not here.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from sterna.kinds.registry import all_kinds
 from sterna.kinds.resource import PODS, Resource
 
 FENCE = "sterna-fence"
-"""Name of the admission policy that refuses the writes of a replica which lost the Lease. A refusal that names it says
-nothing about the object: look again."""
+"""Name of the admission policy that refuses the writes of a replica which lost the Lease. A refusal by it is no verdict
+on the object: retry."""
 
 LESSONS = "sterna-learned-curves"
 """Name of the ConfigMap that holds what jobs have taught."""
@@ -29,14 +28,14 @@ WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
 class Who(Enum):
-    """Whose service account."""
+    """Service account that needs a permission."""
 
     OPERATOR = "operator"
     MONITOR = "monitor"
 
 
 class Scope(Enum):
-    """Where it may be done."""
+    """Scope of a permission."""
 
     CLUSTER = "cluster"
     OWN_NAMESPACE = "own namespace"
@@ -61,7 +60,7 @@ class Use(NamedTuple):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether it changes the cluster, so that only the replica that holds the Lease may do it."""
+        """True for writes that only the holder of the Lease may send."""
         return self.who is Who.OPERATOR and self.resource not in (LEASES, TOKEN_REVIEWS) and bool(self.written)
 
     @property
@@ -72,14 +71,14 @@ class Use(NamedTuple):
 _OPERATOR, _MONITOR = Who.OPERATOR, Who.MONITOR
 
 _USES: tuple[Use, ...] = (
-    Use(_OPERATOR, NODES, "", READ, "room, labels, taints and health of nodes"),
+    Use(_OPERATOR, NODES, "", READ, "capacity, labels, taints and health of nodes"),
     Use(_OPERATOR, PRIORITY_CLASSES, "", READ, "values of the PriorityClasses that pod templates name"),
-    Use(_OPERATOR, PODS, "", READ, "what runs where, everybody's, because everybody's takes room"),
+    Use(_OPERATOR, PODS, "", READ, "pods of all owners, because all of them use capacity"),
     Use(_OPERATOR, PODS, "", ("create", "delete"), "replicas of jobs are started, stopped and moved"),
     Use(
         _OPERATOR, PODS, "", ("patch",), "what is remembered of a pod that is a job itself; which hosts launchers have"
     ),
-    Use(_OPERATOR, PODS, "", ("get",), "the whole of a pod that is a job itself, to make it anew elsewhere"),
+    Use(_OPERATOR, PODS, "", ("get",), "the whole of a pod that is a job itself, to create it again on another node"),
     Use(_OPERATOR, CONFIG_MAPS, "", READ, "pods that were on their way when another replica ended"),
     Use(_OPERATOR, CONFIG_MAPS, "", ("create", "patch", "delete"), "such a pod, written down before it is deleted"),
     Use(
@@ -96,9 +95,9 @@ _USES: tuple[Use, ...] = (
     Use(_OPERATOR, PODS, "resize", ("patch",), "shares of a node's CPUs change without a restart"),
     Use(_OPERATOR, SERVICES, "", READ, "which replicas can be found by name"),
     Use(_OPERATOR, SERVICES, "", ("create", "delete"), "a name for every replica"),
-    Use(_OPERATOR, EVENTS, "", ("create", "patch"), "what was done and why, told again as a series"),
+    Use(_OPERATOR, EVENTS, "", ("create", "patch"), "events about jobs, repeated ones as a series"),
     Use(_OPERATOR, TOKEN_REVIEWS, "", ("create",), "who reports progress, and who calls the REST API"),
-    Use(_OPERATOR, LEASES, "", ("create",), "the Lease, where nobody has made it yet", Scope.OWN_NAMESPACE),
+    Use(_OPERATOR, LEASES, "", ("create",), "the Lease, where there is none yet", Scope.OWN_NAMESPACE),
     Use(
         _OPERATOR,
         LEASES,
@@ -122,7 +121,7 @@ _USES: tuple[Use, ...] = (
 
 
 def all_uses() -> tuple[Use, ...]:
-    """What Sterna itself needs, and what its registered kinds add."""
+    """Permissions of Sterna itself and of its registered kinds."""
     kinds = (
         Use(_OPERATOR, kind.resource, each.subresource, each.verbs, each.why)
         for kind in all_kinds()
@@ -145,7 +144,7 @@ class Rule(NamedTuple):
 
 
 def rules(who: Who, scope: Scope, uses: Sequence[Use] | None = None) -> list[Rule]:
-    """The rules of one role, as few as say exactly what the table says."""
+    """The rules of one role, merged into as few as are equal to the table."""
     mine = [use for use in (all_uses() if uses is None else uses) if use.who is who and use.scope is scope]
     verbs: dict[tuple[str, str, str], list[str]] = {}
     for use in mine:
@@ -159,8 +158,8 @@ def rules(who: Who, scope: Scope, uses: Sequence[Use] | None = None) -> list[Rul
     ]
 
 
-def fenced(uses: Iterable[Use] | None = None) -> list[Rule]:
-    """What the fence looks at: every write of the operator but those by which it gets and proves its Lease."""
+def fence_rules(uses: Iterable[Use] | None = None) -> list[Rule]:
+    """Rules of the fence: every write of the operator but those for its Lease and its token reviews."""
     targets: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     writes: dict[tuple[str, str], set[str]] = {}
     for use in all_uses() if uses is None else uses:

@@ -92,7 +92,7 @@ UNREACHABLE = "Unreachable"
 """Reason of a result (503): no connection was available for a while, so the write was not sent."""
 
 
-class Change(Enum):
+class DeltaKind(Enum):
     """Kind of a delta."""
 
     SEEN = "seen"
@@ -113,7 +113,7 @@ NO_WRITE = Write(Verb.REPLACE, Resource("", "", "", ""), "", "")
 class Delta(NamedTuple):
     """Change of one object or of one resource."""
 
-    change: Change
+    change: DeltaKind
     resource: Resource
     object: Any = None
     """Decoded into `Followed.type`."""

@@ -32,7 +32,7 @@ class Requirement(NamedTuple):
         return (labels.get(self.key) in self.values) is self.is_wanted
 
 
-class Selector:
+class LabelSelector:
     """Conjunction of requirements; an empty selector matches everything."""
 
     def __init__(self, text: str) -> None:

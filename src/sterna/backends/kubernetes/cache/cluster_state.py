@@ -13,18 +13,18 @@ import msgspec
 from msgspec import structs
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
-from sterna.backends.kubernetes.api.objects import Node, Record
-from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, PRIORITY_CLASSES, SERVICES, Change, Delta
+from sterna.backends.kubernetes.api.objects import ConfigMap, Node
+from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, PRIORITY_CLASSES, SERVICES, Delta, DeltaKind
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, assignment_by_row, planned_gpus, planned_usage
 from sterna.backends.kubernetes.cache.job_index import JobIndex
 from sterna.backends.kubernetes.cache.node_capacity import NodeCapacity, NodeChange
 from sterna.backends.kubernetes.cache.object_parser import (
     ORPHAN,
     as_asked,
+    final_status,
     memory_in,
-    parsed_job_in,
+    parse_object,
     read_of,
-    resting_status,
     status_in,
 )
 from sterna.backends.kubernetes.cache.pod_cache import PodCache
@@ -54,8 +54,6 @@ from sterna.model.snapshot import NEVER, JobKey
 _WITHIN_SECOND = 0.999
 """Upper bound on the fraction of a second added to `creationTimestamp`."""
 
-Clock = Callable[[], float]
-
 
 @dataclass(frozen=True)
 class StateHooks:
@@ -74,7 +72,7 @@ class ClusterState:
         self,
         context: ParseContext,
         progress: Progress,
-        clock: Clock,
+        clock: Callable[[], float],
         namespace: str = "",
         hooks: StateHooks | None = None,
     ) -> None:
@@ -109,7 +107,7 @@ class ClusterState:
 
     def take(self, delta: Delta) -> None:
         """Apply one watch delta."""
-        seen, is_there = delta.object, delta.change is Change.SEEN
+        seen, is_there = delta.object, delta.change is DeltaKind.SEEN
         if seen is None:
             return
         if delta.resource == PODS:
@@ -161,7 +159,7 @@ class ClusterState:
             entry.move.previous_pod, entry.job.is_deleting = row, entry.job.is_deleting or not is_moved
             self.reindex(entry)
 
-    def _take_record(self, record: Record, is_there: bool) -> None:
+    def _take_record(self, record: ConfigMap, is_there: bool) -> None:
         """Add or remove the move record of a plain pod."""
         try:
             move = read_record(msgspec.to_builtins(record))
@@ -254,7 +252,7 @@ class ClusterState:
         meta = seen.metadata
         if not is_managed(seen, resource, self._context):
             return
-        parsed_job, problem = parsed_job_in(seen, resource, self._context)
+        parsed_job, problem = parse_object(seen, resource, self._context)
         status = status_in(seen) if isinstance(seen, JobObject) else {}
         persisted = memory_in(meta.annotations, status)
         if persisted.enqueued_at is None:
@@ -304,7 +302,7 @@ class ClusterState:
     def _parse_again(self, entry: JobEntry, seen: JobObject | Pod, resource: Resource) -> None:
         """Parse an object again after its user changed it."""
         entry.source.fingerprint = read_of(seen.metadata)
-        parsed_job, problem = parsed_job_in(seen, resource, self._context)
+        parsed_job, problem = parse_object(seen, resource, self._context)
         is_mended = False
         if entry.stage is Stage.ENDED:
             return
@@ -355,7 +353,7 @@ class ClusterState:
         """Drop most of the memory of an ended job whose status is written: thousands may stay until deleted."""
         entry.is_compacted = True
         entry.job.parsed_job = structs.replace(entry.parsed_job, templates={})
-        entry.job.status = entry.status.seen = resting_status(entry.status.seen)
+        entry.job.status = entry.status.seen = final_status(entry.status.seen)
         entry.source.annotations = {key: value for key, value in entry.source.annotations.items() if key == PHASE}
         entry.source.fingerprint, entry.source.raw_spec = None, b"{}"
 

@@ -19,7 +19,7 @@ Gpu = tuple[str, int]
 """Node name and GPU number."""
 
 
-class _Held(NamedTuple):
+class _HeldFraction(NamedTuple):
     gpu: Gpu
     name: str
     part: int
@@ -36,7 +36,7 @@ class GpuFractions:
     """All shared GPUs of a cluster."""
 
     def __init__(self) -> None:
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _HeldFraction] = {}
         self._foreign: dict[Gpu, int] = defaultdict(int)
         """Fractions held by pods whose planned usage is not in `_planned`."""
         self._planned: dict[Gpu, int] = defaultdict(int)
@@ -45,7 +45,7 @@ class GpuFractions:
 
     def hold(self, uid: str, node: str, name: str, part: int, is_planned: bool) -> bool:
         """Set the fraction of a pod in thousandths; return True if it changed."""
-        held = _Held((node, gpu_number(name)), name, part, is_planned)
+        held = _HeldFraction((node, gpu_number(name)), name, part, is_planned)
         if self._held.get(uid) == held:
             return False
         self.release(uid)

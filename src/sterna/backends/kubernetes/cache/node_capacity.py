@@ -40,7 +40,7 @@ _PODS = 3
 _ROWS = 6
 
 
-Array = TypeVar("Array", Ints, Bools)
+IntsOrBools = TypeVar("IntsOrBools", Ints, Bools)
 
 
 class ResourceUsage(NamedTuple):
@@ -388,6 +388,6 @@ class NodeCapacity:
         return len(self._pods)
 
 
-def _frozen(column: Array) -> Array:
+def _frozen(column: IntsOrBools) -> IntsOrBools:
     column.flags.writeable = False
     return column

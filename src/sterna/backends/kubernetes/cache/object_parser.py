@@ -1,6 +1,6 @@
-"""Objects of jobs, opened: what they ask for, what was remembered in them, what their status says. Pure.
+"""Parse the objects of jobs: specification, persisted state and status. Pure.
 
-Nothing that an object holds may raise: what cannot be read is a problem of that object, told to its user.
+A malformed object never raises: it gets a `Problem`, which becomes a condition for its user.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from sterna.model.cluster import Shape
 from sterna.model.job import JobSpec, ReplicaSpec
 
 ORPHAN = "orphan"
-"""The finalizer of an object whose pods shall outlive it."""
+"""Finalizer of an object that was deleted without its pods (`--cascade=orphan`)."""
 _LEAST, _MOST = -1.0, 1e11
-"""No number in a memory is beyond these: counts, seconds of work, and instants until the year 5138."""
+"""Range of numbers in a persisted state: counts, seconds of work, and timestamps until the year 5138."""
 _OWN_WORDS = frozenset({MEMORY, PHASE, REASON})
-"""Annotations that we write ourselves."""
+"""Annotations that Sterna writes."""
 
 
 _FIELDS = tuple((each.name, each.default) for each in msgspec.structs.fields(PersistedState))
 
 
 class Problem(NamedTuple):
-    """Why an object cannot be run: a word for the condition, and a sentence."""
+    """Reason and message of the condition of an invalid object."""
 
     word: str
     sentence: str
 
 
-def parsed_job_in(seen: JobObject | Pod, resource: Resource, context: ParseContext) -> tuple[ParsedJob, Problem | None]:
-    """What is asked for, or something that stands for it and what is wrong."""
+def parse_object(seen: JobObject | Pod, resource: Resource, context: ParseContext) -> tuple[ParsedJob, Problem | None]:
+    """Parse an object; if it is invalid, return a placeholder and the problem."""
     try:
         return parse_job(seen, resource, context), None
     except UserError as error:
-        return _unreadable(seen.metadata, resource), Problem(invalid_reason(resource), str(error))
+        return _placeholder(seen.metadata, resource), Problem(invalid_reason(resource), str(error))
 
 
-def _unreadable(meta: Meta, resource: Resource) -> ParsedJob:
-    """Stands for an object that cannot be run: it has a name, and asks for nothing."""
+def _placeholder(meta: Meta, resource: Resource) -> ParsedJob:
+    """Placeholder for an invalid object: it has a name and requests nothing."""
     spec = JobSpec(meta.name, resource.kind, (ReplicaSpec("worker", 1, ()),), 1, 1, 1)
     ref = JobRef(resource, meta.namespace, meta.name, meta.uid)
     at = parse_timestamp(meta.creation_timestamp)
@@ -61,7 +61,7 @@ def _unreadable(meta: Meta, resource: Resource) -> ParsedJob:
 
 
 def as_asked(parsed_job: ParsedJob, memory: PersistedState) -> ParsedJob:
-    """A plain pod as its user wrote it, whatever share it has now."""
+    """A plain pod with the CPUs of its manifest, whatever CPU share it has now."""
     if not memory.asked_cpus:
         return parsed_job
     worker = replace(parsed_job.spec.worker, cpus=memory.asked_cpus)
@@ -70,7 +70,7 @@ def as_asked(parsed_job: ParsedJob, memory: PersistedState) -> ParsedJob:
 
 
 def read_of(meta: Meta) -> object:
-    """What of an object may change what is asked for: its generation, and what its annotations say."""
+    """Key that changes when an object must be parsed again: its generation and its users' annotations."""
     if not meta.annotations:
         return meta.generation
     return meta.generation, {key: value for key, value in meta.annotations.items() if key not in _OWN_WORDS}
@@ -84,8 +84,8 @@ def status_in(seen: JobObject) -> dict[str, Any]:
     return status if isinstance(status, dict) else {}
 
 
-def resting_status(status: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the status of a job that has ended anybody may still ask for: its phase, and which conditions hold."""
+def final_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Part of the status that is kept for a job that has ended: phase and true conditions."""
     held = [
         {"type": each.get("type"), "status": "True"} for each in conditions_in(status) if each.get("status") == "True"
     ]
@@ -93,7 +93,7 @@ def resting_status(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def memory_in(annotations: Mapping[str, str], status: Mapping[str, Any]) -> PersistedState:
-    """What a predecessor of ours remembered; nothing if it cannot be read."""
+    """State that an earlier operator persisted; the default if it is malformed."""
     try:
         if isinstance(kept := status.get("sterna"), dict):
             return _sane(msgspec.convert(kept, PersistedState))
@@ -104,7 +104,7 @@ def memory_in(annotations: Mapping[str, str], status: Mapping[str, Any]) -> Pers
 
 
 def _sane(memory: PersistedState) -> PersistedState:
-    """Anybody may have written it: a number that no job can have is as if it were not there."""
+    """Reset numbers out of range: users can write to the object."""
     for name, default in _FIELDS:
         value = getattr(memory, name)
         if isinstance(value, int | float) and not _LEAST <= value <= _MOST:
@@ -115,7 +115,7 @@ def _sane(memory: PersistedState) -> PersistedState:
 
 
 def replica_in(meta: Meta) -> Key | None:
-    """Which replica an object of ours belongs to, as its labels say."""
+    """Type and index of the replica that an object belongs to, from its labels."""
     index = meta.labels.get(INDEX_LABEL, "")
     is_number = index.isascii() and index.isdigit() and len(index) <= 9
     return (meta.labels.get(TYPE_LABEL, ""), int(index)) if is_number else None

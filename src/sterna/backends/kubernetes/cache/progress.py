@@ -38,7 +38,7 @@ _SKEW_SECONDS = 2.0
 _MAX_POINTS = 64
 """Upper bound on reports kept per job for display; when it is reached every other one is dropped."""
 
-Find = Callable[[str], tuple[KubeJob, PodRow] | None]
+FindJob = Callable[[str], tuple[KubeJob, PodRow] | None]
 """Returns the job of a pod, by the pod's uid."""
 
 
@@ -52,7 +52,7 @@ class ProgressColumns(NamedTuple):
     curve: Ints
 
 
-class ProgressView(msgspec.Struct, frozen=True, omit_defaults=True):
+class JobProgressView(msgspec.Struct, frozen=True, omit_defaults=True):
     """Progress of one job, for statuses and commands."""
 
     step: int | None = None
@@ -153,7 +153,7 @@ class Progress:
 
     # Reports.
 
-    def take(self, batches: Iterable[Batch], find: Find, now: float) -> set[int]:
+    def take(self, batches: Iterable[Batch], find: FindJob, now: float) -> set[int]:
         """Process batches and update persisted state; return the keys of jobs that rules may now decide on."""
         by_job: dict[int, list[ProgressReport]] = {}
         for batch in batches:
@@ -250,7 +250,7 @@ class Progress:
         learned = self._training.learned_curves
         categories = {self._jobs[key].state.category for key, _, _ in heard}
         before = {category: (learned.row(category), learned.step_seconds(category)) for category in categories}
-        news = self._training.take(heard)
+        news = self._training.add_reports(heard)
         changed = {key for key, _, _ in heard}
         for category, known in before.items():
             if known != (learned.row(category), learned.step_seconds(category)):
@@ -302,17 +302,17 @@ class Progress:
             self._restart_seconds = restart_seconds(self._training.learned_curves.learned.lessons)
         return self._restart_seconds
 
-    def view(self, key: int, has_eta: bool = True) -> ProgressView:
+    def view(self, key: int, has_eta: bool = True) -> JobProgressView:
         """Return the progress of a job; `has_eta=False` skips the ETA, which costs more than all the rest."""
         progress = self._jobs.get(key)
         if progress is None:
-            return ProgressView()
+            return JobProgressView()
         state = progress.state
         band = self._training.eta(state) if has_eta else None
         growth = "unknown" if state.value is None else self._training.growth_of(state).name.lower()
         heard = None if state.reported_at == -NEVER else state.reported_at
         metric = state.metric or progress.job.persisted.metric
-        return ProgressView(state.step, state.total, metric, state.value, growth, *_seconds(band), reported_at=heard)
+        return JobProgressView(state.step, state.total, metric, state.value, growth, *_seconds(band), reported_at=heard)
 
     def steps_left(self, key: int) -> float:
         """Return the remaining steps; NaN if the total is unknown."""

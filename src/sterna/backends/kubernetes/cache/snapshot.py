@@ -35,7 +35,7 @@ _MIN_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Instant:
+class SnapshotHeader:
     """Fields of a snapshot beside jobs and nodes."""
 
     now: float
@@ -185,7 +185,11 @@ def _or(value: float | None, otherwise: float) -> float:
 
 
 def build_snapshot(
-    table: JobTable, nodes: KnownNodes, assignments: Mapping[JobKey, Assignment], progress: Progress, instant: Instant
+    table: JobTable,
+    nodes: KnownNodes,
+    assignments: Mapping[JobKey, Assignment],
+    progress: Progress,
+    instant: SnapshotHeader,
 ) -> Snapshot:
     """Return the snapshot at the given instant."""
     names, columns = table.columns(instant.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sterna.backends.kubernetes.api.objects import Node, Plain, PriorityClass, Record
+from sterna.backends.kubernetes.api.objects import ConfigMap, Node, Plain, PriorityClass
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, NODES, PRIORITY_CLASSES, SERVICES, Followed
 from sterna.backends.kubernetes.pods.move_record import MOVE_LABEL
 from sterna.kinds.labels import JOB_LABEL
@@ -26,5 +26,5 @@ def followed_in(namespace: str = "") -> list[Followed]:
         Followed(SERVICES, Plain, namespace, labels=JOB_LABEL),
         *(Followed(resource, JobObject, namespace, is_optional=True) for resource in job_resources()),
         Followed(SHARE_PODS, JobObject, is_optional=True),
-        Followed(CONFIG_MAPS, Record, namespace, labels=MOVE_LABEL),
+        Followed(CONFIG_MAPS, ConfigMap, namespace, labels=MOVE_LABEL),
     ]

@@ -30,7 +30,7 @@ class Controller(ABC):
     def find_replicas(self, entry: JobEntry) -> list[ReplicaAssignment]:
         """Return the assignment that the existing pods imply; empty if none.
 
-        An attempt that has not run yet is completed as its pods' assignment annotation says.
+        An attempt that has not run yet is completed from its pods' assignment annotation.
         """
         pods = present_pods(entry, entry.job.persisted.attempt)
         has_begun = replaces_in_place(entry.parsed_job) and entry.job.persisted.started_at is not None

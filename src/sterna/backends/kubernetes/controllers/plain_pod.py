@@ -2,7 +2,7 @@
 
 No other controller creates such a pod again, so a move is recorded before anything is deleted: a ConfigMap with the
 whole pod and its target node. Then the pod is deleted gracefully, created again under its name when the target has
-capacity, and the record is deleted. After a crash the record tells how to continue. A pod that is stopped or evicted
+capacity, and the record is deleted. After a crash the move continues from the record. A pod that is stopped or evicted
 is moved too, to a node that a later round chooses; a pod that its user deletes stays deleted.
 """
 

@@ -1,6 +1,6 @@
 """Recovery of assignments when an operator starts leading, however the previous leader ended.
 
-Assignments are read from pods. A partly created gang is completed as its pods' annotation says, if its nodes still
+Assignments are read from pods. A partly created gang is completed from its pods' annotation, if its nodes still
 exist; otherwise it is withdrawn and decided on again. Persisted state comes with the objects themselves.
 """
 

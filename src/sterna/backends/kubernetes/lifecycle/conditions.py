@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sterna.backends.kubernetes.lifecycle.phase import Phase
+from sterna.backends.kubernetes.lifecycle.phase import JobPhase
 from sterna.model.reason import Code, Reason
 
 Conditions = list[dict[str, Any]]
@@ -45,7 +45,7 @@ class Scheduling(NamedTuple):
 def conditions_of(
     old: Sequence[Mapping[str, Any]],
     subject: Subject,
-    phase: Phase,
+    phase: JobPhase,
     sentence: str,
     scheduling: Scheduling,
     now: float,
@@ -59,19 +59,19 @@ def conditions_of(
         found = _set(found, CREATED, True, f"{kind}Created", f"{kind} {subject.name} was created.", now)
     found = _set(found, SCHEDULED, scheduling.is_assigned, scheduling.code, scheduling.sentence, now)
     if phase.is_over:
-        end = SUCCEEDED if phase is Phase.SUCCEEDED else FAILED
+        end = SUCCEEDED if phase is JobPhase.SUCCEEDED else FAILED
         found = _set_false(found, RUNNING, f"{kind}{end}", sentence, now)
         found = [each for each in found if each["type"] != RESTARTING]
         return _set(found, end, True, why or f"{kind}{end}", sentence, now)
-    if phase is Phase.RUNNING:
+    if phase is JobPhase.RUNNING:
         found = [each for each in found if each["type"] != RESTARTING]
         return _set(found, RUNNING, True, f"{kind}Running", f"{kind} {subject.name} is running.", now)
     has_run = any(each["type"] in (RUNNING, RESTARTING) for each in found)
-    if phase is Phase.RESTARTING or (phase is Phase.STARTING and has_run):
+    if phase is JobPhase.RESTARTING or (phase is JobPhase.STARTING and has_run):
         found = [each for each in found if each["type"] != RUNNING]
         return _set(found, RESTARTING, True, f"{kind}Restarting", sentence, now)
     found = [each for each in found if each["type"] != RESTARTING]
-    word = "Suspended" if phase is Phase.SUSPENDED else "Stopped"
+    word = "Suspended" if phase is JobPhase.SUSPENDED else "Stopped"
     return _set_false(found, RUNNING, f"{kind}{word}", sentence, now)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, PodState
-from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
+from sterna.backends.kubernetes.api.monitor_protocol import PodMoveRequest
 
 THRESHOLD = 1.0
 """Standard deviations above the mean score at which a node counts as overloaded."""
@@ -82,17 +82,17 @@ class AcceptedMove(NamedTuple):
 class RejectedMove(NamedTuple):
     """A request that is not carried out, and why, as a sentence."""
 
-    request: MoveRequest
+    request: PodMoveRequest
     why: str
 
 
-Find = Callable[[MoveRequest], Found | None]
+FindPod = Callable[[PodMoveRequest], Found | None]
 Hosts = Callable[[Found], Collection[str]]
 """Returns the nodes with capacity for this pod."""
 
 
 def evaluate_requests(
-    requests: Iterable[MoveRequest], find: Find, hosts: Hosts, infos: Mapping[str, NodeInfo]
+    requests: Iterable[PodMoveRequest], find: FindPod, hosts: Hosts, infos: Mapping[str, NodeInfo]
 ) -> Iterator[AcceptedMove | RejectedMove]:
     """Evaluate requests in order. Lazy: the caller applies each result before the next request is evaluated, so that
     `find` and `hosts` reflect it."""
@@ -109,7 +109,7 @@ def evaluate_requests(
         yield AcceptedMove(found, target)
 
 
-def _objection(request: MoveRequest, found: Found | None) -> str:
+def _objection(request: PodMoveRequest, found: Found | None) -> str:
     """Return why a request is rejected; empty if it is not."""
     if found is None:
         return f"There is no pod '{request.pod}' of a job of ours."

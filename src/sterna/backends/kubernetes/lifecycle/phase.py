@@ -12,7 +12,7 @@ from sterna.backends.kubernetes.lifecycle.verdict import VerdictKind
 _ALIVE = (PodState.RUNNING, PodState.SUCCEEDED)
 
 
-class Phase(Enum):
+class JobPhase(Enum):
     """Values of `status.phase`."""
 
     WAITING = "Waiting"
@@ -26,31 +26,31 @@ class Phase(Enum):
 
     @property
     def is_over(self) -> bool:
-        return self in (Phase.SUCCEEDED, Phase.FAILED)
+        return self in (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
-_FINAL_PHASES = {VerdictKind.COMPLETED: Phase.SUCCEEDED, VerdictKind.FAILED: Phase.FAILED}
+_FINAL_PHASES = {VerdictKind.COMPLETED: JobPhase.SUCCEEDED, VerdictKind.FAILED: JobPhase.FAILED}
 
 
 def phase_of(
     job: KubeJob, replicas: Sequence[ReplicaAssignment], now: float, kind: VerdictKind = VerdictKind.CONTINUE
-) -> Phase:
+) -> JobPhase:
     """Return the phase of a job that has not ended, or that ends with the given verdict."""
     if kind in _FINAL_PHASES:
         return _FINAL_PHASES[kind]
     is_held_back = now < job.persisted.not_before
     if not replicas:
         if any(not pod.is_terminated for pod in job.pods.values()):
-            return Phase.STOPPING
+            return JobPhase.STOPPING
         if job.parsed_job.is_suspended:
-            return Phase.SUSPENDED
-        return Phase.RESTARTING if is_held_back else Phase.WAITING
+            return JobPhase.SUSPENDED
+        return JobPhase.RESTARTING if is_held_back else JobPhase.WAITING
     if kind in (VerdictKind.REPLACE, VerdictKind.RESTART):
-        return Phase.RESTARTING
+        return JobPhase.RESTARTING
     if is_running(job, replicas):
-        return Phase.RUNNING
+        return JobPhase.RUNNING
     is_leaving = any(pod.is_deleting for pod in job.pods.values())
-    return Phase.RESTARTING if is_held_back or is_leaving else Phase.STARTING
+    return JobPhase.RESTARTING if is_held_back or is_leaving else JobPhase.STARTING
 
 
 def is_running(job: KubeJob, replicas: Sequence[ReplicaAssignment]) -> bool:

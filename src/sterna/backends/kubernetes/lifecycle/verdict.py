@@ -338,7 +338,7 @@ def _after_failure(job: KubeJob, failed: Sequence[PodRow], now: float, deadline:
 
 
 def _may_come_again(parsed_job: ParsedJob, pod: PodRow) -> bool:
-    """By the restart policy of its type (DRAGON-42)."""
+    """Return True if the restart policy of the replica type allows another attempt."""
     return may_restart(_policy(parsed_job, pod), pod.exit_code)
 
 

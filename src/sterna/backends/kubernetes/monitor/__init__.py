@@ -1,1 +1,4 @@
-"""The monitor: one on each node, hears what the pods there tell of their training, and passes it on to the operator."""
+"""The node monitor, one pod per node: reads the progress of the node's pods and sends it to the operator.
+
+It sees pods of its own node only, never jobs, and writes nothing to the API server.
+"""

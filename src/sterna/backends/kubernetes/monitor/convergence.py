@@ -1,8 +1,8 @@
-"""Which pods of a node should leave it: those whose training has converged, and those of an overloaded node.
+"""Select pods that should leave a node: those whose training has converged, and those of an overloaded node.
 
-container-migration's monitor, repaired, or SpeCon's with its two parameters; the arithmetic of both is `model/growth`.
-What comes out are requests, at most one in three seconds for a pod; the operator decides what becomes of them.
-DRAGON-61 to 66, 81 to 84. No clock is read here.
+The rule is that of container-migration's monitor, with its defects repaired, or SpeCon's with its two parameters; both
+use `model/growth.py`. The result are requests, at most one every three seconds for a pod; the operator decides. No
+clock is read here.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from sterna.backends.kubernetes.lifecycle.overload import THRESHOLD, NodeInfo, i
 from sterna.model.growth import Growth, GrowthRule, GrowthTable, Strict
 
 REQUEST_SECONDS = 3.0
-"""Least time between two requests for one pod."""
+"""Minimum interval between two requests for one pod."""
 SILENT_SECONDS = 60.0
-"""A pod that has said nothing for so long is forgotten."""
+"""A pod without a sample for this time is forgotten."""
 INFO_SECONDS = 60.0
-"""How often the cluster is asked how its nodes are."""
+"""Interval between two requests for the load of the cluster's nodes."""
 _STALE_SECONDS = 300.0
-"""Older news of the cluster say nothing about overload any more."""
+"""Age at which the load of the nodes is stale."""
 _MOST_PODS = 4096
 
 CONTAINER_MIGRATION = GrowthRule(strict=Strict.CONTAINER_MIGRATION)
 
 
-class Measured(NamedTuple):
+class MetricSample(NamedTuple):
     """A sample of a pod's metric."""
 
     pod: str
@@ -36,47 +36,49 @@ class Measured(NamedTuple):
 
 
 @dataclass
-class _Judged:
-    """What is known of one pod."""
+class _PodGrowth:
+    """State of one pod."""
 
     row: int
     heard_at: float
     asked_at: float = -1e18
 
 
-class Judging:
-    """The pods of one node, by whatever name they go."""
+class ConvergenceDetector:
+    """Growth of the metrics of one node's pods."""
 
     def __init__(self, node: str, rule: GrowthRule = CONTAINER_MIGRATION, threshold: float = THRESHOLD) -> None:
         self._node, self._threshold = node, threshold
-        self._pods: dict[str, _Judged] = {}
+        self._pods: dict[str, _PodGrowth] = {}
         self._table = GrowthTable(16, rule)
         self._free = list(range(16))
         self._infos: Mapping[str, NodeInfo] = {}
         self._informed_at = -1e18
 
-    def learn(self, infos: Mapping[str, NodeInfo], now: float) -> None:
-        """How the nodes of the cluster are."""
+    def set_node_infos(self, infos: Mapping[str, NodeInfo], now: float) -> None:
+        """Store the load of the cluster's nodes."""
         self._infos, self._informed_at = infos, now
 
     def wants_info(self, now: float) -> bool:
         return now - self._informed_at >= INFO_SECONDS
 
-    def hear(self, samples: Sequence[Measured], now: float) -> list[str]:
-        """Take in samples; the pods among them that should be asked to leave now, by name."""
+    def add_samples(self, samples: Sequence[MetricSample], now: float) -> list[str]:
+        """Process samples; return the names of pods among them whose move should be requested now."""
         self.forget_silent(now)
-        known = [(self._known(sample.pod, now), sample) for sample in samples]
+        known = [(self._find_or_add(sample.pod, now), sample) for sample in samples]
         heard = [(judged.row, sample) for judged, sample in known if judged is not None]
         if not heard:
             return []
         rows, values = [row for row, _ in heard], [sample.value for _, sample in heard]
-        # Steps are not counted: every sample is one.
+        # Samples carry no step: each counts as one.
         self._table.update(rows, [-1.0] * len(rows), [sample.at for _, sample in heard], values)
         is_overloaded = self._is_overloaded(now)
-        return [pod for pod in sorted({sample.pod for _, sample in heard}) if self._asks(pod, is_overloaded, now)]
+        return [
+            pod for pod in sorted({sample.pod for _, sample in heard}) if self._should_request(pod, is_overloaded, now)
+        ]
 
-    def _known(self, pod: str, now: float) -> _Judged | None:
-        """None: a node has no more pods than this."""
+    def _find_or_add(self, pod: str, now: float) -> _PodGrowth | None:
+        """The state of a pod, new if it is unknown; None if there are too many."""
         known = self._pods.get(pod)
         if known is None:
             if len(self._pods) >= _MOST_PODS:
@@ -85,11 +87,11 @@ class Judging:
                 size = len(self._table)
                 self._table.resize(2 * size)
                 self._free = list(range(size, 2 * size))
-            known = self._pods[pod] = _Judged(self._free.pop(), now)
+            known = self._pods[pod] = _PodGrowth(self._free.pop(), now)
         known.heard_at = now
         return known
 
-    def _asks(self, pod: str, is_overloaded: bool, now: float) -> bool:
+    def _should_request(self, pod: str, is_overloaded: bool, now: float) -> bool:
         known = self._pods[pod]
         if now - known.asked_at < REQUEST_SECONDS:
             return False
@@ -103,7 +105,7 @@ class Judging:
         return is_known and is_overloaded(self._node, self._infos, self._threshold)
 
     def growth_of(self, pod: str) -> Growth:
-        """One that has not been heard of has just begun."""
+        """A pod without samples counts as progressing."""
         known = self._pods.get(pod)
         return Growth(int(self._table.growth[known.row])) if known is not None else Growth.PROGRESSING
 

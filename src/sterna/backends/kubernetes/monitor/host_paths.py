@@ -1,7 +1,7 @@
-"""Where on a node a pod's files are: paths inside a container, as paths below the kubelet's folder.
+"""Resolve paths inside a container to paths below the kubelet's folder on the node.
 
-A pod may put links wherever it likes, and the monitor may read more than the pod may. So every place comes with the
-folder that what is opened must lie in, and whoever opens it checks that (`reading.tail`).
+A pod may create links to any file, and the monitor has more rights than the pod. So every path comes with the folder
+that the opened file must be in; `progress/tail.py` checks it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import NamedTuple
 from sterna.backends.kubernetes.monitor.pods import Container, Mount, NodePod, Volume, is_below
 
 AGENT_VOLUME = "sterna-agent"
-"""An emptyDir of that name is where the agent writes."""
+"""Name of the emptyDir volume to which the agent writes."""
 
 _KINDS = {"empty_dir": "kubernetes.io~empty-dir", "nfs": "kubernetes.io~nfs", "csi": "kubernetes.io~csi"}
 
 
 @dataclass(frozen=True)
 class Roots:
-    """Where the monitor finds what belongs to the node."""
+    """Folders of the node, as mounted into the monitor."""
 
     kubelet: Path = Path("/var/lib/kubelet")
     logs: Path = Path("/var/log/pods")
     host: Path | None = None
-    """The node's own root; without it files in hostPath volumes are not read."""
+    """The node's root folder; None: files in hostPath volumes are not read."""
 
 
 class Place(NamedTuple):
@@ -49,8 +49,7 @@ def log_folder(pod: NodePod, container: Container, roots: Roots) -> Path:
 
 
 def place_of(pod: NodePod, path: str, roots: Roots) -> Place | None:
-    """Of a path as the pod's containers see it; None where nothing is mounted there that a monitor can read, or not
-    yet."""
+    """Resolve a path as the pod's containers see it; None if no readable volume is mounted there, or not yet."""
     if not path:
         return None
     for container in pod.spec.containers:
@@ -58,20 +57,21 @@ def place_of(pod: NodePod, path: str, roots: Roots) -> Place | None:
         mounts = [mount for mount in container.volume_mounts if is_below(whole, mount.mount_path)]
         for mount in sorted(mounts, key=lambda each: -len(each.mount_path))[:1]:
             rest = posixpath.relpath(whole, posixpath.normpath(mount.mount_path or "/"))
-            found = _found(pod, mount, rest, roots)
+            found = _resolve_mount(pod, mount, rest, roots)
             if found is not None:
                 return found
     return None
 
 
-def _found(pod: NodePod, mount: Mount, rest: str, roots: Roots) -> Place | None:
+def _resolve_mount(pod: NodePod, mount: Mount, rest: str, roots: Roots) -> Place | None:
     volume = next((each for each in pod.spec.volumes if each.name == mount.name), None)
     if volume is None or ".." in mount.sub_path.split("/"):
         return None
     below = "." if os.path.isabs(mount.sub_path) else mount.sub_path or "."
     folders = list(_folders(pod, volume, roots))
     places = [Place(folder / below / rest, folder) for folder in folders]
-    # A claim's folder bears the name of its volume, which a pod does not say: where there are several, the file tells.
+    # The folder of a claim has the name of its volume, which the pod does not contain: of several, take the one that
+    # has the file.
     if len(places) > 1:
         places = [place for place in places if place.path.exists()]
     return places[0] if places else None
@@ -90,11 +90,11 @@ def _folders(pod: NodePod, volume: Volume, roots: Roots) -> Iterator[Path]:
             return
     if volume.persistent_volume_claim is not None:
         named = {each.name for each in pod.spec.volumes}
-        yield from _claimed(volumes, named)
+        yield from _claim_folders(volumes, named)
 
 
-def _claimed(volumes: Path, named: set[str]) -> Iterator[Path]:
-    """Folders of volumes that the pod does not name itself: those of its claims."""
+def _claim_folders(volumes: Path, named: set[str]) -> Iterator[Path]:
+    """Folders of volumes that the pod does not name: those of its claims."""
     try:
         folders = sorted(folder for plugin in volumes.iterdir() for folder in plugin.iterdir())
     except OSError:

@@ -1,7 +1,4 @@
-"""A monitor as it runs: the API server before it, the operator behind it, and the loop in between.
-
-Whatever goes wrong in a pass is said, and the next one is made all the same.
-"""
+"""Run a monitor: watch the pods of the node, poll them, send reports. A failed pass is logged and retried."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sterna.backends.kubernetes.api.resources import ApiServer, Delta, Followed, Inbox
-from sterna.backends.kubernetes.monitor.monitor import LOOK_SECONDS, Monitor, Options
+from sterna.backends.kubernetes.monitor.monitor import POLL_SECONDS, Monitor, MonitorOptions
 from sterna.backends.kubernetes.monitor.operator_client import Find, OperatorLink, address_in_lease
 from sterna.backends.kubernetes.monitor.pods import NodePod
 from sterna.backends.kubernetes.monitor.sample_server import Sample, SampleService
@@ -22,23 +19,25 @@ from sterna.kinds.resource import PODS
 _log = logging.getLogger(__name__)
 
 _LEAST_SECONDS = 0.1
-"""Between two passes, however much arrives."""
+"""Minimum interval between two passes."""
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """Whom a monitor speaks to, and where it is spoken to."""
+class MonitorAddresses:
+    """Addresses that a monitor uses."""
 
     listen: str
     server: str = ""
-    """The operator's service; empty: as the Lease says."""
+    """Address of the operator's service; empty: read it from the Lease."""
     lease_name: str = "sterna-operator"
     lease_namespace: str = ""
     token_file: Path | None = None
 
 
-def connected(options: Options, around: Surroundings, kubeconfig: str = "", context: str = "") -> RunningMonitor:
-    """A monitor of a real cluster; the Lease is in the namespace of whoever runs this, if nothing else is said."""
+def connect_monitor(
+    options: MonitorOptions, around: MonitorAddresses, kubeconfig: str = "", context: str = ""
+) -> RunningMonitor:
+    """A monitor of a real cluster. Without `lease_namespace` the Lease is in the namespace of the context."""
     access = access_of(kubeconfig, context)
     namespace = around.lease_namespace or access.namespace
     return RunningMonitor(options, replace(around, lease_namespace=namespace), Client(access))
@@ -47,7 +46,7 @@ def connected(options: Options, around: Surroundings, kubeconfig: str = "", cont
 class RunningMonitor:
     """Runs in the thread that calls `run`, until another calls `stop`."""
 
-    def __init__(self, options: Options, around: Surroundings, server: ApiServer) -> None:
+    def __init__(self, options: MonitorOptions, around: MonitorAddresses, server: ApiServer) -> None:
         self._server, self._node = server, options.node
         self._link = OperatorLink(_finder(around, server), around.token_file)
         self._inbox = Inbox()
@@ -64,7 +63,7 @@ class RunningMonitor:
             self._service.start()
             self._server.follow([Followed(PODS, NodePod, fields=f"spec.nodeName={self._node}")], self._inbox)
             while not self._over.is_set():
-                self._inbox.wait(LOOK_SECONDS)
+                self._inbox.wait(POLL_SECONDS)
                 self._pass()
                 self._over.wait(_LEAST_SECONDS)
         finally:
@@ -88,12 +87,12 @@ class RunningMonitor:
             deltas = [item for item in self._inbox.take() if isinstance(item, Delta)]
             if deltas:
                 self._monitor.see(deltas)
-            self._monitor.look()
-        except Exception:  # one pod's files, one bad answer: nobody else's reports shall suffer
-            _log.exception("A look at this node's pods failed; it goes on.", extra={"node": self._node})
+            self._monitor.poll()
+        except Exception:  # one malformed file or response must not stop the reports of other pods
+            _log.exception("Pass over the pods of this node failed; will retry", extra={"node": self._node})
 
 
-def _finder(around: Surroundings, server: ApiServer) -> Find:
+def _finder(around: MonitorAddresses, server: ApiServer) -> Find:
     address = around.server.rstrip("/")
     if not address:
         return address_in_lease(server, around.lease_namespace, around.lease_name)

@@ -1,8 +1,7 @@
-"""The monitor of one node: hears what the pods there tell, passes it on, and asks for those to be moved that should be.
+"""The monitor of one node: reads the progress of its pods, sends it to the operator, and requests moves.
 
-One thread looks, a second at most apart: at what the API server says of pods, at the samples that jobs have sent, at
-the files of each pod. What goes wrong on the way to the operator is said once, and tried again later; a monitor that
-knows nothing costs nobody anything, and training never waits for it. DRAGON-60 to 66, 80 to 84.
+One thread polls at least once a second: deltas of the API server, samples that jobs have posted, files of each pod. A
+failure to reach the operator is logged once and retried with back-off; training never waits for the monitor.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
-from sterna.backends.kubernetes.api.resources import Change, Delta
+from sterna.backends.kubernetes.api.monitor_protocol import PodMoveRequest
+from sterna.backends.kubernetes.api.resources import Delta, DeltaKind
 from sterna.backends.kubernetes.lifecycle.overload import THRESHOLD
-from sterna.backends.kubernetes.monitor.convergence import CONTAINER_MIGRATION, Judging, Measured
+from sterna.backends.kubernetes.monitor.convergence import CONTAINER_MIGRATION, ConvergenceDetector, MetricSample
 from sterna.backends.kubernetes.monitor.host_paths import Roots
 from sterna.backends.kubernetes.monitor.operator_client import Operator
 from sterna.backends.kubernetes.monitor.outbox import Outbox
@@ -32,48 +31,48 @@ from sterna.progress.report import Report
 
 _log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 _MOST_SAMPLES = 10_000
 _LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 1.0, 30.0
 _KUBEFLOW_INDEX = "training.kubeflow.org/replica-index"
 
 
-class ApiReader(Enum):
-    """For which pods moves are asked for."""
+class MoveScope(Enum):
+    """Pods for which the monitor requests moves."""
 
     POSTED = "posted"
-    """Those that send their metric here, as container-migration's do; of all others the operator knows as much."""
+    """Pods that post their metric, as container-migration's do; for all others the operator decides by itself."""
     ALL = "all"
-    """All that tell a metric, by whatever way: SpeCon's agent of a node."""
+    """All pods that report a metric, as SpeCon's node agent does."""
     NONE = "none"
 
 
 @dataclass(frozen=True)
-class Options:
-    """How a monitor is started."""
+class MonitorOptions:
+    """Configuration of a monitor."""
 
     node: str
     roots: Roots = field(default_factory=Roots)
-    asking: ApiReader = ApiReader.POSTED
+    move_scope: MoveScope = MoveScope.POSTED
     rule: GrowthRule = CONTAINER_MIGRATION
     threshold: float = THRESHOLD
 
 
 @dataclass
 class _Followed:
-    """A pod that is there."""
+    """A pod of the node."""
 
     pod: NodePod
     reader: PodReader | None = None
-    """None: it belongs to nobody we look after, or has ended."""
+    """None: it belongs to no job, or has ended."""
 
 
 class Monitor:
-    """Everything but the way in and out: deltas and samples come in, `look` does the rest."""
+    """State of a monitor: deltas and samples come in, `poll` does the rest."""
 
     def __init__(
         self,
-        options: Options,
+        options: MonitorOptions,
         operator: Operator,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -83,36 +82,36 @@ class Monitor:
         self._addresses: dict[str, str] = {}
         self._samples: deque[tuple[Sample, float]] = deque()
         self._outbox = Outbox(options.node)
-        self._judging = Judging(options.node, options.rule, options.threshold)
-        self._wanted: dict[str, MoveRequest] = {}
-        """Requests that have not been sent, by namespace and name."""
+        self._convergence = ConvergenceDetector(options.node, options.rule, options.threshold)
+        self._wanted: dict[str, PodMoveRequest] = {}
+        """Unsent requests by namespace and name."""
         self._sent_at = -1e18
         self._not_before = -1e18
         self._pause_seconds = _LEAST_PAUSE_SECONDS
         self._trouble = ""
 
-    # The way in.
+    # Input.
 
     def put(self, sample: Sample) -> bool:
-        """From any thread."""
+        """Queue a sample; false if the queue is full. Any thread may call."""
         if len(self._samples) >= _MOST_SAMPLES:
             return False
         self._samples.append((sample, self._clock()))
         return True
 
     def pod_at(self, address: str) -> str:
-        """From any thread: whose address it is, of the pods of this node that have their own."""
+        """Name of the pod of this node with this address; empty if there is none. Any thread may call."""
         return self._addresses.get(address, "")
 
     def see(self, deltas: Iterable[Delta]) -> None:
-        """What the API server says of the pods of this node."""
+        """Process changes of the pods of this node."""
         for delta in deltas:
             pod = delta.object
-            if delta.change is Change.SEEN and isinstance(pod, NodePod):
+            if delta.change is DeltaKind.SEEN and isinstance(pod, NodePod):
                 self._see(pod)
-            elif delta.change is Change.GONE and pod is not None:
+            elif delta.change is DeltaKind.GONE and pod is not None:
                 self._end(pod.metadata.uid)
-            elif delta.change is Change.ABSENT:
+            elif delta.change is DeltaKind.ABSENT:
                 _log.warning("%s", delta.why or "The pods of this node cannot be seen.")
         self._addresses = {
             each.pod.status.pod_ip: each.pod.metadata.name
@@ -139,28 +138,28 @@ class Monitor:
             self._read_last(known)
 
     def _read_last(self, known: _Followed) -> None:
-        """What it told just before it ended; its files may be gone, but they are open."""
+        """Read the last reports of a pod; its files may be deleted, but they are still open."""
         assert known.reader is not None
         self._take(known, known.reader.poll(is_last=True))
         known.reader.close()
         known.reader = None
         self._outbox.end(known.pod.metadata.uid, self._clock())
 
-    # Looking.
+    # Polling.
 
-    def look(self) -> None:
-        """Hear what was told since the last time, and pass on what is due."""
+    def poll(self) -> None:
+        """Read reports since the last poll, and send what is due."""
         now = self._clock()
-        self._hear_samples(now)
+        self._process_samples(now)
         for known in list(self._pods.values()):
             if known.reader is not None:
                 reports = known.reader.poll()
                 if reports:
                     self._take(known, reports)
-        self._judging.forget_silent(now)
-        self._speak(now)
+        self._convergence.forget_silent(now)
+        self._send(now)
 
-    def _hear_samples(self, now: float) -> None:
+    def _process_samples(self, now: float) -> None:
         samples = [self._samples.popleft() for _ in range(len(self._samples))]
         if not samples:
             return
@@ -178,74 +177,78 @@ class Monitor:
                 namespace = found[0].pod.metadata.namespace
                 if found[0].pod.job:
                     self._pass_on(found[0], [Report(at, None, None, {"value": sample.value}, source="monitor")])
-            measured.append(Measured(f"{namespace}/{sample.pod}", sample.value, at))
+            measured.append(MetricSample(f"{namespace}/{sample.pod}", sample.value, at))
         self._judge(measured, now)
 
     def _take(self, known: _Followed, reports: Sequence[Report]) -> None:
         self._pass_on(known, reports)
-        if self._options.asking is ApiReader.ALL:
-            self._judge(list(self._measured(known.pod, reports)), self._clock())
+        if self._options.move_scope is MoveScope.ALL:
+            self._judge(list(self._metric_samples(known.pod, reports)), self._clock())
 
     def _pass_on(self, known: _Followed, reports: Sequence[Report]) -> None:
         meta = known.pod.metadata
         self._outbox.take(meta.uid, meta.namespace, meta.name, _is_first(known.pod), reports)
 
-    def _measured(self, pod: NodePod, reports: Sequence[Report]) -> Iterator[Measured]:
+    def _metric_samples(self, pod: NodePod, reports: Sequence[Report]) -> Iterator[MetricSample]:
         metric, key = progress_of(pod).metric, f"{pod.metadata.namespace}/{pod.metadata.name}"
         for report in reports:
             value = report.metrics.get(main_metric(report.metrics, metric))
             if value is not None:
-                yield Measured(key, value, report.at)
+                yield MetricSample(key, value, report.at)
 
-    def _judge(self, measured: Sequence[Measured], now: float) -> None:
-        for key in self._judging.hear(measured, now):
-            if self._options.asking is not ApiReader.NONE:
+    def _judge(self, measured: Sequence[MetricSample], now: float) -> None:
+        for key in self._convergence.add_samples(measured, now):
+            if self._options.move_scope is not MoveScope.NONE:
                 namespace, _, name = key.partition("/")
-                self._wanted[key] = MoveRequest(self._options.node, name, namespace)
+                self._wanted[key] = PodMoveRequest(self._options.node, name, namespace)
 
-    # The way out.
+    # Output.
 
-    def _speak(self, now: float) -> None:
+    def _send(self, now: float) -> None:
         if now < self._not_before:
             return
         try:
             self._send_reports(now)
             self._send_requests()
-            if self._options.asking is not ApiReader.NONE and len(self._judging) and self._judging.wants_info(now):
-                self._judging.learn(self._operator.cluster_info(), now)
-            self._mended()
+            if (
+                self._options.move_scope is not MoveScope.NONE
+                and len(self._convergence)
+                and self._convergence.wants_info(now)
+            ):
+                self._convergence.set_node_infos(self._operator.cluster_info(), now)
+            self._note_success()
         except Retry as trouble:
             self._fail(str(trouble), now)
 
     def _send_reports(self, now: float) -> None:
         if not self._outbox.is_due(now, self._sent_at):
             return
-        for _ in range(2):  # an operator that is met for the first time says so, and is told everything
+        for _ in range(2):  # a new operator answers with its memory id, and gets everything again
             batch = self._outbox.batch(now)
             if batch is None:
                 return
             self._sent_at = now
             receipt = self._operator.send(batch)
             if receipt is None:
-                self._outbox.arrived()
+                self._outbox.confirm_batch()
                 return
-            self._outbox.meet(receipt.memory)
+            self._outbox.resend_to(receipt.memory)
 
     def _send_requests(self) -> None:
         wanted, self._wanted = self._wanted, {}
         for request in wanted.values():
             self._operator.ask_to_move(request)
 
-    def _mended(self) -> None:
+    def _note_success(self) -> None:
         if self._trouble:
-            _log.info("The operator answers again.")
+            _log.info("Operator reachable again")
         self._trouble, self._pause_seconds = "", _LEAST_PAUSE_SECONDS
 
     def _fail(self, trouble: str, now: float) -> None:
         if not self._trouble:
-            _log.warning("%s It is tried again.", trouble)
+            _log.warning("%s Will retry.", trouble)
         self._trouble = trouble
-        self._wanted.clear()  # a wish that is old is none
+        self._wanted.clear()  # an old request is obsolete
         self._not_before = now + self._pause_seconds
         self._pause_seconds = min(2 * self._pause_seconds, _MOST_PAUSE_SECONDS)
 
@@ -256,6 +259,6 @@ class Monitor:
 
 
 def _is_first(pod: NodePod) -> bool:
-    """Of its gang; a pod that does not say so is alone."""
+    """True for the first pod of its gang, and for a pod without an index."""
     labels = pod.metadata.labels
     return (labels.get(INDEX_LABEL) or labels.get(_KUBEFLOW_INDEX) or "0") == "0"

@@ -1,8 +1,8 @@
-"""The way from a monitor to the operator: where it is, and how it is spoken to.
+"""HTTP client of the operator, for the monitor.
 
-Whoever holds the Lease says in it where its service answers; when nobody answers there, the Lease is read again. Every
-request bears a token that the kubelet renews, made for us alone. One connection, kept as long as it works; nobody is
-waited for longer than a few seconds, and what does not arrive is for the caller to send again.
+The holder of the Lease publishes its address in it; the Lease is read again when that address does not answer. Every
+request carries a projected token that the kubelet renews. One kept-alive connection, a timeout of a few seconds; the
+caller retries.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from sterna.backends.kubernetes.api.monitor_protocol import Batch, MoveRequest, Receipt
+from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodMoveRequest, Receipt
 from sterna.backends.kubernetes.api.objects import Plain
 from sterna.backends.kubernetes.api.resources import LEASES, ApiServer
 from sterna.backends.kubernetes.leader import ADDRESS
@@ -26,24 +26,24 @@ from sterna.errors import Retry
 
 _TIMEOUT_SECONDS = 5.0
 _LEASE_SECONDS = 5.0
-"""Least time between two looks at the Lease."""
+"""Minimum interval between two reads of the Lease."""
 _MOST_ANSWER_BYTES = 1 << 24
 _INFOS = msgspec.json.Decoder(dict[str, NodeInfo])
 
 
 class Operator(Protocol):
-    """What a monitor asks of the operator. `Retry` if it cannot be asked now."""
+    """Requests of a monitor to the operator; `Retry` if it cannot be reached."""
 
     def send(self, batch: Batch) -> Receipt | None:
-        """None: taken. Else the memory of an operator for which the batch was not meant."""
+        """None: accepted. Else the memory id of an operator that does not have the earlier batches."""
         ...
 
-    def ask_to_move(self, request: MoveRequest) -> None: ...
+    def ask_to_move(self, request: PodMoveRequest) -> None: ...
 
     def cluster_info(self) -> Mapping[str, NodeInfo]: ...
 
 
-class Answered(NamedTuple):
+class HttpReply(NamedTuple):
     """A response."""
 
     status: int
@@ -51,11 +51,11 @@ class Answered(NamedTuple):
 
 
 Find = Callable[[], str]
-"""Where the operator's service answers now, `http://HOST:PORT`; `Retry` if nobody says."""
+"""Returns the address of the operator's service, `http://HOST:PORT`; `Retry` if it is unknown."""
 
 
 def address_in_lease(server: ApiServer, namespace: str, name: str) -> Find:
-    """Found in the Lease that the operator holds."""
+    """Read the address from the Lease that the operator holds."""
 
     def find() -> str:
         answer = server.ask("GET", LEASES.path(namespace, name))
@@ -74,23 +74,23 @@ def address_in_lease(server: ApiServer, namespace: str, name: str) -> Find:
 
 
 class OperatorLink:
-    """Speaks HTTP to whoever is the operator."""
+    """Sends requests to the current operator."""
 
     def __init__(self, find: Find, token_file: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._find, self._token_file, self._clock = find, token_file, clock
         self._connection: http.client.HTTPConnection | None = None
-        self._read_size = -1e18
+        self._searched_at = -1e18
 
     def send(self, batch: Batch) -> Receipt | None:
         answer = self._ask("POST", "/progress", msgspec.json.encode(batch))
         if answer.status == 409:
-            return _decoded(answer.body)
-        # Whatever it was, it would be refused again: better lost than in the way of all that follows.
+            return _decode_receipt(answer.body)
+        # It would be refused again: dropping it is better than blocking what follows.
         if answer.status not in (413, 422):
             self._check(answer, "/progress")
         return None
 
-    def ask_to_move(self, request: MoveRequest) -> None:
+    def ask_to_move(self, request: PodMoveRequest) -> None:
         self._check(self._ask("POST", "/migrate", msgspec.json.encode(request)), "/migrate")
 
     def cluster_info(self) -> Mapping[str, NodeInfo]:
@@ -106,13 +106,13 @@ class OperatorLink:
             self._connection.close()
             self._connection = None
 
-    def _check(self, answer: Answered, path: str) -> None:
+    def _check(self, answer: HttpReply, path: str) -> None:
         if answer.status >= 300:
-            self.close()  # it may not be the operator any more
-            row = answer.body[:200].decode("utf-8", "replace").strip()
-            raise Retry(f"The operator answers {path} with {answer.status}: {row}")
+            self.close()  # another replica may be the operator now
+            text = answer.body[:200].decode("utf-8", "replace").strip()
+            raise Retry(f"The operator answers {path} with {answer.status}: {text}")
 
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> Answered:
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> HttpReply:
         is_kept = self._connection is not None
         try:
             return self._once(method, path, body)
@@ -120,28 +120,28 @@ class OperatorLink:
             self.close()
             if not is_kept:
                 raise Retry(f"The operator cannot be reached ({type(error).__name__}: {error}).") from None
-        try:  # a kept connection may have been closed by the other side long ago
+        try:  # the other side may have closed a kept connection
             return self._once(method, path, body)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise Retry(f"The operator cannot be reached ({type(error).__name__}: {error}).") from None
 
-    def _once(self, method: str, path: str, body: bytes | None) -> Answered:
-        connection = self._connected()
+    def _once(self, method: str, path: str, body: bytes | None) -> HttpReply:
+        connection = self._connect()
         headers = {"Content-Type": "application/json"} if body is not None else {}
         token = self._token()
         if token:
             headers["Authorization"] = f"Bearer {token}"
         connection.request(method, path, body, headers)
         response = connection.getresponse()
-        return Answered(response.status, response.read(_MOST_ANSWER_BYTES))
+        return HttpReply(response.status, response.read(_MOST_ANSWER_BYTES))
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _connect(self) -> http.client.HTTPConnection:
         if self._connection is None:
             now = self._clock()
-            if now - self._read_size < _LEASE_SECONDS:
+            if now - self._searched_at < _LEASE_SECONDS:
                 raise Retry("The operator was looked for a moment ago.")
-            self._read_size = now
+            self._searched_at = now
             address = urlsplit(self._find())
             kind, port = (
                 (http.client.HTTPSConnection, 443) if address.scheme == "https" else (http.client.HTTPConnection, 80)
@@ -150,14 +150,14 @@ class OperatorLink:
         return self._connection
 
     def _token(self) -> str:
-        """Read each time: the kubelet puts a new one there before the old one ends."""
+        """Read the token for each request: the kubelet renews it before it expires."""
         if self._token_file is not None:
             with suppress(OSError):
                 return self._token_file.read_text(encoding="utf-8").strip()
         return ""
 
 
-def _decoded(body: bytes) -> Receipt:
+def _decode_receipt(body: bytes) -> Receipt:
     try:
         return msgspec.json.decode(body, type=Receipt)
     except (msgspec.DecodeError, ValueError):

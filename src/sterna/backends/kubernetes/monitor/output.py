@@ -1,8 +1,8 @@
-"""What a container prints, as the container runtime keeps it: a file for each of its starts, each line with its time.
+"""Output of a container, as the container runtime stores it: one file per start, each line with a timestamp.
 
     2026-01-31T12:00:00.123456789Z stdout F step=10 loss=0.3
 
-A tag `P` says that the line goes on in the next entry. Bars that are drawn anew are lines of their own, as everywhere.
+The tag `P` marks a line that continues in the next entry. A redrawn progress bar is a line of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST_LINE = 1 << 16
 _MOST_SECONDS = 100.0
 
 
-class _Printed(NamedTuple):
+class _LogEntry(NamedTuple):
     stamp: bytes
     text: bytes
 
@@ -41,7 +41,7 @@ class ContainerOutput:
         self._look_at = 0.0
         self._stamp = b""
         self._begun: dict[bytes, bytes] = {}
-        """The beginning of a line that goes on, by stream."""
+        """Beginning of an unfinished line, by stream."""
         self._polled_at = 0.0
 
     @property
@@ -75,9 +75,9 @@ class ContainerOutput:
         return found + self._tail.lines(is_last)
 
     def _reports(self, lines: list[bytes], most: int) -> Iterator[Report]:
-        printed = list(self._printed(lines))
+        printed = list(self._split_entries(lines))
         if len(printed) > most:
-            # The time stays with the text while the telling ones are chosen.
+            # Keep the timestamp of each sampled line.
             by_text = {each.text: each for each in printed}
             printed = [by_text[text] for text in sample_lines([each.text for each in printed], most)]
         for each in printed:
@@ -87,30 +87,30 @@ class ContainerOutput:
                 at = row.at if row.at is not None else _moment(each.stamp)
                 yield Report(at, row.step, row.total, row.metrics, source="stdout")
 
-    def _printed(self, lines: list[bytes]) -> Iterator[_Printed]:
+    def _split_entries(self, lines: list[bytes]) -> Iterator[_LogEntry]:
         for line in lines:
             entry = _ENTRY.fullmatch(line)
-            if entry is None:  # drawn over the line before it
-                yield _Printed(self._stamp, line)
+            if entry is None:  # a redraw of the line before it
+                yield _LogEntry(self._stamp, line)
                 continue
             self._stamp, stream, tag, text = entry.groups()
             text = self._begun.pop(stream, b"") + text
             if tag == b"P" and len(text) < _LONGEST_LINE:
                 self._begun[stream] = text
             elif text:
-                yield _Printed(self._stamp, text)
+                yield _LogEntry(self._stamp, text)
 
     def positions(self) -> Positions:
         return {}
 
     def close(self) -> None:
-        """Let go of the file; whoever polls again goes on where this stopped."""
+        """Close the file; a later poll continues at the same position."""
         if self._tail is not None:
             self._tail.close()
 
 
 def _newest(folder: Path) -> int:
-    """The number of the container's last start; -1 if it has printed nothing that is kept."""
+    """Number of the container's last start; -1 if there is no output."""
     try:
         names = os.listdir(folder)
     except OSError:

@@ -1,7 +1,4 @@
-"""Pods as a monitor sees them: where they keep their files, and how they tell of their progress.
-
-Decoded straight from what the server sends, as in `objects`, but other fields count here: mounts, volumes, arguments.
-"""
+"""Pods as a monitor decodes them: mounts, volumes, arguments, and the declared progress sources."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ from sterna.model.job import ProgressSpec
 from sterna.progress.spec import parse_progress
 
 _KUBEFLOW_JOB = "training.kubeflow.org/job-name"
-"""On the pods of Kubeflow's MPI operator, whose launchers belong to a Job."""
+"""Label of pods of Kubeflow's MPI operator, whose launchers are owned by a Job."""
 _OPERATOR = "training.kubeflow.org/operator-name"
 _METRICS = "/metrics"
-"""Where Voda's jobs keep their CSV file, named after the job."""
+"""Folder of the CSV file of Voda's jobs, which is named after the job."""
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -45,7 +42,7 @@ class Container(msgspec.Struct, rename="camel"):
 
 
 class Volume(msgspec.Struct, rename="camel"):
-    """Of its source only what says where the kubelet keeps it."""
+    """A volume, with the sources that determine its folder on the node."""
 
     name: str = ""
     host_path: dict[str, Any] | None = None
@@ -82,7 +79,7 @@ class NodePod(msgspec.Struct, rename="camel"):
 
     @property
     def started_at(self) -> float:
-        """0: not yet, or nobody says when."""
+        """0 if it has not started or the time is unknown."""
         try:
             return datetime.fromisoformat(self.status.start_time or "").timestamp()
         except (ValueError, OverflowError, OSError):
@@ -90,7 +87,7 @@ class NodePod(msgspec.Struct, rename="camel"):
 
     @property
     def job(self) -> str:
-        """The name that its job goes by; empty if it belongs to nobody we look after."""
+        """Name of its job; empty if it belongs to none."""
         labels = self.metadata.labels
         named = labels.get(JOB_LABEL) or labels.get(_KUBEFLOW_JOB, "")
         if named:
@@ -99,30 +96,30 @@ class NodePod(msgspec.Struct, rename="camel"):
 
     @property
     def trainer(self) -> Container | None:
-        """The container whose output counts: the first, as Kubernetes takes it, too."""
+        """The container whose output is read: the first, as for `kubectl logs`."""
         return self.spec.containers[0] if self.spec.containers else None
 
 
 def progress_of(pod: NodePod) -> ProgressSpec:
-    """How it tells of its progress: as declared, else by a CSV file that it names or that Voda's jobs keep."""
-    declared = _declared(pod.metadata.annotations)
+    """Declared progress sources, else a CSV file among the arguments or that of Voda's jobs."""
+    declared = _parse_declared(pod.metadata.annotations)
     if declared.sources:
         return declared
-    csv = _named_csv(pod) or _vodas_csv(pod)
+    csv = _csv_in_arguments(pod) or _voda_csv(pod)
     return replace(declared, sources={"csv": csv} if csv else {})
 
 
 def is_csv_guessed(pod: NodePod) -> bool:
-    """Whether the file may as well be something else: data among the arguments, somebody else's `/metrics`. Voda's
-    jobs, which the MPI operator carries out, always keep one."""
-    declared = _declared(pod.metadata.annotations)
-    is_vodas = pod.metadata.labels.get(_OPERATOR) == "mpi-operator" and not _named_csv(pod)
+    """True if the CSV file may be something else, such as training data. Voda's jobs, whose pods the MPI operator
+    creates, always write one."""
+    declared = _parse_declared(pod.metadata.annotations)
+    is_vodas = pod.metadata.labels.get(_OPERATOR) == "mpi-operator" and not _csv_in_arguments(pod)
     return "csv" not in declared.sources and not is_vodas
 
 
-def _declared(annotations: Mapping[str, str]) -> ProgressSpec:
-    """What they say, in one as the operator writes it or in several as a person does; nothing where it is no such
-    thing, for whoever wrote it was told when the job was submitted."""
+def _parse_declared(annotations: Mapping[str, str]) -> ProgressSpec:
+    """Progress sources of the operator's annotation, else of the user's. Malformed ones are ignored: the user got an
+    error when the job was submitted."""
     try:
         if annotations.get(PROGRESS):
             return parse_progress(msgspec.json.decode(annotations[PROGRESS], type=dict[str, Any]))
@@ -134,8 +131,8 @@ def _declared(annotations: Mapping[str, str]) -> ProgressSpec:
 _CSV = re.compile(r"[\w./@%+-]+\.csv")
 
 
-def _named_csv(pod: NodePod) -> str:
-    """A CSV file among the arguments, as SpeCon's jobs are given one, inside what is mounted."""
+def _csv_in_arguments(pod: NodePod) -> str:
+    """A CSV file among the arguments, as SpeCon's jobs have one, inside a mounted volume."""
     for container in pod.spec.containers:
         for word in (*container.command, *container.args):
             for path in _CSV.findall(word):
@@ -145,13 +142,13 @@ def _named_csv(pod: NodePod) -> str:
     return ""
 
 
-def _vodas_csv(pod: NodePod) -> str:
+def _voda_csv(pod: NodePod) -> str:
     mounts = (mount for container in pod.spec.containers for mount in container.volume_mounts)
     has_metrics = any(posixpath.normpath(mount.mount_path or "/") == _METRICS for mount in mounts)
     return f"{_METRICS}/{pod.job}.csv" if has_metrics and pod.job else ""
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Is it in that folder, or the folder itself?"""
+    """True for a path in the folder, and for the folder itself."""
     whole = posixpath.normpath(folder or "/")
     return whole == "/" or path == whole or path.startswith(whole + "/")

@@ -1,8 +1,8 @@
-"""All that one pod tells: the agent's files, its output, and the files it was declared to write.
+"""Read the progress of one pod: the agent's files, its output, and the files of declared sources.
 
-Volumes appear a moment after the pod, and a claim's folder is found only then; so places are looked for until they are
-there. A CSV file that was only guessed counts once the pod has written to it; until then its output does. Nothing here
-raises for what a pod has written, or for what is not there.
+Volumes are mounted a moment after the pod appears, so declared files are searched until they are found. A guessed CSV
+file counts once the pod has written to it; until then its output is read. Nothing here raises for missing or malformed
+files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SAVED_BYTES = 4096
 
 
 class PodReader:
-    """Reads one pod, as long as it is there."""
+    """Reads one pod while it exists."""
 
     def __init__(self, pod: NodePod, roots: Roots) -> None:
         self._pod, self._roots = pod, roots
@@ -43,17 +43,17 @@ class PodReader:
         self._reader = self._open()
 
     def see(self, pod: NodePod) -> None:
-        """The pod as it is now; what it was declared to write never changes."""
+        """Store the current state of the pod; its declared sources never change."""
         self._pod = pod
 
     def poll(self, is_last: bool = False) -> list[Report]:
-        """What is new since the last look."""
+        """Reports since the last poll."""
         missing = [name for name in self._paths if name not in self._places]
         if missing:
             self._find(missing)
         found = self._reader.poll(is_last)
         self._saved_at = max([self._saved_at, *(report.at for report in found if report.saved)])
-        return found + (self._saved() if is_last else [])
+        return found + (self._last_checkpoint() if is_last else [])
 
     def close(self) -> None:
         self._reader.close()
@@ -86,21 +86,21 @@ class PodReader:
         begun = {name: Position(0, 0, 0, started_at) for name in self._places} if started_at else {}
         return ProgressReader(
             self._agent.path,
-            self._declared_and_found(),
+            self._available_spec(),
             positions=begun | (positions or {}),
             output=self._output,
             inside={source: place.inside for source, place in places.items()},
             paths={source: place.path for source, place in self._places.items()},
         )
 
-    def _declared_and_found(self) -> ProgressSpec:
+    def _available_spec(self) -> ProgressSpec:
         """The specification without sources whose files are not there yet, so that the output counts until then."""
         missing = self._paths.keys() - self._places.keys()
         sources = {name: each for name, each in self._spec.sources.items() if name not in missing}
         return replace(self._spec, sources=sources)
 
-    def _saved(self) -> list[Report]:
-        """What its last word says of a checkpoint, if a full disk kept it out of the reports."""
+    def _last_checkpoint(self) -> list[Report]:
+        """The checkpoint in the agent's last record, if a full disk kept it out of the reports."""
         record = _record(self._agent)
         at, step = record.get("at"), record.get("step")
         if not isinstance(at, int | float) or isinstance(at, bool) or at <= self._saved_at:

@@ -1,9 +1,9 @@
-"""The monitor's HTTP service: where jobs of container-migration tell their metric. Port 8081.
+"""The monitor's HTTP service, to which jobs of container-migration post their metric. Port 8081.
 
-    POST /monitor {"pod": NAME, "value": NUMBER}    answered `Ok` before anything is made of it
+    POST /monitor {"pod": NAME, "value": NUMBER}    answered `Ok` before it is processed
     GET  /healthz
 
-A pod may speak for itself only: what comes from the address of another pod of the node is refused. DRAGON-60.
+A pod may report for itself only: requests from the address of another pod of the node are refused.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ class _Body(msgspec.Struct):
 
 
 class Sample(NamedTuple):
-    """What a pod measured."""
+    """One value of a pod's metric."""
 
     pod: str
     value: float
     namespace: str = ""
-    """Which jobs of container-migration do not say."""
+    """Empty in requests of container-migration's jobs."""
 
 
 Put = Callable[[Sample], bool]
-"""False: too many wait already."""
+"""Queues a sample; false if the queue is full."""
 PodAt = Callable[[str], str]
-"""The name of the pod of this node that has an address of its own; empty: there is none."""
+"""Returns the name of the pod of this node with an address; empty: there is none."""
 
 
 class SampleService:
-    """Listens; what it hears is put where the monitor looks."""
+    """Accepts samples and queues them for the monitor."""
 
     def __init__(self, listen: str, put: Put, pod_at: PodAt) -> None:
         self._put, self._pod_at = put, pod_at
@@ -67,7 +67,7 @@ class SampleService:
         if sender and sender != sample.pod:
             raise Refusal(403, f"This comes from pod '{sender}', which cannot speak for '{sample.pod}'.")
         if not self._put(sample):
-            raise Refusal(503, "More was told than could be taken in; go on, and tell the next value.")
+            raise Refusal(503, "Queue full, sample dropped; send the next value.")
         return web.Response(text="Ok")
 
     async def _healthz(self, request: web.Request) -> web.StreamResponse:
@@ -76,13 +76,13 @@ class SampleService:
 
 def _sample(body: bytes) -> Sample:
     try:
-        row = msgspec.json.decode(body, type=_Body)
+        sent = msgspec.json.decode(body, type=_Body)
     except msgspec.ValidationError as error:
         raise Refusal(422, f'Send {{"pod": NAME, "value": NUMBER}}: {error}.') from None
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise Refusal(400, 'The body is no JSON; send {"pod": NAME, "value": NUMBER}.') from None
-    if not row.pod or len(row.pod) > _LONGEST_NAME or len(row.namespace) > _LONGEST_NAME:
+    if not sent.pod or len(sent.pod) > _LONGEST_NAME or len(sent.namespace) > _LONGEST_NAME:
         raise Refusal(422, "The name of the pod is empty or too long; send metadata.name.")
-    if not math.isfinite(row.value):
+    if not math.isfinite(sent.value):
         raise Refusal(422, "The value is not a finite number.")
-    return Sample(row.pod, row.value, row.namespace)
+    return Sample(sent.pod, sent.value, sent.namespace)

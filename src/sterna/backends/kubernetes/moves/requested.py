@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from sterna.backends.kubernetes.api.assignment import gpu_number
 from sterna.backends.kubernetes.api.job import PodRow, ReplicaAssignment
-from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
+from sterna.backends.kubernetes.api.monitor_protocol import PodMoveRequest
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.job_entry import JobEntry
 from sterna.backends.kubernetes.cache.reservations import free_beside, reservations
@@ -40,7 +40,7 @@ class MonitorMoves:
     def __init__(self, backend: KubernetesBackend, on_move: OnMove) -> None:
         self._backend, self._state, self._on_move = backend, backend.state, on_move
 
-    def apply(self, requests: Sequence[MoveRequest], now: float) -> None:
+    def apply(self, requests: Sequence[PodMoveRequest], now: float) -> None:
         room = free_beside(self._state, reservations(self._state), now)
         outcomes = evaluate_requests(
             requests, self._find, lambda found: self._hosts(found, room), cluster_info(self._state)
@@ -52,7 +52,7 @@ class MonitorMoves:
             else:
                 self._move(outcome, room, now)
 
-    def _find(self, request: MoveRequest) -> Found | None:
+    def _find(self, request: PodMoveRequest) -> Found | None:
         for entry in self._state.entries.values():
             pod = next((each for each in entry.job.pods.values() if _matches(each, request)), None)
             if pod is not None and entry.wants_to_run and (replica := _replica_of(entry, pod)) is not None:
@@ -84,7 +84,7 @@ class MonitorMoves:
         self._on_move(now, entry.name, pod.node, move.target)
 
 
-def _matches(pod: PodRow, request: MoveRequest) -> bool:
+def _matches(pod: PodRow, request: PodMoveRequest) -> bool:
     namespace, _, name = pod.key.partition("/")
     return name == request.pod and request.namespace in ("", namespace)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Followed, Inbox
-from sterna.backends.kubernetes.cache.object_parser import parsed_job_in
+from sterna.backends.kubernetes.cache.object_parser import parse_object
 from sterna.backends.kubernetes.cache.watched_resources import job_resources
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.query.listing import (
@@ -208,7 +208,7 @@ class KubernetesCluster:
 
     def scale(self, name: str, minimum: int | None, maximum: int | None) -> JobView:
         job = self._active(name)
-        parsed_job, problem = parsed_job_in(job.object, job.resource, ANY_IMAGE)
+        parsed_job, problem = parse_object(job.object, job.resource, ANY_IMAGE)
         if problem is not None:
             raise UserError(f"Job '{name}' cannot be scaled, because it cannot be run: {problem.sentence}")
         if isinstance(job.object, Pod):
@@ -217,7 +217,7 @@ class KubernetesCluster:
         patch = bounds_patch(job.object, parsed_job, low, high)
         where = job.resource, job.meta.namespace, job.meta.name
         tried = msgspec.json.decode(self._reader.patch(*where, patch, is_dry_run=True), type=JobObject)
-        _, problem = parsed_job_in(tried, job.resource, ANY_IMAGE)
+        _, problem = parse_object(tried, job.resource, ANY_IMAGE)
         if problem is not None:
             raise UserError(f"Job '{name}' cannot have {low} to {high} workers: {problem.sentence}")
         changed = msgspec.json.decode(self._reader.patch(*where, patch), type=JobObject)

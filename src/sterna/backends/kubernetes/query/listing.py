@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sterna.backends.kubernetes.api.resources import EVENTS, Change, Delta, Followed
+from sterna.backends.kubernetes.api.resources import EVENTS, Delta, DeltaKind, Followed
 from sterna.backends.kubernetes.cache.watched_resources import job_resources
 from sterna.backends.kubernetes.pods.pod_rows import KUBEFLOW, pod_row
 from sterna.kinds.labels import JOB_LABEL
@@ -89,7 +89,7 @@ class JobListing:
     def apply(self, delta: Delta) -> None:
         if delta.object is None:
             return
-        if delta.change is Change.SEEN:
+        if delta.change is DeltaKind.SEEN:
             self.add(delta.resource, delta.object)
         else:
             uid = delta.object.metadata.uid

@@ -27,7 +27,7 @@ from sterna.kinds.registry import job_kinds
 from sterna.kinds.resource import PODS, Resource
 
 SUBMISSION = f"{GROUP}/submission"
-"""Annotation: under which key somebody created it, so that they know their own again when an answer was lost."""
+"""Annotation: idempotency key of the submission, to recognise an object whose response was lost."""
 
 _MOST_NAMES = 100
 """Of one second."""
@@ -116,7 +116,7 @@ def _kind(document: Document) -> str:
 
 
 def _is_serving(value: Any) -> bool:
-    """Whether it is a pod for which training makes room (DRAGON-54)."""
+    """True for serving pods, for which training makes room."""
     annotations = (value.get("metadata") or {}).get("annotations") or {}
     return str(annotations.get(SERVING)).strip().lower() == "true" if isinstance(annotations, Mapping) else False
 
@@ -146,7 +146,7 @@ def _order(document: Document, resource: Resource, namespace: str, key: str, at:
 
 
 def _names(whole: Mapping[str, Any], at: float) -> tuple[str, ...]:
-    """Those that a job may have whose manifest names a category."""
+    """Candidate names of a job whose manifest names a category."""
     metadata = whole.get("metadata")
     category = metadata.get("name") if isinstance(metadata, Mapping) else None
     if not is_old(whole) or not isinstance(category, str) or not category:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from sterna.backends.kubernetes.api.resources import ApiServer, Change, Followed, WriteResult
+from sterna.backends.kubernetes.api.resources import ApiServer, DeltaKind, Followed, WriteResult
 from sterna.backends.kubernetes.transport.reflector import Reflector
 from sterna.errors import Retry, UserError
 from sterna.kinds.kind import INSTALL_HINT
@@ -64,7 +64,7 @@ class ApiReader:
             if not answer.is_done:
                 raise self.refusal(answer, wanted.resource, wanted.namespace)
             with _read_as_json():
-                found += [delta.object for delta in reflector.take_page(answer.body) if delta.change is Change.SEEN]
+                found += [delta.object for delta in reflector.take_page(answer.body) if delta.change is DeltaKind.SEEN]
         return found
 
     def get(self, resource: Resource, type_: type[_T], namespace: str, name: str) -> _T:

@@ -1,4 +1,4 @@
-"""Other bounds for a job that is there already: the patch that says so in the words of its kind. Pure."""
+"""New bounds for an existing job, as a patch of its object. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sterna.kinds.registry import kind_of
 
 
 def bounds_asked(parsed_job: ParsedJob, minimum: int | None, maximum: int | None) -> tuple[int, int]:
-    """What is meant where only one bound is given: the other one makes way."""
+    """Both bounds; one that is not given makes way for the other."""
     spec = parsed_job.spec
     low = spec.minimum if minimum is None else minimum
     high = max(spec.maximum, low) if maximum is None else maximum

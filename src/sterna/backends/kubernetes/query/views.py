@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sterna.backends.kubernetes.api.job import PersistedState, PodRow, PodState
-from sterna.backends.kubernetes.cache.object_parser import memory_in, parsed_job_in, status_in
+from sterna.backends.kubernetes.cache.object_parser import memory_in, parse_object, status_in
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in, is_eviction_condition
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.query.listing import EventObject, ListedJob
@@ -117,7 +117,7 @@ def job_view(job: ListedJob, now: float, is_everywhere: bool = False) -> JobView
 
 
 def _facts_of(job: ListedJob) -> _Facts:
-    parsed_job, problem = parsed_job_in(job.object, job.resource, ANY_IMAGE)
+    parsed_job, problem = parse_object(job.object, job.resource, ANY_IMAGE)
     status = status_in(job.object) if isinstance(job.object, JobObject) else {"phase": job.object.status.phase}
     rows = sorted(map(pod_row, job.pods), key=lambda row: (_RANKS.get(row.type, len(_RANKS)), row.type, row.index))
     annotations = job.meta.annotations

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Change, Delta, Inbox
+from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Delta, DeltaKind, Inbox
 from sterna.backends.kubernetes.cache.watched_resources import job_resources
 from sterna.backends.kubernetes.query.listing import JobListing, followed_events, followed_jobs
 from sterna.errors import Retry, UserError
@@ -55,7 +55,7 @@ class ClusterWatch:
 
     def _mark_synced(self, delta: Delta) -> None:
         self._unsynced[delta.resource] -= 1
-        if delta.change is Change.ABSENT:
+        if delta.change is DeltaKind.ABSENT:
             self._absent[delta.resource] = delta.why
         else:
             self._absent.pop(delta.resource, None)

@@ -26,7 +26,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, MoveRequest, Receipt
+from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, PodMoveRequest, Receipt
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.server.token_review import INVALID_TOKEN, TokenReviewer, TokenUser
 from sterna.errors import Retry
@@ -118,7 +118,7 @@ class OperatorEndpoints:
         """`monitors`: service accounts that may report and request moves, as `NAMESPACE/NAME`. Without `reviewer` any
         client may, as in container-migration: for clusters whose network policy keeps other clients out."""
         self.batches: HandoffQueue[Batch] = HandoffQueue(wake)
-        self.move_requests: HandoffQueue[MoveRequest] = HandoffQueue(wake)
+        self.move_requests: HandoffQueue[PodMoveRequest] = HandoffQueue(wake)
         self._sources, self._reviewer = sources, reviewer
         self._monitors = frozenset(f"system:serviceaccount:{name.replace('/', ':', 1)}" for name in monitors)
         self.router = APIRouter()
@@ -145,7 +145,7 @@ class OperatorEndpoints:
 
     async def _take_move_request(self, request: Request) -> Response:
         user = await self._authenticate(request)
-        wanted = _decode(await _read_body(request), MoveRequest)
+        wanted = _decode(await _read_body(request), PodMoveRequest)
         names = (wanted.node, wanted.pod, wanted.namespace)
         if not wanted.node or not wanted.pod or max(map(len, names)) > _MAX_NAME_CHARS:
             raise RequestError(422, "Give the names of a node and a pod, as Kubernetes knows them.")

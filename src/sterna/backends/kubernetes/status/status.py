@@ -18,7 +18,7 @@ import msgspec
 
 from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Verb, Write
-from sterna.backends.kubernetes.cache.progress import ProgressView
+from sterna.backends.kubernetes.cache.progress import JobProgressView
 from sterna.backends.kubernetes.lifecycle.conditions import (
     Subject,
     conditions_of,
@@ -27,7 +27,7 @@ from sterna.backends.kubernetes.lifecycle.conditions import (
     invalid_conditions,
     scheduling_of,
 )
-from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
+from sterna.backends.kubernetes.lifecycle.phase import JobPhase, phase_of
 from sterna.backends.kubernetes.lifecycle.verdict import CONTINUE, Verdict, VerdictKind, conditions_in
 from sterna.kinds.labels import MEMORY, PHASE, REASON
 from sterna.kinds.parsed_job import CleanPods, JobRef, PodOwnership
@@ -63,7 +63,7 @@ class StatusInput:
     sentence: str = ""
     """Replaces the reason's sentence, for example with why the server rejected its pods."""
     verdict: Verdict = CONTINUE
-    progress: ProgressView | None = None
+    progress: JobProgressView | None = None
 
 
 def status_storage(ownership: PodOwnership, is_definition_ours: bool) -> StatusStorage:
@@ -123,23 +123,23 @@ def invalid_status(
     """Return the status of an invalid object, with the error as its reason."""
     conditions = invalid_conditions(conditions_in(old), Subject(kind, name), sentence, now)
     return {
-        **old, "phase": Phase.FAILED.value, "workers": 0, "reason": sentence, "conditions": conditions,
+        **old, "phase": JobPhase.FAILED.value, "workers": 0, "reason": sentence, "conditions": conditions,
         "observedGeneration": generation,
     }  # fmt: skip
 
 
-def sentence_of(job: KubeJob, given: StatusInput, phase: Phase) -> str:
+def sentence_of(job: KubeJob, given: StatusInput, phase: JobPhase) -> str:
     """Return the sentence of a status: the verdict, what keeps pods from starting, or the last decision."""
     verdict = given.verdict
     if verdict.sentence and verdict.kind is not VerdictKind.CONTINUE:
         return verdict.sentence
-    if phase is Phase.SUSPENDED:
+    if phase is JobPhase.SUSPENDED:
         return "is suspended; set suspend to false to let it run."
-    if phase in (Phase.STARTING, Phase.RESTARTING) and (trouble := pod_start_error(job)):
+    if phase in (JobPhase.STARTING, JobPhase.RESTARTING) and (trouble := pod_start_error(job)):
         return trouble
     if given.sentence:
         return given.sentence
-    if phase is Phase.STARTING and not job.pods:
+    if phase is JobPhase.STARTING and not job.pods:
         return "waits: its place is being cleared by those who leave it."
     return scheduling_of(bool(given.replicas), given.reason).sentence
 
@@ -164,7 +164,7 @@ def persisted_fields(persisted: PersistedState) -> dict[str, Any]:
     }
 
 
-def progress_fields(view: ProgressView) -> dict[str, Any]:
+def progress_fields(view: JobProgressView) -> dict[str, Any]:
     fields = {
         "step": view.step,
         "total": view.total,
@@ -198,7 +198,7 @@ def duration_text(seconds: float) -> str:
     return f"{days}d{hours}h" if hours else f"{days}d"
 
 
-def _replica_statuses(job: KubeJob, phase: Phase) -> dict[str, dict[str, int]]:
+def _replica_statuses(job: KubeJob, phase: JobPhase) -> dict[str, dict[str, int]]:
     """By type, as Kubeflow spells them. A job that has succeeded counts those that still ran as succeeded."""
     types = {each.type for each in job.parsed_job.spec.replicas}
     counts = {_type_name(each): {"active": 0, "succeeded": 0, "failed": 0} for each in sorted(types)}
@@ -207,7 +207,7 @@ def _replica_statuses(job: KubeJob, phase: Phase) -> dict[str, dict[str, int]]:
             count[state] += 1
     if phase.is_over and job.parsed_job.clean_pods is not CleanPods.NONE:
         for count in counts.values():
-            count["succeeded"] += count["active"] if phase is Phase.SUCCEEDED else 0
+            count["succeeded"] += count["active"] if phase is JobPhase.SUCCEEDED else 0
             count["active"] = 0
     return counts
 

@@ -18,7 +18,7 @@ from sterna.backends.kubernetes.api.write_purpose import WroteStatus
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import JobEntry, Stage, durable_fields, has_ended
 from sterna.backends.kubernetes.lifecycle.conditions import INVALID, end_condition
-from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
+from sterna.backends.kubernetes.lifecycle.phase import JobPhase, phase_of
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
 from sterna.backends.kubernetes.status.status import (
     StatusInput,
@@ -57,16 +57,16 @@ _MAX_IN_FLIGHT = 64
 """Writes in flight above which statuses of low urgency are delayed."""
 
 _DELAYS = {
-    Phase.WAITING: _WAITING_SECONDS,
-    Phase.STARTING: _STARTING_SECONDS,
-    Phase.RESTARTING: _WAITING_SECONDS,
-    Phase.STOPPING: _WAITING_SECONDS,
+    JobPhase.WAITING: _WAITING_SECONDS,
+    JobPhase.STARTING: _STARTING_SECONDS,
+    JobPhase.RESTARTING: _WAITING_SECONDS,
+    JobPhase.STOPPING: _WAITING_SECONDS,
 }
 """Delays by phase; other phases are written at once."""
 _DELEGATED_DELAY_SECONDS = 3.0
 """Delay of writes to an MPIJob. The MPI operator updates the object several times after each change; a write in between
 makes its updates conflict, and after a few conflicts it backs off for a minute."""
-_DELAYABLE = frozenset({Phase.STARTING, Phase.RESTARTING, Phase.STOPPING})
+_DELAYABLE = frozenset({JobPhase.STARTING, JobPhase.RESTARTING, JobPhase.STOPPING})
 
 
 class StatusWriter:
@@ -95,18 +95,18 @@ class StatusWriter:
             if state.phase != phase.value:
                 self._schedule_at(entry, now, Urgency.VERDICT)
             return
-        if phase is Phase.WAITING and entry.reason is None and not self._sentence(entry):
+        if phase is JobPhase.WAITING and entry.reason is None and not self._sentence(entry):
             return  # no round has decided about it yet
-        code = entry.reason.code if entry.reason is not None and phase is Phase.WAITING else None
+        code = entry.reason.code if entry.reason is not None and phase is JobPhase.WAITING else None
         if code in UNSCHEDULABLE_CODES and state.code != code:
             self._schedule_at(entry, now, Urgency.VERDICT)
         elif phase.value != state.phase:
             if phase.value != state.next_phase:
                 state.next_phase, state.next_since = phase.value, now
                 state.due_at, state.urgency = NEVER, Urgency.EVENT  # the scheduled phase is outdated
-            urgency = Urgency.VERDICT if phase is Phase.WAITING else Urgency.STATUS
+            urgency = Urgency.VERDICT if phase is JobPhase.WAITING else Urgency.STATUS
             delay = _DELAYS.get(phase, 0.0)
-            if phase is Phase.STARTING and (entry.retry.message or pod_start_error(entry.job)):
+            if phase is JobPhase.STARTING and (entry.retry.message or pod_start_error(entry.job)):
                 delay = _START_ERROR_SECONDS
             self._schedule_at(entry, state.next_since + delay, urgency)
         elif durable_fields(entry.job.persisted) != state.durable_fields:
@@ -227,8 +227,8 @@ class StatusWriter:
         entry.status.writes_in_flight = len(writes)
         return [write._replace(tag=WroteStatus(entry.key)) for write in writes]
 
-    def _status_input(self, entry: JobEntry, phase: Phase) -> StatusInput:
-        view = self._state.progress.view(entry.key, phase is Phase.RUNNING)
+    def _status_input(self, entry: JobEntry, phase: JobPhase) -> StatusInput:
+        view = self._state.progress.view(entry.key, phase is JobPhase.RUNNING)
         is_worded = bool(entry.retry.message) or (entry.reason is not None and entry.sentence != entry.reason.sentence)
         return StatusInput(
             entry.replicas, entry.reason, self._sentence(entry) if is_worded else "", entry.verdict, view

@@ -25,8 +25,8 @@ import msgspec
 
 from sterna.backends.kubernetes.api.envelopes import LINES, RAW_PAGES, ListMeta, parse_rejection
 from sterna.backends.kubernetes.api.objects import Plain
-from sterna.backends.kubernetes.api.resources import Change, Delta, Followed
-from sterna.backends.kubernetes.api.selectors import Selector
+from sterna.backends.kubernetes.api.resources import Delta, DeltaKind, Followed
+from sterna.backends.kubernetes.api.selectors import LabelSelector
 from sterna.kinds.objects import Meta
 
 PAGE_SIZE = 1000
@@ -62,7 +62,7 @@ class Reflector:
         self._events = msgspec.json.Decoder(_event_type(followed.type))
         self._pages = msgspec.json.Decoder(_page_type(followed.type))
         self._raw_fields = [field.name for field in msgspec.structs.fields(followed.type) if field.type is msgspec.Raw]
-        self._labels = Selector(followed.labels)
+        self._labels = LabelSelector(followed.labels)
         self._known: dict[str, _Known] = {}
         self._position = 0
         """Resource version up to which all events were delivered."""
@@ -145,7 +145,7 @@ class Reflector:
         if why == self._absent_why:
             return []
         self._absent_why = why
-        return [Delta(Change.ABSENT, self.followed.resource, why=why)]
+        return [Delta(DeltaKind.ABSENT, self.followed.resource, why=why)]
 
     def note_written(self, body: bytes) -> list[Delta]:
         """Process the reply to our own write: the object as stored; any other body is ignored."""
@@ -196,7 +196,7 @@ class Reflector:
             self._see(seen, deltas)
         elif (known := self._known.get(meta.key)) and known.version <= meta.version and known.uid == meta.uid:
             del self._known[meta.key]
-            deltas.append(Delta(Change.GONE, self.followed.resource, seen))
+            deltas.append(Delta(DeltaKind.GONE, self.followed.resource, seen))
         self._advance(meta.version)
 
     def _see(self, seen: Any, deltas: list[Delta]) -> None:
@@ -209,7 +209,7 @@ class Reflector:
             if known.uid != meta.uid:
                 deltas.append(self._gone_delta(key, known))
         self._known[key] = _Known(version, meta.uid)
-        deltas.append(Delta(Change.SEEN, self.followed.resource, seen))
+        deltas.append(Delta(DeltaKind.SEEN, self.followed.resource, seen))
 
     def _begin_list(self, version: int) -> None:
         """Start a list. One older than the last event means that etcd was restored: known versions are void."""
@@ -233,19 +233,19 @@ class Reflector:
         self._is_listing, self._list = False, None
         self._position = self._listed_version
         self._absent_why = ""
-        deltas.append(Delta(Change.SYNCED, self.followed.resource))
+        deltas.append(Delta(DeltaKind.SYNCED, self.followed.resource))
 
     def _mark_present(self) -> list[Delta]:
         """Deliver `SYNCED` if the resource was absent before."""
         if not self._absent_why:
             return []
         self._absent_why = ""
-        return [Delta(Change.SYNCED, self.followed.resource)]
+        return [Delta(DeltaKind.SYNCED, self.followed.resource)]
 
     def _gone_delta(self, key: str, known: _Known) -> Delta:
         namespace, _, name = key.partition("/")
         meta = Meta(name=name, namespace=namespace, uid=known.uid, resource_version=str(known.version))
-        return Delta(Change.GONE, self.followed.resource, self.followed.type(metadata=meta))
+        return Delta(DeltaKind.GONE, self.followed.resource, self.followed.type(metadata=meta))
 
     def _advance(self, version: int) -> None:
         self._position = max(self._position, version)

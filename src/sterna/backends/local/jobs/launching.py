@@ -22,7 +22,7 @@ from sterna.backends.local.jobs.layout import (
     size_of,
     spec_of,
 )
-from sterna.backends.local.kernel.atomic_files import replace_whole
+from sterna.backends.local.kernel.atomic_files import replace_file
 from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import ENDED, AttemptRecord, ReplicaRecord, encode
 from sterna.backends.local.supervisor.launch_spec import LaunchSpec
@@ -39,7 +39,7 @@ class Processes(Protocol):
 
     def stop(self, folder: Path, grace_seconds: float, why: str, /) -> None: ...
 
-    def look(self, folder: Path, /) -> ReplicaState: ...
+    def inspect(self, folder: Path, /) -> ReplicaState: ...
 
     def void(self, folder: Path, /) -> bool: ...
 
@@ -145,7 +145,7 @@ class AttemptLauncher:
         for file in kind.attempt_files(size_of(attempt.workers)) if kind else ():
             folder = attempt_folder(around, job.record, attempt)
             folder.mkdir(parents=True, exist_ok=True)
-            replace_whole(folder / file.name, file.content.encode(), file.mode, durable=False)
+            replace_file(folder, file.name, file.content.encode(), file.mode, durable=False)
 
     def launch(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> None:
         """Start one process. If that fails, void the replica, so that it cannot start later."""
@@ -203,4 +203,5 @@ class AttemptLauncher:
             if member.type == job.record.spec.worker.type
         ]
         content = encode({"generation": attempt.generation, "members": members})
-        replace_whole(self._deps.around.paths.world(job.name), content, durable=False)
+        path = self._deps.around.paths.world(job.name)
+        replace_file(path.parent, path.name, content, durable=False)

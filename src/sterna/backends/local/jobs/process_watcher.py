@@ -47,7 +47,7 @@ class ProcessWatcher:
         """Time and value of the last reading of each job's CPU time."""
 
     @property
-    def is_listening(self) -> bool:
+    def has_readers(self) -> bool:
         return bool(self._readers)
 
     def has_starting(self) -> bool:
@@ -58,16 +58,16 @@ class ProcessWatcher:
 
     # Processes.
 
-    def look(self, everybody: bool = False) -> bool:
+    def inspect(self, is_full: bool = False) -> bool:
         """Inspect replicas that are starting or have exited, or all of them; return True if anything changed."""
         has_changed = False
         for job, attempt, replica in list(self._live()):
             name = _name(job, attempt, replica)
-            if replica.state == ENDED or not (everybody or name in self._gone or replica.state == INTENDED):
+            if replica.state == ENDED or not (is_full or name in self._gone or replica.state == INTENDED):
                 continue
             self._gone.discard(name)
             try:
-                has_changed = self._see(job, attempt, replica, name) or has_changed
+                has_changed = self._inspect(job, attempt, replica, name) or has_changed
             except Retry:
                 self._gone.add(name)
         return has_changed
@@ -80,28 +80,28 @@ class ProcessWatcher:
             if attempt is not None:
                 yield from ((job, attempt, replica) for replica in attempt.live)
 
-    def _see(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, name: str) -> bool:
+    def _inspect(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, name: str) -> bool:
         folder = self._deps.around.paths.jobs / name
-        state = self._deps.processes.look(folder)
+        state = self._deps.processes.inspect(folder)
         if state.phase in (Phase.RUNNING, Phase.STARTING, Phase.ENDING):
-            return self._follow(job, replica, name, folder, state)
+            return self._watch(job, replica, name, folder, state)
         if state.phase in (Phase.ABSENT, Phase.ASKED):
             since = max(attempt.started_at, replica.intended_at, replica.asked_at)
             is_late = self._store.clock() - since > _ASKED_SECONDS
             if not is_late or not self._deps.processes.void(folder):
                 return False
-        ending = self._ending(replica, folder, state)
-        if ending is None:
+        process_exit = self._find_exit(replica, folder, state)
+        if process_exit is None:
             self._gone.add(name)  # part of it still runs: inspect it again
             return False
         if (
             name not in self._readers and folder.is_dir()
         ):  # it exited while the daemon was down: its reports are still there
             self._readers[name] = (job, replica, self._reader(job, replica, name, folder))
-        self._read_last(name)
+        self._read_final_reports(name)
         self._note_saved(job, folder)
         self._wakeups.drop(name)
-        self._exits.handle_exit(job, replica, ending)
+        self._exits.handle_exit(job, replica, process_exit)
         return True
 
     def _note_saved(self, job: LocalJob, folder: Path) -> None:
@@ -109,7 +109,7 @@ class ProcessWatcher:
         with self._store.lock:
             job.record.saved_at = max(job.record.saved_at, last_saved_at(folder))
 
-    def _follow(self, job: LocalJob, replica: ReplicaRecord, name: str, folder: Path, state: ReplicaState) -> bool:
+    def _watch(self, job: LocalJob, replica: ReplicaRecord, name: str, folder: Path, state: ReplicaState) -> bool:
         """Watch a running replica for its exit and its reports."""
         if name not in self._readers:
             descriptor = self._deps.processes.watch(folder)
@@ -132,7 +132,7 @@ class ProcessWatcher:
             folder, job.record.spec.progress, Path(cwd) if cwd else None, self._store.positions(job, name)
         )
 
-    def _ending(self, replica: ReplicaRecord, folder: Path, state: ReplicaState) -> ProcessExit | None:
+    def _find_exit(self, replica: ReplicaRecord, folder: Path, state: ReplicaState) -> ProcessExit | None:
         """Return its exit; None while parts of it may still run."""
         if state.exit is not None:
             seen = state.exit
@@ -151,26 +151,26 @@ class ProcessWatcher:
 
     # Reports.
 
-    def listen(self) -> set[int]:
+    def read_reports(self) -> set[int]:
         """Read new reports; return the keys of jobs about which rules may decide differently now."""
         heard = []
         for name, (job, _, reader) in list(self._readers.items()):
             reports = reader.poll()
             if reports:
-                heard.append((job, _told(reports)))
+                heard.append((job, _to_reports(reports)))
                 self._read.add(name)
         return self._take(heard)
 
-    def tell(self, job: LocalJob, reports: Sequence[ProgressReport]) -> set[int]:
+    def add_reports(self, job: LocalJob, reports: Sequence[ProgressReport]) -> set[int]:
         """Take reports that arrived by the API."""
         return self._take([(job, list(reports))])
 
-    def _read_last(self, name: str) -> None:
+    def _read_final_reports(self, name: str) -> None:
         """Read the reports that a process wrote just before it exited."""
         found = self._readers.pop(name, None)
         if found is not None:
             job, _, reader = found
-            self._take([(job, _told(reader.poll(is_last=True)))])
+            self._take([(job, _to_reports(reader.poll(is_last=True)))])
             self._store.save_positions(job, name, reader.positions)
             reader.close()
             self._read.discard(name)
@@ -192,20 +192,20 @@ class ProcessWatcher:
                     continue
                 self._learn_restart(job, attempt, reports[0])
                 self._keep(job, attempt, reports)
-                saved = max((told.at for told in reports if told.saved), default=0.0)
+                saved = max((report.at for report in reports if report.saved), default=0.0)
                 job.record.saved_at = max(job.record.saved_at, saved)
-                batch.append((job.key, reports, self._pace(job, attempt, reports[-1])))
-            news = self._store.tracker.take(batch)
+                batch.append((job.key, reports, self._speed_sample(job, attempt, reports[-1])))
+            news = self._store.tracker.add_reports(batch)
             if batch:
                 self._store.notify_change()
             return news
 
     def _keep(self, job: LocalJob, attempt: AttemptRecord, reports: Sequence[ProgressReport]) -> None:
         kept = []
-        for told in reports:
-            if told.at - job.reported_at >= _KEPT_SECONDS or told.step == told.total:
-                job.reported_at = told.at
-                kept.append(told)
+        for report in reports:
+            if report.at - job.reported_at >= _KEPT_SECONDS or report.step == report.total:
+                job.reported_at = report.at
+                kept.append(report)
         if kept:
             self._store.save_reports(job, attempt.number, kept)
 
@@ -216,15 +216,15 @@ class ProcessWatcher:
         if attempt.number > 1 and first.at > attempt.started_at:
             self._store.tracker.learned_curves.add_restart(job.category, first.at - attempt.started_at)
 
-    def _pace(self, job: LocalJob, attempt: AttemptRecord, told: ProgressReport) -> SpeedSample:
+    def _speed_sample(self, job: LocalJob, attempt: AttemptRecord, report: ProgressReport) -> SpeedSample:
         """Return the speed sample of a report: by CPU time on shared nodes, by elapsed time elsewhere."""
         workers = sum(count for _, count in attempt.workers)
         if not self._store.slices.is_shared:
             running = self._store.clock() - attempt.counted_from if attempt.counted_from else 0.0
             return SpeedSample(attempt.number, workers, job.record.executed + running)
-        return SpeedSample(attempt.number, workers, self._cpu_seconds_at(job, attempt, told) / job.cores)
+        return SpeedSample(attempt.number, workers, self._cpu_seconds_at(job, attempt, report) / job.cores)
 
-    def _cpu_seconds_at(self, job: LocalJob, attempt: AttemptRecord, told: ProgressReport) -> float:
+    def _cpu_seconds_at(self, job: LocalJob, attempt: AttemptRecord, report: ProgressReport) -> float:
         """Return the CPU time at the time of a report.
 
         Reports are read a moment later; on a shared node the job may have used much CPU since, or none. The process's
@@ -233,10 +233,10 @@ class ProcessWatcher:
         now, used, earlier = self._store.clock(), self.cpu_seconds(job), job.record.cpu_seconds
         since, before = self._used.get(job.key, (attempt.started_at, earlier))
         self._used[job.key] = (now, used)
-        is_between = since <= told.at < now and used >= before
-        counted = before + (used - before) * (told.at - since) / (now - since) if is_between else used
-        is_alone = len(attempt.live) == 1 and told.cpu_seconds > _ALONE * (counted - earlier)
-        return earlier + told.cpu_seconds if is_alone else counted
+        is_between = since <= report.at < now and used >= before
+        counted = before + (used - before) * (report.at - since) / (now - since) if is_between else used
+        is_alone = len(attempt.live) == 1 and report.cpu_seconds > _ALONE * (counted - earlier)
+        return earlier + report.cpu_seconds if is_alone else counted
 
     def cpu_seconds(self, job: LocalJob) -> float:
         """Return the CPU time of all its processes, including those that have exited."""
@@ -253,7 +253,7 @@ def _name(job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> str:
     return f"{job.name}/{attempt.number}/{replica.name}"
 
 
-def _told(reports: Sequence[Report]) -> list[ProgressReport]:
+def _to_reports(reports: Sequence[Report]) -> list[ProgressReport]:
     return [
         ProgressReport(each.at, each.step, each.total, each.metrics, each.saved, each.cpu_seconds) for each in reports
     ]

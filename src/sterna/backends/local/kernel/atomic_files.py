@@ -1,47 +1,60 @@
-"""Atomic replacement of files."""
+"""Atomic replacement of files. Light, because the shim imports it."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
-
-from sterna.errors import UserError
 
 
-def replace_whole(path: Path, content: bytes, mode: int = 0o644, *, durable: bool = True) -> None:
-    """Replace the content of a file; readers see the old or the new one, also after a power failure."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+def replace_file(
+    folder: str | os.PathLike[str], name: str, content: bytes, mode: int = 0o644, *, durable: bool = True
+) -> None:
+    """Replace a file; readers see the old or the new content, with `durable` also after a power failure."""
+    os.rename(make_temporary(folder, name, content, mode, durable=durable), os.path.join(folder, name))
+    if durable:
+        sync_folder(folder)
+
+
+def make_temporary(
+    folder: str | os.PathLike[str], name: str, content: bytes, mode: int = 0o600, *, durable: bool = False
+) -> str:
+    """Write a temporary file and return its path. It is created exclusively and never follows a link, because a replica
+    that runs as another user may write in its own folder."""
+    path = os.path.join(folder, f"{name}.{os.getpid()}")
+    remove_file(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         os.fchmod(descriptor, mode)
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(content)
+        while content:
+            content = content[os.write(descriptor, content) :]
         if durable:
             os.fsync(descriptor)
+    except OSError:
+        remove_file(path)
+        raise
     finally:
         os.close(descriptor)
-    os.replace(temporary, path)
-    if durable:
-        sync_folder(path.parent)
+    return path
 
 
-def sync_folder(path: Path) -> None:
+def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Make names in this folder survive a power failure."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def make_private_folder(path: Path) -> Path:
-    """Create a folder that only its owner can enter, if it is missing."""
+def read_bytes(path: str) -> bytes | None:
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        raise UserError(
-            f"The state folder '{path}' cannot be used: {error.strerror}; choose another one with --state."
-        ) from None
-    return path
+        with open(path, "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def remove_file(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

@@ -1,8 +1,8 @@
 """Replicas as the daemon handles them: start, stop, inspect, void, kill. All state is in the replica's folder.
 
-The launcher keeps no state, so a restarted daemon sees what its predecessor saw. An attempt is over when `look` returns
-`ended` or `void`, or `lost` and `kill` has returned True; only then may the next one start. `stop` does not wait: use
-`watch`, or look again.
+The launcher keeps no state, so a restarted daemon sees what its predecessor saw. An attempt is over when `inspect`
+returns `ended` or `void`, or `lost` and `kill` has returned True; only then may the next one start. `stop` does not
+wait: use `watch`, or inspect it again.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Launcher:
         elif trouble is not None:
             raise Retry(f"{folder} was not asked to stop: {trouble}")
 
-    def look(self, folder: str | Path) -> ReplicaState:
+    def inspect(self, folder: str | Path) -> ReplicaState:
         at = str(Path(folder).resolve())
         lock = read_lock(at)
         # First the shim, then the record: a shim that wrote it and exited in between is not taken for lost.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 
+from sterna.backends.local.kernel.atomic_files import make_temporary, read_bytes, remove_file
 from sterna.backends.local.kernel.crash_points import crash_point
 from sterna.backends.local.kernel.proc_table import boot_id, is_alive, process
-from sterna.backends.local.kernel.record_files import LOCK_FILE, make_temporary, read_bytes, remove
+from sterna.backends.local.kernel.record_files import LOCK_FILE
 
 _VOID = "void"
 
@@ -71,5 +72,5 @@ def _link(folder: str, content: str, crash: str) -> bool:
     except FileExistsError:
         return False
     finally:
-        remove(temporary)
+        remove_file(temporary)
     return True

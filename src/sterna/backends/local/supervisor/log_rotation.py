@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import time
 
-from sterna.backends.local.kernel.record_files import LOG, OLD_LOG, remove
+from sterna.backends.local.kernel.atomic_files import remove_file
+from sterna.backends.local.kernel.record_files import LOG, OLD_LOG
 
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
 _PART_BYTES = 1 << 20
@@ -50,7 +51,7 @@ class Log:
 
     def _rotate(self) -> None:
         temporary = os.path.join(self._folder, f"{OLD_LOG}.{os.getpid()}")
-        remove(temporary)
+        remove_file(temporary)
         copy = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         try:
             # While the copy runs a fast writer adds more: only the last part is kept.

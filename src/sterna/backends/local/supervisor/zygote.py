@@ -20,10 +20,11 @@ import struct
 import sys
 
 import sterna
+from sterna.backends.local.kernel.atomic_files import remove_file
 from sterna.backends.local.kernel.crash_points import arm, crash_point
 from sterna.backends.local.kernel.prctl import SPARED, become_subreaper, oom_score, set_oom_score
 from sterna.backends.local.kernel.proc_table import children, is_alive
-from sterna.backends.local.kernel.record_files import Record, read_record, remove
+from sterna.backends.local.kernel.record_files import Record, read_record
 from sterna.backends.local.supervisor import shim
 from sterna.backends.local.supervisor.kill_tree import kill, kill_leaves, reap
 from sterna.backends.local.supervisor.launch_spec import groups_of
@@ -61,7 +62,7 @@ def main(state: str, lonely_seconds: float = _LONELY_SECONDS) -> int:
 
 def _listen(state: str) -> socket.socket:
     """Bind by the folder's descriptor: a socket path is limited to 107 bytes, a state folder's path is not."""
-    remove(os.path.join(state, SOCKET))
+    remove_file(os.path.join(state, SOCKET))
     folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -213,7 +214,7 @@ class Zygote:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-            remove(self._state + SOCKET)
+            remove_file(self._state + SOCKET)
             os.close(self._lock)
 
 

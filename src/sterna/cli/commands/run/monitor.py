@@ -44,27 +44,27 @@ def _run(settings: MonitorSettings) -> None:
     import signal
 
     from sterna.backends.kubernetes.monitor.host_paths import Roots
-    from sterna.backends.kubernetes.monitor.main import Surroundings, connected
-    from sterna.backends.kubernetes.monitor.monitor import ApiReader, Options
+    from sterna.backends.kubernetes.monitor.main import MonitorAddresses, connect_monitor
+    from sterna.backends.kubernetes.monitor.monitor import MonitorOptions, MoveScope
     from sterna.model.growth import GrowthRule, Strict
 
     strict = Strict.NO if settings.growth == "sterna" else Strict(settings.growth)
     host = Path(settings.host_root) if settings.host_root else None
-    options = Options(
+    options = MonitorOptions(
         settings.node,
         Roots(kubelet=Path(settings.kubelet_root), logs=Path(settings.logs_root), host=host),
-        ApiReader(settings.ask_for),
+        MoveScope(settings.ask_for),
         GrowthRule(strict=strict, alpha=settings.alpha, interval_seconds=settings.interval_seconds),
         settings.overload_threshold,
     )
-    around = Surroundings(
+    around = MonitorAddresses(
         listen=settings.listen,
         server=settings.server,
         lease_name=settings.lease_name,
         lease_namespace=settings.lease_namespace,
         token_file=Path(settings.token),
     )
-    monitor = connected(options, around, settings.kubeconfig, settings.context)
+    monitor = connect_monitor(options, around, settings.kubeconfig, settings.context)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: monitor.stop())
     print(f"Sterna watches the pods of node {options.node}.", flush=True)

@@ -63,7 +63,7 @@ def info(
     from sterna.cli.render.output import show_json, show_notices
     from sterna.cli.render.tables import show_facts
     from sterna.experiments.report.trace_facts import trace_facts
-    from sterna.workloads.formats import load_trace
+    from sterna.workloads.load import load_trace
 
     loaded = load_trace(trace, format)
     show_notices(loaded.notices)
@@ -187,7 +187,7 @@ def _write_trace(trace: Trace, output: str | None, as_json: bool) -> None:
     from sterna.cli.render.output import show_json
     from sterna.experiments.report.trace_facts import trace_facts, trace_rows
     from sterna.model.formatting import counted
-    from sterna.workloads.native import write_native
+    from sterna.workloads.formats.native import write_native
 
     text = io.StringIO()
     write_native(trace, text)

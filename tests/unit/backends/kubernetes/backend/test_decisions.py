@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
+from sterna.backends.kubernetes.api.monitor_protocol import PodMoveRequest
 from sterna.backends.kubernetes.server.request_processor import RequestProcessor
 from sterna.engine.check import check
 from sterna.engine.decide import decide
@@ -216,7 +216,7 @@ def test_a_worker_moves_on_request_and_keeps_its_index_while_the_others_run_on()
     service = a_service(cluster)
     source = cluster.kube.get(PODS, "job-worker-1")["spec"]["nodeName"]
     other = cluster.kube.get(PODS, "job-worker-0")["metadata"]["uid"]
-    service.endpoints.move_requests.put(MoveRequest(source, "job-worker-1"))
+    service.endpoints.move_requests.put(PodMoveRequest(source, "job-worker-1"))
     cluster.run(10.0)
     moved = cluster.kube.get(PODS, "job-worker-1")
     assert moved["spec"]["nodeName"] != source
@@ -229,12 +229,12 @@ def test_a_worker_moves_on_request_and_keeps_its_index_while_the_others_run_on()
 @pytest.mark.parametrize(
     "request_of",
     [
-        pytest.param(lambda source: MoveRequest(source, "nobody"), id="unknown pod"),
-        pytest.param(lambda source: MoveRequest("node-9", "job-worker-1"), id="wrong node"),
-        pytest.param(lambda source: MoveRequest(source, "job-ps-0"), id="parameter server"),
+        pytest.param(lambda source: PodMoveRequest(source, "nobody"), id="unknown pod"),
+        pytest.param(lambda source: PodMoveRequest("node-9", "job-worker-1"), id="wrong node"),
+        pytest.param(lambda source: PodMoveRequest(source, "job-ps-0"), id="parameter server"),
     ],
 )
-def test_requests_that_make_no_sense_come_to_nothing(request_of: Callable[[str], MoveRequest]) -> None:
+def test_requests_that_make_no_sense_come_to_nothing(request_of: Callable[[str], PodMoveRequest]) -> None:
     """DRAGON-69."""
     cluster = a_cluster(3, 4)
     cluster.submit_tf("job", 2, 2, seconds=1000.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
+from sterna.backends.kubernetes.api.monitor_protocol import PodMoveRequest
 from sterna.backends.kubernetes.api.resources import EVENTS
 from sterna.backends.kubernetes.moves.manual import ManualMoves
 from sterna.backends.kubernetes.server.request_processor import RequestProcessor
@@ -59,7 +59,7 @@ class Moves:
     def ask(self, *pods: str) -> None:
         """As their monitors do."""
         for pod in pods:
-            self.requests.endpoints.move_requests.put(MoveRequest(self.node_of(pod), pod))
+            self.requests.endpoints.move_requests.put(PodMoveRequest(self.node_of(pod), pod))
         self.cluster.run(15.0)
 
     def node_of(self, pod: str) -> str:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignment
 from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodReports
-from sterna.backends.kubernetes.cache.progress import Find, Progress
+from sterna.backends.kubernetes.cache.progress import FindJob, Progress
 from sterna.model.cluster import Shape
 from sterna.progress.report import Report
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod
@@ -51,7 +51,7 @@ def running_job(workers: int = 1, key: int = 1, name: str = "mnist", devices: in
     return job
 
 
-def find_in(*jobs: KubeJob) -> Find:
+def find_in(*jobs: KubeJob) -> FindJob:
     """By the uid of any pod of theirs."""
     pods: dict[str, tuple[KubeJob, PodRow]] = {row.uid: (job, row) for job in jobs for row in job.pods.values()}
     return pods.get

@@ -9,7 +9,7 @@ import pytest
 
 from sterna.backends.kubernetes.api.job import PersistedState, ReplicaAssignment
 from sterna.backends.kubernetes.api.objects import Node, Plain
-from sterna.backends.kubernetes.api.resources import NODES, SERVICES, Change, Delta
+from sterna.backends.kubernetes.api.resources import NODES, SERVICES, Delta, DeltaKind
 from sterna.backends.kubernetes.cache.cluster_state import ClusterState
 from sterna.backends.kubernetes.cache.job_entry import Stage, assignment_by_row
 from sterna.backends.kubernetes.cache.progress import Progress
@@ -46,7 +46,7 @@ class Story:
             self.see(NODES, {"metadata": {"name": f"node-{number}"}, "status": {"allocatable": room}})
         self.state.refresh()
 
-    def see(self, resource: Resource, document: dict[str, Any], change: Change = Change.SEEN) -> None:
+    def see(self, resource: Resource, document: dict[str, Any], change: DeltaKind = DeltaKind.SEEN) -> None:
         self.version += 1
         meta = {"namespace": "default", "resourceVersion": str(self.version), **document["metadata"]}
         raw = msgspec.json.encode({**document, "metadata": meta})
@@ -59,7 +59,7 @@ class Story:
         meta = {"name": name, "uid": uid, **stamp, **more.pop("metadata", {})}
         self.see(TRAINING_JOBS, {"metadata": meta, "spec": {**spec, **more.pop("spec", {})}, **more})
 
-    def pod(self, index: int = 0, owner: str = "uid-1", change: Change = Change.SEEN, **more: Any) -> None:
+    def pod(self, index: int = 0, owner: str = "uid-1", change: DeltaKind = DeltaKind.SEEN, **more: Any) -> None:
         labels = {"sterna.dev/job": "job", "sterna.dev/kind": "TrainingJob", "sterna.dev/type": "worker"}
         labels |= {"sterna.dev/index": str(index), "sterna.dev/attempt": str(more.pop("attempt", 1))}
         reference = {"kind": "TrainingJob", "apiVersion": "sterna.dev/v1alpha1", "name": "job", "uid": owner}
@@ -106,7 +106,7 @@ def test_a_predecessors_pod_is_no_pod_of_ours_but_keeps_the_name_and_the_room() 
     assert story.entry.job.pods == {}
     assert story.state.pods.is_taken("default/job-worker-0", "uid-1")
     assert story.free() == [3000, 4000, 4000]
-    story.pod(owner="uid-0", change=Change.GONE)
+    story.pod(owner="uid-0", change=DeltaKind.GONE)
     assert not story.state.pods.is_taken("default/job-worker-0", "uid-1")
     assert story.free() == [4000, 4000, 4000]
 

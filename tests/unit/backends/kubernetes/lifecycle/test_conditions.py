@@ -18,7 +18,7 @@ from sterna.backends.kubernetes.lifecycle.conditions import (
     reason_word,
     scheduling_of,
 )
-from sterna.backends.kubernetes.lifecycle.phase import Phase, phase_of
+from sterna.backends.kubernetes.lifecycle.phase import JobPhase, phase_of
 from sterna.backends.kubernetes.lifecycle.verdict import VerdictKind
 from sterna.model.job import Resizing
 from sterna.model.reason import Code, Reason
@@ -29,7 +29,7 @@ SEATED = Scheduling(True, "Started", "started with 2 workers.")
 PS = ReplicaAssignment("ps", 0, "a")
 
 
-def after(old: Conditions, phase: Phase, now: float, sentence: str = "so it is.", why: str = "") -> Conditions:
+def after(old: Conditions, phase: JobPhase, now: float, sentence: str = "so it is.", why: str = "") -> Conditions:
     return conditions_of(old, MNIST, phase, sentence, SEATED, now, why)
 
 
@@ -47,24 +47,24 @@ def types(conditions: Conditions) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("phases", "state"),
     [
-        ([Phase.WAITING], "Created"),
-        ([Phase.RUNNING], "Running"),
-        ([Phase.RUNNING, Phase.WAITING], "Created"),
-        ([Phase.RUNNING, Phase.RESTARTING], "Restarting"),
-        ([Phase.RUNNING, Phase.FAILED], "Failed"),
+        ([JobPhase.WAITING], "Created"),
+        ([JobPhase.RUNNING], "Running"),
+        ([JobPhase.RUNNING, JobPhase.WAITING], "Created"),
+        ([JobPhase.RUNNING, JobPhase.RESTARTING], "Restarting"),
+        ([JobPhase.RUNNING, JobPhase.FAILED], "Failed"),
     ],
 )
-def test_the_last_condition_is_the_state_that_kubeflows_columns_show(phases: list[Phase], state: str) -> None:
+def test_the_last_condition_is_the_state_that_kubeflows_columns_show(phases: list[JobPhase], state: str) -> None:
     found: Conditions = []
     for now, phase in enumerate(phases):
-        seated = Scheduling(phase is not Phase.WAITING, "Waits", "waits: 2 more devices needed.")
+        seated = Scheduling(phase is not JobPhase.WAITING, "Waits", "waits: 2 more devices needed.")
         found = conditions_of(found, MNIST, phase, "so it is.", seated, float(now))
     assert found[-1]["type"] == state
     assert found[-1]["status"] == "True"
 
 
 def test_a_malformed_condition_of_another_client_does_no_harm() -> None:
-    assert types(after([{"type": "Theirs", "status": "?"}, {"type": "Half"}], Phase.RUNNING, 1.0)[2:])[-1] == (
+    assert types(after([{"type": "Theirs", "status": "?"}, {"type": "Half"}], JobPhase.RUNNING, 1.0)[2:])[-1] == (
         "Running",
         "True",
     )
@@ -72,11 +72,11 @@ def test_a_malformed_condition_of_another_client_does_no_harm() -> None:
 
 def test_conditions_follow_a_job_from_created_to_succeeded() -> None:
     """DRAGON-8."""
-    found = after([], Phase.STARTING, 10.0)
+    found = after([], JobPhase.STARTING, 10.0)
     assert types(found) == [("Created", "True"), ("Scheduled", "True")]
-    found = after(found, Phase.RUNNING, 20.0)
+    found = after(found, JobPhase.RUNNING, 20.0)
     assert types(found)[2:] == [("Running", "True")]
-    found = after(found, Phase.SUCCEEDED, 30.0, "completed.")
+    found = after(found, JobPhase.SUCCEEDED, 30.0, "completed.")
     holding = [("Created", "True"), ("Scheduled", "True"), ("Succeeded", "True")]
     assert types(found) == [("Running", "False"), *holding]
     assert of_type(found, "Succeeded") == {
@@ -89,51 +89,53 @@ def test_conditions_follow_a_job_from_created_to_succeeded() -> None:
     }
 
 
-@pytest.mark.parametrize("phase", list(Phase))
-def test_nothing_changes_after_the_end(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", list(JobPhase))
+def test_nothing_changes_after_the_end(phase: JobPhase) -> None:
     """DRAGON-8."""
-    found = after(after([], Phase.RUNNING, 10.0), Phase.FAILED, 20.0, "failed.", "DeadlineExceeded")
+    found = after(after([], JobPhase.RUNNING, 10.0), JobPhase.FAILED, 20.0, "failed.", "DeadlineExceeded")
     assert end_condition(found) == "Failed"
     assert after(found, phase, 30.0, "something else.") == found
 
 
 def test_running_and_restarting_replace_each_other() -> None:
     """DRAGON-42."""
-    running = after([], Phase.RUNNING, 10.0)
-    restarting = after(running, Phase.RESTARTING, 20.0, "worker-1 ended with exit code 137.")
+    running = after([], JobPhase.RUNNING, 10.0)
+    restarting = after(running, JobPhase.RESTARTING, 20.0, "worker-1 ended with exit code 137.")
     assert types(restarting)[2:] == [("Restarting", "True")]
     assert of_type(restarting, "Restarting")["reason"] == "TFJobRestarting"
-    assert types(after(restarting, Phase.RUNNING, 30.0))[2:] == [("Running", "True")]
+    assert types(after(restarting, JobPhase.RUNNING, 30.0))[2:] == [("Running", "True")]
 
 
 def test_a_job_that_starts_elsewhere_after_it_ran_is_restarting() -> None:
-    running = after([], Phase.RUNNING, 10.0)
-    assert types(after(running, Phase.STARTING, 20.0))[2:] == [("Restarting", "True")]
+    running = after([], JobPhase.RUNNING, 10.0)
+    assert types(after(running, JobPhase.STARTING, 20.0))[2:] == [("Restarting", "True")]
 
 
-@pytest.mark.parametrize(("phase", "reason"), [(Phase.WAITING, "TFJobStopped"), (Phase.SUSPENDED, "TFJobSuspended")])
-def test_a_job_that_was_stopped_no_longer_runs(phase: Phase, reason: str) -> None:
-    found = after(after([], Phase.RUNNING, 10.0), phase, 20.0)
+@pytest.mark.parametrize(
+    ("phase", "reason"), [(JobPhase.WAITING, "TFJobStopped"), (JobPhase.SUSPENDED, "TFJobSuspended")]
+)
+def test_a_job_that_was_stopped_no_longer_runs(phase: JobPhase, reason: str) -> None:
+    found = after(after([], JobPhase.RUNNING, 10.0), phase, 20.0)
     assert types(found)[0] == ("Running", "False")
     assert of_type(found, "Running")["reason"] == reason
 
 
 def test_a_job_that_never_ran_has_no_running_condition() -> None:
-    assert types(after([], Phase.WAITING, 10.0)) == [("Created", "True"), ("Scheduled", "True")]
+    assert types(after([], JobPhase.WAITING, 10.0)) == [("Created", "True"), ("Scheduled", "True")]
 
 
 def test_the_same_said_again_changes_no_time() -> None:
-    found = after([], Phase.RUNNING, 10.0)
-    assert after(found, Phase.RUNNING, 99.0) == found
+    found = after([], JobPhase.RUNNING, 10.0)
+    assert after(found, JobPhase.RUNNING, 99.0) == found
 
 
 def test_a_transition_is_a_change_of_status_not_of_words() -> None:
     waits = Scheduling(False, "NeedsDevices", "waits: 3 more devices needed (1 free).")
-    found = conditions_of([], MNIST, Phase.WAITING, "", waits, 10.0)
-    found = conditions_of(found, MNIST, Phase.WAITING, "", waits._replace(sentence="waits: 2 more."), 20.0)
+    found = conditions_of([], MNIST, JobPhase.WAITING, "", waits, 10.0)
+    found = conditions_of(found, MNIST, JobPhase.WAITING, "", waits._replace(sentence="waits: 2 more."), 20.0)
     said = of_type(found, "Scheduled")
     assert (said["lastUpdateTime"], said["lastTransitionTime"]) == ("1970-01-01T00:00:20Z", "1970-01-01T00:00:10Z")
-    found = after(found, Phase.STARTING, 30.0)
+    found = after(found, JobPhase.STARTING, 30.0)
     assert of_type(found, "Scheduled")["lastTransitionTime"] == "1970-01-01T00:00:30Z"
 
 
@@ -150,11 +152,11 @@ def test_an_invalid_job_fails_with_a_sentence_and_may_be_mended() -> None:
     found = invalid_conditions([], MNIST, "min-instances 4 is more than max-instances 2.", 10.0)
     assert of_type(found, "Failed")["reason"] == "InvalidTFJobSpec"
     assert end_condition(found) is None
-    assert types(after(found, Phase.WAITING, 20.0)) == [("Created", "True"), ("Scheduled", "True")]
+    assert types(after(found, JobPhase.WAITING, 20.0)) == [("Created", "True"), ("Scheduled", "True")]
 
 
 def test_a_job_that_has_ended_is_not_made_invalid() -> None:
-    found = after([], Phase.SUCCEEDED, 10.0)
+    found = after([], JobPhase.SUCCEEDED, 10.0)
     assert invalid_conditions(found, MNIST, "wrong.", 20.0) == found
 
 
@@ -171,28 +173,28 @@ W = workers_at("a", "b")
 @pytest.mark.parametrize(
     ("job", "replicas", "expected"),
     [
-        pytest.param(kube_job(parsed_job()), [], Phase.WAITING, id="no assignment"),
-        pytest.param(kube_job(parsed_job(), not_before=60.0), [], Phase.RESTARTING, id="back-off"),
-        pytest.param(kube_job(parsed_job(is_suspended=True)), [], Phase.SUSPENDED, id="suspended"),
-        pytest.param(kube_job(parsed_job(), pod(W[0], is_deleting=True)), [], Phase.STOPPING, id="still ending"),
-        pytest.param(kube_job(parsed_job()), W[:1], Phase.STARTING, id="an assignment, no pod"),
-        pytest.param(kube_job(parsed_job(), pod(W[0], PodState.PENDING)), W[:1], Phase.STARTING, id="pending"),
-        pytest.param(kube_job(parsed_job(), pod(W[0])), W[:1], Phase.RUNNING, id="runs"),
-        pytest.param(kube_job(parsed_job(workers=2), pod(W[0])), W, Phase.STARTING, id="half a gang"),
+        pytest.param(kube_job(parsed_job()), [], JobPhase.WAITING, id="no assignment"),
+        pytest.param(kube_job(parsed_job(), not_before=60.0), [], JobPhase.RESTARTING, id="back-off"),
+        pytest.param(kube_job(parsed_job(is_suspended=True)), [], JobPhase.SUSPENDED, id="suspended"),
+        pytest.param(kube_job(parsed_job(), pod(W[0], is_deleting=True)), [], JobPhase.STOPPING, id="still ending"),
+        pytest.param(kube_job(parsed_job()), W[:1], JobPhase.STARTING, id="an assignment, no pod"),
+        pytest.param(kube_job(parsed_job(), pod(W[0], PodState.PENDING)), W[:1], JobPhase.STARTING, id="pending"),
+        pytest.param(kube_job(parsed_job(), pod(W[0])), W[:1], JobPhase.RUNNING, id="runs"),
+        pytest.param(kube_job(parsed_job(workers=2), pod(W[0])), W, JobPhase.STARTING, id="half a gang"),
         pytest.param(
-            kube_job(parsed_job(), pod(W[0], is_deleting=True)), W[1:], Phase.RESTARTING, id="moving"
+            kube_job(parsed_job(), pod(W[0], is_deleting=True)), W[1:], JobPhase.RESTARTING, id="moving"
         ),
         pytest.param(
             kube_job(parsed_job(workers=2, minimum=1, resizing=Resizing.TORCHRUN), pod(W[0])),
-            W, Phase.RUNNING, id="grows",
+            W, JobPhase.RUNNING, id="grows",
         ),
-        pytest.param(kube_job(tf_job(minimum=1), pod(W[0])), [PS, *W], Phase.STARTING, id="no parameter server yet"),
-        pytest.param(kube_job(tf_job(minimum=1), pod(PS), pod(W[1])), [PS, *W], Phase.STARTING, id="no worker 0 yet"),
-        pytest.param(kube_job(tf_job(minimum=1), pod(PS), pod(W[0])), [PS, *W], Phase.RUNNING, id="enough workers"),
+        pytest.param(kube_job(tf_job(minimum=1), pod(W[0])), [PS, *W], JobPhase.STARTING, id="no parameter server yet"),
+        pytest.param(kube_job(tf_job(minimum=1), pod(PS), pod(W[1])), [PS, *W], JobPhase.STARTING, id="no worker 0"),
+        pytest.param(kube_job(tf_job(minimum=1), pod(PS), pod(W[0])), [PS, *W], JobPhase.RUNNING, id="enough workers"),
     ],
 )  # fmt: skip
 def test_the_phase_of_a_job_follows_from_its_pods_and_replicas(
-    job: KubeJob, replicas: list[ReplicaAssignment], expected: Phase
+    job: KubeJob, replicas: list[ReplicaAssignment], expected: JobPhase
 ) -> None:
     assert phase_of(job, replicas, 30.0) is expected
 
@@ -200,10 +202,10 @@ def test_the_phase_of_a_job_follows_from_its_pods_and_replicas(
 @pytest.mark.parametrize(
     ("verdict_kind", "expected"),
     [
-        (VerdictKind.COMPLETED, Phase.SUCCEEDED),
-        (VerdictKind.FAILED, Phase.FAILED),
-        (VerdictKind.REPLACE, Phase.RESTARTING),
+        (VerdictKind.COMPLETED, JobPhase.SUCCEEDED),
+        (VerdictKind.FAILED, JobPhase.FAILED),
+        (VerdictKind.REPLACE, JobPhase.RESTARTING),
     ],
 )
-def test_a_verdict_outweighs_what_pods_look_like(verdict_kind: VerdictKind, expected: Phase) -> None:
+def test_a_verdict_outweighs_what_pods_look_like(verdict_kind: VerdictKind, expected: JobPhase) -> None:
     assert phase_of(kube_job(parsed_job(), pod(W[0])), W[:1], 30.0, verdict_kind) is expected

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodState, ReplicaAssignment
-from sterna.backends.kubernetes.api.monitor_protocol import MoveRequest
+from sterna.backends.kubernetes.api.monitor_protocol import PodMoveRequest
 from sterna.backends.kubernetes.lifecycle.overload import (
     AcceptedMove,
     Found,
@@ -36,13 +36,13 @@ def worker(name: str = "mnist", index: int = 0, on: str = "a", job: KubeJob | No
     return Found(job or kube_job(parsed_job(name=name, devices=0), row), row)
 
 
-def finder(*known: Found) -> Callable[[MoveRequest], Found | None]:
+def finder(*known: Found) -> Callable[[PodMoveRequest], Found | None]:
     by_name = {found.pod.key.partition("/")[2]: found for found in known}
     return lambda request: by_name.get(request.pod)
 
 
 def moved(infos: dict[str, NodeInfo], *known: Found, **choices: Any) -> tuple[list[AcceptedMove], list[RejectedMove]]:
-    requests = [MoveRequest(found.pod.node, found.pod.key.partition("/")[2]) for found in known]
+    requests = [PodMoveRequest(found.pod.node, found.pod.key.partition("/")[2]) for found in known]
     outcomes = list(evaluate_requests(requests, finder(*known), lambda found: choices.get("hosts", infos), infos))
     return [each for each in outcomes if isinstance(each, AcceptedMove)], [
         each for each in outcomes if isinstance(each, RejectedMove)
@@ -148,7 +148,7 @@ def test_many_requests_from_one_node_are_answered_one_by_one() -> None:
 )
 def test_a_request_that_cannot_be_met_is_dropped_with_a_sentence(found: Found, why: str) -> None:
     infos = {"a": node(9_000), "b": node()}
-    request = MoveRequest("a", "mnist-worker-0")
+    request = PodMoveRequest("a", "mnist-worker-0")
     (dropped,) = evaluate_requests([request], lambda _: found, lambda _: infos, infos)
     assert isinstance(dropped, RejectedMove)
     assert why in dropped.why
@@ -156,7 +156,9 @@ def test_a_request_that_cannot_be_met_is_dropped_with_a_sentence(found: Found, w
 
 
 def test_a_request_for_an_unknown_pod_is_dropped() -> None:
-    (dropped,) = evaluate_requests([MoveRequest("a", "x")], lambda _: None, lambda _: {"b"}, {"a": node(), "b": node()})
+    (dropped,) = evaluate_requests(
+        [PodMoveRequest("a", "x")], lambda _: None, lambda _: {"b"}, {"a": node(), "b": node()}
+    )
     assert isinstance(dropped, RejectedMove)
 
 

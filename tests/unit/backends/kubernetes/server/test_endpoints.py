@@ -13,7 +13,7 @@ import pytest
 from sterna.api.application import create_application
 from sterna.api.auth import BearerAuthenticator
 from sterna.api.server import serve_address
-from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, MoveRequest, PodReports
+from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, PodMoveRequest, PodReports
 from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints
 from sterna.backends.kubernetes.server.token_review import TokenReviewer
@@ -79,7 +79,7 @@ def test_a_request_to_move_a_pod_waits_for_the_loop(running: Running) -> None:
     """DRAGON-68."""
     assert running.ask("POST", "/migrate", {"node": "node-1", "pod": "mnist-worker-0"}) == (200, "Ok")
     assert running.woken == 1
-    assert running.endpoints.move_requests.take() == [MoveRequest("node-1", "mnist-worker-0")]
+    assert running.endpoints.move_requests.take() == [PodMoveRequest("node-1", "mnist-worker-0")]
     assert running.endpoints.move_requests.take() == []
 
 
@@ -231,7 +231,7 @@ def test_reply_to_an_internal_error_has_no_traceback(running: Running, caplog: p
 
 
 def test_full_queue_answers_503(running: Running) -> None:
-    while running.endpoints.move_requests.put(MoveRequest("n", "p")):
+    while running.endpoints.move_requests.put(PodMoveRequest("n", "p")):
         pass
     assert running.ask("POST", "/migrate", {"node": "node-1", "pod": "p"}).status == 503
     assert len(running.endpoints.move_requests.take()) == 4096

@@ -9,7 +9,7 @@ import pytest
 
 from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodState, ReplicaAssignment
 from sterna.backends.kubernetes.api.resources import Urgency, Verb
-from sterna.backends.kubernetes.cache.progress import ProgressView
+from sterna.backends.kubernetes.cache.progress import JobProgressView
 from sterna.backends.kubernetes.lifecycle.conditions import end_condition
 from sterna.backends.kubernetes.lifecycle.verdict import Verdict, VerdictKind
 from sterna.backends.kubernetes.status.status import (
@@ -135,7 +135,7 @@ def test_every_state_has_its_sentence(job: KubeJob, stands: StatusInput, sentenc
 
 
 def test_progress_is_shown_in_figures_and_words() -> None:
-    view = ProgressView(50, 200, "loss", 0.5, "progressing", 750.0, 600.0, 12_000.0)
+    view = JobProgressView(50, 200, "loss", 0.5, "progressing", 750.0, 600.0, 12_000.0)
     assert progress_fields(view) == {
         "step": 50,
         "total": 200,
@@ -150,7 +150,7 @@ def test_progress_is_shown_in_figures_and_words() -> None:
 
 
 def test_progress_that_is_no_number_is_left_out() -> None:
-    assert progress_fields(ProgressView(value=float("nan"), eta_seconds=float("inf"))) == {}
+    assert progress_fields(JobProgressView(value=float("nan"), eta_seconds=float("inf"))) == {}
 
 
 def test_the_last_known_progress_stays() -> None:

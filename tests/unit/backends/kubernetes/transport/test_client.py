@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import Change, Delta, Followed, Inbox, Urgency, Verb, Write, WriteResult
+from sterna.backends.kubernetes.api.resources import (
+    Delta,
+    DeltaKind,
+    Followed,
+    Inbox,
+    Urgency,
+    Verb,
+    Write,
+    WriteResult,
+)
 from sterna.backends.kubernetes.transport.client import Client
 from sterna.backends.kubernetes.transport.kubeconfig import Access
 from sterna.errors import Bug, Retry
@@ -54,7 +63,7 @@ class Operator:
         self.until(lambda: sum(isinstance(each, WriteResult) for each in self.came) >= count)
         return [each for each in self.came if isinstance(each, WriteResult)]
 
-    def saw(self, change: Change, name: str = "", **facts: str) -> Callable[[], bool]:
+    def saw(self, change: DeltaKind, name: str = "", **facts: str) -> Callable[[], bool]:
         def seen(each: Delta | WriteResult) -> bool:
             if not isinstance(each, Delta) or each.change is not change:
                 return False
@@ -84,23 +93,23 @@ def operator(http: HttpKube) -> Iterator[Callable[..., Operator]]:
 def test_listed_and_watched_objects_are_delivered(http: HttpKube, operator: Callable[..., Operator]) -> None:
     http.do(lambda kube: kube.create(PODS, a_pod("old")))
     it = operator()
-    it.until(it.saw(Change.SYNCED))
+    it.until(it.saw(DeltaKind.SYNCED))
     http.do(lambda kube: kube.create(PODS, a_pod("new")))
-    it.until(it.saw(Change.SEEN, "new"))
+    it.until(it.saw(DeltaKind.SEEN, "new"))
     http.do(lambda kube: kube.delete(PODS, "old"))
-    it.until(it.saw(Change.GONE, "old"))
+    it.until(it.saw(DeltaKind.GONE, "old"))
 
 
 def test_written_object_is_delivered_once_before_the_write_result(
     http: HttpKube, operator: Callable[..., Operator]
 ) -> None:
     it = operator()
-    it.until(it.saw(Change.SYNCED))
+    it.until(it.saw(DeltaKind.SYNCED))
     it.client.send([creation("p", tag="mine")])
     [answer] = it.answers(1)
     assert (answer.status, answer.write.tag) == (201, "mine")
     http.do(lambda kube: kube.create(PODS, a_pod("after")))
-    it.until(it.saw(Change.SEEN, "after"))
+    it.until(it.saw(DeltaKind.SEEN, "after"))
     order = [each.object.metadata.name if isinstance(each, Delta) else "answer" for each in it.came[1:]]
     assert order == ["p", "answer", "after"]
 
@@ -195,22 +204,22 @@ def test_a_write_whose_answer_is_lost_is_not_repeated(
     [answer] = it.answers(1)
     assert answer.status == 0
     assert sum(method in ("POST", "DELETE") for method, _ in http.requests) == 1
-    it.until(it.saw(Change.SEEN if verb is Verb.CREATE else Change.GONE, "p"))
+    it.until(it.saw(DeltaKind.SEEN if verb is Verb.CREATE else DeltaKind.GONE, "p"))
 
 
 def test_any_end_of_a_watch_means_watching_on(http: HttpKube, operator: Callable[..., Operator]) -> None:
     it = operator()
-    it.until(it.saw(Change.SYNCED))
+    it.until(it.saw(DeltaKind.SYNCED))
     for index, last in enumerate([None, Refused(410, "Expired", "too old"), Refused(500, "InternalError", "odd")]):
         http.end_watches(last)
         http.do(lambda kube, name=f"p-{index}": kube.create(PODS, a_pod(name)))  # type: ignore[misc]
-        it.until(it.saw(Change.SEEN, f"p-{index}"))
+        it.until(it.saw(DeltaKind.SEEN, f"p-{index}"))
 
 
 def test_object_deleted_before_compaction_is_gone(http: HttpKube, operator: Callable[..., Operator]) -> None:
     http.do(lambda kube: kube.create(PODS, a_pod("p")))
     it = operator()
-    it.until(it.saw(Change.SYNCED))
+    it.until(it.saw(DeltaKind.SYNCED))
 
     def forget(kube: FakeKube) -> None:
         listeners, kube.store.listeners = kube.store.listeners, []
@@ -221,27 +230,27 @@ def test_object_deleted_before_compaction_is_gone(http: HttpKube, operator: Call
 
     http.do(forget)
     http.end_watches()
-    it.until(it.saw(Change.GONE, "p"))
-    it.until(it.saw(Change.SEEN, "q"))
+    it.until(it.saw(DeltaKind.GONE, "p"))
+    it.until(it.saw(DeltaKind.SEEN, "q"))
 
 
 def test_a_kind_that_is_not_installed_is_found_when_it_is(http: HttpKube, operator: Callable[..., Operator]) -> None:
     http.do(lambda kube: kube.rest.withdraw(TF_JOBS))
     it = operator(Followed(PODS, Pod), Followed(TF_JOBS, JobObject, is_optional=True))
-    it.until(it.saw(Change.ABSENT))
-    [absent] = [each for each in it.came if isinstance(each, Delta) and each.change is Change.ABSENT]
+    it.until(it.saw(DeltaKind.ABSENT))
+    [absent] = [each for each in it.came if isinstance(each, Delta) and each.change is DeltaKind.ABSENT]
     assert "does not know tfjobs.kubeflow.org" in absent.why
     http.do(lambda kube: kube.rest.serve(TF_JOBS))
     http.do(lambda kube: kube.create(TF_JOBS, {"metadata": {"name": "job"}, "spec": {"x": 1}}))
-    it.until(it.saw(Change.SEEN, "job"))
+    it.until(it.saw(DeltaKind.SEEN, "job"))
 
 
 def test_forbidden_resource_is_listed_once_it_is_permitted(http: HttpKube, operator: Callable[..., Operator]) -> None:
     http.do(lambda kube: setattr(kube.rest, "forbidden", lambda seen: True))
     it = operator()
-    it.until(it.saw(Change.ABSENT))
+    it.until(it.saw(DeltaKind.ABSENT))
     http.do(lambda kube: setattr(kube.rest, "forbidden", lambda seen: False))
-    it.until(it.saw(Change.SYNCED))
+    it.until(it.saw(DeltaKind.SYNCED))
 
 
 def test_any_thread_may_ask(http: HttpKube, operator: Callable[..., Operator]) -> None:
@@ -282,7 +291,7 @@ def test_outage_is_reported_until_the_server_is_back() -> None:
     with HttpKube(kube) as http:
         port = int(http.server.rpartition(":")[2])
         it = Operator(Client(Access(http.server)), Followed(PODS, Pod))
-        it.until(it.saw(Change.SYNCED))
+        it.until(it.saw(DeltaKind.SYNCED))
     try:
         it.until(lambda: "cannot be reached" in it.client.trouble)  # by then no connection is taken for open any more
         it.client.send([creation("p")])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.backends.kubernetes.api.resources import Change, Delta, Followed
+from sterna.backends.kubernetes.api.resources import Delta, DeltaKind, Followed
 from sterna.backends.kubernetes.transport.reflector import Reflector
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.resource import PODS
@@ -35,10 +35,10 @@ def encoded(each: Object) -> bytes:
 
 def told(deltas: list[Delta]) -> list[str]:
     """As `+name@version`, `-name@version`, `synced`, `absent`."""
-    words = {Change.SYNCED: "synced", Change.ABSENT: "absent"}
+    words = {DeltaKind.SYNCED: "synced", DeltaKind.ABSENT: "absent"}
     return [
         words.get(each.change)
-        or f"{'+' if each.change is Change.SEEN else '-'}{each.object.metadata.name}@{each.object.metadata.version}"
+        or f"{'+' if each.change is DeltaKind.SEEN else '-'}{each.object.metadata.name}@{each.object.metadata.version}"
         for each in deltas
     ]
 
@@ -249,7 +249,7 @@ def test_written_object_is_delivered_only_if_it_is_watched(followed: Followed, i
 def test_forbidden_resource_is_absent_with_one_sentence(watched: Reflector, status: int, expected: str) -> None:
     refusal = json.dumps({"kind": "Status", "message": "no way"}).encode()
     [absent] = watched.note_rejected(status, refusal)
-    assert absent.change is Change.ABSENT
+    assert absent.change is DeltaKind.ABSENT
     assert expected in absent.why
     assert watched.note_rejected(status, refusal) == []
 

@@ -7,7 +7,7 @@ does not matter to a replay.
 
 from __future__ import annotations
 
-from sterna.workloads.layout import CsvLayout
+from sterna.workloads.formats.layout import CsvLayout
 
 LOG = CsvLayout(
     kind="helios",

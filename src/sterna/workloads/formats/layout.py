@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.workloads.domain import NOT_NEGATIVE, WHOLE, FloatColumn
-from sterna.workloads.foreign import foreign_trace
+from sterna.workloads.formats.foreign import foreign_trace
 from sterna.workloads.table import Format, Table
 from sterna.workloads.trace import Trace, numbered_names
 

@@ -3,7 +3,7 @@ not used: the duration is already that with the requested GPUs."""
 
 from __future__ import annotations
 
-from sterna.workloads.layout import CsvLayout
+from sterna.workloads.formats.layout import CsvLayout
 
 JOBS = CsvLayout(
     kind="tiresias",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sterna.errors import UserError
-from sterna.workloads.layout import CsvLayout
+from sterna.workloads.formats.layout import CsvLayout
 
 TASKS = CsvLayout(
     kind="alibaba-tasks",

@@ -35,14 +35,14 @@ def test_without_preemption_the_younger_one_runs_on() -> None:
     assert result.reasons["older"] == "waits: 2 more devices needed (2 free)."
 
 
-def test_without_backfill_nobody_passes_the_first_that_does_not_fit() -> None:
+def test_without_backfill_no_job_passes_the_first_that_does_not_fit() -> None:
     jobs = [a_job("a", 3), a_job("b", 4, submit=1), a_job("c", 1, submit=2)]
     assert decided(a_snapshot(jobs, 6), "fifo:preempt=false:backfill=false").allocation == {"a": 3, "b": 0, "c": 0}
     assert decided(a_snapshot(jobs, 6), "fifo:backfill=false").allocation == {"a": 3, "b": 0, "c": 0}
     assert decided(a_snapshot(jobs, 6), "fifo:preempt=false").allocation == {"a": 3, "b": 0, "c": 1}
 
 
-def test_a_job_that_can_never_fit_blocks_nobody_even_in_strict_order() -> None:
+def test_job_that_can_never_fit_blocks_no_other_even_in_strict_order() -> None:
     jobs = [a_job("huge", 9), a_job("small", 1, submit=1)]
     result = decided(a_snapshot(jobs, 8), "fifo:preempt=false:backfill=false")
     assert result.allocation == {"huge": 0, "small": 1}

@@ -1,4 +1,4 @@
-"""Whoever is first in a policy's order and fits into the cluster runs, whatever the nodes make of the others."""
+"""The first job in a policy's order that fits into the cluster runs, wherever the others are placed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import AJob, World, decided
-from tests.properties.worlds import a_world, snapshot_of
+from tests.builders import AJob, ClusterSpec, decided
+from tests.properties.clusters import a_cluster, snapshot_of
 
 Key = tuple[float | str, ...]
 
@@ -39,14 +39,14 @@ ORDERS: dict[str, Callable[[AJob], Key]] = {
 @settings(max_examples=25)
 @given(seed=st.integers(0, 1_000_000), jobs=st.integers(2, 8), nodes=st.integers(1, 4))
 def test_the_first_that_could_run_runs(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
-    world = a_world(seed, jobs, nodes, placement)
-    crowd = [replace(job, on=(), ps_on=(), slots=()) for job in world.jobs]
-    able = [job for job in crowd if could_run(job, world, placement)]
-    given_ = decided(snapshot_of(replace(world, jobs=tuple(crowd))), policy, placement).allocation
+    cluster = a_cluster(seed, jobs, nodes, placement)
+    crowd = [replace(job, on=(), ps_on=(), slots=()) for job in cluster.jobs]
+    able = [job for job in crowd if could_run(job, cluster, placement)]
+    given_ = decided(snapshot_of(replace(cluster, jobs=tuple(crowd))), policy, placement).allocation
     if able:
         assert given_[min(able, key=ORDERS[policy]).name] > 0
 
 
-def could_run(job: AJob, world: World, placement: str) -> bool:
+def could_run(job: AJob, cluster: ClusterSpec, placement: str) -> bool:
     alone = replace(job, maximum=job.minimum, request=job.minimum)
-    return bool(decided(snapshot_of(replace(world, jobs=(alone,))), "fifo", placement).allocation[job.name])
+    return bool(decided(snapshot_of(replace(cluster, jobs=(alone,))), "fifo", placement).allocation[job.name])

@@ -1,6 +1,6 @@
-"""Builders of shared nodes for tests: who sits where with how much left, and what is remembered of each.
+"""Builders of CPU-shared clusters for tests: jobs, their nodes, remaining work and marks.
 
-Columns are written out plainly, so that a test does not lean on the simulated world. Work is in core-seconds, as in the
+Columns are written out, so that a test does not depend on the simulator. Work is in core-seconds, as in the
 rules; nothing here simulates time.
 """
 
@@ -23,11 +23,11 @@ from sterna.model.speedup import Curves
 from sterna.wiring import make_cpu_share, make_migration
 
 CAP = 4.0
-"""Cores that a worker can use unless a test says otherwise."""
+"""Default core limit of a worker."""
 
 
 @dataclass(frozen=True)
-class Member:
+class SharedJob:
     """A running job."""
 
     name: str
@@ -54,10 +54,10 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Instant:
+class SharedCluster:
     """Shared nodes at one time."""
 
-    members: tuple[Member, ...]
+    jobs: tuple[SharedJob, ...]
     cores: tuple[float, ...] = (16.0, 16.0)
     devices: tuple[int, ...] = ()
     now: float = 100.0
@@ -67,10 +67,10 @@ class Instant:
 
     @property
     def snapshot(self) -> Snapshot:
-        rows = sorted(enumerate(self.members), key=lambda pair: (pair[1].submit, pair[1].name))
-        shapes = tuple(dict.fromkeys(Shape(devices=member.devices * MILLI) for _, member in rows)) or (Shape(0),)
-        jobs = Jobs(ColumnSource([member.name for _, member in rows], _columns(rows, shapes)))
-        assignments = {JobKey(key): Assignment(member.on) for key, member in rows if member.on}
+        rows = sorted(enumerate(self.jobs), key=lambda pair: (pair[1].submit, pair[1].name))
+        shapes = tuple(dict.fromkeys(Shape(devices=job.devices * MILLI) for _, job in rows)) or (Shape(0),)
+        jobs = Jobs(ColumnSource([job.name for _, job in rows], _columns(rows, shapes)))
+        assignments = {JobKey(key): Assignment(job.on) for key, job in rows if job.on}
         nodes = self._nodes()
         totals = compute_totals(jobs, nodes, Shapes(shapes))
         return Snapshot(
@@ -83,7 +83,7 @@ class Instant:
             *totals,
             restart_seconds=self.restart_seconds,
             last_event=self.last_event,
-            has_cpu_shares=any(member.cpu_share != 1 for member in self.members),
+            has_cpu_shares=any(job.cpu_share != 1 for job in self.jobs),
         )
 
     def _nodes(self) -> Nodes:
@@ -92,52 +92,51 @@ class Instant:
         total[ResourceKind.CPUS] = [round(cores * MILLI) for cores in self.cores]
         total[ResourceKind.DEVICES] = [each * MILLI for each in self.devices or (0,) * count]
         free = total.copy()
-        for member in self.members:
-            for node, workers in member.on:
-                free[ResourceKind.DEVICES, node] -= workers * member.devices * MILLI
+        for job in self.jobs:
+            for node, workers in job.on:
+                free[ResourceKind.DEVICES, node] -= workers * job.devices * MILLI
         names = tuple(f"n{number}" for number in range(count))
         is_open = np.array([node not in self.closed for node in range(count)])
         return Nodes(names, total, free, is_open, np.zeros(count, dtype=np.int64))
 
-    def after(self, decision: Decision, seconds: float = 0.0) -> Instant:
-        """The plan carried out and its marks kept; so much later, though nobody has done anything meanwhile."""
+    def after(self, decision: Decision, seconds: float = 0.0) -> SharedCluster:
+        """Return the cluster with the plan applied and its marks stored, `seconds` later and without progress."""
         changed = {int(action.key): action for action in decision.plan}
-        members = tuple(
-            self._carried_out(member, changed[key]) if key in changed else member
-            for key, member in enumerate(self.members)
+        jobs = tuple(
+            self._carried_out(job, changed[key]) if key in changed else job for key, job in enumerate(self.jobs)
         )
-        return replace(self, members=members, now=self.now + seconds)
+        return replace(self, jobs=jobs, now=self.now + seconds)
 
-    def _carried_out(self, member: Member, action: Action) -> Member:
-        cpu_share = member.cpu_share if action.cpu_share is None else action.cpu_share
+    def _carried_out(self, job: SharedJob, action: Action) -> SharedJob:
+        cpu_share = job.cpu_share if action.cpu_share is None else action.cpu_share
         if action.before == action.after:
-            return replace(member, cpu_share=cpu_share)
+            return replace(job, cpu_share=cpu_share)
         return replace(
-            member,
+            job,
             cpu_share=cpu_share,
             on=action.after.workers,
-            moves=member.moves + 1,
+            moves=job.moves + 1,
             moved_at=self.now,
             moved_from=action.before.workers[0][0],
             evictor=int(action.evictor),
         )
 
 
-def _columns(rows: Sequence[tuple[int, Member]], shapes: Sequence[Shape]) -> dict[str, npt.NDArray[Any]]:
-    members = [member for _, member in rows]
-    count = len(members)
+def _columns(rows: Sequence[tuple[int, SharedJob]], shapes: Sequence[Shape]) -> dict[str, npt.NDArray[Any]]:
+    jobs = [job for _, job in rows]
+    count = len(jobs)
     zeros = ("priority", "curve", "promotions")
     columns: dict[str, npt.NDArray[Any]] = {name: np.zeros(count, dtype=np.int64) for name in zeros}
-    columns |= {name: np.array([member.workers for member in members]) for name in ("minimum", "maximum", "request")}
+    columns |= {name: np.array([job.workers for job in jobs]) for name in ("minimum", "maximum", "request")}
     for name in ("workers", "growth", "moves", "moved_from", "evictor"):
-        columns[name] = np.array([getattr(member, name) for member in members], dtype=np.int64)
+        columns[name] = np.array([getattr(job, name) for job in jobs], dtype=np.int64)
     for name in ("submit", "growth_rate", "growth_since", "cpu_share", "unsaved", "moved_at", "default_finish"):
-        columns[name] = np.array([getattr(member, name) for member in members], dtype=np.float64)
+        columns[name] = np.array([getattr(job, name) for job in jobs], dtype=np.float64)
     columns["key"] = np.array([key for key, _ in rows], dtype=np.int64)
-    codes = [list(shapes).index(Shape(devices=member.devices * MILLI)) for member in members]
+    codes = [list(shapes).index(Shape(devices=job.devices * MILLI)) for job in jobs]
     columns["shape"] = np.array(codes, dtype=np.int64)
-    columns["most_cores"] = np.array([member.cap for member in members])
-    columns["remaining"] = np.array([member.left / member.cap for member in members])
+    columns["most_cores"] = np.array([job.cap for job in jobs])
+    columns["remaining"] = np.array([job.left / job.cap for job in jobs])
     for name in ("first_start", "waiting_since"):
         columns[name] = columns["submit"].copy()
     for name in ("attained", "executed"):
@@ -146,7 +145,7 @@ def _columns(rows: Sequence[tuple[int, Member]], shapes: Sequence[Shape]) -> dic
 
 
 def rules_with(migration: str = "none", cpu_share: str = "equal") -> Rules:
-    """Rules under which everybody keeps its workers, so that only moves and shares are left to decide."""
+    """Rules under which every job keeps its workers, so that only moves and CPU shares are decided."""
     return Rules(
         lambda snapshot: Target(snapshot.jobs.workers),
         _nothing_placed,
@@ -159,24 +158,24 @@ def _nothing_placed(snapshot: Snapshot, target: Ints) -> Placed:
     return Placed([], [])
 
 
-def decided(instant: Instant, migration: str = "none", cpu_share: str = "equal") -> Decision:
+def decided(cluster: SharedCluster, migration: str = "none", cpu_share: str = "equal") -> Decision:
     """Decide and check."""
-    snapshot = instant.snapshot
+    snapshot = cluster.snapshot
     decision = decide(snapshot, rules_with(migration, cpu_share))
     check(decision.plan, snapshot)
     return decision
 
 
-def moves_of(instant: Instant, decision: Decision) -> dict[str, tuple[int, ...]]:
-    """Whom the decision moves, and to which nodes."""
+def moves_of(cluster: SharedCluster, decision: Decision) -> dict[str, tuple[int, ...]]:
+    """Return the jobs that the decision moves, and their new nodes."""
     return {
-        instant.members[action.key].name: tuple(node for node, _ in action.after.workers)
+        cluster.jobs[action.key].name: tuple(node for node, _ in action.after.workers)
         for action in decision.plan
         if action.before != action.after
     }
 
 
-def weights_of(instant: Instant, cpu_share: str) -> dict[str, float]:
-    """The shares that everybody has once the decision is carried out."""
-    then = instant.after(decided(instant, cpu_share=cpu_share))
-    return {member.name: member.cpu_share for member in then.members}
+def weights_of(cluster: SharedCluster, cpu_share: str) -> dict[str, float]:
+    """Return the CPU share of every job once the decision is applied."""
+    then = cluster.after(decided(cluster, cpu_share=cpu_share))
+    return {job.name: job.cpu_share for job in then.jobs}

@@ -3,6 +3,6 @@ order of the file."""
 
 from __future__ import annotations
 
-from sterna.workloads.layout import CsvLayout
+from sterna.workloads.formats.layout import CsvLayout
 
 JOBS = CsvLayout(kind="bench", submit="submission_time", workers="num_gpu", duration="duration")

@@ -1,4 +1,4 @@
-"""Nothing idles that somebody could use, and nobody is stopped for nothing: for every rule that promises it.
+"""No capacity idles that a job could use, and no job is stopped needlessly: for every rule that promises it.
 
 Not for strict FIFO, which lets room idle rather than pass a job, and not for `dragon` while a job starves or before all
 has been quiet. Whether a job could use what is left is worked out here, node by node, without the code that places.
@@ -19,8 +19,8 @@ from sterna.model.cluster import MILLI, Shape
 from sterna.model.plan import ActionKind, Plan
 from sterna.model.snapshot import Snapshot
 from sterna.wiring import rules_of
-from tests.builders import AJob, after, decided, world_of
-from tests.properties.worlds import a_world, snapshot_of
+from tests.builders import AJob, after, decided, spec_of
+from tests.properties.clusters import a_cluster, snapshot_of
 
 POLICIES = [info.name for info in rules_of(RuleKind.POLICY)]
 PLACEMENTS = [info.name for info in rules_of(RuleKind.PLACEMENT)]
@@ -40,10 +40,10 @@ small_worlds = given(seed=st.integers(0, 1_000_000), jobs=st.integers(1, 8), nod
 @pytest.mark.parametrize(("policy", "placement"), list(product(POLICIES, PLACEMENTS)))
 @settings(max_examples=25)
 @small_worlds
-def test_whoever_waits_could_not_be_placed(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
-    before = snapshot_of(a_world(seed, jobs, nodes, placement))
+def test_waiting_job_could_not_be_placed(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
+    before = snapshot_of(a_cluster(seed, jobs, nodes, placement))
     then = after(before, decided(before, policy, placement).decision)
-    waiting = [job for job in world_of(then).jobs if not job.workers]
+    waiting = [job for job in spec_of(then).jobs if not job.workers]
     if policy in LETS_ROOM_IDLE and any(then.now - job.waiting_since >= 30 for job in waiting):
         return
     for job in waiting:
@@ -56,10 +56,12 @@ def test_whoever_waits_could_not_be_placed(policy: str, placement: str, seed: in
 )
 @settings(max_examples=25)
 @small_worlds
-def test_whoever_could_grow_has_no_room_to(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
-    before = snapshot_of(a_world(seed, jobs, nodes, placement))
+def test_job_below_its_maximum_has_no_room_to_grow(
+    policy: str, placement: str, seed: int, jobs: int, nodes: int
+) -> None:
+    before = snapshot_of(a_cluster(seed, jobs, nodes, placement))
     then = after(before, decided(before, policy, placement).decision)
-    for job in world_of(then).jobs:
+    for job in spec_of(then).jobs:
         if 0 < job.workers < job.maximum and (policy in GROWS_ALWAYS or gains_more(job)):
             assert more_workers(then, job.shape, placement) == 0, job.name
 
@@ -67,9 +69,11 @@ def test_whoever_could_grow_has_no_room_to(policy: str, placement: str, seed: in
 @pytest.mark.parametrize(("policy", "placement"), list(product(("fifo", "srjf", "dragon"), PLACEMENTS)))
 @settings(max_examples=40)
 @small_worlds
-def test_nobody_is_stopped_who_could_have_stayed(policy: str, placement: str, seed: int, jobs: int, nodes: int) -> None:
+def test_no_job_is_stopped_that_could_have_stayed(
+    policy: str, placement: str, seed: int, jobs: int, nodes: int
+) -> None:
     """Take any one stop out of the plan, and the rest no longer holds."""
-    before = snapshot_of(a_world(seed, jobs, nodes, placement))
+    before = snapshot_of(a_cluster(seed, jobs, nodes, placement))
     actions = list(decided(before, policy, placement).decision.plan.actions)
     for at, action in enumerate(actions):
         if action.kind is ActionKind.STOP and int(before.jobs.minimum[action.row]) == action.before.size:
@@ -84,7 +88,7 @@ def gains_more(job: AJob) -> bool:
 
 
 def more_workers(snapshot: Snapshot, shape: Shape, placement: str) -> int:
-    """How many workers of this shape still fit, on all nodes that take them."""
+    """Return how many workers of this shape still fit on the nodes that accept them."""
     if placement == "none":
         return snapshot.free_units // shape.devices
     return sum(here(snapshot, shape, node) for node in range(len(snapshot.nodes)))

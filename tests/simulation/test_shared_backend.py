@@ -1,4 +1,4 @@
-"""The shared-CPU world: exact division of cores, moves that cost, growth from work done, and a shadow that knows."""
+"""The simulator of CPU-shared nodes: division of cores, cost of moves, growth from work done, equal-share baseline."""
 
 from __future__ import annotations
 
@@ -38,124 +38,126 @@ def some_jobs(*jobs: tuple[float, float], cores: float = 4.0) -> SharedWorkload:
     )
 
 
-def ran(world: SharedBackend, migration: str = "none", cpu_share: str = "equal") -> SharedBackend:
-    RoundLoop(world, make_rules("fifo", "spread", migration, cpu_share)).run()
-    return world
+def ran(backend: SharedBackend, migration: str = "none", cpu_share: str = "equal") -> SharedBackend:
+    RoundLoop(backend, make_rules("fifo", "spread", migration, cpu_share)).run()
+    return backend
 
 
 def seated(jobs: SharedWorkload, nodes: int = 2, cores: float = 4.0, costs: Costs | None = None) -> SharedBackend:
     """A world in which all jobs that are there at the start sit on the first node."""
-    world = SharedBackend(jobs, shared_nodes(nodes, cores), SharedConfig(costs=costs or Costs()))
-    for key in range(len(world.observe().jobs)):
-        world.apply(Decision(Plan([Action(ActionKind.START, JobKey(key), key, Assignment(), Assignment(((0, 1),)))])))
-    return world
+    backend = SharedBackend(jobs, shared_nodes(nodes, cores), SharedConfig(costs=costs or Costs()))
+    for key in range(len(backend.observe().jobs)):
+        backend.apply(Decision(Plan([Action(ActionKind.START, JobKey(key), key, Assignment(), Assignment(((0, 1),)))])))
+    return backend
 
 
-def moved(world: SharedBackend, key: int, target: int = 1) -> None:
-    assignment = world.observe().assignments[JobKey(key)]
+def moved(backend: SharedBackend, key: int, target: int = 1) -> None:
+    assignment = backend.observe().assignments[JobKey(key)]
     after = Assignment(((target, 1),))
     move = Action(ActionKind.MIGRATE, JobKey(key), key, assignment, after, evictor=JobKey(0))
-    assert world.apply(Decision(Plan([move]))) == [Outcome.APPLIED]
+    assert backend.apply(Decision(Plan([move]))) == [Outcome.APPLIED]
 
 
 def test_jobs_share_a_node_and_leave_what_they_cannot_use() -> None:
     """Two jobs of 4 cores on a node of 6: 3 each, then 4 for the one that is left."""
-    world = ran(SharedBackend(some_jobs((0, 30), (0, 50)), shared_nodes(1, 6)))
-    assert world.finish.tolist() == [10, 15]
+    backend = ran(SharedBackend(some_jobs((0, 30), (0, 50)), shared_nodes(1, 6)))
+    assert backend.finish.tolist() == [10, 15]
 
 
 def test_a_late_comer_slows_the_others_from_then_on() -> None:
-    world = ran(SharedBackend(some_jobs((0, 40), (5, 40)), shared_nodes(1, 4)))
-    assert world.finish.tolist() == [15, 20]
+    backend = ran(SharedBackend(some_jobs((0, 40), (5, 40)), shared_nodes(1, 4)))
+    assert backend.finish.tolist() == [15, 20]
 
 
 def test_new_jobs_are_spread_by_count() -> None:
     """DRAGON-90: containers that ask for nothing are counted, as Kubernetes does."""
-    world = SharedBackend(some_jobs((0, 40), (0, 40), (0, 40), (1, 40)), shared_nodes(2, 16))
-    RoundLoop(world, make_rules("fifo", "spread")).round()
-    world.wait(1.0)
-    RoundLoop(world, make_rules("fifo", "spread")).round()
-    assignments = world.observe().assignments
+    backend = SharedBackend(some_jobs((0, 40), (0, 40), (0, 40), (1, 40)), shared_nodes(2, 16))
+    RoundLoop(backend, make_rules("fifo", "spread")).round()
+    backend.wait(1.0)
+    RoundLoop(backend, make_rules("fifo", "spread")).round()
+    assignments = backend.observe().assignments
     assert [assignments[JobKey(key)].workers[0][0] for key in range(4)] == [0, 1, 0, 1]
 
 
 def test_a_share_changes_the_rate_at_once_and_restarts_nothing() -> None:
-    world = seated(some_jobs((0, 40), (0, 40)), costs=Costs(restart_seconds=50, lost_work_seconds=50))
-    assignment = world.observe().assignments[JobKey(0)]
-    world.apply(Decision(Plan([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=3.0)])))
-    assert world.rate.tolist() == [3, 1]
-    assert world.observe().jobs.cpu_share.tolist() == [3, 1]
-    assert world.observe().has_cpu_shares
+    backend = seated(some_jobs((0, 40), (0, 40)), costs=Costs(restart_seconds=50, lost_work_seconds=50))
+    assignment = backend.observe().assignments[JobKey(0)]
+    backend.apply(
+        Decision(Plan([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=3.0)]))
+    )
+    assert backend.rate.tolist() == [3, 1]
+    assert backend.observe().jobs.cpu_share.tolist() == [3, 1]
+    assert backend.observe().has_cpu_shares
 
 
 def test_a_move_costs_a_restart_and_the_work_since_the_checkpoint() -> None:
     """DRAGON-88: saved at 30 s, moved at 40 s, so that 10 s of 4 cores are done again after 5 s of restart."""
-    world = seated(some_jobs((0, 400)), costs=Costs(restart_seconds=5, lost_work_seconds=30))
-    assert world.wait(40.0)
-    assert world.observe().jobs.unsaved.tolist() == [10]
-    moved(world, 0)
-    assert world.counters.lost_core_seconds == 40
-    while world.wait(float("inf")):
+    backend = seated(some_jobs((0, 400)), costs=Costs(restart_seconds=5, lost_work_seconds=30))
+    assert backend.wait(40.0)
+    assert backend.observe().jobs.unsaved.tolist() == [10]
+    moved(backend, 0)
+    assert backend.counters.lost_core_seconds == 40
+    while backend.wait(float("inf")):
         pass
-    assert world.finish.tolist() == [115]
+    assert backend.finish.tolist() == [115]
 
 
 def test_a_move_is_remembered_with_whence_when_and_for_whom() -> None:
-    world = seated(some_jobs((0, 400), (0, 400)))
-    world.wait(7.0)
-    moved(world, 1)
-    jobs = world.observe().jobs
+    backend = seated(some_jobs((0, 400), (0, 400)))
+    backend.wait(7.0)
+    moved(backend, 1)
+    jobs = backend.observe().jobs
     assert (jobs.moves[1], jobs.moved_at[1], jobs.moved_from[1], jobs.evictor[1]) == (1, 7, 0, 0)
     assert (jobs.moves[0], jobs.moved_from[0], jobs.evictor[0]) == (0, -1, -1)
 
 
-def test_an_action_on_a_job_that_sits_elsewhere_is_stale() -> None:
-    world = seated(some_jobs((0, 400)))
+def test_action_on_a_job_with_another_assignment_is_stale() -> None:
+    backend = seated(some_jobs((0, 400)))
     elsewhere = Action(ActionKind.MIGRATE, JobKey(0), 0, Assignment(((1, 1),)), Assignment(((0, 1),)))
-    assert world.apply(Decision(Plan([elsewhere]))) == [Outcome.STALE]
+    assert backend.apply(Decision(Plan([elsewhere]))) == [Outcome.STALE]
 
 
 def test_work_done_drives_growth() -> None:
     """A model that has stopped improving after a fifth of its work is found out; the one that started later is not."""
-    world = seated(some_jobs((0, 4000), (600, 4000)), cores=8.0)
-    world.wait(600.0)
-    world.apply(Decision(Plan([Action(ActionKind.START, JobKey(1), 1, Assignment(), Assignment(((0, 1),)))])))
-    world.wait(640.0)
-    jobs = world.observe().jobs
+    backend = seated(some_jobs((0, 4000), (600, 4000)), cores=8.0)
+    backend.wait(600.0)
+    backend.apply(Decision(Plan([Action(ActionKind.START, JobKey(1), 1, Assignment(), Assignment(((0, 1),)))])))
+    backend.wait(640.0)
+    jobs = backend.observe().jobs
     assert jobs.growth.tolist() == [Growth.CONVERGED, Growth.PROGRESSING]
     assert jobs.growth_since[0] > 0
     assert jobs.growth_rate[0] < jobs.growth_rate[1]
 
 
-def test_quality_is_reached_when_the_curve_says() -> None:
+def test_quality_is_reached_at_the_point_of_the_curve() -> None:
     """95 % of the improvement is made in 19 % of the work."""
-    world = ran(SharedBackend(some_jobs((0, 400)), shared_nodes(1, 4)))
-    assert world.quality_at[0] == pytest.approx(19.0)
+    backend = ran(SharedBackend(some_jobs((0, 400)), shared_nodes(1, 4)))
+    assert backend.quality_at[0] == pytest.approx(19.0)
 
 
-def test_the_shadow_knows_when_the_default_scheduler_would_have_ended_each() -> None:
-    """Though the second job is starved in this world, its shadow shares the node."""
-    world = seated(some_jobs((0, 400), (0, 400)), nodes=1)
-    assignment = world.observe().assignments[JobKey(0)]
-    world.apply(
+def test_baseline_predicts_completions_under_the_default_scheduler() -> None:
+    """The second job is starved here, but in the baseline it shares the node."""
+    backend = seated(some_jobs((0, 400), (0, 400)), nodes=1)
+    assignment = backend.observe().assignments[JobKey(0)]
+    backend.apply(
         Decision(Plan([Action(ActionKind.SET_CPU_SHARE, JobKey(0), 0, assignment, assignment, cpu_share=1000.0)]))
     )
-    world.wait(50.0)
-    assert world.observe().jobs.default_finish.tolist() == [200, 200]
+    backend.wait(50.0)
+    assert backend.observe().jobs.default_finish.tolist() == [200, 200]
 
 
-def test_a_shadow_of_a_job_of_unknown_work_is_no_promise() -> None:
+def test_baseline_of_a_job_of_unknown_work_is_nan() -> None:
     jobs = replace(some_jobs((0, 400), (0, 400)), estimate=np.array([np.nan, 400.0]))
-    world = seated(jobs, nodes=1)
-    assert np.isnan(world.observe().jobs.default_finish).tolist() == [True, False]
-    assert np.isnan(world.observe().jobs.remaining).tolist() == [True, False]
+    backend = seated(jobs, nodes=1)
+    assert np.isnan(backend.observe().jobs.default_finish).tolist() == [True, False]
+    assert np.isnan(backend.observe().jobs.remaining).tolist() == [True, False]
 
 
 def test_a_job_that_outlives_what_was_believed_is_nearly_done_to_the_rules() -> None:
     jobs = replace(some_jobs((0, 400)), estimate=np.array([200.0]))
-    world = seated(jobs)
-    world.wait(80.0)
-    assert world.observe().jobs.remaining.tolist() == [pytest.approx(0.5)]
+    backend = seated(jobs)
+    backend.wait(80.0)
+    assert backend.observe().jobs.remaining.tolist() == [pytest.approx(0.5)]
 
 
 @settings(max_examples=20, deadline=None)
@@ -168,17 +170,17 @@ def test_every_job_ends_and_no_work_is_made_or_lost(
     jobs: list[tuple[int, int]], cpu_share: str, migration: str
 ) -> None:
     workload = some_jobs(*[(float(submit), float(work)) for submit, work in sorted(jobs)])
-    world = ran(SharedBackend(workload, shared_nodes(2, 4), SharedConfig(costs=Costs(5, 10))), migration, cpu_share)
-    assert np.isfinite(world.finish).all()
-    spans = np.diff([*world.counters.times, world.now])
-    used = float((np.array(world.counters.cores_used) * spans).sum())
-    assert used == pytest.approx(workload.work.sum() + world.counters.lost_core_seconds, rel=1e-6)
-    assert max(world.counters.cores_used) <= 8 + 1e-9
+    backend = ran(SharedBackend(workload, shared_nodes(2, 4), SharedConfig(costs=Costs(5, 10))), migration, cpu_share)
+    assert np.isfinite(backend.finish).all()
+    spans = np.diff([*backend.counters.times, backend.now])
+    used = float((np.array(backend.counters.cores_used) * spans).sum())
+    assert used == pytest.approx(workload.work.sum() + backend.counters.lost_core_seconds, rel=1e-6)
+    assert max(backend.counters.cores_used) <= 8 + 1e-9
 
 
 def test_equal_shares_are_what_a_loop_in_small_steps_gives() -> None:
     workload = some_jobs((0, 100), (3, 80), (4, 300), (20, 50))
-    world = ran(SharedBackend(workload, shared_nodes(1, 8)))
+    backend = ran(SharedBackend(workload, shared_nodes(1, 8)))
     left, finish, now, step = workload.work.copy(), np.full(4, np.inf), 0.0, 0.001
     while np.isinf(finish).any():
         active = [job for job in range(4) if workload.submit[job] <= now and left[job] > 0]
@@ -186,4 +188,4 @@ def test_equal_shares_are_what_a_loop_in_small_steps_gives() -> None:
             left[job] -= rate * step
         now += step
         finish[(left <= 0) & np.isinf(finish)] = now
-    assert world.finish == pytest.approx(finish, abs=0.02)
+    assert backend.finish == pytest.approx(finish, abs=0.02)

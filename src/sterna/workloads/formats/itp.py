@@ -3,6 +3,6 @@ Nothing else is known of these jobs, neither user nor model."""
 
 from __future__ import annotations
 
-from sterna.workloads.layout import CsvLayout
+from sterna.workloads.formats.layout import CsvLayout
 
 JOBS = CsvLayout(kind="itp", job="job_id", submit="submission_time", workers="num_gpu", duration="duration")

@@ -10,7 +10,7 @@ import difflib
 from pathlib import Path
 
 from sterna.errors import UserError, did_you_mean
-from sterna.workloads import alibaba, bench, helios, itp, native, philly, tiresias
+from sterna.workloads.formats import alibaba, bench, helios, itp, native, philly, tiresias
 from sterna.workloads.table import Format, Rows, Table, read_rows
 from sterna.workloads.text import read_text
 from sterna.workloads.trace import Trace

@@ -16,8 +16,8 @@ import numpy as np
 from sterna.errors import UserError
 from sterna.workloads.dates import read_dates
 from sterna.workloads.domain import FloatColumn
-from sterna.workloads.foreign import foreign_trace
-from sterna.workloads.layout import CsvLayout
+from sterna.workloads.formats.foreign import foreign_trace
+from sterna.workloads.formats.layout import CsvLayout
 from sterna.workloads.trace import Trace
 
 JSON_KIND = "philly-json"

@@ -1,6 +1,6 @@
-"""Small worlds for properties: a few nodes, a few jobs, some of which sit somewhere legal already.
+"""Small clusters for properties: a few nodes, a few jobs, some of which run already.
 
-A world follows from a seed and two sizes, so a failure names what to build again, and smaller ones are tried first.
+A cluster follows from a seed and two sizes, so a failure names what to build again, and smaller ones are tried first.
 Values are drawn from short lists on purpose: ties, exact fits and jobs that almost fit are where rules go wrong.
 """
 
@@ -11,14 +11,14 @@ from random import Random
 from typing import Any
 
 from sterna.model.snapshot import NEVER, Snapshot
-from tests.builders import AJob, ANode, World, a_job, a_node, a_snapshot, after, decided, world_of
+from tests.builders import AJob, ANode, ClusterSpec, a_job, a_node, a_snapshot, after, decided, spec_of
 
 NOW = 10_000.0
 
 CURVES = (None, (1, 1.9, 2.7, 3.4, 4.0), (1, 1.5, 1.75, 1.875), (1, 1), (1, 2, 3), (1, 1.8, 2.6, 3.2, 3.2))
 
 PLAIN: tuple[dict[str, Any], ...] = ({}, {"devices": 2})
-"""What workers need where only whole devices count."""
+"""Requests of workers where only whole devices count."""
 
 NEEDS: tuple[dict[str, Any], ...] = (
     *PLAIN,
@@ -35,8 +35,8 @@ NEEDS: tuple[dict[str, Any], ...] = (
 )
 
 
-def a_world(seed: int, jobs: int, nodes: int, placement: str) -> World:
-    """An instant in which the first few jobs run where some rule put them; one node if devices are only counted."""
+def a_cluster(seed: int, jobs: int, nodes: int, placement: str) -> ClusterSpec:
+    """Make a cluster whose first few jobs run where some rule put them; one node if devices are only counted."""
     random = Random(seed)
     is_counted = placement == "none"
     variety = PLAIN if is_counted or random.random() < 0.3 else NEEDS
@@ -55,11 +55,12 @@ def a_world(seed: int, jobs: int, nodes: int, placement: str) -> World:
         cluster[0] = replace(cluster[0], is_open=False)
     last_action = random.choice((-NEVER, NOW - 61, NOW - 59))
     finished = tuple(float(random.randint(1, 5000)) for _ in range(random.randint(0, 4)))
-    return World((*world_of(seated).jobs, *crowd[running:]), tuple(cluster), NOW, last_action, finished)
+    return ClusterSpec((*spec_of(seated).jobs, *crowd[running:]), tuple(cluster), NOW, last_action, finished)
 
 
-def a_wide_world(seed: int, jobs: int, nodes: int) -> World:
-    """Nobody runs yet, and a few jobs whose workers do not divide the nodes evenly may grow very far."""
+def a_wide_cluster(seed: int, jobs: int, nodes: int) -> ClusterSpec:
+    """Make a cluster without running jobs, where a few jobs whose workers do not divide the nodes evenly may grow
+    far."""
     random = Random(seed)
     cluster = [
         a_node(f"n{number}", random.choice((2, 8, 8, 16)), cpus=random.choice((4, 16, 32))) for number in range(nodes)
@@ -78,11 +79,13 @@ def a_wide_world(seed: int, jobs: int, nodes: int) -> World:
                 speedup=random.choice((None, None, *CURVES)),
             )
         )
-    return World(tuple(crowd), tuple(cluster), NOW, -NEVER, ())
+    return ClusterSpec(tuple(crowd), tuple(cluster), NOW, -NEVER, ())
 
 
-def snapshot_of(world: World) -> Snapshot:
-    return a_snapshot(world.jobs, world.nodes, now=world.now, last_action=world.last_action, finished=world.finished)
+def snapshot_of(cluster: ClusterSpec) -> Snapshot:
+    return a_snapshot(
+        cluster.jobs, cluster.nodes, now=cluster.now, last_action=cluster.last_action, finished=cluster.finished
+    )
 
 
 def _some_job(random: Random, name: str, needs: dict[str, Any]) -> AJob:

@@ -50,7 +50,7 @@ def speed(job: AJob, workers: int) -> float:
 
 
 def admitted(jobs: Sequence[AJob], devices: int) -> list[AJob]:
-    """Those that get their minimum when asked in submit order."""
+    """Jobs that get their minimum in submit order."""
     chosen = []
     for job in jobs:
         if job.minimum <= devices:
@@ -93,7 +93,7 @@ def test_ffdl_counts_gains_per_device_where_workers_need_different_numbers_of_th
 
 
 def literal_shares(jobs: Sequence[AJob], devices: int) -> dict[str, int]:
-    """One device at a time to the winner of a scan in order, until nobody can have more."""
+    """One device at a time to the winner of a scan in order, until no job can have more."""
     workers = {job.name: 0 for job in jobs}
     asking = list(jobs)
     while asking:
@@ -118,7 +118,8 @@ def gains_more(job: AJob, workers: int) -> bool:
 
 
 def takes_over(later: AJob, later_workers: int, holder: AJob, holder_workers: int) -> bool:
-    """Whether the later of two jobs gets the device: the longer must gain relatively more than the shorter forgoes."""
+    """Return True if the later of two jobs gets the device: the longer must gain relatively more than the shorter
+    forgoes."""
     if not later_workers and not holder_workers:
         return later.remaining < holder.remaining
     later_length = later.remaining / speed(later, later_workers) if later_workers else float("inf")
@@ -153,8 +154,8 @@ def test_afs_l_is_the_literal_scan(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_afs_l_is_the_literal_scan_in_a_crowd(seed: int) -> None:
-    """VODA-44: so many jobs that opponents are met all at once."""
+def test_afs_l_is_the_literal_scan_with_many_jobs(seed: int) -> None:
+    """VODA-44: enough jobs for the vectorised comparison."""
     for jobs, devices in crowds(seed, 2, (100, 130)):
         assert decided(a_snapshot(jobs, devices), "afs-l", "none").allocation == literal_shares(jobs, devices)
 
@@ -162,7 +163,7 @@ def test_afs_l_is_the_literal_scan_in_a_crowd(seed: int) -> None:
 @pytest.mark.parametrize("sizes", [(1, 7), (100, 130)], ids=["one by one", "all at once"])
 @pytest.mark.parametrize("share", [0.3, 1.0], ids=["some", "all"])
 def test_afs_l_takes_unknown_lengths_for_longer_than_all_known_ones(sizes: tuple[int, int], share: float) -> None:
-    """VODA-45: as if each had the same work left, and more of it than anybody else."""
+    """VODA-45: as if each had the same work left, and more of it than any other."""
     random = Random(3)
     for jobs, devices in crowds(5, 60 if sizes[1] < 100 else 3, sizes):
         long = [replace(job, remaining=1e9) if random.random() < share else job for job in jobs]

@@ -49,7 +49,7 @@ class ClusterFile:
 
 
 def read_cluster(document: Mapping[str, object], counts_only: bool) -> ClusterFile:
-    top = _Entry("the description", document, _TOP_KEYS)
+    top = _FileEntry("the description", document, _TOP_KEYS)
     now = top.number("now", 0.0)
     nodes = _nodes(top.entries("nodes", "node", _NODE_KEYS))
     jobs = sorted(
@@ -122,7 +122,7 @@ def _columns(jobs: Sequence[_Job], shapes: Shapes, curves: Sequence[tuple[float,
     return columns | {name: np.array([getattr(job, name) for job in jobs], dtype=np.float64) for name in real}
 
 
-def _job(entry: _Entry) -> _Job:
+def _job(entry: _FileEntry) -> _Job:
     submit = entry.number("submit", 0.0)
     low, high, workers = _bounds(entry)
     running = entry.counts("running")
@@ -154,7 +154,7 @@ def _job(entry: _Entry) -> _Job:
     )
 
 
-def _bounds(entry: _Entry) -> tuple[int, int, int]:
+def _bounds(entry: _FileEntry) -> tuple[int, int, int]:
     """Return minimum, maximum and requested workers; absent ones follow from the others."""
     given = entry.count("workers", 0) if "workers" in entry else 0
     low = entry.count("min", given or 1)
@@ -168,7 +168,7 @@ def _bounds(entry: _Entry) -> tuple[int, int, int]:
     return low, high, workers
 
 
-def _curve(entry: _Entry) -> tuple[tuple[float, ...], str]:
+def _curve(entry: _FileEntry) -> tuple[tuple[float, ...], str]:
     """Return the speed-ups, made concave, and a warning if they were not."""
     if "speedup" not in entry:
         return (), ""
@@ -185,7 +185,7 @@ def _curve(entry: _Entry) -> tuple[tuple[float, ...], str]:
     return tuple(curve), f"The speed-up curve of job '{entry.name}' was not concave; it is used as {shown}."
 
 
-def _shape(entry: _Entry, running: Mapping[str, int]) -> tuple[Shape, Mapping[str, int]]:
+def _shape(entry: _FileEntry, running: Mapping[str, int]) -> tuple[Shape, Mapping[str, int]]:
     """Return the requests of a worker, and the nodes of a running job's parameter servers: by default that of most of
     its workers."""
     ps = entry.inner("ps", _PS_KEYS)
@@ -208,7 +208,7 @@ def _shape(entry: _Entry, running: Mapping[str, int]) -> tuple[Shape, Mapping[st
     return shape, ps_running
 
 
-def _devices(entry: _Entry) -> int:
+def _devices(entry: _FileEntry) -> int:
     value = entry.number("gpus", 1.0, most=_MOST)
     units = round(value * MILLI)
     if (value and not units) or (value > 1 and value != int(value)):
@@ -216,7 +216,7 @@ def _devices(entry: _Entry) -> int:
     return units
 
 
-def _nodes(entries: Sequence[_Entry]) -> Nodes:
+def _nodes(entries: Sequence[_FileEntry]) -> Nodes:
     if not entries:
         raise UserError("the description has no nodes: list at least one, e.g. {name: node1, gpus: 8}.")
     _refuse_duplicates("node", [entry.name for entry in entries])
@@ -281,7 +281,7 @@ def _refuse_duplicates(kind: str, names: Iterable[str]) -> None:
 # One mapping of a cluster file.
 
 
-class _Entry:
+class _FileEntry:
     """A mapping of the file: returns checked values, with its place in the file in every error; rejects unknown
     keys."""
 
@@ -302,18 +302,18 @@ class _Entry:
     def refusal(self, key: str, found: object, expected: str) -> UserError:
         return UserError(f"{self.where}, key '{key}': found {_shown(found)}, expected {expected}.")
 
-    def entries(self, key: str, kind: str, known: Sequence[str]) -> list[_Entry]:
+    def entries(self, key: str, kind: str, known: Sequence[str]) -> list[_FileEntry]:
         entries = []
         for number, value in enumerate(self.items(key), 1):
-            entry = _Entry(f"{kind} {number}", value, known)
+            entry = _FileEntry(f"{kind} {number}", value, known)
             entry.name = entry._own_name()
             entry.where = f"{kind} '{entry.name}'"
             entries.append(entry)
         return entries
 
-    def inner(self, key: str, known: Sequence[str]) -> _Entry:
+    def inner(self, key: str, known: Sequence[str]) -> _FileEntry:
         """Return a nested mapping, empty if it is absent."""
-        return _Entry(f"{self.where}, key '{key}'", self._values.get(key, {}), known)
+        return _FileEntry(f"{self.where}, key '{key}'", self._values.get(key, {}), known)
 
     def _own_name(self) -> str:
         name = self._values.get("name")
@@ -342,7 +342,7 @@ class _Entry:
         found = self._values.get(key, {})
         if not isinstance(found, Mapping):
             raise self.refusal(key, found, "a mapping of node to number of workers")
-        inner = _Entry(f"{self.where}, key '{key}'", found, list(found))
+        inner = _FileEntry(f"{self.where}, key '{key}'", found, list(found))
         return {str(node): count for node in found if (count := inner.count(node, 0, least=0))}
 
     def cpus(self, key: str, default: int) -> int:

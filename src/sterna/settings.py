@@ -273,10 +273,10 @@ def entry(path: str) -> SettingEntry:
     return next(each for each in entries() if ".".join(each.path) == path)
 
 
-Tree = TypeVar("Tree")
+SettingsTree = TypeVar("SettingsTree")
 
 
-def make_settings(kind: type[Tree], chosen: Mapping[str, Any]) -> Tree:
+def make_settings(kind: type[SettingsTree], chosen: Mapping[str, Any]) -> SettingsTree:
     """Make a tree of settings from values by path: `{"lease.name": "mine"}`."""
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}

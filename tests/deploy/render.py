@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from sterna.backends.kubernetes.api.rbac import Rule, Scope, Who, fence_rules, rules
+from sterna.backends.kubernetes.api.rbac import RbacRule, Scope, Who, fence_rules, rules
 from sterna.settings import SettingEntry, entries, entry
 from tests.deploy import chart
 from tests.deploy.pages import permissions_page, settings_page
@@ -145,7 +145,7 @@ def _defined(name: str, text: str) -> str:
     return f'{{{{- define "{name}" -}}}}\n{text}\n{{{{- end }}}}'
 
 
-def _rule(rule: Rule) -> str:
+def _rule(rule: RbacRule) -> str:
     lines = [
         f"- apiGroups: [{json.dumps(rule.group) if not rule.group else rule.group}]",
         f"  resources: [{', '.join(rule.resources)}]",
@@ -157,7 +157,7 @@ def _rule(rule: Rule) -> str:
     return "\n".join([*lines, f"  verbs: [{', '.join(rule.verbs)}]"])
 
 
-def _fenced(rule: Rule) -> str:
+def _fenced(rule: RbacRule) -> str:
     group = json.dumps(rule.group) if not rule.group else rule.group
     return (
         f'- apiGroups: [{group}]\n  apiVersions: ["*"]\n  operations: [{", ".join(rule.verbs)}]\n'

@@ -16,7 +16,7 @@ from sterna.backends.kubernetes.api import resources
 from sterna.backends.kubernetes.api.rbac import (
     TOKEN_REVIEWS,
     WRITES,
-    Rule,
+    RbacRule,
     Scope,
     Use,
     Who,
@@ -229,8 +229,8 @@ def test_uses_alike_become_one_rule() -> None:
         Use(Who.MONITOR, PODS, "", ("list",), "of another"),
     ]
     assert rules(Who.OPERATOR, Scope.CLUSTER, uses) == [
-        Rule("", ("pods",), ("create", "list", "watch")),
-        Rule("", ("pods/binding",), ("create",)),
+        RbacRule("", ("pods",), ("create", "list", "watch")),
+        RbacRule("", ("pods/binding",), ("create",)),
     ]
 
 
@@ -242,4 +242,4 @@ def test_the_fence_is_told_of_writes_only_and_in_the_words_of_admission() -> Non
         Use(Who.OPERATOR, TOKEN_REVIEWS, "", ("create",), "changes nothing"),
         Use(Who.MONITOR, PODS, "", ("delete",), "of another"),
     ]
-    assert fence_rules(uses) == [Rule("", ("pods",), ("CREATE", "DELETE", "UPDATE"))]
+    assert fence_rules(uses) == [RbacRule("", ("pods",), ("CREATE", "DELETE", "UPDATE"))]

@@ -25,7 +25,7 @@ from pathlib import Path
 from sterna.backends.local.cgroups.select import Control, find_control
 from sterna.backends.local.kernel.crash_points import POINTS, VARIABLE
 from sterna.backends.local.kernel.proc_table import Process, process
-from sterna.backends.local.supervisor.launcher import Phase
+from sterna.backends.local.supervisor.launcher import ReplicaPhase
 from sterna.backends.local.supervisor.lock_file import read_lock
 from tests.e2e.replicas import Replicas, an_intent, command_line, living, numbers, until
 
@@ -163,13 +163,13 @@ class Stress:
             return
         launcher, folder = self.replicas.launcher, job.folder
         found = launcher.inspect(folder)
-        if found.phase is Phase.ABSENT:
+        if found.phase is ReplicaPhase.ABSENT:
             self._over(job, "never asked for")
-        elif (found.phase is Phase.ASKED and launcher.void(folder)) or found.phase is Phase.VOID:
+        elif (found.phase is ReplicaPhase.ASKED and launcher.void(folder)) or found.phase is ReplicaPhase.VOID:
             self._over(job, "void")
-        elif found.phase is Phase.ENDED:
+        elif found.phase is ReplicaPhase.ENDED:
             self._over(job, "recorded")
-        elif found.phase is Phase.LOST:
+        elif found.phase is ReplicaPhase.LOST:
             if not job.shim_may_die:
                 raise BrokenPromiseError(f"{folder} is lost, though nobody touched its shim")
             if not launcher.kill(folder):

@@ -13,7 +13,7 @@ import pytest
 
 from sterna.backends.local.kernel.proc_table import Process, process, processes
 from sterna.backends.local.supervisor.launch_spec import LaunchSpec
-from sterna.backends.local.supervisor.launcher import Launcher, Phase, ReplicaState
+from sterna.backends.local.supervisor.launcher import Launcher, ReplicaPhase, ReplicaState
 
 PATIENCE_SECONDS = 30.0
 
@@ -52,13 +52,13 @@ class Replicas:
     def python(self, folder: Path, script: str, **more: object) -> None:
         self.start(folder, [sys.executable, "-S", "-c", script], **more)
 
-    def until(self, folder: Path, *phases: Phase) -> ReplicaState:
+    def until(self, folder: Path, *phases: ReplicaPhase) -> ReplicaState:
         until(lambda: self.launcher.inspect(folder).phase in phases)
         return self.launcher.inspect(folder)
 
     def run(self, folder: Path, script: str, **more: object) -> ReplicaState:
         self.shell(folder, script, **more)
-        return self.until(folder, Phase.ENDED)
+        return self.until(folder, ReplicaPhase.ENDED)
 
     def zygote(self) -> int:
         """Its pid; 0 if none runs."""

@@ -13,7 +13,7 @@ from sterna.backends.local.cgroups.probe import find_mounts
 from sterna.backends.local.cgroups.select import Control, find_control
 from sterna.backends.local.cgroups.v1 import LegacyControl
 from sterna.backends.local.kernel import cgroup_files
-from sterna.backends.local.supervisor.launcher import Phase
+from sterna.backends.local.supervisor.launcher import ReplicaPhase
 from tests.e2e.hostile import BOMB, COUNTS
 from tests.e2e.replicas import Replicas, is_running, numbers, until
 
@@ -79,13 +79,13 @@ def test_a_running_job_moves_to_other_cores_in_place(replicas: Replicas, control
     control.make_node("node-0", cores[:1])
     control.make_node("node-1", cores[1:2])
     folder = spin(replicas, control, "node-0", "job")
-    pid = replicas.until(folder, Phase.RUNNING).pid
+    pid = replicas.until(folder, ReplicaPhase.RUNNING).pid
     until(lambda: os.sched_getaffinity(pid) == set(cores[:1]))
     control.move("job", "node-0", "node-1")
     assert os.sched_getaffinity(pid) == set(cores[1:2])
     assert replicas.launcher.inspect(folder).pid == pid
     replicas.launcher.stop(folder, 1.0, "test")
-    replicas.until(folder, Phase.ENDED)
+    replicas.until(folder, ReplicaPhase.ENDED)
 
 
 def test_the_freezer_alone_ends_a_fork_storm(replicas: Replicas) -> None:
@@ -101,7 +101,7 @@ def test_the_freezer_alone_ends_a_fork_storm(replicas: Replicas) -> None:
         replicas.python(folder, BOMB, groups=list(control.make_job("node-0", "job")))
         until(lambda: len(numbers(folder / "pids")) >= COUNTS["bomb"])
         replicas.launcher.stop(folder, 0.0, "test")
-        replicas.until(folder, Phase.ENDED)
+        replicas.until(folder, ReplicaPhase.ENDED)
         assert not any(is_running(pid) for pid in numbers(folder / "pids"))
     finally:
         _close(replicas, control)
@@ -111,7 +111,7 @@ def test_nothing_is_left_of_groups_when_a_replica_has_ended(replicas: Replicas, 
     control.make_node("node-0", [core()])
     groups = control.make_job("node-0", "job")
     replicas.shell(replicas.folder(), "exit 0", groups=list(groups))
-    replicas.until(replicas.folder(), Phase.ENDED)
+    replicas.until(replicas.folder(), ReplicaPhase.ENDED)
     assert [below for group in groups for below in cgroup_files.subgroups(group) if "replica" in below] == []
 
 
@@ -134,7 +134,7 @@ def test_cores_are_moved_by_affinity(replicas: Replicas) -> None:
     folder = replicas.folder()
     script = 'setsid sh -c "sleep 1000" & echo $! > "$STERNA_DIR/pids"; ' + SPIN
     replicas.shell(folder, script, groups=list(control.make_job("node-0", "job")), cpus=cores[:1])
-    pid = replicas.until(folder, Phase.RUNNING).pid
+    pid = replicas.until(folder, ReplicaPhase.RUNNING).pid
     until(lambda: len(numbers(folder / "pids")) == 1)
     assert os.sched_getaffinity(pid) == set(cores[:1])
     control.move("job", "node-0", "node-1")
@@ -149,7 +149,7 @@ def test_shares_are_asked_of_the_session_s_autogroup(replicas: Replicas) -> None
     control.make_node("node-0", [core()])
     folder = replicas.folder()
     replicas.shell(folder, "while :; do sleep 1; done", groups=list(control.make_job("node-0", "job")))
-    pid = replicas.until(folder, Phase.RUNNING).pid
+    pid = replicas.until(folder, ReplicaPhase.RUNNING).pid
     control.set_cpu_share("node-0", "job", 0.25)
     assert Path(f"/proc/{pid}/autogroup").read_text().split()[-1] == "6"
     control.remove("node-0", "job")
@@ -161,6 +161,6 @@ def test_niceness_counts_between_sessions(replicas: Replicas) -> None:
         pytest.skip("this kernel has no autogroups")
     folder = replicas.folder()
     replicas.shell(folder, "while :; do sleep 1; done", nice=7)
-    pid = replicas.until(folder, Phase.RUNNING).pid
+    pid = replicas.until(folder, ReplicaPhase.RUNNING).pid
     assert os.getpriority(os.PRIO_PROCESS, pid) == 7
     assert Path(f"/proc/{pid}/autogroup").read_text().split()[-1] == "7"

@@ -15,7 +15,7 @@ import pytest
 import sterna
 from sterna.backends.local.kernel.crash_points import CRASH_STATUS, POINTS, VARIABLE
 from sterna.backends.local.kernel.proc_table import boot_id, is_alive, process
-from sterna.backends.local.supervisor.launcher import Phase
+from sterna.backends.local.supervisor.launcher import ReplicaPhase
 from tests.e2e.replicas import NOTE_MAIN, Replicas, an_intent, is_running, numbers, until
 
 LASTING = 'sleep 1000 & (setsid sleep 1000 &); trap "exit 0" TERM; while :; do sleep 0.02; done'
@@ -41,14 +41,14 @@ def call(point: str, what: str, replicas: Replicas, folder: Path) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(caller, 0)[1])
 
 
-def recover(replicas: Replicas, folder: Path) -> Phase:
+def recover(replicas: Replicas, folder: Path) -> ReplicaPhase:
     """What a daemon does that comes back; how the attempt went."""
     launcher = replicas.launcher
-    if launcher.inspect(folder).phase is Phase.ABSENT or launcher.void(folder):
-        return Phase.VOID
+    if launcher.inspect(folder).phase is ReplicaPhase.ABSENT or launcher.void(folder):
+        return ReplicaPhase.VOID
     launcher.stop(folder, 0.2, "recovery")
-    found = replicas.until(folder, Phase.ENDED, Phase.LOST)
-    if found.phase is Phase.LOST:
+    found = replicas.until(folder, ReplicaPhase.ENDED, ReplicaPhase.LOST)
+    if found.phase is ReplicaPhase.LOST:
         assert launcher.kill(folder)
     return found.phase
 
@@ -77,9 +77,9 @@ def test_a_zygote_that_dies_over_a_request_is_replaced_and_the_replica_runs_once
 ) -> None:
     folder = replicas.folder()
     assert call(point, "start", replicas, folder) == 0
-    replicas.until(folder, Phase.RUNNING)
+    replicas.until(folder, ReplicaPhase.RUNNING)
     replicas.launcher.stop(folder, 5.0, "test")
-    replicas.until(folder, Phase.ENDED)
+    replicas.until(folder, ReplicaPhase.ENDED)
     assert len(numbers(folder / "mains")) == 1
 
 
@@ -90,17 +90,17 @@ def test_an_attempt_whose_record_was_lost_is_told_apart(replicas: Replicas, poin
     folder = replicas.folder()
     call(point, "start", replicas, folder)
     until(lambda: replicas.launcher.inspect(folder).is_locked)
-    assert recover(replicas, folder) is Phase.LOST
+    assert recover(replicas, folder) is ReplicaPhase.LOST
 
 
 def test_replicas_outlive_the_zygote_and_are_recorded(replicas: Replicas) -> None:
     folder, later = replicas.folder(), replicas.folder("later")
     replicas.shell(folder, LASTING)
-    replicas.until(folder, Phase.RUNNING)
+    replicas.until(folder, ReplicaPhase.RUNNING)
     os.kill(replicas.zygote(), signal.SIGKILL)
     assert replicas.run(later, "exit 0").is_over, "a new zygote is started when it is needed"
     replicas.launcher.stop(folder, 5.0, "test")
-    found = replicas.until(folder, Phase.ENDED)
+    found = replicas.until(folder, ReplicaPhase.ENDED)
     assert found.exit is not None
     assert found.exit.was_asked
 
@@ -126,13 +126,13 @@ def test_a_zombie_is_gone_though_it_keeps_its_number(replicas: Replicas) -> None
     """A stopped zygote cannot wait for its shim: the shim stays a zombie with pid and start time."""
     folder = replicas.folder()
     replicas.shell(folder, LASTING)
-    shim = replicas.until(folder, Phase.RUNNING).shim_pid
+    shim = replicas.until(folder, ReplicaPhase.RUNNING).shim_pid
     zygote = replicas.zygote()
     os.kill(zygote, signal.SIGSTOP)
     try:
         os.kill(shim, signal.SIGKILL)
         until(lambda: Path(f"/proc/{shim}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
-        assert replicas.launcher.inspect(folder).phase is Phase.LOST
+        assert replicas.launcher.inspect(folder).phase is ReplicaPhase.LOST
         assert replicas.launcher.kill(folder)
     finally:
         os.kill(zygote, signal.SIGCONT)

@@ -12,7 +12,7 @@ import pytest
 
 from sterna.backends.local.cgroups.affinity import AffinityControl
 from sterna.backends.local.cgroups.select import Control, find_control
-from sterna.backends.local.supervisor.launcher import Phase
+from sterna.backends.local.supervisor.launcher import ReplicaPhase
 from tests.e2e.hostile import COUNTS, TREES
 from tests.e2e.replicas import Replicas, is_running, living, numbers, until
 
@@ -44,7 +44,7 @@ def _grown(replicas: Replicas, name: str, groups: list[str]) -> Path:
     folder = replicas.folder()
     replicas.python(folder, TREES[name], groups=groups)
     until(lambda: len(numbers(folder / "pids")) >= COUNTS[name])
-    replicas.until(folder, Phase.RUNNING)
+    replicas.until(folder, ReplicaPhase.RUNNING)
     return folder
 
 
@@ -65,7 +65,7 @@ def _environment(pid: int) -> bytes:
 def test_the_shim_ends_every_one_of_it(replicas: Replicas, name: str, groups: list[str]) -> None:
     folder = _grown(replicas, name, groups)
     replicas.launcher.stop(folder, 0.0, "test")
-    found = replicas.until(folder, Phase.ENDED)
+    found = replicas.until(folder, ReplicaPhase.ENDED)
     assert _survivors(folder) == []
     assert found.exit is not None
     assert found.exit.signal == signal.SIGKILL
@@ -76,7 +76,7 @@ def test_a_killed_shim_takes_all_of_it_along(replicas: Replicas, name: str, grou
     """Nobody has to ask: the zygote inherits the orphans and ends them, also while no daemon runs."""
     folder = _grown(replicas, name, groups)
     os.kill(replicas.launcher.inspect(folder).shim_pid, signal.SIGKILL)
-    until(lambda: replicas.launcher.inspect(folder).phase is Phase.LOST)
+    until(lambda: replicas.launcher.inspect(folder).phase is ReplicaPhase.LOST)
     until(lambda: _survivors(folder) == [])
 
 
@@ -85,7 +85,7 @@ def test_without_shim_and_zygote_the_launcher_finds_all_of_it(replicas: Replicas
     folder = _grown(replicas, name, groups)
     os.kill(replicas.zygote(), signal.SIGKILL)
     os.kill(replicas.launcher.inspect(folder).shim_pid, signal.SIGKILL)
-    until(lambda: replicas.launcher.inspect(folder).phase is Phase.LOST)
+    until(lambda: replicas.launcher.inspect(folder).phase is ReplicaPhase.LOST)
     assert replicas.launcher.kill(folder)
     assert _survivors(folder) == []
 
@@ -96,7 +96,7 @@ def test_in_groups_even_one_that_hides_is_found_without_shim_and_zygote(replicas
     folder = _grown(replicas, "forgetful", groups)
     os.kill(replicas.zygote(), signal.SIGKILL)
     os.kill(replicas.launcher.inspect(folder).shim_pid, signal.SIGKILL)
-    until(lambda: replicas.launcher.inspect(folder).phase is Phase.LOST)
+    until(lambda: replicas.launcher.inspect(folder).phase is ReplicaPhase.LOST)
     assert replicas.launcher.kill(folder)
     assert _survivors(folder) == []
 
@@ -105,7 +105,7 @@ def test_siblings_in_the_same_job_group_are_left_alone(replicas: Replicas, group
     folder = _grown(replicas, "wide", groups)
     other = replicas.folder(replica="worker-1")
     replicas.shell(other, "while :; do sleep 0.05; done", groups=groups)
-    sibling = replicas.until(other, Phase.RUNNING).pid
+    sibling = replicas.until(other, ReplicaPhase.RUNNING).pid
     assert replicas.launcher.kill(folder)
     assert _survivors(folder) == []
     assert is_running(sibling)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.backends.local.supervisor.launcher import Launcher, Phase
+from sterna.backends.local.supervisor.launcher import Launcher, ReplicaPhase
 from sterna.backends.local.supervisor.lock_file import acquire
 from sterna.errors import Retry, UserError
 from tests.e2e.replicas import Replicas, an_intent, is_running, numbers, until
@@ -46,18 +46,18 @@ def test_it_has_the_environment_and_the_folder_of_its_intent_and_nothing_else(
 ) -> None:
     folder = replicas.folder()
     replicas.start(folder, ["env"], env={"PATH": os.environ["PATH"], "ONE": "1"}, cwd=str(tmp_path))
-    replicas.until(folder, Phase.ENDED)
+    replicas.until(folder, ReplicaPhase.ENDED)
     assert {line.split("=")[0] for line in log(folder).splitlines()} == {"PATH", "ONE", "STERNA_DIR"}
     there = replicas.folder("there")
     replicas.start(there, ["pwd"], cwd=str(tmp_path))
-    replicas.until(there, Phase.ENDED)
+    replicas.until(there, ReplicaPhase.ENDED)
     assert log(there).strip() == str(tmp_path)
 
 
 def test_a_running_one_is_known_by_pid_and_session(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.shell(folder, WAIT_FOR_TERM)
-    found = replicas.until(folder, Phase.RUNNING)
+    found = replicas.until(folder, ReplicaPhase.RUNNING)
     assert found.pid == os.getsid(found.pid) == found.session
     assert os.getsid(found.shim_pid) == found.shim_pid
     assert found.is_locked
@@ -70,7 +70,7 @@ def test_only_the_main_process_is_asked_to_stop(replicas: Replicas) -> None:
     replicas.shell(folder, child + 'while [ ! -s "$STERNA_DIR/child" ]; do sleep 0.01; done; ' + WAIT_FOR_TERM)
     until(lambda: "ready" in log(folder))
     replicas.launcher.stop(folder, 5.0, "test")
-    found = replicas.until(folder, Phase.ENDED)
+    found = replicas.until(folder, ReplicaPhase.ENDED)
     assert found.exit is not None
     assert (found.exit.code, found.exit.was_asked, found.exit.has_saved) == (0, True, False)
     assert "child asked" not in log(folder)
@@ -82,7 +82,7 @@ def test_one_that_does_not_heed_is_killed_when_its_grace_is_over(replicas: Repli
     replicas.shell(folder, IGNORE_TERM)
     until(lambda: "ready" in log(folder))
     replicas.launcher.stop(folder, 0.1, "test")
-    found = replicas.until(folder, Phase.ENDED)
+    found = replicas.until(folder, ReplicaPhase.ENDED)
     assert found.exit is not None
     assert (found.exit.code, found.exit.signal, found.exit.was_asked) == (137, 9, True)
 
@@ -93,7 +93,7 @@ def test_asked_again_the_shorter_grace_counts(replicas: Replicas) -> None:
     until(lambda: "ready" in log(folder))
     replicas.launcher.stop(folder, 3600.0, "test")
     replicas.launcher.stop(folder, 0.0, "now")
-    assert replicas.until(folder, Phase.ENDED).is_over
+    assert replicas.until(folder, ReplicaPhase.ENDED).is_over
 
 
 @pytest.mark.parametrize("is_before", [True, False])
@@ -106,7 +106,7 @@ def test_a_save_counts_only_after_the_request(replicas: Replicas, is_before: boo
     if is_before:
         os.utime(folder / "saved.json", (0, 0))
     replicas.launcher.stop(folder, 5.0, "test")
-    found = replicas.until(folder, Phase.ENDED)
+    found = replicas.until(folder, ReplicaPhase.ENDED)
     assert found.exit is not None
     assert found.exit.has_saved is not is_before
 
@@ -126,7 +126,7 @@ def test_a_terminated_shim_stops_its_replica_with_the_grace_of_the_intent(replic
     replicas.shell(folder, WAIT_FOR_TERM, grace_seconds=5.0)
     until(lambda: "ready" in log(folder))
     os.kill(replicas.launcher.inspect(folder).shim_pid, signal.SIGTERM)
-    found = replicas.until(folder, Phase.ENDED)
+    found = replicas.until(folder, ReplicaPhase.ENDED)
     assert found.exit is not None
     assert found.exit.was_asked
 
@@ -142,7 +142,7 @@ def test_a_terminated_shim_stops_its_replica_with_the_grace_of_the_intent(replic
 def test_a_command_that_cannot_run_says_why(replicas: Replicas, command: list[str], code: int, words: str) -> None:
     folder = replicas.folder()
     replicas.start(folder, command)
-    found = replicas.until(folder, Phase.ENDED)
+    found = replicas.until(folder, ReplicaPhase.ENDED)
     assert found.exit is not None
     assert found.exit.code == code
     assert words in found.exit.error
@@ -160,7 +160,7 @@ def test_a_command_that_cannot_run_says_why(replicas: Replicas, command: list[st
 def test_what_cannot_be_prepared_says_why(replicas: Replicas, facts: dict[str, object], words: str) -> None:
     folder = replicas.folder()
     replicas.start(folder, ["true"], **facts)
-    found = replicas.until(folder, Phase.ENDED)
+    found = replicas.until(folder, ReplicaPhase.ENDED)
     assert found.exit is not None
     assert found.exit.code == 125
     assert words in found.exit.error
@@ -177,11 +177,11 @@ def test_starting_twice_starts_once(replicas: Replicas) -> None:
     folder = replicas.folder()
     for _ in range(3):
         replicas.shell(folder, WAIT_FOR_TERM)
-    replicas.until(folder, Phase.RUNNING)
+    replicas.until(folder, ReplicaPhase.RUNNING)
     replicas.shell(folder, WAIT_FOR_TERM)
     until(lambda: len(numbers(folder / "mains")) == 1)
     replicas.launcher.stop(folder, 5.0, "test")
-    replicas.until(folder, Phase.ENDED)
+    replicas.until(folder, ReplicaPhase.ENDED)
     assert len(numbers(folder / "mains")) == 1
 
 
@@ -191,14 +191,14 @@ def test_a_voided_one_never_starts(replicas: Replicas) -> None:
     assert replicas.launcher.void(folder)
     assert replicas.launcher.void(folder)
     replicas.shell(folder, "exit 0")
-    assert replicas.launcher.inspect(folder).phase is Phase.VOID
+    assert replicas.launcher.inspect(folder).phase is ReplicaPhase.VOID
     assert numbers(folder / "mains") == []
 
 
 def test_one_that_was_claimed_cannot_be_voided(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.shell(folder, WAIT_FOR_TERM)
-    replicas.until(folder, Phase.RUNNING)
+    replicas.until(folder, ReplicaPhase.RUNNING)
     assert not replicas.launcher.void(folder)
 
 
@@ -206,16 +206,16 @@ def test_a_claim_of_an_earlier_boot_is_lost(replicas: Replicas) -> None:
     folder = replicas.folder()
     folder.mkdir(parents=True)
     assert acquire(str(folder))
-    assert replicas.launcher.inspect(folder).phase is Phase.STARTING
+    assert replicas.launcher.inspect(folder).phase is ReplicaPhase.STARTING
     (folder / "lock").write_text(f"{os.getpid()} 1 another-boot\n")
-    assert replicas.launcher.inspect(folder).phase is Phase.LOST
+    assert replicas.launcher.inspect(folder).phase is ReplicaPhase.LOST
     assert replicas.launcher.kill(folder)
 
 
 def test_the_end_of_a_shim_wakes_whoever_watches_also_above_descriptor_1023(replicas: Replicas) -> None:
     folder = replicas.folder()
     replicas.shell(folder, WAIT_FOR_TERM)
-    replicas.until(folder, Phase.RUNNING)
+    replicas.until(folder, ReplicaPhase.RUNNING)
     held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     try:
         descriptor = replicas.launcher.watch(folder)
@@ -230,7 +230,7 @@ def test_the_end_of_a_shim_wakes_whoever_watches_also_above_descriptor_1023(repl
     finally:
         for each in held:
             os.close(each)
-    assert replicas.launcher.inspect(folder).phase is Phase.ENDED
+    assert replicas.launcher.inspect(folder).phase is ReplicaPhase.ENDED
     assert replicas.launcher.watch(folder) is None
 
 
@@ -293,6 +293,6 @@ def test_it_runs_as_whoever_the_intent_names_and_still_dies_with_its_shim(replic
     until(lambda: len(log(folder).splitlines()) == 3)
     assert log(folder).split() == ["65534", "65533", "65533"]
     assert (folder.stat().st_uid, folder.stat().st_gid) == (65534, 65533)
-    found = replicas.until(folder, Phase.RUNNING)
+    found = replicas.until(folder, ReplicaPhase.RUNNING)
     os.kill(found.shim_pid, signal.SIGKILL)
     until(lambda: not is_running(found.pid))

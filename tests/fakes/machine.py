@@ -22,7 +22,7 @@ from sterna.backends.local.store.job_store import JobStore
 from sterna.backends.local.store.node_slices import LocalNode, Slices
 from sterna.backends.local.store.records import StatePaths
 from sterna.backends.local.supervisor.launch_spec import LaunchSpec
-from sterna.backends.local.supervisor.launcher import ExitRecord, Phase, ReplicaState
+from sterna.backends.local.supervisor.launcher import ExitRecord, ReplicaPhase, ReplicaState
 from sterna.errors import Retry
 from sterna.model.job import JobSpec
 from sterna.service.views import Explanation, PolicyView
@@ -160,15 +160,15 @@ class FakeMachine:
     def inspect(self, folder: Path) -> ReplicaState:
         process = self.processes.get(self._name(folder))
         if process is None:
-            return ReplicaState(Phase.ABSENT)
+            return ReplicaState(ReplicaPhase.ABSENT)
         if self.is_slow and self._name(folder) not in self._seen:
-            return ReplicaState(Phase.ASKED)
+            return ReplicaState(ReplicaPhase.ASKED)
         self._seen.add(self._name(folder))
         if process.exit is not None:
-            return ReplicaState(Phase.ENDED, exit=process.exit)
+            return ReplicaState(ReplicaPhase.ENDED, exit=process.exit)
         if process.is_void:
-            return ReplicaState(Phase.VOID)
-        return ReplicaState(Phase.LOST if process.is_lost else Phase.RUNNING, pid=1)
+            return ReplicaState(ReplicaPhase.VOID)
+        return ReplicaState(ReplicaPhase.LOST if process.is_lost else ReplicaPhase.RUNNING, pid=1)
 
     def void(self, folder: Path) -> bool:
         name = self._name(folder)

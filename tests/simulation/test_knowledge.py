@@ -11,7 +11,7 @@ import pytest
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, make_backend, parse_knowledge
+from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, KnowledgeSource, make_backend, parse_knowledge
 from sterna.backends.simulated.learned_knowledge import LearningBackend
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload
@@ -180,7 +180,7 @@ def test_learning_goes_on_from_what_is_kept() -> None:
 
 
 @pytest.mark.parametrize("policy", ["ffdl", "afs-l", "srjf", "elastic-tiresias"])
-@pytest.mark.parametrize("knowledge", [LEARNED, Knowledge(Source.NOISY, 0.5)])
+@pytest.mark.parametrize("knowledge", [LEARNED, Knowledge(KnowledgeSource.NOISY, 0.5)])
 def test_every_job_ends_and_does_its_work_whatever_is_believed(policy: str, knowledge: Knowledge) -> None:
     workload = pairs("a")
     workload = replace(workload, curve=np.zeros(len(workload), dtype=np.int64))  # linear: device time is work
@@ -197,7 +197,7 @@ def test_true_knowledge_is_the_plain_backend() -> None:
 def test_noise_of_nothing_is_the_truth() -> None:
     for policy in ("afs-l", "ffdl", "srjf"):
         finish = []
-        for knowledge in (TRUE, Knowledge(Source.NOISY, 0.0)):
+        for knowledge in (TRUE, Knowledge(KnowledgeSource.NOISY, 0.0)):
             backend = make_backend(knowledge, pairs("a"), simulated_nodes("1x5"))
             RoundLoop(backend, make_rules(policy, "stay")).run()
             finish.append(backend.finish)
@@ -206,7 +206,9 @@ def test_noise_of_nothing_is_the_truth() -> None:
 
 def test_noise_is_drawn_from_the_seed_and_curves_stay_concave() -> None:
     def seen(seed: int) -> Snapshot:
-        return make_backend(Knowledge(Source.NOISY, 0.5), pairs("a"), simulated_nodes("1x5"), seed=seed).observe()
+        return make_backend(
+            Knowledge(KnowledgeSource.NOISY, 0.5), pairs("a"), simulated_nodes("1x5"), seed=seed
+        ).observe()
 
     assert seen(1).jobs.remaining.tolist() == seen(1).jobs.remaining.tolist() != seen(2).jobs.remaining.tolist()
     assert seen(1).curves == seen(1).curves != seen(2).curves
@@ -219,7 +221,7 @@ def test_noise_is_drawn_from_the_seed_and_curves_stay_concave() -> None:
 
 def test_noise_is_as_large_as_was_asked_for() -> None:
     workload = a_workload([a_job(f"j{n:04d}", 1, remaining=100.0) for n in range(2000)])
-    snapshot = make_backend(Knowledge(Source.NOISY, 0.3), workload, simulated_nodes("1x1")).observe()
+    snapshot = make_backend(Knowledge(KnowledgeSource.NOISY, 0.3), workload, simulated_nodes("1x1")).observe()
     logs = np.log(snapshot.jobs.remaining / 100.0)
     assert float(logs.std()) == pytest.approx(0.3, rel=0.05)
     assert float(logs.mean()) == pytest.approx(0.0, abs=0.03)

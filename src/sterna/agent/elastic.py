@@ -32,7 +32,7 @@ from contextlib import suppress
 from typing import Any
 
 from sterna.agent.membership import Member
-from sterna.agent.process import HERE, Process
+from sterna.agent.process import HERE, AgentProcess
 from sterna.agent.stopping import EXIT_CODE
 from sterna.agent.wire import Link, Message, MessageKind, accept, connect, group_key, is_key, listen
 
@@ -47,7 +47,7 @@ _STOP_WAIT_SECONDS = 1.0
 class Group:
     """A training group, as one member sees it."""
 
-    def __init__(self, state: Sequence[Any], step: int = 0, process: Process = HERE) -> None:
+    def __init__(self, state: Sequence[Any], step: int = 0, process: AgentProcess = HERE) -> None:
         self.step = step
         self.rank, self.size, self.generation = 0, 1, 0
         self.is_member = True

@@ -17,7 +17,7 @@ from sterna.agent.reporting import Reporter
 from sterna.agent.stopping import Stopping
 
 
-class Process:
+class AgentProcess:
     """A training process as the agent sees it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -70,7 +70,7 @@ class Process:
         self.stopping.reset_after_fork()
 
 
-HERE = Process(os.environ)
+HERE = AgentProcess(os.environ)
 
 os.register_at_fork(after_in_child=HERE.reset_after_fork)
 atexit.register(HERE.reporter.flush)

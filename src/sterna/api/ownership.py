@@ -26,16 +26,16 @@ _ANY_COOKIE = b"\xff" * 8
 _TIMEOUT_SECONDS = 0.5
 
 
-def owner_of(theirs: Address, ours: Address) -> int | None:
+def find_owner(theirs: Address, ours: Address) -> int | None:
     """Return the user whose socket is at `theirs` and connected to `ours`; None: not known."""
     with suppress(OSError, struct.error):
         return _diagnose(theirs, ours)
-    return listed_owner(theirs, ours)
+    return find_owner_in_table(theirs, ours)
 
 
 def _diagnose(theirs: Address, ours: Address) -> int | None:
     family = socket.AF_INET6 if ":" in theirs[0] else socket.AF_INET
-    ends = struct.pack("!HH", theirs[1], ours[1]) + _packed(family, theirs[0]) + _packed(family, ours[0])
+    ends = struct.pack("!HH", theirs[1], ours[1]) + _pack_host(family, theirs[0]) + _pack_host(family, ours[0])
     wanted = ends + struct.pack("=I", 0) + _ANY_COOKIE
     request = _REQUEST_BODY.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + wanted
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _INET_DIAG) as kernel:
@@ -48,11 +48,11 @@ def _diagnose(theirs: Address, ours: Address) -> int | None:
     return int(uid) if state == _ESTABLISHED and found.startswith(ends) else None
 
 
-def _packed(family: int, host: str) -> bytes:
+def _pack_host(family: int, host: str) -> bytes:
     return socket.inet_pton(family, host.partition("%")[0]).ljust(16, b"\0")
 
 
-def listed_owner(theirs: Address, ours: Address, tables: Path = Path("/proc/net")) -> int | None:
+def find_owner_in_table(theirs: Address, ours: Address, tables: Path = Path("/proc/net")) -> int | None:
     """Return the same from the table of all connections."""
     wanted = [_in_table(*theirs), _in_table(*ours)]
     name = "tcp6" if ":" in theirs[0] else "tcp"

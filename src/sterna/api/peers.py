@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from sterna.api.ownership import owner_of
+from sterna.api.ownership import find_owner
 
 _CREDENTIALS = struct.Struct("3i")
 
@@ -54,7 +54,7 @@ def peer_of(transport: asyncio.Transport) -> Peer:
         return UNKNOWN_PEER
     if not (is_loopback(theirs[0]) and is_loopback(ours[0])):
         return UNKNOWN_PEER
-    return Peer(Transport.LOOPBACK, owner_of(theirs[:2], ours[:2]))
+    return Peer(Transport.LOOPBACK, find_owner(theirs[:2], ours[:2]))
 
 
 @lru_cache(maxsize=1024)

@@ -120,7 +120,7 @@ def read_token(path: Path) -> str:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return _stored_token(path)
+        return _load_token(path)
     except OSError as error:
         raise UserError(f"{path}: the token cannot be written ({error.strerror}); choose another --state.") from None
     token = secrets.token_urlsafe(32)
@@ -131,7 +131,7 @@ def read_token(path: Path) -> str:
     return token
 
 
-def _stored_token(path: Path) -> str:
+def _load_token(path: Path) -> str:
     try:
         os.chmod(path, 0o600)
         token = path.read_text(encoding="ascii").strip()

@@ -64,7 +64,7 @@ class ShadowLine(msgspec.Struct):
     own: Forecast
 
 
-class World(msgspec.Struct, tag="world", tag_field="line"):
+class StaticFacts(msgspec.Struct, tag="world", tag_field="line"):
     """Nodes, shapes and curves, which seldom change."""
 
     node: list[str]
@@ -107,7 +107,7 @@ class RoundLine(msgspec.Struct, tag="round", tag_field="line", kw_only=True):
     shadow: ShadowLine | None = None
 
 
-_decoder = msgspec.json.Decoder(Opening | World | RoundLine)
+_decoder = msgspec.json.Decoder(Opening | StaticFacts | RoundLine)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class JournalWriter:
         with self._telling():
             self._file: BinaryIO = Path(path).open(_mode(Path(path), overwrite))  # noqa: SIM115 (closed by __exit__)
         self._encoder = msgspec.json.Encoder()
-        self._world: World | None = None
+        self._world: StaticFacts | None = None
         self._worlds = 0
         self._rounds = 0
         self._append(
@@ -177,7 +177,7 @@ class JournalWriter:
         self._append(line)
         self._rounds += 1
 
-    def _append(self, line: Opening | World | RoundLine) -> None:
+    def _append(self, line: Opening | StaticFacts | RoundLine) -> None:
         with self._telling():
             self._file.write(self._encoder.encode(line) + b"\n")
 
@@ -200,9 +200,9 @@ def _mode(path: Path, overwrite: bool) -> Literal["wb", "xb"]:
     return "wb" if overwrite or (path.exists() and not path.is_file()) else "xb"
 
 
-def _world_of(snapshot: Snapshot) -> World:
+def _world_of(snapshot: Snapshot) -> StaticFacts:
     nodes = snapshot.nodes
-    return World(
+    return StaticFacts(
         list(nodes.name),
         nodes.capacity.tolist(),
         nodes.rack.tolist(),
@@ -292,11 +292,11 @@ def read_opening(path: str | Path) -> Opening:
 def read_rounds(path: str | Path, notice: Notice | None = None) -> Iterator[Round]:
     """Yield all rounds in order."""
     counts_only = is_count_only(read_opening(path).placement)
-    world: World | None = None
+    world: StaticFacts | None = None
     worlds, last = 0, -1
     for number, line in _lines(Path(path), notice):
         where = f"'{path}', line {number}"
-        if isinstance(line, World):
+        if isinstance(line, StaticFacts):
             with _telling_damage(where, "these nodes are"):
                 check_world(line)
             world, worlds = line, worlds + 1
@@ -347,7 +347,7 @@ def read_round(path: str | Path, number: int) -> Round:
     raise UserError(f"'{path}' has no round {number}: {known}{', its last line is cut off' * bool(cut)}; {advice}.")
 
 
-def _lines(path: Path, notice: Notice | None = None) -> Iterator[tuple[int, Opening | World | RoundLine]]:
+def _lines(path: Path, notice: Notice | None = None) -> Iterator[tuple[int, Opening | StaticFacts | RoundLine]]:
     try:
         file = path.open("rb")
     except (OSError, ValueError) as error:
@@ -387,7 +387,7 @@ def _columns(line: RoundLine) -> dict[str, npt.NDArray[Any]]:
     return overlay_columns({**whole, **floats}, line.extras, len(line.name))
 
 
-def _as_round(line: RoundLine, world: World) -> Round:
+def _as_round(line: RoundLine, world: StaticFacts) -> Round:
     shared: dict[int, dict[int, int]] = {}
     for node, device, free in line.shared:
         shared.setdefault(node, {})[device] = free

@@ -20,7 +20,7 @@ from sterna.model.plan import ActionKind
 from sterna.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from sterna.control.journal import RoundLine, World
+    from sterna.control.journal import RoundLine, StaticFacts
 
 INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape", "curve", "promotions")
 FLOATS = ("submit", "remaining", "first_start", "waiting_since", "attained", "executed")
@@ -31,7 +31,7 @@ _ALWAYS_TOLD = ("submit", "attained", "executed")
 _NEEDS = ("devices", "cpus", "memory_bytes", "ps", "ps_cpus", "ps_memory_bytes")
 
 
-def check_world(world: World) -> None:
+def check_world(world: StaticFacts) -> None:
     """Reject inconsistent nodes, shapes and curves."""
     nodes = len(world.node)
     if [len(row) for row in world.capacity] != [nodes] * len(ResourceKind):
@@ -44,7 +44,7 @@ def check_world(world: World) -> None:
         raise ValueError("a shape needs what is not a whole number of at least 0")
 
 
-def check_line(line: RoundLine, world: World, counts_only: bool) -> None:
+def check_line(line: RoundLine, world: StaticFacts, counts_only: bool) -> None:
     """Reject an inconsistent round; `counts_only`: its placement only counts devices."""
     _check_columns(line, world)
     _check_nodes(line, world)
@@ -69,7 +69,7 @@ def check_room(snapshot: Snapshot) -> None:
         raise ValueError(f"less than nothing is free on {nodes.name[wrong.item(1)]}")
 
 
-def _check_columns(line: RoundLine, world: World) -> None:
+def _check_columns(line: RoundLine, world: StaticFacts) -> None:
     jobs = len(line.name)
     for names, columns in ((INTS, line.ints), (FLOATS, line.floats)):
         _check_lengths(names, columns, jobs)
@@ -96,7 +96,7 @@ def _check_lengths(names: Iterable[str], columns: Mapping[str, Sequence[object]]
             raise ValueError(f"{name} has {len(columns[name])} entries for {counted(jobs, 'job')}")
 
 
-def _check_nodes(line: RoundLine, world: World) -> None:
+def _check_nodes(line: RoundLine, world: StaticFacts) -> None:
     nodes = len(world.node)
     if [len(row) for row in line.free] != [nodes] * len(ResourceKind):
         raise ValueError("free is not told for all nodes")
@@ -106,7 +106,7 @@ def _check_nodes(line: RoundLine, world: World) -> None:
         raise ValueError("a part of a device is free on no node, or less than nothing of it")
 
 
-def _check_assignments(line: RoundLine, world: World, counts_only: bool) -> None:
+def _check_assignments(line: RoundLine, world: StaticFacts, counts_only: bool) -> None:
     row_of = {key: row for row, key in enumerate(line.ints["key"])}
     held = [0] * len(row_of)
     for key, assignment in line.assignments:

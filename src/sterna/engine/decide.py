@@ -1,9 +1,9 @@
-"""The decision: a function from what is known to what is to be done.
+"""The decision: a pure function from a snapshot to a plan.
 
-The policy counts, the placement finds nodes. What cannot be placed comes back to the policy, so nobody is stopped for a
-job that then does not start (`engine/negotiation.py`). A migration and a share, where there are any, are asked last,
-about the instant as it will be (`engine/projection.py`). Where types of GPU have rules of their own, each is decided
-on by itself (`engine/gpu_partitions.py`).
+Steps: reserve -> admit -> target (policy) -> place -> negotiate -> stabilise -> migrate -> set CPU shares -> explain.
+What cannot be placed goes back to the policy, so that no job is stopped for one that does not start
+(`engine/negotiation.py`). Migrations and CPU shares are decided on the projected outcome of the plan
+(`engine/projection.py`). GPU types with rules of their own are decided one by one (`engine/gpu_partitions.py`).
 """
 
 from __future__ import annotations
@@ -12,132 +12,136 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sterna.engine.admission import admit
-from sterna.engine.gpu_partitions import merged, parts_of
-from sterna.engine.negotiation import settled
-from sterna.engine.projection import Answer, composed, planned, with_cpu_shares, with_moves
-from sterna.engine.reasons import reasons_for
+from sterna.engine.gpu_partitions import merge_decisions, split_by_gpu_type
+from sterna.engine.negotiation import negotiate_placement
+from sterna.engine.projection import DraftPlan, add_cpu_shares, add_moves, compose_plans, project_plan
+from sterna.engine.reasons import explain_actions
 from sterna.engine.registry import CpuShare, Migration, Placed, Placement, Policy, Reservation, Reserved, Target
 from sterna.model.cluster import Assignment
 from sterna.model.plan import Action, ActionKind, Decision, Mark, Plan
 from sterna.model.reason import Reason
 from sterna.model.snapshot import NEVER, Snapshot
 
-_RESTS = 32
-"""So often a plan is thought on before it is taken as it is; in 27,000 rounds of random worlds six were enough."""
+_MAX_PROJECTIONS = 32
+"""Upper bound on projection rounds; six sufficed in 27,000 random rounds."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What decides: one rule of each kind."""
+    """One rule of each kind."""
 
     policy: Policy
     placement: Placement
     migration: Migration | None = None
-    """None: what runs is not moved."""
+    """None: running jobs are not moved."""
     cpu_share: CpuShare | None = None
-    """None: everybody on a shared node has an equal share."""
+    """None: all jobs on a shared node have an equal share."""
     reservation: Reservation | None = None
-    """None: nobody goes before training."""
+    """None: no capacity is reserved for serving pods."""
     by_type: Mapping[str, Rules] = field(default_factory=dict, hash=False)
-    """Rules of types of GPU that have their own; everybody else is under the ones above."""
+    """Rules of GPU types that have their own; all other jobs are under the ones above."""
 
     def under(self, policy: Policy) -> Rules:
-        """The same with another policy, for every type."""
+        """Return these rules with another policy, for every GPU type."""
         by_type = {name: replace(rules, policy=policy) for name, rules in self.by_type.items()}
         return replace(self, policy=policy, by_type=by_type)
 
 
 def decide(snapshot: Snapshot, rules: Rules) -> Decision:
-    """What to do now, why, and until when that stands."""
-    return _decided_by_type(snapshot, rules) if rules.by_type else _decided(snapshot, rules)
+    """Return the actions to apply now, their reasons, and the time at which to decide again without an event."""
+    if not rules.by_type:
+        return _decide(snapshot, rules)
+    parts = split_by_gpu_type(snapshot, rules.by_type)
+    decisions = [(part, _decide(part.snapshot, rules.by_type.get(part.type, rules))) for part in parts]
+    return merge_decisions(snapshot, decisions) if len(decisions) > 1 else decisions[0][1]
 
 
-def _decided_by_type(snapshot: Snapshot, rules: Rules) -> Decision:
-    parts = parts_of(snapshot, rules.by_type)
-    decided = [(part, _decided(part.snapshot, rules.by_type.get(part.type, rules))) for part in parts]
-    return merged(snapshot, decided) if len(decided) > 1 else decided[0][1]
-
-
-def _decided(snapshot: Snapshot, rules: Rules) -> Decision:
+def _decide(snapshot: Snapshot, rules: Rules) -> Decision:
+    # 1. Reserve capacity for serving pods. If jobs have to leave for them, nothing else happens in this round.
     reserved_until = NEVER
     if snapshot.serving and rules.reservation is not None:
         reserved = rules.reservation(snapshot)
         if reserved.actions:
-            return _make_room(snapshot, reserved)
+            return _evict_for_serving(snapshot, reserved)
         snapshot, reserved_until = reserved.offered, reserved.until
-    offered, wish, placed, is_makeshift = _answered(snapshot, rules)
-    actions, until = _marked(placed, wish), min(wish.until, reserved_until)
-    if is_makeshift:
-        actions, until = _at_rest(snapshot, actions, until, rules)
+    # 2. to 5. Admit, set a target, place it, negotiate what does not fit.
+    offered, target, placed, is_provisional = _target_and_place(snapshot, rules)
+    actions, until = _mark_promotions(placed, target), min(target.until, reserved_until)
+    # 6. Stabilise: use capacity that only the plan itself frees, in the same round.
+    if is_provisional:
+        actions, until = _stabilise(snapshot, actions, until, rules)
+    # 7. Migrate running jobs that the plan leaves alone.
     if rules.migration is not None:
-        actions, until = with_moves(snapshot, actions, until, rules.migration, rules.cpu_share is not None)
+        actions, until = add_moves(snapshot, actions, until, rules.migration, rules.cpu_share is not None)
+    # 8. Set CPU shares on the nodes as they will be.
     if rules.cpu_share is not None or snapshot.has_cpu_shares:
-        actions, until = with_cpu_shares(snapshot, actions, until, rules.cpu_share)
+        actions, until = add_cpu_shares(snapshot, actions, until, rules.cpu_share)
 
+    # 9. Explain, when a caller asks for the reasons.
     def explain() -> Sequence[Reason]:
-        return reasons_for(snapshot, offered, actions)
+        return explain_actions(snapshot, offered, actions)
 
     return Decision(Plan(actions), until, explain)
 
 
-def _answered(snapshot: Snapshot, rules: Rules) -> tuple[Snapshot, Target, Placed, bool]:
-    """What the policy was offered in the end, what it wants, what the placement can do, and whether that had to be
-    settled between the two, or rests on nodes that take nobody new."""
-    offered = admit(snapshot)
-    wish = rules.policy(offered)
-    placed = rules.placement(offered, wish.workers)
-    if placed.misfits:
-        return *settled(offered, wish, placed, rules.policy, rules.placement), True
-    return offered, wish, placed, not snapshot.nodes.is_open_to_all
+def _target_and_place(snapshot: Snapshot, rules: Rules) -> tuple[Snapshot, Target, Placed, bool]:
+    """Return the snapshot that the policy was given in the end, its target, the placement of that, and whether the
+    plan is provisional: it was negotiated, or some nodes accept no new workers."""
+    offered = admit(snapshot)  # 2. Admit: cap each job at what the cluster can hold.
+    target = rules.policy(offered)  # 3. Target: the number of workers of each job.
+    placed = rules.placement(offered, target.workers)  # 4. Place: nodes for the workers.
+    if placed.misfits:  # 5. Negotiate: the policy decides again without what does not fit.
+        return *negotiate_placement(offered, target, placed, rules.policy, rules.placement), True
+    return offered, target, placed, not snapshot.nodes.is_open_to_all
 
 
-def _at_rest(snapshot: Snapshot, actions: list[Action], until: float, rules: Rules) -> Answer:
-    """The plan that is still wanted once it is carried out. Where not everything fitted, or a node is closed, the first
-    one may open room that nobody counted; then that is used too, in the same round."""
+def _stabilise(snapshot: Snapshot, actions: list[Action], until: float, rules: Rules) -> DraftPlan:
+    """Return a plan that does not change any more when the rules are asked again about its outcome."""
     if not actions:
         return actions, until
     plan = actions
-    path: list[Answer] = [([], until)]
-    places: dict[frozenset[tuple[int, Assignment]], int] = {frozenset(): 0}
-    for _ in range(_RESTS):
-        place = frozenset((action.row, action.after) for action in plan)
-        if place in places:
-            return _fullest(snapshot, path[places[place] :])
-        _, wish, placed, _ = _answered(planned(snapshot, plan), rules)
-        places[place] = len(path)
-        path.append((plan, min(until, wish.until)))
+    path: list[DraftPlan] = [([], until)]
+    outcomes: dict[frozenset[tuple[int, Assignment]], int] = {frozenset(): 0}
+    for _ in range(_MAX_PROJECTIONS):
+        outcome = frozenset((action.row, action.after) for action in plan)
+        if outcome in outcomes:
+            return _most_utilised(snapshot, path[outcomes[outcome] :])
+        _, target, placed, _ = _target_and_place(project_plan(snapshot, plan), rules)
+        outcomes[outcome] = len(path)
+        path.append((plan, min(until, target.until)))
         if not placed.actions:
             break
-        plan = composed(snapshot, plan, _marked(placed, wish))
+        plan = compose_plans(snapshot, plan, _mark_promotions(placed, target))
     return path[-1]
 
 
-def _fullest(snapshot: Snapshot, plans: list[Answer]) -> Answer:
-    """Of plans each of which would be followed by the next and the last by the first: the one under which most is in
-    use, then the first of them, which is to do nothing where that is among them. Whichever of them is carried out, the
-    same one is chosen again, so nobody is started and stopped in turn."""
+def _most_utilised(snapshot: Snapshot, cycle: list[DraftPlan]) -> DraftPlan:
+    """Return the plan of a cycle under which most units are in use, the first of equals.
+
+    Every plan of the cycle leads to this choice again, so jobs do not start and stop in turn.
+    """
     need = snapshot.need
 
-    def used(answer: Answer) -> int:
-        return sum(need.item(action.row) * (action.after.size - action.before.size) for action in answer[0])
+    def used_units(draft: DraftPlan) -> int:
+        return sum(need.item(action.row) * (action.after.size - action.before.size) for action in draft[0])
 
-    return max(plans, key=used)
+    return max(cycle, key=used_units)
 
 
-def _make_room(snapshot: Snapshot, reserved: Reserved) -> Decision:
-    """Room is made and nothing else is done: nobody starts or grows into it (DRAGON-57). Then look again at once."""
+def _evict_for_serving(snapshot: Snapshot, reserved: Reserved) -> Decision:
+    """Free capacity for serving pods; no job starts or grows into it, and the next round follows at once."""
 
     def explain() -> Sequence[Reason]:
-        return reasons_for(snapshot, snapshot, reserved.actions, reserved.reserving)
+        return explain_actions(snapshot, snapshot, reserved.actions, reserved.reserving)
 
     return Decision(Plan(reserved.actions), snapshot.now, explain)
 
 
-def _marked(placed: Placed, wish: Target) -> list[Action]:
-    """Promotions are remembered when they lead to a start."""
-    if wish.promoted is None:
+def _mark_promotions(placed: Placed, target: Target) -> list[Action]:
+    """Mark the starts of promoted jobs, so that the backend records the promotion."""
+    if target.promoted is None:
         return placed.actions
-    promoted = wish.promoted
+    promoted = target.promoted
     return [
         action._replace(mark=Mark.PROMOTED) if action.kind is ActionKind.START and promoted[action.row] else action
         for action in placed.actions

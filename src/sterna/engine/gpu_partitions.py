@@ -57,7 +57,7 @@ def type_asked(selector: Iterable[tuple[str, str]]) -> str:
 # The whole cut into parts.
 
 
-def parts_of(snapshot: Snapshot, types: Collection[str]) -> list[Part]:
+def split_by_gpu_type(snapshot: Snapshot, types: Collection[str]) -> list[Part]:
     """One part for each of these types that has nodes or jobs, and one for the rest. Where all nodes are in one part,
     it is the whole: nobody else could run anywhere."""
     names = (REST, *sorted(types))
@@ -235,7 +235,7 @@ def _nodes_of(whole: Nodes, rows: Ints, places: Ints) -> Nodes:
 # Decisions put together.
 
 
-def merged(snapshot: Snapshot, decided: Sequence[tuple[Part, Decision]]) -> Decision:
+def merge_decisions(snapshot: Snapshot, decided: Sequence[tuple[Part, Decision]]) -> Decision:
     """One decision about the whole: all that is to be done, in the order of kinds, and until the first part wants to
     be asked again."""
     actions = [action for part, decision in decided for action in _in_whole(snapshot, part, decision.plan.actions)]

@@ -22,11 +22,11 @@ from sterna.model.snapshot import Snapshot
 _TRIES = 8
 """So many jobs that were held in vain are asked for one by one."""
 
-Answer = tuple[Snapshot, Target, Placed]
+Offer = tuple[Snapshot, Target, Placed]
 """What the policy was offered, what it wants of that, and what the placement can do."""
 
 
-def settled(offered: Snapshot, wish: Target, placed: Placed, policy: Policy, placement: Placement) -> Answer:
+def negotiate_placement(offered: Snapshot, wish: Target, placed: Placed, policy: Policy, placement: Placement) -> Offer:
     """Ask again until everything that is wished for can be placed."""
     first = offered
     while placed.misfits:  # each turn lowers somebody's maximum, so there is an end
@@ -81,7 +81,7 @@ def _fitting(offered: Snapshot, wish: Target, queue: Ints, placement: Placement)
     return fit
 
 
-def _eased(first: Snapshot, answer: Answer, policy: Policy, placement: Placement) -> Answer:
+def _eased(first: Snapshot, answer: Offer, policy: Policy, placement: Placement) -> Offer:
     """Let those go who are held though there is room for them once the plan is carried out: all at once, or else the
     first few of them one by one, as far as everything can still be placed."""
     offered, wish, placed = answer

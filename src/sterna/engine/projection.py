@@ -23,18 +23,18 @@ from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 _SAME = 1e-6
 """Relative difference of two weights that is no change."""
 
-Answer = tuple[list[Action], float]
-"""The whole plan, and until when it stands."""
+DraftPlan = tuple[list[Action], float]
+"""Actions, and the time until which they stand."""
 
 
-def with_moves(
+def add_moves(
     snapshot: Snapshot, actions: list[Action], until: float, migration: Migration, divides: bool = False
-) -> Answer:
+) -> DraftPlan:
     """The plan and what the migration adds to it: only jobs that the plan leaves alone, only where there is room.
 
     Whether a rule `divides` the CPUs of shared nodes counts, not whether shares happen to be equal right now.
     """
-    then = planned(snapshot, actions)
+    then = project_plan(snapshot, actions)
     if then.has_cpu_shares != divides:
         then = replace(then, has_cpu_shares=divides)
     wish = migration(then)
@@ -72,9 +72,9 @@ def _holds(room: FreeCapacity, snapshot: Snapshot, after: Assignment, before: As
     return True
 
 
-def with_cpu_shares(snapshot: Snapshot, actions: list[Action], until: float, cpu_share: CpuShare | None) -> Answer:
+def add_cpu_shares(snapshot: Snapshot, actions: list[Action], until: float, cpu_share: CpuShare | None) -> DraftPlan:
     """The plan and the shares that change; without a rule everybody's is equal again."""
-    then = planned(snapshot, actions)
+    then = project_plan(snapshot, actions)
     jobs = then.jobs
     if cpu_share is None:
         weight = np.ones(len(jobs))
@@ -106,7 +106,7 @@ def _in_order(actions: list[Action]) -> list[Action]:
     return sorted(actions, key=lambda action: action.kind)
 
 
-def planned(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
+def project_plan(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
     """The same instant with these actions carried out: who has how many workers, where, and what is free then."""
     if not actions:
         return snapshot
@@ -165,7 +165,7 @@ def _remembered(snapshot: Snapshot, actions: Sequence[Action]) -> dict[str, npt.
     return columns
 
 
-def composed(snapshot: Snapshot, first: Sequence[Action], then: Sequence[Action]) -> list[Action]:
+def compose_plans(snapshot: Snapshot, first: Sequence[Action], then: Sequence[Action]) -> list[Action]:
     """One plan that leads where these two lead one after the other."""
     befores = {action.row: action.before for action in (*then, *first)}
     afters = {action.row: action.after for action in (*first, *then)}

@@ -16,14 +16,14 @@ import numpy as np
 from sterna.engine.admission import max_workers_by_shape
 from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.engine.placement.place import place_parameter_servers
-from sterna.engine.projection import planned
+from sterna.engine.projection import project_plan
 from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Bools, Ints, Nodes, ResourceKind, Shape
 from sterna.model.plan import NO_JOB, Action, ActionKind
 from sterna.model.reason import Bar, Code, Obstacle, Reason
 from sterna.model.snapshot import Snapshot
 
 
-def reasons_for(
+def explain_actions(
     snapshot: Snapshot, offered: Snapshot, actions: Sequence[Action], reserving: Mapping[int, str] | None = None
 ) -> list[Reason]:
     """One reason for every job that changed or waits. `offered` is the snapshot that the policy was last asked about;
@@ -273,7 +273,7 @@ class _Crowded:
 
     @cached_property
     def _then(self) -> Nodes:
-        return planned(self._snapshot, self._actions).nodes
+        return project_plan(self._snapshot, self._actions).nodes
 
     def reason(self, row: int, least: int, free_units: int) -> Reason:
         """Why a job that needs `least` workers does not start though so many units are free."""

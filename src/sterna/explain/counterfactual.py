@@ -28,11 +28,11 @@ _PLENTY = 1 << 40
 _NEARLY_DONE = 1e-6
 """Remaining work of a job that ends at the instant in question."""
 
-Columns = Mapping[str, npt.NDArray[Any]]
+ColumnValues = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Change:
+class MinimalChange:
     """A change that would start the job."""
 
     kind: str
@@ -45,7 +45,7 @@ class Change:
         return {"change": self.kind, "amount": self.amount, "sentence": self.sentence}
 
 
-def changes_that_start(snapshot: Snapshot, row: int, rules: Rules) -> list[Change]:
+def changes_that_start(snapshot: Snapshot, row: int, rules: Rules) -> list[MinimalChange]:
     """Return the smallest change of each kind that starts a waiting job; kinds that do not help are absent."""
     kinds = (_try_devices, _try_priority, _try_policy, _try_minimum, _try_waiting)
     return [change for try_ in kinds if (change := try_(snapshot, row, rules)) is not None]
@@ -57,7 +57,7 @@ def decision_that_starts(snapshot: Snapshot, key: JobKey, rules: Rules) -> Decis
     return decision if any(action.key == key and action.kind is ActionKind.START for action in decision.plan) else None
 
 
-def _try_devices(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+def _try_devices(snapshot: Snapshot, row: int, rules: Rules) -> MinimalChange | None:
     if not snapshot.need.item(row):
         return None
     key = _key(snapshot, row)
@@ -69,21 +69,21 @@ def _try_devices(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     if count is None:
         return None
     unit = "device" if snapshot.nodes.unit is ResourceKind.DEVICES else "CPU"
-    return Change("devices", count, f"{counted(count, f'more {unit}')} would start it now.")
+    return MinimalChange("devices", count, f"{counted(count, f'more {unit}')} would start it now.")
 
 
-def _try_priority(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+def _try_priority(snapshot: Snapshot, row: int, rules: Rules) -> MinimalChange | None:
     key, ranks = _key(snapshot, row), snapshot.jobs.priority
     own = ranks.item(row)
     # Only a level that equals or passes the priority of another job can change the order.
     levels = {rank + ahead for rank in np.unique(ranks).tolist() for ahead in (0, 1) if own < rank + ahead}
     for level in sorted(levels):
         if decision_that_starts(with_values(snapshot, row, priority=level), key, rules):
-            return Change("priority", level, f"Priority {level} instead of {own} would start it now.")
+            return MinimalChange("priority", level, f"Priority {level} instead of {own} would start it now.")
     return None
 
 
-def _try_policy(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+def _try_policy(snapshot: Snapshot, row: int, rules: Rules) -> MinimalChange | None:
     key = _key(snapshot, row)
     names, shown = [], []
     for info in rules_of(RuleKind.POLICY):
@@ -94,10 +94,10 @@ def _try_policy(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
             stops = sum(action.kind is ActionKind.STOP for action in decision.plan)
             names.append(info.name)
             shown.append(info.name + (f" (stopping {counted(stops, 'job')})" if stops else ""))
-    return Change("policy", names, f"Another policy would start it now: {', '.join(shown)}.") if names else None
+    return MinimalChange("policy", names, f"Another policy would start it now: {', '.join(shown)}.") if names else None
 
 
-def _try_minimum(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+def _try_minimum(snapshot: Snapshot, row: int, rules: Rules) -> MinimalChange | None:
     key, own = _key(snapshot, row), snapshot.jobs.minimum.item(row)
 
     def helps(fewer: int) -> bool:
@@ -107,10 +107,10 @@ def _try_minimum(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
     if fewer is None:
         return None
     sentence = f"A minimum of {counted(own - fewer, 'worker')} instead of {own} would start it now."
-    return Change("minimum", own - fewer, sentence)
+    return MinimalChange("minimum", own - fewer, sentence)
 
 
-def _try_waiting(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
+def _try_waiting(snapshot: Snapshot, row: int, rules: Rules) -> MinimalChange | None:
     """Find the first completion of a running job, predicted from its remaining work and speed, after which the job
     starts."""
     key, jobs = _key(snapshot, row), snapshot.jobs
@@ -127,7 +127,9 @@ def _try_waiting(snapshot: Snapshot, row: int, rules: Rules) -> Change | None:
         return None
     later, last = seconds.item(count - 1), jobs.name_of(int(ends[count - 1]))
     whom = last if count == 1 else f"{last}, the last of {count:,} jobs,"
-    return Change("wait", later, f"In {duration(later)} at the earliest, when {whom} will have ended, it would start.")
+    return MinimalChange(
+        "wait", later, f"In {duration(later)} at the earliest, when {whom} will have ended, it would start."
+    )
 
 
 def _smallest(works: Callable[[int], bool], most: int) -> int | None:
@@ -198,7 +200,7 @@ def without(snapshot: Snapshot, rows: npt.NDArray[np.intp], seconds: float) -> S
 
 
 def _with_changes(
-    snapshot: Snapshot, columns: Columns, *, nodes: Nodes | None = None, keep: Bools | None = None
+    snapshot: Snapshot, columns: ColumnValues, *, nodes: Nodes | None = None, keep: Bools | None = None
 ) -> Snapshot:
     jobs = snapshot.jobs
     rows = np.arange(len(jobs)) if keep is None else np.flatnonzero(keep)
@@ -220,7 +222,7 @@ def _with_changes(
 class _RowsSource:
     """Column source with some rows of a table and other values in some of its columns."""
 
-    def __init__(self, jobs: Jobs, columns: Columns, rows: npt.NDArray[np.intp]) -> None:
+    def __init__(self, jobs: Jobs, columns: ColumnValues, rows: npt.NDArray[np.intp]) -> None:
         self._jobs, self._columns, self._rows = jobs, columns, rows
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sterna.errors import UserError
 from sterna.kinds.context import ParseContext
-from sterna.kinds.environment.gang import Gang, Member
+from sterna.kinds.environment.gang import Gang, GangMember
 from sterna.kinds.objects import JobObject, Pod
 from sterna.kinds.parsed_job import ParsedJob, PodOwnership
 from sterna.kinds.resource import Resource
@@ -19,7 +19,7 @@ INSTALL_HINT = "install Sterna first: kubectl apply -f deploy/sterna.yaml"
 
 Parser = Callable[[Any, ParseContext], ParsedJob]
 """Parses a `JobObject` (for Pod also a decoded `Pod`) or raises `UserError` with a sentence for its user."""
-Environment = Callable[[JobSpec, Member, Gang], dict[str, str]]
+Environment = Callable[[JobSpec, GangMember, Gang], dict[str, str]]
 Filter = Callable[[Any, ParseContext], bool]
 
 
@@ -63,7 +63,7 @@ class ReplicaName:
     """Five letters that identify this start of the replica."""
 
 
-def no_variables(spec: JobSpec, member: Member, gang: Gang) -> dict[str, str]:
+def no_variables(spec: JobSpec, member: GangMember, gang: Gang) -> dict[str, str]:
     return {}
 
 

@@ -17,7 +17,7 @@ from sterna.kinds.context import ON_ONE_MACHINE
 from sterna.kinds.kind import Kind
 from sterna.kinds.labels import SERVING
 from sterna.kinds.objects import JobObject, Meta
-from sterna.kinds.parsing.documents import Document, Place, read_documents
+from sterna.kinds.parsing.documents import Document, FieldPath, read_documents
 from sterna.kinds.parsing.fields import FieldReader, Fields, expectation_error, format_value, place_named_in
 from sterna.kinds.registry import find_kind, job_kinds
 from sterna.model.job import JobSpec
@@ -148,7 +148,7 @@ def split_lists(documents: Iterable[Document]) -> Iterator[Document]:
 
 def _items(document: Document, items: list[object], place: tuple[str, ...]) -> Iterator[Document]:
     depth = len(place)
-    lines: list[dict[Place, int]] = [{} for _ in items]
+    lines: list[dict[FieldPath, int]] = [{} for _ in items]
     for at, line in document.lines.items():
         if len(at) > depth and at[:depth] == place and isinstance(index := at[depth], int):
             lines[index][at[depth + 1 :]] = line

@@ -20,11 +20,11 @@ ENTRY_POINTS = "sterna.kinds"
 _kinds: dict[str, Kind] = {}
 
 
-class _State:
+class _KindRegistry:
     is_loaded = False
 
 
-_state = _State()
+_state = _KindRegistry()
 
 
 def register(kind: Kind) -> Kind:

@@ -16,7 +16,7 @@ import msgspec
 
 from sterna.model.job import ProgressSpec
 from sterna.progress.registry import find_source
-from sterna.progress.report import OutputSource, Positions, Report, Source
+from sterna.progress.report import OutputSource, Positions, Source, SourceReport
 from sterna.progress.source_kind import SourceFiles
 from sterna.progress.sources.agent import AgentSource
 from sterna.progress.sources.stdout import StdoutSource
@@ -66,7 +66,7 @@ class ProgressReader:
         self._reads_log = bool(patterns) or not self._others
         self._may_drop_log = not patterns
 
-    def poll(self, is_last: bool = False) -> list[Report]:
+    def poll(self, is_last: bool = False) -> list[SourceReport]:
         """Reports since the last poll, source by source. `is_last`: the replica has ended, so an unfinished line counts
         too."""
         found = self._agent.poll(is_last)
@@ -101,5 +101,5 @@ class ProgressReader:
             source.close()
 
 
-def _with_total(report: Report, total: int) -> Report:
+def _with_total(report: SourceReport, total: int) -> SourceReport:
     return msgspec.structs.replace(report, total=total)

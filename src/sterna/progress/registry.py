@@ -17,11 +17,11 @@ ENTRY_POINTS = "sterna.progress"
 _sources: dict[str, SourceKind] = {}
 
 
-class _State:
+class _SourceRegistry:
     is_loaded = False
 
 
-_state = _State()
+_state = _SourceRegistry()
 
 
 def register(source: SourceKind) -> SourceKind:

@@ -14,7 +14,7 @@ Positions = dict[str, Position]
 """How far each file has been read, by a name that begins with the name of its source."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class SourceReport(msgspec.Struct, frozen=True):
     """One line of progress."""
 
     at: float
@@ -37,7 +37,7 @@ class Report(msgspec.Struct, frozen=True):
 class Source(Protocol):
     """Reads one way in for one replica. It never raises for what a job has written, and never blocks."""
 
-    def poll(self, is_last: bool) -> list[Report]:
+    def poll(self, is_last: bool) -> list[SourceReport]:
         """Reports since the last poll. `is_last`: the replica has ended, so an unfinished line counts too."""
         ...
 
@@ -57,7 +57,7 @@ class OutputSource(Source, Protocol):
 
 def spread_over_time(
     rows: Sequence[ProgressRow | None], since: float, until: float, now: float, source: str
-) -> Iterator[Report]:
+) -> Iterator[SourceReport]:
     """Reports of rows, in which those without a time are spread evenly from the last poll to the file's last change:
     that matters after a long time without a poll."""
     end = min(until or now, now)
@@ -65,7 +65,7 @@ def spread_over_time(
     for number, each in enumerate(rows, 1):
         if each is not None:
             at = each.at if each.at is not None else begin + (end - begin) * number / len(rows)
-            yield Report(at, each.step, each.total, each.metrics, source=source)
+            yield SourceReport(at, each.step, each.total, each.metrics, source=source)
 
 
 def position_entry(name: str, position: Position | None) -> Positions:

@@ -1,4 +1,4 @@
-"""Rejections that callers of a `ClusterService` tell apart; the HTTP API has a status code for each.
+"""Kinds of rejections of a `ClusterService`; the HTTP API has a status code for each.
 
 NotFoundError      404  there is no job, node or replica of this name
 NameTakenError     409  another job has this name

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from sterna.agent.elastic import Group
-from sterna.agent.process import Process
+from sterna.agent.process import AgentProcess
 from tests.unit.agent.scripts import BOUND_SECONDS, lines, until
 from tests.unit.agent.workers import ElasticJob
 
@@ -111,7 +111,7 @@ def test_learned_weights_do_not_depend_on_membership_changes(tmp_path: Path) -> 
 
 def test_without_sterna_a_group_is_one_process() -> None:
     state = array.array("d", [1.0, 2.0])
-    group = Group([state], step=5, process=Process({}))
+    group = Group([state], step=5, process=AgentProcess({}))
     assert (group.rank, group.size, group.step) == (0, 1, 5)
     assert group.sum(array.array("d", [1.0]))
     assert group.step == 6
@@ -120,9 +120,9 @@ def test_without_sterna_a_group_is_one_process() -> None:
 
 def test_an_array_that_cannot_be_shared_is_refused() -> None:
     with pytest.raises(ValueError, match="contiguous"):
-        Group([np.zeros((4, 4))[:, ::2]], process=Process({}))
+        Group([np.zeros((4, 4))[:, ::2]], process=AgentProcess({}))
     with pytest.raises(ValueError, match="contiguous"):
-        Group([b"read only"], process=Process({}))
+        Group([b"read only"], process=AgentProcess({}))
 
 
 class Threads:
@@ -139,8 +139,8 @@ class Threads:
         self.world.write_text(json.dumps({"generation": 1, "members": members}))
         self.addresses = [str(member["address"]) for member in members]
 
-    def process(self, index: int) -> Process:
-        return Process({"STERNA_WORLD": str(self.world), "STERNA_ATTEMPT": "1", "STERNA_INDEX": str(index)})
+    def process(self, index: int) -> AgentProcess:
+        return AgentProcess({"STERNA_WORLD": str(self.world), "STERNA_ATTEMPT": "1", "STERNA_INDEX": str(index)})
 
 
 @pytest.mark.parametrize("kind", ["d", "f", "q"])

@@ -182,7 +182,7 @@ def test_the_agent_needs_nothing_but_the_standard_library() -> None:
 def test_both_sides_of_the_file_agree_on_its_name_and_fields(tmp_path: Path) -> None:
     assert AGENT_FILE == reporting.FILE
     assert (stopping.FILE, stopping.EXIT_CODE) == ("saved.json", 143)
-    here = process.Process({"STERNA_DIR": str(tmp_path)})
+    here = process.AgentProcess({"STERNA_DIR": str(tmp_path)})
     here.report(1, 2, {"loss": 0.5})
     here.saved(None)
     reader = ProgressReader(tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.api.ownership import listed_owner, owner_of
+from sterna.api.ownership import find_owner, find_owner_in_table
 from sterna.api.peers import Transport, is_loopback, peer_of
 from sterna.api.server import bind_address, parse_listen, read_token, serve
 from sterna.errors import UserError
@@ -51,8 +51,8 @@ def test_the_table_of_connections_says_the_same_as_the_kernel() -> None:
         socket.create_connection(listening.getsockname()) as client,
     ):
         theirs, ours = client.getsockname(), listening.getsockname()
-        assert owner_of(theirs, ours) == listed_owner(theirs, ours) == os.getuid()
-        assert owner_of(ours, ours) is listed_owner(ours, ours) is None  # that one only listens
+        assert find_owner(theirs, ours) == find_owner_in_table(theirs, ours) == os.getuid()
+        assert find_owner(ours, ours) is find_owner_in_table(ours, ours) is None  # that one only listens
 
 
 def test_where_the_kernel_cannot_be_asked_its_table_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_where_the_kernel_cannot_be_asked_its_table_is_read(monkeypatch: pytest.
         socket.create_connection(listening.getsockname()) as client,
     ):
         monkeypatch.setattr(socket, "AF_NETLINK", -1)
-        assert owner_of(client.getsockname(), listening.getsockname()) == os.getuid()
+        assert find_owner(client.getsockname(), listening.getsockname()) == os.getuid()
 
 
 def test_an_answer_does_not_wait_for_the_receipt_of_its_first_part_to_be_confirmed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.engine.reasons import reasons_for
+from sterna.engine.reasons import explain_actions
 from sterna.model.cluster import NOWHERE, Assignment
 from sterna.model.plan import Action, kind_of
 from sterna.model.reason import Bar, Code, Obstacle, Reason
@@ -23,7 +23,7 @@ def told(snapshot: Snapshot, **assignments: Assignment) -> dict[str, str]:
         for job, after in assignments.items()
         for before in [snapshot.assignment_of(rows[job])]
     ]
-    return {reason.job: reason.sentence for reason in reasons_for(snapshot, snapshot, actions)}
+    return {reason.job: reason.sentence for reason in explain_actions(snapshot, snapshot, actions)}
 
 
 def on(*runs: tuple[int, int]) -> Assignment:

@@ -10,7 +10,7 @@ import pytest
 
 from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
-from sterna.engine.gpu_partitions import REST, Part, parts_of, type_asked, types_in
+from sterna.engine.gpu_partitions import REST, Part, split_by_gpu_type, type_asked, types_in
 from sterna.engine.registry import Target
 from sterna.model.cluster import MILLI, NOWHERE, Assignment, Shape
 from sterna.model.plan import Decision
@@ -64,7 +64,7 @@ def members(parts: Iterable[Part]) -> dict[str, tuple[list[str], list[str]]]:
 
 
 def fraction_of(selector: Mapping[str, str], nodes: Iterable[ANode], types: Iterable[str] = TYPES) -> str:
-    parts = parts_of(a_snapshot([a_job("j", 1, selector=selector)], nodes), list(types))
+    parts = split_by_gpu_type(a_snapshot([a_job("j", 1, selector=selector)], nodes), list(types))
     (found,) = [part.type for part in parts if len(part.jobs)]
     return found
 
@@ -75,7 +75,7 @@ def fraction_of(selector: Mapping[str, str], nodes: Iterable[ANode], types: Iter
 def test_nodes_are_of_the_type_that_their_label_names() -> None:
     """VODA-77: nothing is configured but the policy."""
     snapshot = a_snapshot([a_job("x", 1, selector=T4), a_job("y", 1)], three_nodes())
-    assert members(parts_of(snapshot, TYPES)) == {
+    assert members(split_by_gpu_type(snapshot, TYPES)) == {
         REST: (["n0"], ["y"]),
         "a100": (["n2"], []),
         "t4": (["n1", "n3"], ["x"]),
@@ -84,7 +84,10 @@ def test_nodes_are_of_the_type_that_their_label_names() -> None:
 
 def test_types_without_rules_of_their_own_are_with_those_that_have_no_type() -> None:
     snapshot = a_snapshot([a_job("x", 1, selector=T4), a_job("y", 1), a_job("z", 1, selector=A100)], three_nodes())
-    assert members(parts_of(snapshot, ["a100"])) == {REST: (["n0", "n1", "n3"], ["x", "y"]), "a100": (["n2"], ["z"])}
+    assert members(split_by_gpu_type(snapshot, ["a100"])) == {
+        REST: (["n0", "n1", "n3"], ["x", "y"]),
+        "a100": (["n2"], ["z"]),
+    }
 
 
 def test_the_first_label_counts_if_its_type_has_rules() -> None:
@@ -93,7 +96,7 @@ def test_the_first_label_counts_if_its_type_has_rules() -> None:
         a_node("second", labels={VODA: "old", NVIDIA: "t4"}),
         a_node("none", labels={VODA: "old"}),
     ]
-    found = members(parts_of(a_snapshot([], nodes), TYPES))
+    found = members(split_by_gpu_type(a_snapshot([], nodes), TYPES))
     assert {type_: names for type_, (names, _) in found.items()} == {
         REST: ["none"],
         "a100": ["both"],
@@ -136,18 +139,18 @@ def test_nodes_that_take_nobody_now_keep_their_type_and_that_of_their_jobs() -> 
 
 def test_where_all_nodes_are_of_one_type_that_is_the_whole_cluster() -> None:
     snapshot = a_snapshot([a_job("x", 1), a_job("y", 1, selector=A100)], [a_node("n0", labels=T4)])
-    (part,) = parts_of(snapshot, TYPES)
+    (part,) = split_by_gpu_type(snapshot, TYPES)
     assert part.type == "t4"
     assert part.snapshot is snapshot
 
 
 def test_a_cluster_without_nodes_is_one_part() -> None:
-    (part,) = parts_of(a_snapshot([a_job("x", 1, selector=T4)], []), TYPES)
+    (part,) = split_by_gpu_type(a_snapshot([a_job("x", 1, selector=T4)], []), TYPES)
     assert part.type == REST
 
 
 def test_a_type_that_neither_nodes_nor_jobs_have_is_no_part() -> None:
-    assert [part.type for part in parts_of(a_snapshot([], three_nodes()), ("h100", "t4"))] == [REST, "t4"]
+    assert [part.type for part in split_by_gpu_type(a_snapshot([], three_nodes()), ("h100", "t4"))] == [REST, "t4"]
 
 
 def test_types_are_told_by_labels_of_nodes_and_by_names_in_selectors() -> None:
@@ -171,7 +174,7 @@ def test_a_part_counts_its_own_and_nobody_elses() -> None:
         a_job("z", (3, 2), workers=3, selector=A100),
     ]
     snapshot = replace(a_snapshot(jobs, three_nodes(), finished=(5.0, 7.0)), last_action=3.0)
-    rest, a100, t4 = (part.snapshot for part in parts_of(snapshot, TYPES))
+    rest, a100, t4 = (part.snapshot for part in split_by_gpu_type(snapshot, TYPES))
     assert (t4.free_units, t4.held_units, t4.max_workers, t4.is_rigid) == (5 * MILLI, 3 * MILLI, 9, False)
     assert dict(t4.assignments) == {JobKey(0): Assignment(((0, 2), (1, 1)))}
     assert t4.assignments.get(JobKey(1), NOWHERE) is NOWHERE

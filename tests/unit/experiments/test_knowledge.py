@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.backends.simulated.knowledge import LEARNED, Knowledge, Source
+from sterna.backends.simulated.knowledge import LEARNED, Knowledge, KnowledgeSource
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.experiments.comparison import run_comparison
 from sterna.experiments.reproduction.knowledge import CASES, POLICIES, reproduce
@@ -22,7 +22,7 @@ def test_later_jobs_lose_less_than_the_target_and_every_case_has_a_row() -> None
     assert all(row.holds for row in targets)
 
 
-@pytest.mark.parametrize("knowledge", [LEARNED, Knowledge(Source.NOISY, 0.3)])
+@pytest.mark.parametrize("knowledge", [LEARNED, Knowledge(KnowledgeSource.NOISY, 0.3)])
 def test_result_names_the_knowledge_and_is_reproducible(knowledge: Knowledge) -> None:
     trace = poisson(jobs=60, seed=4, mean_gap_seconds=30).elastic(1, 4)
     scenario = Scenario(trace, simulated_nodes("2x8"), seed=3, knowledge=knowledge)

@@ -11,7 +11,7 @@ import pytest
 
 from sterna.model.job import ProgressSpec
 from sterna.progress.reader import ProgressReader
-from sterna.progress.report import Report
+from sterna.progress.report import SourceReport
 from tests.unit.progress.event_files import event, plain
 
 VODA = (
@@ -22,7 +22,7 @@ VODA = (
 )
 
 
-def _read(folder: Path, spec: ProgressSpec | None = None, **more: Any) -> list[Report]:
+def _read(folder: Path, spec: ProgressSpec | None = None, **more: Any) -> list[SourceReport]:
     reader = ProgressReader(folder, spec, **more)
     found = reader.poll(is_last=True)
     reader.close()
@@ -38,8 +38,8 @@ def test_the_agent_s_lines_are_reports(tmp_path: Path) -> None:
         _line(1, loss=0.5) + "{torn\n" + '{"step": "x"}\n[]\n' + _line(2, loss=None)
     )
     assert _read(tmp_path) == [
-        Report(1e9 + 1, 1, 9, {"loss": 0.5}, 3, "agent"),
-        Report(1e9 + 2, 2, 9, {"loss": None}, 3, "agent"),
+        SourceReport(1e9 + 1, 1, 9, {"loss": 0.5}, 3, "agent"),
+        SourceReport(1e9 + 2, 2, 9, {"loss": None}, 3, "agent"),
     ]
 
 
@@ -152,7 +152,7 @@ def test_a_folder_of_tensorboard_s_is_read(tmp_path: Path) -> None:
     (tmp_path / "runs" / "events.out.tfevents.1.host").write_bytes(event(4, plain("loss", 0.5)))
     spec = ProgressSpec({"tensorboard": "runs"}, total=9)
     reader = ProgressReader(tmp_path, spec)
-    assert reader.poll() == [Report(1.7e9, 4, 9, {"loss": 0.5}, 0, "tensorboard")]
+    assert reader.poll() == [SourceReport(1.7e9, 4, 9, {"loss": 0.5}, 0, "tensorboard")]
     positions = reader.positions
     reader.close()
     assert _read(tmp_path, spec, positions=positions) == []

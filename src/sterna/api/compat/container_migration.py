@@ -36,7 +36,7 @@ class EvaluationSample(msgspec.Struct):
     value: float
 
 
-class MoveRequest(msgspec.Struct):
+class MigrateBody(msgspec.Struct):
     """Request of container-migration's monitor that a pod leaves its node."""
 
     node: str
@@ -57,11 +57,11 @@ async def monitor(request: Request, service: Service, caller: CurrentCaller) -> 
 @router.post("/migrate", response_class=PlainTextResponse)
 async def migrate(request: Request, service: Service, caller: CurrentCaller) -> Response:
     """Move a pod to the least loaded node. A request that cannot be met has no effect."""
-    wanted = await read_json(request, MoveRequest)
+    wanted = await read_json(request, MigrateBody)
     return PlainTextResponse("Ok", background=BackgroundTask(_move_away, service, wanted, caller))
 
 
-async def _move_away(service: ClusterService, wanted: MoveRequest, caller: Caller) -> None:
+async def _move_away(service: ClusterService, wanted: MigrateBody, caller: Caller) -> None:
     try:
         job = await _job_of(service, wanted.pod, caller)
         target = _least_loaded(wanted, job, await call(service.nodes))
@@ -71,7 +71,7 @@ async def _move_away(service: ClusterService, wanted: MoveRequest, caller: Calle
         return  # the response was sent already
 
 
-def _least_loaded(wanted: MoveRequest, job: JobView, nodes: list[NodeView]) -> str:
+def _least_loaded(wanted: MigrateBody, job: JobView, nodes: list[NodeView]) -> str:
     """Return the schedulable node with the least load, if that is less than the pod's; empty: the pod stays."""
     if _SERVER.fullmatch(wanted.pod) or wanted.node not in job.nodes or job.moves >= _MOST_MOVES:
         return ""

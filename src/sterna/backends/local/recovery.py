@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.store.job_store import JobStore, LocalJob
-from sterna.backends.local.supervisor.launcher import Phase
+from sterna.backends.local.supervisor.launcher import ReplicaPhase
 from sterna.control.progress_tracker import ProgressReport, SpeedSample
 from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import NOWHERE
@@ -75,7 +75,7 @@ def _void_unstarted(backend: LocalBackend) -> None:
         attempt = job.record.attempt
         for replica in attempt.live if attempt is not None else ():
             folder = paths.replica(job.name, attempt.number, replica.name) if attempt is not None else Path()
-            if processes.inspect(folder).phase in (Phase.ABSENT, Phase.ASKED):
+            if processes.inspect(folder).phase in (ReplicaPhase.ABSENT, ReplicaPhase.ASKED):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 processes.void(folder)
 
@@ -88,7 +88,7 @@ def _remove_unknown_folders(backend: LocalBackend) -> None:
         if folder.name in known or not folder.is_dir():
             continue
         for replica in _replicas_in(folder):
-            if processes.inspect(replica).phase in (Phase.ABSENT, Phase.ASKED):
+            if processes.inspect(replica).phase in (ReplicaPhase.ABSENT, ReplicaPhase.ASKED):
                 processes.void(replica)
             else:
                 processes.kill(replica)

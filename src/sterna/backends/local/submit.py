@@ -31,7 +31,7 @@ _NEW = "waits: the next round will look at it."
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _SubmitEntry:
     """An accepted order, ready to be stored."""
 
     records: Sequence[JobRecord]
@@ -124,7 +124,7 @@ class JobSubmitter:
         self._tell(entries)
         return [entry.answer for entry in entries]
 
-    def _entry(self, specs: Sequence[JobSpec], key: str, numbers: Iterator[int]) -> _Entry:
+    def _entry(self, specs: Sequence[JobSpec], key: str, numbers: Iterator[int]) -> _SubmitEntry:
         now = self._store.clock()
         records = []
         for spec in specs:
@@ -139,9 +139,9 @@ class JobSubmitter:
                 reason=_NEW,
             )
             records.append(record)
-        return _Entry(records, [_first_view(record) for record in records], key)
+        return _SubmitEntry(records, [_first_view(record) for record in records], key)
 
-    def _tell(self, entries: Sequence[_Entry]) -> None:
+    def _tell(self, entries: Sequence[_SubmitEntry]) -> None:
         """Publish stored jobs: add them to the job store and wake the loop."""
         store = self._store
         with store.lock:

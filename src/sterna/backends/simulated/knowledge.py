@@ -20,7 +20,7 @@ _LARGEST_SIGMA = 3.0
 """Estimates are then typically off by a factor of twenty; more has no meaning."""
 
 
-class Source(Enum):
+class KnowledgeSource(Enum):
     """Origin of curves, remaining work and restart costs."""
 
     TRUE = "true"
@@ -32,24 +32,24 @@ class Source(Enum):
 class Knowledge:
     """Value of `--knowledge`: `true`, `learned` or `noisy:0.3`."""
 
-    source: Source = Source.TRUE
+    source: KnowledgeSource = KnowledgeSource.TRUE
     sigma: float = 0.0
     """Standard deviation of the logarithm of the error factor of noisy knowledge."""
 
     def __str__(self) -> str:
-        return f"{self.source.value}:{self.sigma:g}" if self.source is Source.NOISY else self.source.value
+        return f"{self.source.value}:{self.sigma:g}" if self.source is KnowledgeSource.NOISY else self.source.value
 
 
 TRUE = Knowledge()
-LEARNED = Knowledge(Source.LEARNED)
+LEARNED = Knowledge(KnowledgeSource.LEARNED)
 
 
 def parse_knowledge(text: str) -> Knowledge:
     """Parse the value of `--knowledge`."""
     name, colon, number = text.strip().partition(":")
-    if name in (Source.TRUE.value, Source.LEARNED.value) and not colon:
-        return Knowledge(Source(name))
-    if name != Source.NOISY.value or not number:
+    if name in (KnowledgeSource.TRUE.value, KnowledgeSource.LEARNED.value) and not colon:
+        return Knowledge(KnowledgeSource(name))
+    if name != KnowledgeSource.NOISY.value or not number:
         raise UserError(f"--knowledge {text}: write true, learned, or noisy and how wrong, e.g. noisy:0.3.")
     try:
         sigma = real(number)
@@ -60,7 +60,7 @@ def parse_knowledge(text: str) -> Knowledge:
             f"--knowledge {text}: '{number}' is not a number from 0 to {_LARGEST_SIGMA:g}; write noisy:0.3 for errors "
             "of about 30 %."
         )
-    return Knowledge(Source.NOISY, sigma)
+    return Knowledge(KnowledgeSource.NOISY, sigma)
 
 
 def make_backend(
@@ -73,8 +73,8 @@ def make_backend(
     known: Learned | None = None,
 ) -> SimulatedBackend:
     """Make the backend whose snapshots carry this knowledge; `known` seeds learning, `seed` the noise."""
-    if knowledge.source is Source.LEARNED:
+    if knowledge.source is KnowledgeSource.LEARNED:
         return LearningBackend(workload, nodes, config, known=known)
-    if knowledge.source is Source.NOISY:
+    if knowledge.source is KnowledgeSource.NOISY:
         return NoisyBackend(workload, nodes, config, sigma=knowledge.sigma, seed=seed)
     return SimulatedBackend(workload, nodes, config)

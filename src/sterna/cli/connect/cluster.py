@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli.connect.target import KubernetesTarget, chosen_target
+from sterna.cli.connect.target import KubernetesTarget, find_target
 
 if TYPE_CHECKING:
     from sterna.service.cluster_service import ClusterService
@@ -39,7 +39,7 @@ class ClusterOptions:
     @property
     def kubernetes(self) -> KubernetesTarget | None:
         """The Kubernetes cluster that the options mean; None: a local cluster or one at an address."""
-        return chosen_target(self.state, self.server)
+        return find_target(self.state, self.server)
 
     def connect(self) -> ClusterService:
         """Connect to the cluster; nothing is sent before the first verb."""

@@ -69,7 +69,7 @@ def _store(context: click.Context, parameter: click.Parameter, value: Any) -> An
     return value
 
 
-def chosen_target(state: str | None, server: str | None) -> KubernetesTarget | None:
+def find_target(state: str | None, server: str | None) -> KubernetesTarget | None:
     """Return the Kubernetes cluster that the running command means; None: another cluster."""
     context = click.get_current_context(silent=True)
     given: Mapping[str, Any] = context.meta.get(_META_KEY, {}) if context is not None else {}
@@ -81,7 +81,7 @@ def chosen_target(state: str | None, server: str | None) -> KubernetesTarget | N
     if other and is_typed:
         option = "--context" if given["context"] else "--kubeconfig"
         raise UserError(f"{option} names a Kubernetes cluster and {other} another one; give one of them.")
-    flags = _typed_flags(context, given)
+    flags = _flags_on_command_line(context, given)
     if not other and (is_typed or given["context"] or is_plugin):
         place = given["namespace"] or "", bool(given["all_namespaces"])
         return KubernetesTarget(given["context"] or "", given["kubeconfig"] or "", *place, is_plugin, flags)
@@ -94,7 +94,7 @@ def _is_typed(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
-def _typed_flags(context: click.Context, given: Mapping[str, Any]) -> tuple[str, ...]:
+def _flags_on_command_line(context: click.Context, given: Mapping[str, Any]) -> tuple[str, ...]:
     flags: list[str] = []
     for name, flag in (("context", "--context"), ("kubeconfig", "--kubeconfig"), ("namespace", "-n")):
         if given[name] and _is_typed(context, name):

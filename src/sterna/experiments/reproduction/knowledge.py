@@ -17,7 +17,7 @@ import numpy as np
 
 from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Costs
-from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, Source, make_backend
+from sterna.backends.simulated.knowledge import LEARNED, TRUE, Knowledge, KnowledgeSource, make_backend
 from sterna.backends.simulated.learned_knowledge import LearningBackend
 from sterna.backends.simulated.nodes import simulated_nodes
 from sterna.backends.simulated.workload import Workload, workload_of
@@ -44,7 +44,7 @@ TARGET_PERCENT = 10.0
 
 _UNLIKE = 0.3
 """Sigma of the log-normal factor by which step times differ within a category."""
-_NOISY = Knowledge(Source.NOISY, 0.3)
+_NOISY = Knowledge(KnowledgeSource.NOISY, 0.3)
 _APART_SECONDS = 100_000.0
 """Gap between jobs, so that each runs alone."""
 

@@ -15,7 +15,7 @@ LEADERS = ("chief", "master")
 """Types of the replica that the others call, where a job has one."""
 
 
-class Member(NamedTuple):
+class GangMember(NamedTuple):
     """One replica of a gang, by the type and number under which its framework knows it."""
 
     type: str

@@ -10,7 +10,7 @@ import re
 import shlex
 from pathlib import PurePosixPath
 
-from sterna.kinds.environment.gang import Gang, Member
+from sterna.kinds.environment.gang import Gang, GangMember
 from sterna.kinds.kind import AttemptFile
 from sterna.model.job import JobSpec
 
@@ -21,7 +21,7 @@ _MOUNTED = re.compile("({})(?![\\w.])".format("|".join(map(re.escape, _VARIABLES
 _SHELLS = ("sh", "bash", "dash", "zsh")
 
 
-def mpi_environment(spec: JobSpec, member: Member, gang: Gang) -> dict[str, str]:
+def mpi_environment(spec: JobSpec, member: GangMember, gang: Gang) -> dict[str, str]:
     """`gang.size` counts the workers that the launcher may start."""
     hostfile = f"{gang.folder}/{HOSTFILE}"
     return {

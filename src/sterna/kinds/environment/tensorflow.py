@@ -10,11 +10,11 @@ from functools import lru_cache
 
 import msgspec
 
-from sterna.kinds.environment.gang import Gang, Member
+from sterna.kinds.environment.gang import Gang, GangMember
 from sterna.model.job import JobSpec
 
 
-def tf_environment(spec: JobSpec, member: Member, gang: Gang) -> dict[str, str]:
+def tf_environment(spec: JobSpec, member: GangMember, gang: Gang) -> dict[str, str]:
     index = member.number + gang.chiefs if member.type == "worker" else member.number
     task = f'{{"type":"{member.type}","index":{index}}}'
     return {"TF_CONFIG": f'{{"cluster":{_cluster(gang.addresses)},"task":{task},"environment":"cloud"}}'}

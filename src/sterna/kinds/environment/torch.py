@@ -6,18 +6,18 @@ TORCH_DISABLE_SHARE_RDZV_TCP_STORE a second agent can never join.
 
 from __future__ import annotations
 
-from sterna.kinds.environment.gang import Gang, Member
+from sterna.kinds.environment.gang import Gang, GangMember
 from sterna.model.job import JobSpec, Resizing
 
 _RENDEZVOUS_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
 
 
-def torch_environment(spec: JobSpec, member: Member, gang: Gang) -> dict[str, str]:
+def torch_environment(spec: JobSpec, member: GangMember, gang: Gang) -> dict[str, str]:
     elastic = spec.resizing is Resizing.TORCHRUN
     return elastic_environment(member, gang) if elastic else static_environment(member, gang)
 
 
-def gang_environment(spec: JobSpec, member: Member, gang: Gang) -> dict[str, str]:
+def gang_environment(spec: JobSpec, member: GangMember, gang: Gang) -> dict[str, str]:
     """As `torch_environment`, but without a rendezvous for a job that never has a second replica to call."""
     if spec.resizing is Resizing.IN_PLACE:
         return {}  # its workers learn of each other from the agent, while they run
@@ -27,7 +27,7 @@ def gang_environment(spec: JobSpec, member: Member, gang: Gang) -> dict[str, str
     return torch_environment(spec, member, gang)
 
 
-def static_environment(member: Member, gang: Gang) -> dict[str, str]:
+def static_environment(member: GangMember, gang: Gang) -> dict[str, str]:
     """Variables of a gang that keeps its size while it trains."""
     return {
         "MASTER_ADDR": gang.host,
@@ -44,7 +44,7 @@ def static_environment(member: Member, gang: Gang) -> dict[str, str]:
     }
 
 
-def elastic_environment(member: Member, gang: Gang) -> dict[str, str]:
+def elastic_environment(member: GangMember, gang: Gang) -> dict[str, str]:
     """Variables of agents that join and leave. Every agent that leaves costs the others a restart, hence the limit."""
     found = {
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",

@@ -16,7 +16,7 @@ import yaml
 
 from sterna.errors import UserError
 
-Place = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 """Path of a value from the top of its document: keys and positions."""
 
 _MOST_VALUES = 500_000
@@ -35,9 +35,9 @@ class Document:
     value: object
     source: str
     """Name of the file or request it came in."""
-    lines: Mapping[Place, int] = field(default_factory=dict)
+    lines: Mapping[FieldPath, int] = field(default_factory=dict)
 
-    def where(self, place: Place) -> str:
+    def where(self, place: FieldPath) -> str:
         """The source and, if known, the line of a value or of its nearest parent."""
         for end in range(len(place), -1, -1):
             if place[:end] in self.lines:
@@ -72,7 +72,7 @@ def _compose(text: str, source: str, wanted: str) -> Iterator[Document]:
         while loader.check_node():
             node = loader.get_node()
             value = loader.construct_document(node)
-            lines: dict[Place, int] = {}
+            lines: dict[FieldPath, int] = {}
             if not _note_lines(node, (), lines):
                 raise UserError(f"{source}: this holds too many values, or refers to itself; {wanted}.")
             yield Document(value, source, lines)
@@ -80,7 +80,7 @@ def _compose(text: str, source: str, wanted: str) -> Iterator[Document]:
         loader.dispose()
 
 
-def _note_lines(node: Any, place: Place, lines: dict[Place, int]) -> bool:
+def _note_lines(node: Any, place: FieldPath, lines: dict[FieldPath, int]) -> bool:
     """Record the line of a value and of all below it; false if there are too many."""
     if len(lines) > _MOST_VALUES:
         return False

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, 
 import msgspec
 
 from sterna.errors import UserError, did_you_mean
-from sterna.kinds.parsing.documents import Place
+from sterna.kinds.parsing.documents import FieldPath
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ def format_value(value: object) -> str:
     return f"'{text[:_LONGEST_SHOWN]}{'..' if len(text) > _LONGEST_SHOWN else ''}'"
 
 
-def place_named_in(sentence: str) -> Place:
+def place_named_in(sentence: str) -> FieldPath:
     """Path of the field that an error sentence begins with; empty if it begins otherwise."""
     match = _PATH.match(sentence)
     if match is None:

@@ -8,7 +8,7 @@ import msgspec
 
 from sterna.progress.names import finite, whole
 from sterna.progress.registry import register
-from sterna.progress.report import Positions, Report, position_entry
+from sterna.progress.report import Positions, SourceReport, position_entry
 from sterna.progress.source_kind import SourceFiles, SourceKind
 from sterna.progress.tail import Tail
 
@@ -39,7 +39,7 @@ class AgentSource:
         self._tail = Tail(files.folder / AGENT_FILE, position, is_timed=False, inside=files.inside)
         self.has_reported = position is not None and position.offset > 0
 
-    def poll(self, is_last: bool) -> list[Report]:
+    def poll(self, is_last: bool) -> list[SourceReport]:
         found = []
         for line in self._tail.lines(is_last):
             try:
@@ -48,7 +48,7 @@ class AgentSource:
                 continue  # torn by a full disk
             metrics = {name: None if value is None else finite(value) for name, value in read.metrics.items()}
             step, total = whole(read.step), whole(read.total)
-            found.append(Report(read.t, step, total, metrics, read.generation, "agent", read.saved, read.cpu))
+            found.append(SourceReport(read.t, step, total, metrics, read.generation, "agent", read.saved, read.cpu))
         self.has_reported = self.has_reported or bool(found)
         return found
 

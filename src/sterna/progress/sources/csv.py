@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sterna.progress.csv_rows import CsvReader
 from sterna.progress.names import ProgressRow
 from sterna.progress.registry import register
-from sterna.progress.report import Positions, Report, position_entry, spread_over_time
+from sterna.progress.report import Positions, SourceReport, position_entry, spread_over_time
 from sterna.progress.source_kind import SourceFiles, SourceKind, parse_path
 from sterna.progress.tail import Tail, lines_in
 
@@ -32,7 +32,7 @@ class CsvSource:
         for line in lines:
             self._reader.read(line)
 
-    def poll(self, is_last: bool) -> list[Report]:
+    def poll(self, is_last: bool) -> list[SourceReport]:
         before = self._tail.previous_at
         lines = self._tail.lines(is_last)
         if not lines:

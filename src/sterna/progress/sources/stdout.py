@@ -10,7 +10,7 @@ from typing import Any
 from sterna.errors import UserError
 from sterna.progress.lines import LineReader, may_hold_progress
 from sterna.progress.registry import register
-from sterna.progress.report import Positions, Report, position_entry, spread_over_time
+from sterna.progress.report import Positions, SourceReport, position_entry, spread_over_time
 from sterna.progress.source_kind import SourceFiles, SourceKind
 from sterna.progress.tail import Tail
 
@@ -35,7 +35,7 @@ class StdoutSource:
     def notices(self) -> list[str]:
         return self._reader.notices
 
-    def poll(self, is_last: bool) -> list[Report]:
+    def poll(self, is_last: bool) -> list[SourceReport]:
         now = time.monotonic()
         if now < self._next_poll and not is_last:
             return []

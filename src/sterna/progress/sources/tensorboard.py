@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sterna.progress.events import MARK, EventFile, EventFolder
 from sterna.progress.names import ProgressRow, whole
 from sterna.progress.registry import register
-from sterna.progress.report import Positions, Report
+from sterna.progress.report import Positions, SourceReport
 from sterna.progress.source_kind import SourceFiles, SourceKind, parse_path
 
 _PREFIX = "tensorboard:"
@@ -20,9 +20,10 @@ class TensorBoardSource:
         own = {name.removeprefix(_PREFIX): position for name, position in files.positions.items()}
         self._events = EventFolder(files.path, own, files.inside)
 
-    def poll(self, is_last: bool) -> list[Report]:
+    def poll(self, is_last: bool) -> list[SourceReport]:
         return [
-            Report(each.at, whole(each.step), None, each.values, source="tensorboard") for each in self._events.poll()
+            SourceReport(each.at, whole(each.step), None, each.values, source="tensorboard")
+            for each in self._events.poll()
         ]
 
     def positions(self) -> Positions:

@@ -8,11 +8,11 @@ import pytest
 
 from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch
 from sterna.backends.kubernetes.monitor.outbox import Outbox
-from sterna.progress.report import Report
+from sterna.progress.report import SourceReport
 from tests.unit.backends.kubernetes.cache.progress_builders import START, report
 
 
-def tell(outbox: Outbox, *reports: Report, uid: str = "u", is_first: bool = True) -> None:
+def tell(outbox: Outbox, *reports: SourceReport, uid: str = "u", is_first: bool = True) -> None:
     outbox.take(uid, "default", "pod", is_first, reports)
 
 
@@ -72,7 +72,7 @@ def test_other_pods_of_a_gang_are_told_of_rarely() -> None:
     [report(0.1, 5, saved=True), report(0.1, 9, 9)],
     ids=["a checkpoint", "the last step"],
 )
-def test_what_somebody_waits_for_is_not_held_back(urgent: Report) -> None:
+def test_what_somebody_waits_for_is_not_held_back(urgent: SourceReport) -> None:
     outbox = Outbox("node-1")
     tell(outbox, report(0, 1), urgent)
     assert sent(outbox, 0.2) == [1, urgent.step]
@@ -131,7 +131,7 @@ def test_numbers_beyond_what_anybody_looks_at_stay_behind() -> None:
     outbox = Outbox("node-1")
     metrics: dict[str, float | None] = {f"layer{number}": 1.0 for number in range(100)}
     metrics |= {"x" * 500: 1.0, "loss": 0.5}
-    tell(outbox, Report(START, 1, None, metrics))
+    tell(outbox, SourceReport(START, 1, None, metrics))
     batch = outbox.batch(START)
     assert batch is not None
     kept = batch.pods[0].reports[0].metrics

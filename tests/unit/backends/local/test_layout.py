@@ -13,7 +13,7 @@ from sterna.backends.local.store.node_slices import LocalNode
 from sterna.backends.local.store.records import (
     AttemptRecord,
     JobRecord,
-    NodeCounts,
+    NodeWorkers,
     ReplicaRecord,
     StatePaths,
     decode_record,
@@ -29,8 +29,8 @@ CHIEF = ReplicaSpec("chief", 1, ("lead",))
 
 def a_record(
     *replicas: ReplicaSpec,
-    workers: NodeCounts,
-    servers: NodeCounts | None = None,
+    workers: NodeWorkers,
+    servers: NodeWorkers | None = None,
     kind: str = "TrainingJob",
     resizing: Resizing = Resizing.RESTART,
     slots: list[int] | None = None,

@@ -14,7 +14,7 @@ from sterna.backends.local.kernel.record_files import read_record, write_record
 from sterna.backends.local.supervisor import kill_tree
 from sterna.backends.local.supervisor.kill_tree import survivors
 from sterna.backends.local.supervisor.launch_spec import LaunchSpec, groups_of
-from sterna.backends.local.supervisor.launcher import Launcher, Phase
+from sterna.backends.local.supervisor.launcher import Launcher, ReplicaPhase
 from sterna.backends.local.supervisor.lock_file import acquire, read_lock, void
 from sterna.backends.local.supervisor.log_rotation import Log
 
@@ -148,13 +148,13 @@ def test_a_refused_write_names_its_file(tmp_path: Path) -> None:
 
 def test_an_empty_folder_tells_that_nothing_was_asked_for(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path)
-    assert launcher.inspect(tmp_path / "jobs" / "a" / "1" / "worker-0").phase is Phase.ABSENT
+    assert launcher.inspect(tmp_path / "jobs" / "a" / "1" / "worker-0").phase is ReplicaPhase.ABSENT
     (tmp_path / "launch.json").write_text("{}")
-    assert launcher.inspect(tmp_path).phase is Phase.ASKED
+    assert launcher.inspect(tmp_path).phase is ReplicaPhase.ASKED
     (tmp_path / "exit.json").write_text('{"code": 3, "signal": null, "at": 5, "asked": true, "saved": false}')
     found = launcher.inspect(tmp_path)
     assert found.exit is not None
-    assert (found.phase, found.exit.code, found.exit.at, found.exit.was_asked) == (Phase.ENDED, 3, 5.0, True)
+    assert (found.phase, found.exit.code, found.exit.at, found.exit.was_asked) == (ReplicaPhase.ENDED, 3, 5.0, True)
 
 
 def test_the_folder_variable_is_the_agent_s() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sterna.progress.report import Report
+from sterna.progress.report import SourceReport
 
 AUDIENCE = "sterna"
 """Audience of a monitor's token. The API server rejects such a token, and the operator rejects any other."""
@@ -18,7 +18,7 @@ class PodReports(msgspec.Struct, omit_defaults=True):
     uid: str
     namespace: str
     name: str
-    reports: list[Report]
+    reports: list[SourceReport]
     """Oldest first."""
 
 

@@ -130,7 +130,7 @@ def all_uses() -> tuple[Use, ...]:
     return (*_USES, *kinds)
 
 
-class Rule(NamedTuple):
+class RbacRule(NamedTuple):
     """A rule of a role: verbs on some resources of one group."""
 
     group: str
@@ -143,7 +143,7 @@ class Rule(NamedTuple):
         return rule | {"resourceNames": list(self.names)} if self.names else rule
 
 
-def rules(who: Who, scope: Scope, uses: Sequence[Use] | None = None) -> list[Rule]:
+def rules(who: Who, scope: Scope, uses: Sequence[Use] | None = None) -> list[RbacRule]:
     """The rules of one role, merged into as few as are equal to the table."""
     mine = [use for use in (all_uses() if uses is None else uses) if use.who is who and use.scope is scope]
     verbs: dict[tuple[str, str, str], list[str]] = {}
@@ -153,12 +153,12 @@ def rules(who: Who, scope: Scope, uses: Sequence[Use] | None = None) -> list[Rul
     for (group, name, target), said in verbs.items():
         alike.setdefault((group, name, tuple(sorted(set(said)))), []).append(target)
     return [
-        Rule(group, tuple(sorted(targets)), said, (name,) if name else ())
+        RbacRule(group, tuple(sorted(targets)), said, (name,) if name else ())
         for (group, name, said), targets in alike.items()
     ]
 
 
-def fence_rules(uses: Iterable[Use] | None = None) -> list[Rule]:
+def fence_rules(uses: Iterable[Use] | None = None) -> list[RbacRule]:
     """Rules of the fence: every write of the operator but those for its Lease and its token reviews."""
     targets: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     writes: dict[tuple[str, str], set[str]] = {}
@@ -168,7 +168,7 @@ def fence_rules(uses: Iterable[Use] | None = None) -> list[Rule]:
             writes.setdefault((use.resource.group, use.target), set()).update(said)
     for (group, target), said in writes.items():
         targets.setdefault((group, tuple(sorted(said))), set()).add(target)
-    return [Rule(group, tuple(sorted(found)), said) for (group, said), found in targets.items()]
+    return [RbacRule(group, tuple(sorted(found)), said) for (group, said), found in targets.items()]
 
 
 _OPERATIONS = {

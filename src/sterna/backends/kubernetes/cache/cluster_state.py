@@ -36,7 +36,7 @@ from sterna.backends.kubernetes.cache.snapshot import JobTable
 from sterna.backends.kubernetes.cache.work_queue import WorkQueue
 from sterna.backends.kubernetes.lifecycle.conditions import end_condition
 from sterna.backends.kubernetes.lifecycle.verdict import conditions_in
-from sterna.backends.kubernetes.pods.move_record import Move, read_record
+from sterna.backends.kubernetes.pods.move_record import MoveRecord, read_record
 from sterna.backends.kubernetes.pods.pod_rows import disruption_reason
 from sterna.errors import UserError
 from sterna.kinds.context import ParseContext
@@ -461,7 +461,7 @@ def _is_unwanted(seen: JobObject | Pod) -> bool:
     return seen.metadata.deletion_timestamp is not None and not (isinstance(seen, Pod) and disruption_reason(seen))
 
 
-def _recorded_pod(move: Move) -> Pod:
+def _recorded_pod(move: MoveRecord) -> Pod:
     """Return the pod stored in a move record, for a move whose pod is gone."""
     pod = msgspec.convert(move.pod, Pod)
     pod.metadata.uid = f"record:{move.namespace}/{move.name}"

@@ -15,7 +15,7 @@ from sterna.backends.kubernetes.api.job import KubeJob, PersistedState, PodRow, 
 from sterna.backends.kubernetes.api.resources import Urgency, Write
 from sterna.backends.kubernetes.cache.node_capacity import ResourceUsage
 from sterna.backends.kubernetes.lifecycle.verdict import CONTINUE, VerdictKind
-from sterna.backends.kubernetes.pods.move_record import Move
+from sterna.backends.kubernetes.pods.move_record import MoveRecord
 from sterna.kinds.parsed_job import ParsedJob
 from sterna.model.cluster import NOWHERE, Assignment, Shape
 from sterna.model.reason import Code, Reason
@@ -62,7 +62,7 @@ class MoveProgress:
     __slots__ = ("draft", "previous_pod", "record")
 
     def __init__(self) -> None:
-        self.record: Move | None = None
+        self.record: MoveRecord | None = None
         """The move record as stored in its ConfigMap; None if the pod is not being moved."""
         self.draft: Write | None = None
         """The write that creates the record, until the record is seen or no longer needed."""

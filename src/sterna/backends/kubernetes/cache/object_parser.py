@@ -37,19 +37,21 @@ _OWN_WORDS = frozenset({MEMORY, PHASE, REASON})
 _FIELDS = tuple((each.name, each.default) for each in msgspec.structs.fields(PersistedState))
 
 
-class Problem(NamedTuple):
+class ParseProblem(NamedTuple):
     """Reason and message of the condition of an invalid object."""
 
     word: str
     sentence: str
 
 
-def parse_object(seen: JobObject | Pod, resource: Resource, context: ParseContext) -> tuple[ParsedJob, Problem | None]:
+def parse_object(
+    seen: JobObject | Pod, resource: Resource, context: ParseContext
+) -> tuple[ParsedJob, ParseProblem | None]:
     """Parse an object; if it is invalid, return a placeholder and the problem."""
     try:
         return parse_job(seen, resource, context), None
     except UserError as error:
-        return _placeholder(seen.metadata, resource), Problem(invalid_reason(resource), str(error))
+        return _placeholder(seen.metadata, resource), ParseProblem(invalid_reason(resource), str(error))
 
 
 def _placeholder(meta: Meta, resource: Resource) -> ParsedJob:

@@ -29,7 +29,7 @@ from sterna.model.job import ReplicaSpec
 from sterna.model.learned import CategoryRecord, restart_seconds
 from sterna.model.snapshot import NEVER
 from sterna.model.speedup import LINEAR, Curves, Floats
-from sterna.progress.report import Report
+from sterna.progress.report import SourceReport
 
 _SILENT_SECONDS = 30.0
 """Time without a report after which another pod may report for the job."""
@@ -179,7 +179,7 @@ class Progress:
             known = self._skew[batch.node] = seen
         return known if abs(known) > _SKEW_SECONDS else 0.0
 
-    def _fresh(self, pod: PodReports) -> list[Report]:
+    def _fresh(self, pod: PodReports) -> list[SourceReport]:
         """Drop reports that were processed before: monitors repeat them after a restart or an unknown result."""
         heard = self._last_report_at.setdefault(pod.uid, {})
         before = dict(heard)
@@ -387,7 +387,7 @@ def _unknown(rows: int) -> ProgressColumns:
     )
 
 
-def _to_operator_clock(report: Report, ahead: float, now: float) -> ProgressReport:
+def _to_operator_clock(report: SourceReport, ahead: float, now: float) -> ProgressReport:
     """Convert a report to the operator's clock; a time in the future becomes now."""
     at = min(report.at + ahead, now)
     return ProgressReport(at, report.step, report.total, report.metrics, report.saved, report.cpu_seconds)

@@ -29,7 +29,7 @@ from sterna.backends.kubernetes.lifecycle.verdict import (
     judge,
     record_checkpoint,
 )
-from sterna.backends.kubernetes.pods.move_record import Move, move_record, record_name, redirect_patch
+from sterna.backends.kubernetes.pods.move_record import MoveRecord, move_record, record_name, redirect_patch
 from sterna.backends.kubernetes.pods.pod_rows import pod_row
 from sterna.backends.kubernetes.status.status import persisted_fields
 from sterna.errors import Retry, UserError
@@ -223,7 +223,7 @@ class PlainPodController(Controller):
         self._state.forget(entry)
         return []
 
-    def _update_record(self, entry: JobEntry, record: Move, node: str, uid: str) -> Write:
+    def _update_record(self, entry: JobEntry, record: MoveRecord, node: str, uid: str) -> Write:
         """Change the target node of a move, or the pod that is moved."""
         body = msgspec.json.encode(redirect_patch(record, node, uid))
         entry.writes_in_flight += 1
@@ -237,7 +237,7 @@ class PlainPodController(Controller):
 
     # Pod.
 
-    def _create_pod(self, entry: JobEntry, record: Move, replica: ReplicaAssignment) -> list[Write]:
+    def _create_pod(self, entry: JobEntry, record: MoveRecord, replica: ReplicaAssignment) -> list[Write]:
         need, capacity = need_of(entry.parsed_job, replica.type), self._state.capacity
         if not capacity.has_room(replica.node, need.devices, need.cpus, need.memory_bytes):
             self._state.work_queue.set_blocked(entry, True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sterna.backends.kubernetes.monitor.pods import Container, Mount, NodePod, Volume, is_below
+from sterna.backends.kubernetes.monitor.pods import MonitoredContainer, Mount, NodePod, Volume, is_below
 
 AGENT_VOLUME = "sterna-agent"
 """Name of the emptyDir volume to which the agent writes."""
@@ -31,24 +31,24 @@ class Roots:
     """The node's root folder; None: files in hostPath volumes are not read."""
 
 
-class Place(NamedTuple):
+class HostPath(NamedTuple):
     """A file or folder, and the folder it may not lead out of."""
 
     path: Path
     inside: Path
 
 
-def agent_place(pod: NodePod, roots: Roots) -> Place:
+def agent_place(pod: NodePod, roots: Roots) -> HostPath:
     folder = _volumes(pod, roots) / _KINDS["empty_dir"] / AGENT_VOLUME
-    return Place(folder, folder)
+    return HostPath(folder, folder)
 
 
-def log_folder(pod: NodePod, container: Container, roots: Roots) -> Path:
+def log_folder(pod: NodePod, container: MonitoredContainer, roots: Roots) -> Path:
     meta = pod.metadata
     return roots.logs / f"{meta.namespace}_{meta.name}_{meta.uid}" / container.name
 
 
-def place_of(pod: NodePod, path: str, roots: Roots) -> Place | None:
+def place_of(pod: NodePod, path: str, roots: Roots) -> HostPath | None:
     """Resolve a path as the pod's containers see it; None if no readable volume is mounted there, or not yet."""
     if not path:
         return None
@@ -63,13 +63,13 @@ def place_of(pod: NodePod, path: str, roots: Roots) -> Place | None:
     return None
 
 
-def _resolve_mount(pod: NodePod, mount: Mount, rest: str, roots: Roots) -> Place | None:
+def _resolve_mount(pod: NodePod, mount: Mount, rest: str, roots: Roots) -> HostPath | None:
     volume = next((each for each in pod.spec.volumes if each.name == mount.name), None)
     if volume is None or ".." in mount.sub_path.split("/"):
         return None
     below = "." if os.path.isabs(mount.sub_path) else mount.sub_path or "."
     folders = list(_folders(pod, volume, roots))
-    places = [Place(folder / below / rest, folder) for folder in folders]
+    places = [HostPath(folder / below / rest, folder) for folder in folders]
     # The folder of a claim has the name of its volume, which the pod does not contain: of several, take the one that
     # has the file.
     if len(places) > 1:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sterna.backends.kubernetes.api.resources import ApiServer, Delta, Followed, Inbox
 from sterna.backends.kubernetes.monitor.monitor import POLL_SECONDS, Monitor, MonitorOptions
-from sterna.backends.kubernetes.monitor.operator_client import Find, OperatorLink, address_in_lease
+from sterna.backends.kubernetes.monitor.operator_client import FindOperator, OperatorLink, address_in_lease
 from sterna.backends.kubernetes.monitor.pods import NodePod
 from sterna.backends.kubernetes.monitor.sample_server import Sample, SampleService
 from sterna.backends.kubernetes.transport.client import Client
@@ -92,7 +92,7 @@ class RunningMonitor:
             _log.exception("Pass over the pods of this node failed; will retry", extra={"node": self._node})
 
 
-def _finder(around: MonitorAddresses, server: ApiServer) -> Find:
+def _finder(around: MonitorAddresses, server: ApiServer) -> FindOperator:
     address = around.server.rstrip("/")
     if not address:
         return address_in_lease(server, around.lease_namespace, around.lease_name)

@@ -18,7 +18,7 @@ from sterna.backends.kubernetes.api.resources import Delta, DeltaKind
 from sterna.backends.kubernetes.lifecycle.overload import THRESHOLD
 from sterna.backends.kubernetes.monitor.convergence import CONTAINER_MIGRATION, ConvergenceDetector, MetricSample
 from sterna.backends.kubernetes.monitor.host_paths import Roots
-from sterna.backends.kubernetes.monitor.operator_client import Operator
+from sterna.backends.kubernetes.monitor.operator_client import OperatorClient
 from sterna.backends.kubernetes.monitor.outbox import Outbox
 from sterna.backends.kubernetes.monitor.pods import NodePod, progress_of
 from sterna.backends.kubernetes.monitor.reader import PodReader
@@ -27,7 +27,7 @@ from sterna.errors import Retry
 from sterna.kinds.labels import INDEX_LABEL
 from sterna.model.growth import GrowthRule
 from sterna.progress.names import main_metric
-from sterna.progress.report import Report
+from sterna.progress.report import SourceReport
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Monitor:
     def __init__(
         self,
         options: MonitorOptions,
-        operator: Operator,
+        operator: OperatorClient,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._options, self._operator, self._clock = options, operator, clock
@@ -176,20 +176,20 @@ class Monitor:
             if len(found) == 1:
                 namespace = found[0].pod.metadata.namespace
                 if found[0].pod.job:
-                    self._pass_on(found[0], [Report(at, None, None, {"value": sample.value}, source="monitor")])
+                    self._pass_on(found[0], [SourceReport(at, None, None, {"value": sample.value}, source="monitor")])
             measured.append(MetricSample(f"{namespace}/{sample.pod}", sample.value, at))
         self._judge(measured, now)
 
-    def _take(self, known: _Followed, reports: Sequence[Report]) -> None:
+    def _take(self, known: _Followed, reports: Sequence[SourceReport]) -> None:
         self._pass_on(known, reports)
         if self._options.move_scope is MoveScope.ALL:
             self._judge(list(self._metric_samples(known.pod, reports)), self._clock())
 
-    def _pass_on(self, known: _Followed, reports: Sequence[Report]) -> None:
+    def _pass_on(self, known: _Followed, reports: Sequence[SourceReport]) -> None:
         meta = known.pod.metadata
         self._outbox.take(meta.uid, meta.namespace, meta.name, _is_first(known.pod), reports)
 
-    def _metric_samples(self, pod: NodePod, reports: Sequence[Report]) -> Iterator[MetricSample]:
+    def _metric_samples(self, pod: NodePod, reports: Sequence[SourceReport]) -> Iterator[MetricSample]:
         metric, key = progress_of(pod).metric, f"{pod.metadata.namespace}/{pod.metadata.name}"
         for report in reports:
             value = report.metrics.get(main_metric(report.metrics, metric))

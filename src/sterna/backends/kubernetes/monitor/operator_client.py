@@ -31,7 +31,7 @@ _MOST_ANSWER_BYTES = 1 << 24
 _INFOS = msgspec.json.Decoder(dict[str, NodeInfo])
 
 
-class Operator(Protocol):
+class OperatorClient(Protocol):
     """Requests of a monitor to the operator; `Retry` if it cannot be reached."""
 
     def send(self, batch: Batch) -> Receipt | None:
@@ -43,18 +43,18 @@ class Operator(Protocol):
     def cluster_info(self) -> Mapping[str, NodeInfo]: ...
 
 
-class HttpReply(NamedTuple):
+class OperatorReply(NamedTuple):
     """A response."""
 
     status: int
     body: bytes
 
 
-Find = Callable[[], str]
+FindOperator = Callable[[], str]
 """Returns the address of the operator's service, `http://HOST:PORT`; `Retry` if it is unknown."""
 
 
-def address_in_lease(server: ApiServer, namespace: str, name: str) -> Find:
+def address_in_lease(server: ApiServer, namespace: str, name: str) -> FindOperator:
     """Read the address from the Lease that the operator holds."""
 
     def find() -> str:
@@ -76,7 +76,9 @@ def address_in_lease(server: ApiServer, namespace: str, name: str) -> Find:
 class OperatorLink:
     """Sends requests to the current operator."""
 
-    def __init__(self, find: Find, token_file: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, find: FindOperator, token_file: Path | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._find, self._token_file, self._clock = find, token_file, clock
         self._connection: http.client.HTTPConnection | None = None
         self._searched_at = -1e18
@@ -106,13 +108,13 @@ class OperatorLink:
             self._connection.close()
             self._connection = None
 
-    def _check(self, answer: HttpReply, path: str) -> None:
+    def _check(self, answer: OperatorReply, path: str) -> None:
         if answer.status >= 300:
             self.close()  # another replica may be the operator now
             text = answer.body[:200].decode("utf-8", "replace").strip()
             raise Retry(f"The operator answers {path} with {answer.status}: {text}")
 
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> HttpReply:
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> OperatorReply:
         is_kept = self._connection is not None
         try:
             return self._once(method, path, body)
@@ -126,7 +128,7 @@ class OperatorLink:
             self.close()
             raise Retry(f"The operator cannot be reached ({type(error).__name__}: {error}).") from None
 
-    def _once(self, method: str, path: str, body: bytes | None) -> HttpReply:
+    def _once(self, method: str, path: str, body: bytes | None) -> OperatorReply:
         connection = self._connect()
         headers = {"Content-Type": "application/json"} if body is not None else {}
         token = self._token()
@@ -134,7 +136,7 @@ class OperatorLink:
             headers["Authorization"] = f"Bearer {token}"
         connection.request(method, path, body, headers)
         response = connection.getresponse()
-        return HttpReply(response.status, response.read(_MOST_ANSWER_BYTES))
+        return OperatorReply(response.status, response.read(_MOST_ANSWER_BYTES))
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._connection is None:

@@ -14,7 +14,7 @@ import msgspec
 
 from sterna.backends.kubernetes.api.monitor_protocol import MOST_BYTES, Batch, PodReports
 from sterna.progress.names import is_quality
-from sterna.progress.report import Report
+from sterna.progress.report import SourceReport
 
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 10.0
 _AGEING = 60.0
@@ -43,11 +43,11 @@ class _PodQueue:
     is_first: bool
     since: float | None = None
     """Time of its first report."""
-    held: Report | None = None
+    held: SourceReport | None = None
     """A report too soon after the last one; the next is merged into it."""
     last_at: float = -1e18
-    waiting: list[Report] = field(default_factory=list)
-    sent: list[Report] = field(default_factory=list)
+    waiting: list[SourceReport] = field(default_factory=list)
+    sent: list[SourceReport] = field(default_factory=list)
     gone_at: float | None = None
     is_urgent: bool = False
     """An unsent report is about a checkpoint or the end of the job."""
@@ -57,7 +57,7 @@ class _PodQueue:
             return _OTHERS_SECONDS
         return min(max((at - (self.since or at)) / _AGEING, _LEAST_SECONDS), _MOST_SECONDS)
 
-    def take(self, report: Report) -> None:
+    def take(self, report: SourceReport) -> None:
         if self.since is None:
             self.since = report.at
         whole = report if self.held is None else _merge_reports(self.held, report)
@@ -84,9 +84,9 @@ class Outbox:
         self._node = node
         self._queues: dict[str, _PodQueue] = {}
         self._memory = ""
-        self._sending: list[tuple[_PodQueue, list[Report]]] = []
+        self._sending: list[tuple[_PodQueue, list[SourceReport]]] = []
 
-    def take(self, uid: str, namespace: str, name: str, is_first: bool, reports: Iterable[Report]) -> None:
+    def take(self, uid: str, namespace: str, name: str, is_first: bool, reports: Iterable[SourceReport]) -> None:
         """Queue reports of a pod."""
         queue = self._queues.get(uid)
         if queue is None:
@@ -153,7 +153,7 @@ class Outbox:
             del self._queues[uid]
 
 
-def _limit_metrics(report: Report) -> Report:
+def _limit_metrics(report: SourceReport) -> SourceReport:
     """The report with a bounded number of metrics, measures of quality first."""
     metrics = report.metrics
     if len(metrics) <= _MOST_METRICS and all(len(name) <= _LONGEST_NAME for name in metrics):
@@ -162,7 +162,7 @@ def _limit_metrics(report: Report) -> Report:
     return msgspec.structs.replace(report, metrics={name: metrics[name] for name in short[:_MOST_METRICS]})
 
 
-def _merge_reports(older: Report, newer: Report) -> Report:
+def _merge_reports(older: SourceReport, newer: SourceReport) -> SourceReport:
     """The newer report, with metrics that only the older one has."""
     return msgspec.structs.replace(
         newer,
@@ -173,7 +173,7 @@ def _merge_reports(older: Report, newer: Report) -> Report:
     )
 
 
-def _thin_out(reports: list[Report], most: int) -> list[Report]:
+def _thin_out(reports: list[SourceReport], most: int) -> list[SourceReport]:
     """Drop every other report while there are too many; keep the last."""
     while len(reports) > most:
         reports = [*reports[:-1:2], reports[-1]]

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from sterna.progress.report import Positions, Report
+from sterna.progress.report import Positions, SourceReport
 from sterna.progress.sources.stdout import LINES_PER_SECOND, LOG_SECONDS, line_reader, sample_lines
 from sterna.progress.tail import Tail
 
@@ -48,7 +48,7 @@ class ContainerOutput:
     def notices(self) -> list[str]:
         return self._reader.notices
 
-    def poll(self, is_last: bool) -> list[Report]:
+    def poll(self, is_last: bool) -> list[SourceReport]:
         now = time.monotonic()
         if now < self._look_at and not is_last:
             return []
@@ -74,7 +74,7 @@ class ContainerOutput:
         assert self._tail is not None
         return found + self._tail.lines(is_last)
 
-    def _reports(self, lines: list[bytes], most: int) -> Iterator[Report]:
+    def _reports(self, lines: list[bytes], most: int) -> Iterator[SourceReport]:
         printed = list(self._split_entries(lines))
         if len(printed) > most:
             # Keep the timestamp of each sampled line.
@@ -85,7 +85,7 @@ class ContainerOutput:
             if found is not None:
                 row = found.row
                 at = row.at if row.at is not None else _moment(each.stamp)
-                yield Report(at, row.step, row.total, row.metrics, source="stdout")
+                yield SourceReport(at, row.step, row.total, row.metrics, source="stdout")
 
     def _split_entries(self, lines: list[bytes]) -> Iterator[_LogEntry]:
         for line in lines:

@@ -33,7 +33,7 @@ class Mount(msgspec.Struct, rename="camel"):
     sub_path: str = ""
 
 
-class Container(msgspec.Struct, rename="camel"):
+class MonitoredContainer(msgspec.Struct, rename="camel"):
     name: str = ""
     command: list[str] = []
     args: list[str] = []
@@ -53,13 +53,13 @@ class Volume(msgspec.Struct, rename="camel"):
 
 
 class Spec(msgspec.Struct, rename="camel"):
-    containers: list[Container] = []
+    containers: list[MonitoredContainer] = []
     volumes: list[Volume] = []
     node_name: str = ""
     host_network: bool = False
 
 
-class Status(msgspec.Struct, rename="camel"):
+class MonitoredPodStatus(msgspec.Struct, rename="camel"):
     phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
     start_time: str | None = None
@@ -71,7 +71,7 @@ class NodePod(msgspec.Struct, rename="camel"):
 
     metadata: Meta
     spec: Spec = msgspec.field(default_factory=Spec)
-    status: Status = msgspec.field(default_factory=Status)
+    status: MonitoredPodStatus = msgspec.field(default_factory=MonitoredPodStatus)
 
     @property
     def has_ended(self) -> bool:
@@ -95,7 +95,7 @@ class NodePod(msgspec.Struct, rename="camel"):
         return next((owner.name for owner in self.metadata.owner_references if find_kind(owner.kind)), "")
 
     @property
-    def trainer(self) -> Container | None:
+    def trainer(self) -> MonitoredContainer | None:
         """The container whose output is read: the first, as for `kubectl logs`."""
         return self.spec.containers[0] if self.spec.containers else None
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from sterna.backends.kubernetes.monitor.host_paths import Place, Roots, agent_place, log_folder, place_of
+from sterna.backends.kubernetes.monitor.host_paths import HostPath, Roots, agent_place, log_folder, place_of
 from sterna.backends.kubernetes.monitor.output import ContainerOutput
 from sterna.backends.kubernetes.monitor.pods import NodePod, is_csv_guessed, progress_of
 from sterna.model.job import ProgressSpec
 from sterna.progress.reader import ProgressReader
 from sterna.progress.registry import find_source
-from sterna.progress.report import Report
+from sterna.progress.report import SourceReport
 from sterna.progress.tail import Position
 
 _SAVED_FILE = "saved.json"
@@ -36,7 +36,7 @@ class PodReader:
         self._spec, self._is_guess = progress_of(pod), is_csv_guessed(pod)
         self._agent = agent_place(pod, roots)
         self._saved_at = 0.0
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, HostPath] = {}
         """Files and folders of declared sources that have been found, by source."""
         trainer, patterns = pod.trainer, self._spec.sources.get("stdout", ())
         self._output = ContainerOutput(log_folder(pod, trainer, roots), patterns) if trainer else None
@@ -46,7 +46,7 @@ class PodReader:
         """Store the current state of the pod; its declared sources never change."""
         self._pod = pod
 
-    def poll(self, is_last: bool = False) -> list[Report]:
+    def poll(self, is_last: bool = False) -> list[SourceReport]:
         """Reports since the last poll."""
         missing = [name for name in self._paths if name not in self._places]
         if missing:
@@ -99,14 +99,14 @@ class PodReader:
         sources = {name: each for name, each in self._spec.sources.items() if name not in missing}
         return replace(self._spec, sources=sources)
 
-    def _last_checkpoint(self) -> list[Report]:
+    def _last_checkpoint(self) -> list[SourceReport]:
         """The checkpoint in the agent's last record, if a full disk kept it out of the reports."""
         record = _record(self._agent)
         at, step = record.get("at"), record.get("step")
         if not isinstance(at, int | float) or isinstance(at, bool) or at <= self._saved_at:
             return []
         self._saved_at = float(at)
-        return [Report(float(at), step if isinstance(step, int) else None, None, {}, saved=True)]
+        return [SourceReport(float(at), step if isinstance(step, int) else None, None, {}, saved=True)]
 
 
 def _is_written_since(path: Path, moment: float) -> bool:
@@ -116,7 +116,7 @@ def _is_written_since(path: Path, moment: float) -> bool:
         return False
 
 
-def _record(place: Place) -> dict[str, Any]:
+def _record(place: HostPath) -> dict[str, Any]:
     path: Path = place.path / _SAVED_FILE
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)

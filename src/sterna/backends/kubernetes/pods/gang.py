@@ -12,7 +12,7 @@ from functools import lru_cache
 from sterna.backends.kubernetes.api.assignment import encode_assignment
 from sterna.backends.kubernetes.api.job import ReplicaAssignment
 from sterna.backends.kubernetes.pods.hosts import host_of
-from sterna.kinds.environment.gang import LEADERS, UNRANKED, Gang, Member, rank_order
+from sterna.kinds.environment.gang import LEADERS, UNRANKED, Gang, GangMember, rank_order
 from sterna.kinds.kind import Kind
 from sterna.kinds.parsed_job import ParsedJob
 from sterna.kinds.parsing.pod_template import port_in
@@ -69,7 +69,7 @@ def framework_variables(
         variables=dict(job.variables),
     )
     type_, number = job.framework_name(replica.type, replica.ordinal)
-    return kind.environment(spec, Member(type_, number, ranks.rank(replica), replica.ordinal == 0), gang)
+    return kind.environment(spec, GangMember(type_, number, ranks.rank(replica), replica.ordinal == 0), gang)
 
 
 def replica_port(job: ParsedJob, type_: str) -> int:

@@ -27,7 +27,7 @@ _TOKEN = "kube-api-access-"
 _LONGEST_NAME = 253
 
 
-class Move(NamedTuple):
+class MoveRecord(NamedTuple):
     """Contents of a record."""
 
     namespace: str
@@ -74,7 +74,7 @@ def move_record(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, An
     }
 
 
-def redirect_patch(move: Move, node: str, uid: str) -> dict[str, Any]:
+def redirect_patch(move: MoveRecord, node: str, uid: str) -> dict[str, Any]:
     """A merge patch of a record whose pod gets another target node, or was replaced by a pod of another uid."""
     pod = pod_on_node(move.pod, node, move.attempt)
     return {"data": {_NODE: node, _POD: msgspec.json.encode(pod).decode(), _UID: uid}}
@@ -84,7 +84,7 @@ class _Record(msgspec.Struct):
     data: dict[str, str] = {}
 
 
-def read_record(record: Mapping[str, Any]) -> Move:
+def read_record(record: Mapping[str, Any]) -> MoveRecord:
     """Parse a record; `UserError` if it is malformed."""
     data = decode_fields(dict(record), _Record, "the record of a move").data
     pod = decode_fields(data.get(_POD, "").encode(), dict[str, Any], "the pod in the record of a move")
@@ -93,7 +93,7 @@ def read_record(record: Mapping[str, Any]) -> Move:
     if not isinstance(metadata, dict) or not data.get(_NODE) or not attempt.isdigit():
         raise UserError("A record of a move does not say what moves where; delete it, and create the pod again.")
     namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
-    return Move(namespace, name, data.get(_FROM, ""), data[_NODE], int(attempt), pod, data.get(_UID, ""))
+    return MoveRecord(namespace, name, data.get(_FROM, ""), data[_NODE], int(attempt), pod, data.get(_UID, ""))
 
 
 def pod_on_node(pod: Mapping[str, Any], node: str, attempt: int) -> dict[str, Any]:

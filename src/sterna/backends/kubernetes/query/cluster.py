@@ -25,8 +25,8 @@ from sterna.backends.kubernetes.query.listing import (
     EventObject,
     JobListing,
     ListedJob,
-    followed_jobs,
     full_name,
+    job_lists,
     match_jobs,
 )
 from sterna.backends.kubernetes.query.logs import Logs
@@ -140,7 +140,7 @@ class KubernetesCluster:
 
     def _list(self, namespace: str, name: str = "") -> JobListing:
         """List the jobs of a namespace (all if empty) with their pods, or those of one name."""
-        followed = followed_jobs(namespace, name)
+        followed = job_lists(namespace, name)
         answers = self._reader.run_together([partial(self._reader.list_all, each) for each in followed])
         listing = JobListing()
         refused: list[UserError] = []
@@ -227,7 +227,7 @@ class KubernetesCluster:
         """Request a move by annotation; the operator creates new pods on the node. A caller who may list all nodes and
         pods learns at once if the move is not possible."""
         job = self._active(name)
-        with suppress(ForbiddenError):  # then only the operator can tell
+        with suppress(ForbiddenError):  # then only the operator can check it
             self._observe().check_move(job.meta.uid, node)
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock()))
         patch = {"metadata": {"uid": job.meta.uid, "annotations": {MIGRATE_TO: f"{node} {moment}"}}}

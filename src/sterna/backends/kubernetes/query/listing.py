@@ -64,7 +64,7 @@ class ListedJob:
         return self.object.metadata
 
 
-def followed_jobs(namespace: str, name: str = "") -> list[Followed]:
+def job_lists(namespace: str, name: str = "") -> list[Followed]:
     """Return the lists that hold the jobs of a namespace (all if empty), or those of one name, and their pods."""
     fields = f"metadata.name={name}" if name else ""
     pods = [(f"{JOB_LABEL}={name}", ""), (f"{_MPI_PODS},{_MPI_NAME}={name}", ""), (JOB_LABEL, fields)]
@@ -74,7 +74,7 @@ def followed_jobs(namespace: str, name: str = "") -> list[Followed]:
     ]
 
 
-def followed_events(namespace: str) -> Followed:
+def event_list(namespace: str) -> Followed:
     return Followed(EVENTS, EventObject, namespace)
 
 

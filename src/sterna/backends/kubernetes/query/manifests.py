@@ -35,7 +35,7 @@ _STAND_IN = "x" * 5
 """Where the server makes up the end of a name."""
 
 
-class Order(NamedTuple):
+class ObjectToCreate(NamedTuple):
     """An object to be created."""
 
     resource: Resource
@@ -50,7 +50,7 @@ class Order(NamedTuple):
     def name(self) -> str:
         return str(self.document["metadata"].get("name", ""))
 
-    def renamed(self) -> Order | None:
+    def renamed(self) -> ObjectToCreate | None:
         """Under the next of its names; none: it has no other."""
         if not self.names:
             return None
@@ -63,10 +63,10 @@ def _resources() -> dict[str, Resource]:
 
 def orders_of(
     documents: Iterable[Document], namespace: str, key: str = "", at: float = 0.0
-) -> tuple[list[Order], list[str]]:
+) -> tuple[list[ObjectToCreate], list[str]]:
     """Objects in the order of their documents, and notices about those that are left out or not as they were written.
     `at` is the time that names are made of."""
-    orders: list[Order] = []
+    orders: list[ObjectToCreate] = []
     notices: list[str] = []
     for document in split_lists(documents):
         where, kind = document.where(()), _kind(document)
@@ -84,8 +84,8 @@ def orders_of(
     return _distinct(orders), notices
 
 
-def _distinct(orders: Iterable[Order]) -> list[Order]:
-    found: list[Order] = []
+def _distinct(orders: Iterable[ObjectToCreate]) -> list[ObjectToCreate]:
+    found: list[ObjectToCreate] = []
     taken: set[tuple[str, str, str]] = set()
     for order in orders:
         while order.name and _identity(order) in taken:
@@ -98,7 +98,7 @@ def _distinct(orders: Iterable[Order]) -> list[Order]:
     return found
 
 
-def _identity(order: Order) -> tuple[str, str, str]:
+def _identity(order: ObjectToCreate) -> tuple[str, str, str]:
     return order.resource.kind, order.namespace, order.name
 
 
@@ -121,7 +121,7 @@ def _is_serving(value: Any) -> bool:
     return str(annotations.get(SERVING)).strip().lower() == "true" if isinstance(annotations, Mapping) else False
 
 
-def _order(document: Document, resource: Resource, namespace: str, key: str, at: float) -> Order:
+def _order(document: Document, resource: Resource, namespace: str, key: str, at: float) -> ObjectToCreate:
     where = document.where(())
     names: tuple[str, ...] = ()
     try:
@@ -142,7 +142,7 @@ def _order(document: Document, resource: Resource, namespace: str, key: str, at:
         raise UserError(f"{where}: {error}") from None
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise UserError(f"{where}: this is no {resource.kind} ({error}); check its metadata.") from None
-    return Order(resource, str(metadata["namespace"]), whole, where, names[1:])
+    return ObjectToCreate(resource, str(metadata["namespace"]), whole, where, names[1:])
 
 
 def _names(whole: Mapping[str, Any], at: float) -> tuple[str, ...]:

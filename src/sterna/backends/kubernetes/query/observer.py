@@ -72,7 +72,7 @@ class Observer:
         return self.backend.observe()
 
     def nodes(self) -> list[NodeView]:
-        """Return all nodes; a node whose kubelet is not ready or that is being drained says so in its state."""
+        """Return all nodes; a node whose kubelet is not ready, or that is being drained, has that state."""
         cluster_state = self.backend.state
         found = []
         for view in node_views(cluster_state):

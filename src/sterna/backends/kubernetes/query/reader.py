@@ -83,7 +83,7 @@ class ApiReader:
         """Create an object; return it as the server stored it or, in a dry run, would store it."""
         query = _query("fieldValidation=Strict", is_dry_run)
         answer = self.server.ask("POST", resource.path(namespace), msgspec.json.encode(document), query)
-        return self._done(answer, resource, namespace, str(document.get("metadata", {}).get("name", "")))
+        return self._body_of(answer, resource, namespace, str(document.get("metadata", {}).get("name", "")))
 
     def patch(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], is_dry_run: bool = False
@@ -91,7 +91,7 @@ class ApiReader:
         """Apply a merge patch; return the object after it."""
         path, query = resource.path(namespace, name), _query("fieldValidation=Strict", is_dry_run)
         answer = self.server.ask("PATCH", path, msgspec.json.encode(patch), query, _MERGE)
-        return self._done(answer, resource, namespace, name)
+        return self._body_of(answer, resource, namespace, name)
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """Delete an object and, in the background, those that it owns."""
@@ -102,9 +102,9 @@ class ApiReader:
             "preconditions": {"uid": uid},
         }
         answer = self.server.ask("DELETE", resource.path(namespace, name), msgspec.json.encode(options))
-        self._done(answer, resource, namespace, name)
+        self._body_of(answer, resource, namespace, name)
 
-    def _done(self, answer: WriteResult, resource: Resource, namespace: str, name: str) -> bytes:
+    def _body_of(self, answer: WriteResult, resource: Resource, namespace: str, name: str) -> bytes:
         if not answer.is_done:
             raise self.refusal(answer, resource, namespace, name)
         return answer.body

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from sterna.backends.kubernetes.query.listing import ListedJob
-from sterna.backends.kubernetes.query.manifests import SUBMISSION, Order, orders_of
+from sterna.backends.kubernetes.query.manifests import SUBMISSION, ObjectToCreate, orders_of
 from sterna.backends.kubernetes.query.reader import ApiReader
 from sterna.errors import Retry, UserError
 from sterna.kinds.objects import JobObject, Pod
@@ -65,7 +65,7 @@ class ObjectCreator:
                 raise type(error)(f"{str(error).removesuffix('.')}; created before that: {names}.") from None
         return Submitted(created, notices)
 
-    def _dry_run(self, order: Order, key: str) -> Order:
+    def _dry_run(self, order: ObjectToCreate, key: str) -> ObjectToCreate:
         """Return the order under the first of its names that is free."""
         try:
             self._reader.create(order.resource, order.namespace, order.document, is_dry_run=True)
@@ -80,7 +80,7 @@ class ObjectCreator:
             raise type(error)(f"{order.where}: {error}") from None
         return order
 
-    def _create(self, order: Order, key: str) -> JobView:
+    def _create(self, order: ObjectToCreate, key: str) -> JobView:
         resource, namespace = order.resource, order.namespace
         type_: type[JobObject] | type[Pod] = Pod if resource == PODS else JobObject
         try:
@@ -96,7 +96,7 @@ class ObjectCreator:
             created = self._reader.get(resource, type_, namespace, order.name)
         return self._view(ListedJob(resource, created, [created] if isinstance(created, Pod) else []))
 
-    def _is_of_submission(self, order: Order, key: str) -> bool:
+    def _is_of_submission(self, order: ObjectToCreate, key: str) -> bool:
         """True if the object of this name was created by the same submission."""
         try:
             found = self._reader.get(order.resource, JobObject, order.namespace, order.name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from sterna.backends.kubernetes.api.resources import EVENTS, ApiServer, Delta, DeltaKind, Inbox
 from sterna.backends.kubernetes.cache.watched_resources import job_resources
-from sterna.backends.kubernetes.query.listing import JobListing, followed_events, followed_jobs
+from sterna.backends.kubernetes.query.listing import JobListing, event_list, job_lists
 from sterna.errors import Retry, UserError
 from sterna.kinds.resource import Resource
 
@@ -21,7 +21,7 @@ class ClusterWatch:
     """Jobs, their pods and events of a namespace (all if empty), kept current."""
 
     def __init__(self, server: ApiServer, inbox: Inbox, namespace: str) -> None:
-        followed = [*followed_jobs(namespace), followed_events(namespace)]
+        followed = [*job_lists(namespace), event_list(namespace)]
         self.listing = JobListing()
         self._server, self._inbox = server, inbox
         self._unsynced = Counter(each.resource for each in followed)

@@ -68,7 +68,7 @@ class HandoffQueue(Generic[Item]):
         return items
 
 
-class ReplicaState(Protocol):
+class OperatorReplica(Protocol):
     """State of this replica of the operator. Any thread may ask."""
 
     def is_leading(self) -> bool: ...
@@ -88,7 +88,7 @@ class EndpointSources:
     metrics: Callable[[], bytes]
     """In Prometheus' text format."""
     distribution: Callable[[], str]
-    replica: ReplicaState
+    replica: OperatorReplica
 
 
 class RequestError(Exception):

@@ -13,19 +13,19 @@ from sterna.backends.kubernetes.api.resources import ApiServer
 from sterna.backends.kubernetes.backend import KubernetesBackend
 from sterna.backends.kubernetes.cache.views import cluster_info, job_views, node_views
 from sterna.backends.kubernetes.moves.requested import MonitorMoves
-from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints, ReplicaState
+from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints, OperatorReplica
 from sterna.backends.kubernetes.server.metrics import OperatorMetrics
 from sterna.backends.kubernetes.server.token_review import TokenReviewer
 from sterna.control.specon_csv import SpeconCsvBuffer
 
-Value = TypeVar("Value")
+ResultValue = TypeVar("ResultValue")
 
 
 class RequestProcessor:
     """Endpoints, metrics and move requests of one operator."""
 
     def __init__(
-        self, backend: KubernetesBackend, server: ApiServer, replica: ReplicaState, monitors: Collection[str] = ()
+        self, backend: KubernetesBackend, server: ApiServer, replica: OperatorReplica, monitors: Collection[str] = ()
     ) -> None:
         """`monitors`: service accounts that may report, as `NAMESPACE/NAME`; empty: any client may."""
         self._backend, self._state = backend, backend.state
@@ -47,7 +47,7 @@ class RequestProcessor:
         self._moves = MonitorMoves(backend, self.specon_csv.note_move)
         self.endpoints = OperatorEndpoints(sources, reviewer, backend.wake, monitors)
 
-    def _read(self, read: Callable[[], Value]) -> Value:
+    def _read(self, read: Callable[[], ResultValue]) -> ResultValue:
         with self._backend.lock:
             return read()
 

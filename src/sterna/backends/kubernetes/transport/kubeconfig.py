@@ -101,7 +101,7 @@ def _from_pod(environment: Mapping[str, str], account: Path) -> Access:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _KubeconfigEntry:
     """One cluster, user or context of a kubeconfig; relative paths in it start at `folder`."""
 
     values: Mapping[str, Any]
@@ -114,20 +114,22 @@ class _Merged:
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = files
         self.current = ""
-        self._parts: dict[str, dict[str, _Entry]] = {"clusters": {}, "users": {}, "contexts": {}}
+        self._parts: dict[str, dict[str, _KubeconfigEntry]] = {"clusters": {}, "users": {}, "contexts": {}}
         for file in files:
             document = _load_document(file)
             self.current = self.current or str(document.get("current-context") or "")
             for part, entries in self._parts.items():
                 for entry in _list_entries(document.get(part), file, part):
                     values = entry.get(part[:-1])
-                    entries.setdefault(str(entry["name"]), _Entry(values if values is not None else {}, file.parent))
+                    entries.setdefault(
+                        str(entry["name"]), _KubeconfigEntry(values if values is not None else {}, file.parent)
+                    )
 
     @property
     def where(self) -> str:
         return os.pathsep.join(map(str, self.files))
 
-    def part(self, part: str, name: str, wanted_by: str) -> _Entry:
+    def part(self, part: str, name: str, wanted_by: str) -> _KubeconfigEntry:
         entries = self._parts[part]
         if name not in entries:
             raise UserError(
@@ -138,7 +140,7 @@ class _Merged:
             raise UserError(f"The {part[:-1]} '{name}' in {self.where} is no mapping; mend the file.")
         return entries[name]
 
-    def context(self, name: str) -> tuple[str, _Entry]:
+    def context(self, name: str) -> tuple[str, _KubeconfigEntry]:
         name = name or self.current
         contexts = self._parts["contexts"]
         if not name:
@@ -191,7 +193,7 @@ def _is_address(written: str) -> bool:
         return False
 
 
-def _from_cluster(cluster: _Entry, namespace: str, context: str, where: str) -> Access:
+def _from_cluster(cluster: _KubeconfigEntry, namespace: str, context: str, where: str) -> Access:
     values = cluster.values
     server = str(values.get("server") or "").rstrip("/")
     if not server.startswith(("https://", "http://")):
@@ -215,7 +217,7 @@ def _from_cluster(cluster: _Entry, namespace: str, context: str, where: str) -> 
     )
 
 
-def _with_user(access: Access, user: _Entry, merged: _Merged) -> Access:
+def _with_user(access: Access, user: _KubeconfigEntry, merged: _Merged) -> Access:
     values = user.values
     if values.get("as") or values.get("username"):
         what = "acts as another user" if values.get("as") else "logs in with a password"
@@ -240,7 +242,7 @@ def _with_user(access: Access, user: _Entry, merged: _Merged) -> Access:
     )
 
 
-def _read_bytes(entry: _Entry, name: str, where: str) -> bytes:
+def _read_bytes(entry: _KubeconfigEntry, name: str, where: str) -> bytes:
     """Return a field given inline (`-data`, base64) or as a path."""
     data, path = entry.values.get(f"{name}-data"), entry.values.get(name)
     try:

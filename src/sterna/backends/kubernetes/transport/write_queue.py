@@ -59,7 +59,7 @@ def backoff_seconds(
     return max(at_least, doubled * (0.5 + 0.5 * draw))
 
 
-class _State(Enum):
+class _WriteState(Enum):
     QUEUED = 0
     BLOCKED = 1
     """Another write of its slot is in flight."""
@@ -77,7 +77,7 @@ class PendingWrite:
     urgency: Urgency
     enqueued_at: float
     tries: int = 0
-    state: _State = _State.QUEUED
+    state: _WriteState = _WriteState.QUEUED
 
 
 class WriteQueue:
@@ -101,7 +101,7 @@ class WriteQueue:
     @property
     def size(self) -> int:
         """Number of writes in flight or waiting."""
-        blocked = sum(pending.state is _State.BLOCKED for pending in self._waiting_in_slot.values())
+        blocked = sum(pending.state is _WriteState.BLOCKED for pending in self._waiting_in_slot.values())
         return self.in_flight + sum(self._queued.values()) + len(self._backing_off) + blocked
 
     @property
@@ -116,8 +116,8 @@ class WriteQueue:
             self._add(PendingWrite(write, write.urgency, now))
             return None
         replaced = waiting.write
-        if waiting.state is _State.QUEUED and write.urgency < waiting.urgency:
-            waiting.state = _State.REPLACED
+        if waiting.state is _WriteState.QUEUED and write.urgency < waiting.urgency:
+            waiting.state = _WriteState.REPLACED
             self._queued[waiting.urgency] -= 1
             self._add(PendingWrite(write, write.urgency, now))
         else:
@@ -133,7 +133,7 @@ class WriteQueue:
         if urgency is None:
             return None
         pending = self._pop_first(urgency)
-        pending.state = _State.IN_FLIGHT
+        pending.state = _WriteState.IN_FLIGHT
         pending.tries += 1
         self._in_flight += 1
         self._running += urgency is Urgency.RUN
@@ -159,7 +159,7 @@ class WriteQueue:
             self.finish(pending)
             return pending.write
         self._leave_flight(pending)
-        pending.state = _State.BACKING_OFF
+        pending.state = _WriteState.BACKING_OFF
         if slot:
             self._busy_slots.discard(slot)
             self._waiting_in_slot[slot] = pending
@@ -177,12 +177,12 @@ class WriteQueue:
         if slot:
             self._waiting_in_slot[slot] = pending
         if slot in self._busy_slots:
-            pending.state = _State.BLOCKED
+            pending.state = _WriteState.BLOCKED
         else:
             self._enqueue(pending)
 
     def _enqueue(self, pending: PendingWrite) -> None:
-        pending.state = _State.QUEUED
+        pending.state = _WriteState.QUEUED
         self._queues[pending.urgency].append(pending)
         self._queued[pending.urgency] += 1
 
@@ -206,7 +206,7 @@ class WriteQueue:
 
     def _pop_first(self, urgency: Urgency) -> PendingWrite:
         queue = self._queues[urgency]
-        while (pending := queue.popleft()).state is _State.REPLACED:
+        while (pending := queue.popleft()).state is _WriteState.REPLACED:
             pass
         self._queued[urgency] -= 1
         return pending

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sterna.backends.local.store.records import AttemptRecord, JobRecord, ReplicaRecord, StatePaths
 from sterna.errors import Retry
-from sterna.kinds.environment.gang import UNRANKED, Gang, Member
+from sterna.kinds.environment.gang import UNRANKED, Gang, GangMember
 from sterna.kinds.registry import find_kind
 from sterna.model.job import ReplicaSpec, Resizing
 
@@ -43,7 +43,7 @@ class Surroundings:
 def free_ports(count: int, taken: frozenset[int]) -> list[int]:
     """Ports on loopback that nobody listens on now, none of them twice and none of those that others were given."""
     ports: list[int] = []
-    with _Held() as held:
+    with _HeldPorts() as held:
         for _ in range(count + _TRIES):
             if len(ports) == count:
                 return ports
@@ -53,10 +53,10 @@ def free_ports(count: int, taken: frozenset[int]) -> list[int]:
     raise Retry(f"{count} free ports on {HOST} were not found")
 
 
-class _Held:
+class _HeldPorts:
     """Sockets that keep ports from being found twice while more are looked for."""
 
-    def __enter__(self) -> _Held:
+    def __enter__(self) -> _HeldPorts:
         self._sockets: list[socket.socket] = []
         return self
 
@@ -174,7 +174,7 @@ def _framework(
         own_host=HOST,
         folder=str(attempt_folder(around, job, attempt)),
     )
-    member = Member(replica.type, replica.index, replica.rank, replica is attempt.first)
+    member = GangMember(replica.type, replica.index, replica.rank, replica is attempt.first)
     return kind.environment(job.spec, member, gang)
 
 

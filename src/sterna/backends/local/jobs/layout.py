@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sterna.backends.local.store.node_slices import LocalNode
-from sterna.backends.local.store.records import AttemptRecord, JobRecord, NodeCounts, ReplicaRecord
+from sterna.backends.local.store.records import AttemptRecord, JobRecord, NodeWorkers, ReplicaRecord
 from sterna.kinds.environment.gang import rank_order
 from sterna.model.cluster import MILLI, Shape
 from sterna.model.job import ReplicaSpec, Resizing
 
 
-def expand_nodes(seats: NodeCounts) -> list[str]:
+def expand_nodes(seats: NodeWorkers) -> list[str]:
     """Return one node name per replica."""
     return [name for name, count in seats for _ in range(count)]
 
@@ -28,9 +28,9 @@ def size_of(seats: Sequence[tuple[str, int]]) -> int:
     return sum(count for _, count in seats)
 
 
-def count_by_node(names: Sequence[str]) -> NodeCounts:
+def count_by_node(names: Sequence[str]) -> NodeWorkers:
     """Return node counts, with equal neighbours merged."""
-    seats: NodeCounts = []
+    seats: NodeWorkers = []
     for name in names:
         if seats and seats[-1][0] == name:
             seats[-1] = (name, seats[-1][1] + 1)
@@ -126,7 +126,7 @@ def over_committed(held: Mapping[str, tuple[int, int]], nodes: Mapping[str, Loca
     )
 
 
-def held_resources(shape: Shape, workers: NodeCounts, servers: NodeCounts) -> dict[str, tuple[int, int]]:
+def held_resources(shape: Shape, workers: NodeWorkers, servers: NodeWorkers) -> dict[str, tuple[int, int]]:
     """Return CPUs and memory that a job with this layout holds, by node."""
     held: dict[str, tuple[int, int]] = {}
     needs = ((workers, shape.cpus, shape.memory_bytes), (servers, shape.ps_cpus, shape.ps_memory_bytes))

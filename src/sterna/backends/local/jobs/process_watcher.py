@@ -18,11 +18,11 @@ from sterna.backends.local.kernel.record_files import SAVED, read_record
 from sterna.backends.local.kernel.wakeups import Wakeups
 from sterna.backends.local.store.job_store import JobStore, LocalJob
 from sterna.backends.local.store.records import ENDED, INTENDED, RUNNING, AttemptRecord, ReplicaRecord
-from sterna.backends.local.supervisor.launcher import Phase, ReplicaState
+from sterna.backends.local.supervisor.launcher import ReplicaPhase, ReplicaState
 from sterna.control.progress_tracker import ProgressReport, SpeedSample
 from sterna.errors import Retry
 from sterna.progress.reader import ProgressReader
-from sterna.progress.report import Report
+from sterna.progress.report import SourceReport
 
 _ASKED_SECONDS = 15.0
 """A start that no shim has taken up by then is voided."""
@@ -83,9 +83,9 @@ class ProcessWatcher:
     def _inspect(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, name: str) -> bool:
         folder = self._deps.around.paths.jobs / name
         state = self._deps.processes.inspect(folder)
-        if state.phase in (Phase.RUNNING, Phase.STARTING, Phase.ENDING):
+        if state.phase in (ReplicaPhase.RUNNING, ReplicaPhase.STARTING, ReplicaPhase.ENDING):
             return self._watch(job, replica, name, folder, state)
-        if state.phase in (Phase.ABSENT, Phase.ASKED):
+        if state.phase in (ReplicaPhase.ABSENT, ReplicaPhase.ASKED):
             since = max(attempt.started_at, replica.intended_at, replica.asked_at)
             is_late = self._store.clock() - since > _ASKED_SECONDS
             if not is_late or not self._deps.processes.void(folder):
@@ -118,7 +118,7 @@ class ProcessWatcher:
                 return False
             self._wakeups.follow(name, descriptor)
             self._readers[name] = (job, replica, self._reader(job, replica, name, folder))
-        if state.phase is Phase.STARTING or replica.state == RUNNING:
+        if state.phase is ReplicaPhase.STARTING or replica.state == RUNNING:
             return False
         with self._store.lock:
             replica.state, replica.pid = RUNNING, state.pid
@@ -140,7 +140,7 @@ class ProcessWatcher:
             return ProcessExit(
                 seen.code, at, seen.was_asked, seen.has_saved, cpu_seconds=seen.cpu_seconds, why=seen.error
             )
-        if state.phase is not Phase.LOST:
+        if state.phase is not ReplicaPhase.LOST:
             return ProcessExit(LOST_CODE, self._store.clock(), bool(replica.asked_at), saved=False, began=False)
         at = _last_sign(folder, self._store.clock())
         if not self._deps.processes.kill(folder):
@@ -253,7 +253,7 @@ def _name(job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord) -> str:
     return f"{job.name}/{attempt.number}/{replica.name}"
 
 
-def _to_reports(reports: Sequence[Report]) -> list[ProgressReport]:
+def _to_reports(reports: Sequence[SourceReport]) -> list[ProgressReport]:
     return [
         ProgressReport(each.at, each.step, each.total, each.metrics, each.saved, each.cpu_seconds) for each in reports
     ]

@@ -11,7 +11,7 @@ import os
 from sterna.backends.local.kernel.atomic_files import make_temporary, read_bytes, sync_folder
 from sterna.backends.local.kernel.crash_points import crash_point
 
-Record = dict[str, object]
+JsonRecord = dict[str, object]
 """A JSON object on disk; readers convert it to typed values."""
 
 LAUNCH_FILE, LOCK_FILE, SHIM, STOP, SAVED, EXIT = (
@@ -25,7 +25,7 @@ LAUNCH_FILE, LOCK_FILE, SHIM, STOP, SAVED, EXIT = (
 LOG, OLD_LOG = "out.log", "out.log.1"
 
 
-def write_record(folder: str, name: str, record: Record, durable: bool = True, crash: str = "") -> None:
+def write_record(folder: str, name: str, record: JsonRecord, durable: bool = True, crash: str = "") -> None:
     """Replace a record; `durable`: it survives a power failure. `crash`: name of the crash point before it becomes
     visible."""
     temporary = make_temporary(folder, name, (json.dumps(record) + "\n").encode(), durable=durable)
@@ -35,7 +35,7 @@ def write_record(folder: str, name: str, record: Record, durable: bool = True, c
         sync_folder(folder)
 
 
-def read_record(folder: str, name: str) -> Record | None:
+def read_record(folder: str, name: str) -> JsonRecord | None:
     content = read_bytes(os.path.join(folder, name))
     if content is None:
         return None

@@ -15,7 +15,7 @@ import msgspec
 
 from sterna.backends.local.store.database import Database, Statement
 from sterna.backends.local.store.node_slices import Slices
-from sterna.backends.local.store.records import ACTIVE, JobRecord, NodeCounts, decode_record, encode
+from sterna.backends.local.store.records import ACTIVE, JobRecord, NodeWorkers, decode_record, encode
 from sterna.control.learned_curves import LearnedCurves
 from sterna.control.progress_tracker import ProgressReport, ProgressState, ProgressTracker, category_of
 from sterna.errors import did_you_mean
@@ -206,7 +206,7 @@ class JobStore:
         job.record.servers = [(names[node], count) for node, count in assignment.ps]
         job.record.slots = list(assignment.slots)
 
-    def _to_rows(self, seats: NodeCounts) -> tuple[tuple[int, int], ...]:
+    def _to_rows(self, seats: NodeWorkers) -> tuple[tuple[int, int], ...]:
         return tuple((self._rows[name], count) for name, count in seats if name in self._rows)
 
     def set_reasons(self, reasons: Iterable[Reason]) -> None:

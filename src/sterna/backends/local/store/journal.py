@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from sterna.backends.local.store.database import Database
-from sterna.control.journal import VERSION, JournalWriter, Opening, RoundLine, World
+from sterna.control.journal import VERSION, JournalWriter, Opening, RoundLine, StaticFacts
 from sterna.control.shadow_rules import ShadowRound
 from sterna.model.plan import Decision
 from sterna.model.snapshot import Snapshot
@@ -27,7 +27,7 @@ class StoredJournal(JournalWriter):
     def __init__(self, database: Database, rules: PolicyView) -> None:
         self._database = database
         self._encoder = msgspec.json.Encoder()
-        self._world: World | None = None
+        self._world: StaticFacts | None = None
         self._worlds = 0
         database.flush()
         last = database.read("SELECT line FROM journal WHERE kind = 'round' ORDER BY id DESC LIMIT 1")
@@ -47,8 +47,8 @@ class StoredJournal(JournalWriter):
         if self._rounds % _PRUNE_EVERY == 0:
             prune(self._database)
 
-    def _append(self, line: Opening | World | RoundLine) -> None:
-        kind = "round" if isinstance(line, RoundLine) else "world" if isinstance(line, World) else "opening"
+    def _append(self, line: Opening | StaticFacts | RoundLine) -> None:
+        kind = "round" if isinstance(line, RoundLine) else "world" if isinstance(line, StaticFacts) else "opening"
         if isinstance(line, RoundLine):
             line.world = 0  # rows are pruned from the front and never torn, so there is no need to count them
         sql = "INSERT INTO journal (kind, line) VALUES (?, ?)"

@@ -18,7 +18,7 @@ ACTIVE, COMPLETED, FAILED = "active", "completed", "failed"
 INTENDED, RUNNING, ENDED = "intended", "running", "ended"
 """States of a replica: committed but not seen running; seen running; exited, with or without a record of it."""
 
-NodeCounts = list[tuple[str, int]]
+NodeWorkers = list[tuple[str, int]]
 """Pairs of node name and number of replicas on it."""
 
 
@@ -61,9 +61,9 @@ class AttemptRecord(msgspec.Struct):
     number: int
     started_at: float
     replicas: list[ReplicaRecord]
-    workers: NodeCounts
+    workers: NodeWorkers
     """Nodes of its workers."""
-    servers: NodeCounts = []
+    servers: NodeWorkers = []
     generation: int = 0
     stopping: str = ""
     """Why all of it was asked to stop; empty: it was not."""
@@ -105,9 +105,9 @@ class JobRecord(JobState, omit_defaults=True, rename="camel", kw_only=True):
     maximum: int
     phase: str = ACTIVE
     deleting: bool = False
-    workers: NodeCounts = msgspec.field(default_factory=list)
+    workers: NodeWorkers = msgspec.field(default_factory=list)
     """Desired nodes of its workers; empty: the job is queued."""
-    servers: NodeCounts = msgspec.field(default_factory=list)
+    servers: NodeWorkers = msgspec.field(default_factory=list)
     slots: list[int] = msgspec.field(default_factory=list)
     attempts: int = 0
     attempt: AttemptRecord | None = None

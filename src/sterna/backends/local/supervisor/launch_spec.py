@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sterna.backends.local.kernel.record_files import LAUNCH_FILE, Record, read_record
+from sterna.backends.local.kernel.record_files import LAUNCH_FILE, JsonRecord, read_record
 
 LOG_BYTES = 64 << 20
 
@@ -48,7 +48,7 @@ class LaunchSpec:
         self.uid = uid
         self.gid = gid
 
-    def to_record(self) -> Record:
+    def to_record(self) -> JsonRecord:
         return {
             "token": self.token,
             "command": list(self.command),
@@ -64,7 +64,7 @@ class LaunchSpec:
         }
 
     @staticmethod
-    def from_record(record: Record) -> LaunchSpec:
+    def from_record(record: JsonRecord) -> LaunchSpec:
         """Parse a record; raise ValueError, KeyError or TypeError if `to_record` did not write it."""
         command, env, groups, cpus = record["command"], record["env"], record.get("groups"), record.get("cpus")
         if not isinstance(command, list) or not command or not isinstance(env, dict):

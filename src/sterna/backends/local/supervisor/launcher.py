@@ -18,7 +18,15 @@ from pathlib import Path
 from sterna.backends.local.cgroups.leaf import leaf_cpu_seconds, leaves
 from sterna.backends.local.kernel.crash_points import crash_point
 from sterna.backends.local.kernel.proc_table import descendants, is_alive, process, processes
-from sterna.backends.local.kernel.record_files import EXIT, LAUNCH_FILE, SHIM, STOP, Record, read_record, write_record
+from sterna.backends.local.kernel.record_files import (
+    EXIT,
+    LAUNCH_FILE,
+    SHIM,
+    STOP,
+    JsonRecord,
+    read_record,
+    write_record,
+)
 from sterna.backends.local.supervisor import lock_file
 from sterna.backends.local.supervisor.kill_tree import end_replica
 from sterna.backends.local.supervisor.launch_spec import LaunchSpec, groups_of
@@ -29,7 +37,7 @@ from sterna.errors import Retry
 _SHIM_PATIENCE_SECONDS = 5.0
 
 
-class Phase(Enum):
+class ReplicaPhase(Enum):
     """Life cycle of a replica."""
 
     ABSENT = "absent"
@@ -68,7 +76,7 @@ class ExitRecord:
 class ReplicaState:
     """State of a replica. `pid` is that of a living main process, verified, else 0."""
 
-    phase: Phase
+    phase: ReplicaPhase
     pid: int = 0
     session: int = 0
     shim_pid: int = 0
@@ -77,12 +85,12 @@ class ReplicaState:
 
     @property
     def is_locked(self) -> bool:
-        return self.phase not in (Phase.ABSENT, Phase.ASKED, Phase.VOID)
+        return self.phase not in (ReplicaPhase.ABSENT, ReplicaPhase.ASKED, ReplicaPhase.VOID)
 
     @property
     def is_over(self) -> bool:
         """True if nothing of it runs or will run; a lost one must be killed first."""
-        return self.phase in (Phase.VOID, Phase.ENDED)
+        return self.phase in (ReplicaPhase.VOID, ReplicaPhase.ENDED)
 
 
 class Launcher:
@@ -134,11 +142,13 @@ class Launcher:
         lives = lock is not None and lock.holder_lives()
         ended = read_record(at, EXIT)
         if ended is not None:
-            return ReplicaState(Phase.ENDED, exit=_exit_record(ended))
+            return ReplicaState(ReplicaPhase.ENDED, exit=_exit_record(ended))
         if lock is None:
-            return ReplicaState(Phase.ASKED if os.path.exists(os.path.join(at, LAUNCH_FILE)) else Phase.ABSENT)
+            return ReplicaState(
+                ReplicaPhase.ASKED if os.path.exists(os.path.join(at, LAUNCH_FILE)) else ReplicaPhase.ABSENT
+            )
         if lock.is_void:
-            return ReplicaState(Phase.VOID)
+            return ReplicaState(ReplicaPhase.VOID)
         return _running(lock, lives, read_record(at, SHIM))
 
     def void(self, folder: str | Path) -> bool:
@@ -187,16 +197,16 @@ class Launcher:
         self._zygote.retire()
 
 
-def _running(lock: ReplicaLock, shim_lives: bool, record: Record | None) -> ReplicaState:
+def _running(lock: ReplicaLock, shim_lives: bool, record: JsonRecord | None) -> ReplicaState:
     pid, ticks = _whole(record, "pid"), _whole(record, "ticks")
     main_lives = is_alive(pid, ticks, lock.boot) if pid else False
     started_at = record.get("started_at") if record else None
     if not shim_lives:
-        phase = Phase.LOST
+        phase = ReplicaPhase.LOST
     elif record is None:
-        phase = Phase.STARTING
+        phase = ReplicaPhase.STARTING
     else:
-        phase = Phase.RUNNING if main_lives else Phase.ENDING
+        phase = ReplicaPhase.RUNNING if main_lives else ReplicaPhase.ENDING
     return ReplicaState(
         phase,
         pid=pid if main_lives else 0,
@@ -256,7 +266,7 @@ def _tree_cpu_seconds(shim: int) -> float:
     return waited + sum(each.cpu_seconds + each.waited_cpu_seconds for each in below)
 
 
-def _exit_record(record: Record) -> ExitRecord:
+def _exit_record(record: JsonRecord) -> ExitRecord:
     by_signal, at, used = record.get("signal"), record.get("at"), record.get("cpu_seconds")
     return ExitRecord(
         code=_whole(record, "code"),
@@ -269,6 +279,6 @@ def _exit_record(record: Record) -> ExitRecord:
     )
 
 
-def _whole(record: Record | None, name: str) -> int:
+def _whole(record: JsonRecord | None, name: str) -> int:
     value = record.get(name) if record else None
     return value if isinstance(value, int) else 0

@@ -20,7 +20,7 @@ from sterna.backends.local.kernel.record_files import (
     SAVED,
     SHIM,
     STOP,
-    Record,
+    JsonRecord,
     modified_at,
     read_record,
     write_record,
@@ -121,7 +121,7 @@ class Shim:
     def _note_start(self) -> None:
         """Record the pids for the daemon. On a full disk, retry later: training goes first."""
         found, me = process(self._main), process(os.getpid())
-        record: Record = {
+        record: JsonRecord = {
             "boot_id": boot_id(),
             "shim_pid": os.getpid(),
             "shim_ticks": me.ticks if me else 0,
@@ -185,7 +185,7 @@ class Shim:
 
     def _end(self, code: int, by_signal: int | None, error: str | None) -> None:
         used = os.times()
-        record: Record = {
+        record: JsonRecord = {
             "code": code,
             "signal": by_signal,
             "at": time.time(),
@@ -205,7 +205,7 @@ class Shim:
             return False
         return last_saved_at >= self._asked_at - _CLOCK_STEP_SECONDS
 
-    def _write_exit(self, record: Record) -> None:
+    def _write_exit(self, record: JsonRecord) -> None:
         """Write the exit record; on a full disk, retry: until then the replica does not count as ended."""
         while True:
             try:

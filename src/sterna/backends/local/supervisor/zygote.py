@@ -24,7 +24,7 @@ from sterna.backends.local.kernel.atomic_files import remove_file
 from sterna.backends.local.kernel.crash_points import arm, crash_point
 from sterna.backends.local.kernel.prctl import SPARED, become_subreaper, oom_score, set_oom_score
 from sterna.backends.local.kernel.proc_table import children, is_alive
-from sterna.backends.local.kernel.record_files import Record, read_record
+from sterna.backends.local.kernel.record_files import JsonRecord, read_record
 from sterna.backends.local.supervisor import shim
 from sterna.backends.local.supervisor.kill_tree import kill, kill_leaves, reap
 from sterna.backends.local.supervisor.launch_spec import groups_of
@@ -155,7 +155,7 @@ class Zygote:
                 except (OSError, ValueError):
                     continue  # the client disconnected, or is another user
 
-    def _answer(self, connection: socket.socket) -> Record:
+    def _answer(self, connection: socket.socket) -> JsonRecord:
         if _peer(connection) not in (os.geteuid(), 0):
             return {"error": "only the user who started this cluster may ask it to start processes."}
         request = json.loads(_line(connection))

@@ -100,7 +100,7 @@ def _watch(service: ClusterService, kind: str, names: Sequence[str], output: str
     is_terminal = sys.stdout.isatty()
     for update in service.watch((kind,)):
         changed = {
-            identity: row for identity, row in _changed(update) if not names or not _names(row).isdisjoint(names)
+            identity: row for identity, row in _rows_of(update) if not names or not _names(row).isdisjoint(names)
         }
         rows.update(changed)
         for identity in getattr(update, "gone", ()):
@@ -130,7 +130,7 @@ def _print_changes(kind: str, rows: dict[str, Row], printed: dict[str, tuple[str
             print(line)
 
 
-def _changed(update: Update) -> Iterator[tuple[str, Row]]:
+def _rows_of(update: Update) -> Iterator[tuple[str, Row]]:
     from sterna.service.updates import EventsUpdate, JobsUpdate, NodesUpdate
 
     if isinstance(update, JobsUpdate):

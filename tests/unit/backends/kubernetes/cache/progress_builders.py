@@ -11,24 +11,24 @@ from sterna.backends.kubernetes.api.job import KubeJob, PodRow, ReplicaAssignmen
 from sterna.backends.kubernetes.api.monitor_protocol import Batch, PodReports
 from sterna.backends.kubernetes.cache.progress import FindJob, Progress
 from sterna.model.cluster import Shape
-from sterna.progress.report import Report
+from sterna.progress.report import SourceReport
 from tests.unit.backends.kubernetes.replica_builders import kube_job, parsed_job, pod
 
 START = 1_000_000.0
 
 
-def report(at: float, step: int | None = None, total: int | None = None, **more: Any) -> Report:
+def report(at: float, step: int | None = None, total: int | None = None, **more: Any) -> SourceReport:
     """A report `at` seconds after the start; further numbers are metrics."""
     known = {name: more.pop(name) for name in ("saved", "source", "cpu_seconds", "generation") if name in more}
-    return Report(START + at, step, total, more, **known)
+    return SourceReport(START + at, step, total, more, **known)
 
 
-def training(count: int, total: int = 1000, every: float = 1.0, first: int = 1, **more: Any) -> list[Report]:
+def training(count: int, total: int = 1000, every: float = 1.0, first: int = 1, **more: Any) -> list[SourceReport]:
     """A training that makes a step each `every` seconds, and whose loss falls."""
     return [report(step * every, step, total, loss=10.0 / step, **more) for step in range(first, first + count)]
 
 
-def batch(progress: Progress, reports: Iterable[Report], uid: str = "uid-worker-0-1", **more: Any) -> Batch:
+def batch(progress: Progress, reports: Iterable[SourceReport], uid: str = "uid-worker-0-1", **more: Any) -> Batch:
     """A batch of one pod, from a monitor that knows the operator and whose clock agrees with it."""
     pods = [PodReports(uid, "default", uid, list(reports))]
     last = max((each.at for each in pods[0].reports), default=START)

@@ -18,7 +18,7 @@ from sterna.backends.kubernetes.lifecycle.overload import NodeInfo
 from sterna.backends.kubernetes.server.endpoints import EndpointSources, OperatorEndpoints
 from sterna.backends.kubernetes.server.token_review import TokenReviewer
 from sterna.errors import UserError
-from sterna.progress.report import Report
+from sterna.progress.report import SourceReport
 from tests.fakes.operator_http import ServedEndpoints
 from tests.fakes.replica import FakeReplica
 from tests.unit.backends.kubernetes.monitor_builders import Clock, FakeServer, service_account
@@ -72,7 +72,7 @@ def running() -> Iterator[Running]:
 
 
 def a_batch(memory: str = "now", node: str = "node-1") -> Batch:
-    return Batch(node, 5.0, memory, [PodReports("uid", "default", "p", [Report(1.0, 1, 9, {"loss": 0.5})])])
+    return Batch(node, 5.0, memory, [PodReports("uid", "default", "p", [SourceReport(1.0, 1, 9, {"loss": 0.5})])])
 
 
 def test_a_request_to_move_a_pod_waits_for_the_loop(running: Running) -> None:

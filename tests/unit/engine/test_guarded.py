@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sterna.engine.registry import Target
-from sterna.engine.user_policy import Guarded
+from sterna.engine.user_policy import UserPolicy
 from sterna.errors import UserError
 from sterna.model.snapshot import Snapshot
 from tests.builders import a_job, a_snapshot, some_nodes
@@ -29,7 +29,7 @@ def asked(answer: Any, snapshot: Snapshot) -> Target:
     def policy(_: Snapshot) -> Any:
         return answer() if callable(answer) else answer
 
-    return Guarded(policy, "./mine.py:key=1", __file__)(snapshot)
+    return UserPolicy(policy, "./mine.py:key=1", __file__)(snapshot)
 
 
 def test_a_sound_answer_passes_as_it_is(snapshot: Snapshot) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sterna.engine.check import check
 from sterna.engine.decide import Rules, decide
-from sterna.engine.gpu_partitions import REST, Part, split_by_gpu_type, type_asked, types_in
+from sterna.engine.gpu_partitions import REST, GpuPartition, gpu_type_in_selector, gpu_types_in, split_by_gpu_type
 from sterna.engine.registry import Target
 from sterna.model.cluster import MILLI, NOWHERE, Assignment, Shape
 from sterna.model.plan import Decision
@@ -52,7 +52,7 @@ def assignments(snapshot: Snapshot, decision: Decision) -> dict[str, dict[str, i
     }
 
 
-def members(parts: Iterable[Part]) -> dict[str, tuple[list[str], list[str]]]:
+def members(parts: Iterable[GpuPartition]) -> dict[str, tuple[list[str], list[str]]]:
     """Nodes and jobs of each part, as it sees them."""
     return {
         part.type: (
@@ -154,13 +154,13 @@ def test_a_type_that_neither_nodes_nor_jobs_have_is_no_part() -> None:
 
 
 def test_types_are_told_by_labels_of_nodes_and_by_names_in_selectors() -> None:
-    assert types_in(a_snapshot([], [*three_nodes(), a_node("n4", labels={NVIDIA: "Tesla-T4"})]).nodes) == [
+    assert gpu_types_in(a_snapshot([], [*three_nodes(), a_node("n4", labels={NVIDIA: "Tesla-T4"})]).nodes) == [
         "Tesla-T4",
         "a100",
         "t4",
     ]
-    assert type_asked((("zone", "east"), (VODA, "t4"))) == "t4"
-    assert type_asked((("zone", "east"),)) == ""
+    assert gpu_type_in_selector((("zone", "east"), (VODA, "t4"))) == "t4"
+    assert gpu_type_in_selector((("zone", "east"),)) == ""
 
 
 # What a part sees.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.engine.price import Memory, cost, devices, pays
+from sterna.engine.price import MoveHistory, cost, devices, pays
 from tests.shared_nodes import SharedCluster, SharedJob
 
 
@@ -39,13 +39,13 @@ STAYED = SharedJob("evictor", ((0, 1),))
 
 def test_nobody_goes_back_until_something_has_changed() -> None:
     cluster = SharedCluster((MOVED, STAYED), last_event=80.0)
-    assert Memory(cluster.snapshot).undoes(_row(cluster, "victim"), 0)
-    assert not Memory(cluster.snapshot).undoes(_row(cluster, "victim"), 1)
+    assert MoveHistory(cluster.snapshot).undoes(_row(cluster, "victim"), 0)
+    assert not MoveHistory(cluster.snapshot).undoes(_row(cluster, "victim"), 1)
 
 
 def test_nobody_follows_the_one_it_displaced_until_something_has_changed() -> None:
     cluster = SharedCluster((MOVED, STAYED), last_event=80.0)
-    assert Memory(cluster.snapshot).undoes(_row(cluster, "evictor"), 1)
+    assert MoveHistory(cluster.snapshot).undoes(_row(cluster, "evictor"), 1)
 
 
 @pytest.mark.parametrize("cluster", [
@@ -53,7 +53,7 @@ def test_nobody_follows_the_one_it_displaced_until_something_has_changed() -> No
     SharedCluster((MOVED, SharedJob("evictor", growth_since=95.0)), last_event=80.0),
 ], ids=["a job came or ended", "a job grows otherwise"])  # fmt: skip
 def test_a_change_makes_the_way_back_free(cluster: SharedCluster) -> None:
-    memory = Memory(cluster.snapshot)
+    memory = MoveHistory(cluster.snapshot)
     assert not memory.undoes(_row(cluster, "victim"), 0)
     assert not memory.undoes(_row(cluster, "evictor"), 1)
 

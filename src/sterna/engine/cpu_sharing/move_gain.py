@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, weighed
-from sterna.engine.price import Memory, cost, devices, pays
+from sterna.engine.price import MoveHistory, cost, devices, pays
 from sterna.engine.registry import Move
 from sterna.model.cluster import Assignment, Bools
 from sterna.model.plan import NO_JOB
@@ -40,7 +40,7 @@ class MoveEvaluator:
 
     snapshot: Snapshot
     crowd: SharedNodes
-    memory: Memory | None
+    memory: MoveHistory | None
     """None: nothing is remembered, so that jobs may change places for ever."""
     is_priced: bool = True
     margin: float = 1.0

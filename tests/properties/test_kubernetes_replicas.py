@@ -175,7 +175,7 @@ def test_steps_are_safe_and_reach_the_desired_assignment_whatever_happens(
 
 
 @given(assignments(2), assignments(2))
-def test_who_can_stay_stays_and_keeps_its_index(before: Assignment, after: Assignment) -> None:
+def test_a_replica_that_can_stay_stays_and_keeps_its_index(before: Assignment, after: Assignment) -> None:
     """DRAGON-28, DRAGON-32."""
     of = JOBS["parameter servers"]
     old = place_replicas(of, before, NODES, {})

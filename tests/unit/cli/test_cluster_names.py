@@ -53,7 +53,7 @@ def test_jobs_of_one_manifest_have_names_of_their_own_also_within_a_second() -> 
         assert job["metadata"]["annotations"]["sterna.dev/category"] == CATEGORY
 
 
-def test_a_name_that_somebody_takes_at_the_last_moment_is_not_insisted_on() -> None:
+def test_a_name_that_is_taken_at_the_last_moment_is_replaced() -> None:
     """VODA-3."""
     lab = Race()
     (name,) = created(lab, voda_job())

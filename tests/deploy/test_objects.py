@@ -1,4 +1,4 @@
-"""What is installed: facts that somebody who reviews `deploy/sterna.yaml` would look for."""
+"""Facts about the installed objects that a reviewer of `deploy/sterna.yaml` checks."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_the_fence_matches_requests_of_the_operator_only() -> None:
 
 
 def test_a_missing_lease_rejects_no_request() -> None:
-    """The server looks it up before it looks who asks: otherwise nobody could create a pod until it is there."""
+    """The server looks it up before it matches the user: else no client could create a pod until it exists."""
     policy, binding = _fence()
     assert policy["failurePolicy"] == "Ignore"
     assert binding["paramRef"]["parameterNotFoundAction"] == "Allow"

@@ -77,7 +77,7 @@ def test_no_use_is_in_the_table_twice() -> None:
     assert len(said) == len(set(said))
 
 
-# What the code says that it sends.
+# Requests in the code.
 
 
 class Said(NamedTuple):
@@ -89,8 +89,8 @@ class Said(NamedTuple):
 
 
 def _said_in_code() -> list[Said]:
-    """Every write, question and list whose verb and resource are named where it is made. Where they are variables, a
-    job's own kind above all, only running it tells: see the test on a real server."""
+    """Return every request whose verb and resource are literals in the code. Those with variables, such as a job's own
+    kind, are covered by the test on a real server."""
     found = []
     for file, who in _files().items():
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -100,8 +100,8 @@ def _said_in_code() -> list[Said]:
 
 
 def _files() -> dict[Path, Who]:
-    """Whose requests a file makes: all that the operator imports are its own, but for the monitor's. Others belong to
-    commands, which ask with the rights of whoever types them."""
+    """Return the account of each file's requests: the operator's for all it imports, except the monitor's. Commands use
+    the rights of their user."""
     monitors = dict.fromkeys(sorted((PACKAGE / "monitor").glob("*.py")), Who.MONITOR)
     found: dict[Path, Who] = {}
     waiting = [PACKAGE.parents[1] / "apps" / "operator.py"]

@@ -1,4 +1,4 @@
-"""Generated files are what would be generated now, and nobody can change one source and forget the others."""
+"""Generated files are up to date with all their sources."""
 
 from __future__ import annotations
 

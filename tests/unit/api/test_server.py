@@ -1,4 +1,4 @@
-"""Where the API listens, who the kernel says is there, and what is refused before anything is served."""
+"""Addresses of the API, peer credentials from the kernel, and requests that are rejected early."""
 
 from __future__ import annotations
 

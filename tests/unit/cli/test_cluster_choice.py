@@ -1,4 +1,4 @@
-"""Which cluster a command means, and what is said when there is none or it does not let us."""
+"""Selection of the cluster of a command, and errors if there is none or access is denied."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_commands_on_one_machine_carry_nothing_of_kubernetes(tmp_path: Path) -> 
 
 
 def test_an_object_of_another_controller_is_no_job(sterna: Sterna, lab: Lab) -> None:
-    """A TFJob that another operator was told to manage."""
+    """A TFJob with `managedBy` of another operator."""
     lab.create(TF_JOBS, tf_job("theirs", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
     lab.delete(TRAINING_JOBS, "a")
     assert sterna("get", "jobs", "--context", "lab").err == "There are no jobs yet.\n"

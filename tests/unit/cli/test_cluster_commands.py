@@ -34,7 +34,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpKube]:
 
 
 def kube_of(http: HttpKube) -> Lab:
-    """Commands run in this thread: between them nobody else touches the cluster."""
+    """Return the cluster; commands run in this thread, so no other client uses it meanwhile."""
     assert isinstance(http.kube, Lab)
     return http.kube
 

@@ -1,4 +1,4 @@
-"""Names of jobs whose manifest is Voda's: what it says is a category, and every job has a name of its own."""
+"""Names of jobs from manifests of Voda: the name there is the category, and each job gets a unique name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CATEGORY = "tensorflow2-keras-mnist-elastic"
 
 
 class Race(Lab):
-    """Somebody takes a name between the look and the deed."""
+    """Another client takes the name between the lookup and the creation."""
 
     def __init__(self) -> None:
         super().__init__()

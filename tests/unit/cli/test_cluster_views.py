@@ -55,7 +55,7 @@ FAILED = {"type": "Failed", "status": "True", "message": "worker-0 ended with ex
 INVALID = {"type": "Failed", "status": "True", "reason": "InvalidTrainingJobSpec", "message": "spec.image is missing."}
 
 EVICTED = {"type": "Failed", "status": "True", "reason": "MPIJobEvicted", "message": "1/2 workers are evicted"}
-"""The MPI operator says so, and goes on."""
+"""The condition that the MPI operator sets, and the job goes on."""
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def a_good_plan() -> Good:
 
 
 def replaced(number: int, **fields: Any) -> Bend:
-    """The same plan with one action changed."""
+    """Change fields of one action of a plan."""
     return lambda actions: [*actions[:number], actions[number]._replace(**fields), *actions[number + 1 :]]
 
 

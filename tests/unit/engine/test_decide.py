@@ -14,7 +14,7 @@ from tests.builders import a_job, a_node, a_snapshot, after, decided, some_nodes
 
 
 def deaf(snapshot: Snapshot) -> Target:
-    """A policy that asks for four workers each, whatever it is told."""
+    """Request four workers for each job, regardless of the snapshot."""
     return Target(np.full(len(snapshot.jobs), 4, dtype=np.int64))
 
 
@@ -48,7 +48,7 @@ def test_a_plan_is_thought_on_as_long_as_each_would_be_followed_by_another() -> 
 
 @pytest.mark.parametrize(("sizes", "first"), [((1, 1), "a"), ((2, 1), "a"), ((1, 2), "b")])
 def test_where_no_plan_would_last_the_one_that_uses_most_is_kept(sizes: tuple[int, int], first: str) -> None:
-    """Whoever it is, it is not stopped for the other one a moment later."""
+    """The kept job is not stopped for the other one in the next round."""
     jobs = [a_job("a", sizes[0]), a_job("b", sizes[1], submit=1)]
     snapshot = a_snapshot(jobs, [a_node("closed", 8, is_open=False), a_node("n0", 2)], now=5)
     rules = Rules(restless, make_placement("stay"))

@@ -1,4 +1,4 @@
-"""Who got the room that a job gave up, and what rules every node out for a job that cannot run."""
+"""Evictors of jobs that lost workers, and obstacles of jobs that cannot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy per GPU type: who belongs to which part, and what becomes of those who sit elsewhere."""
+"""A policy per GPU type: the partition of each job, and jobs that run on nodes of another type."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def decided(snapshot: Snapshot, rules: Rules) -> Decision:
 
 
 def assignments(snapshot: Snapshot, decision: Decision) -> dict[str, dict[str, int]]:
-    """Where everybody sits who starts or changes."""
+    """Return the assignments of jobs that start or change."""
     names = snapshot.nodes.name
     return {
         snapshot.jobs.name_of(action.row): {names[node]: count for node, count in action.after.workers}
@@ -132,7 +132,7 @@ def test_a_job_is_of_the_type_of_the_nodes_that_it_leaves_itself(selector: dict[
 
 
 def test_cordoned_nodes_keep_their_type_and_that_of_their_jobs() -> None:
-    """Draining the nodes without a type does not send everybody to those that have one."""
+    """Draining the nodes without a type does not send their jobs to nodes with one."""
     nodes = [a_node("n0", is_open=False), a_node("n1", labels=T4)]
     assert fraction_of({}, nodes) == REST
 
@@ -198,7 +198,7 @@ def test_nodes_without_devices_are_counted_in_cpus_though_others_have_devices() 
 
 
 def test_each_type_is_under_its_own_policy() -> None:
-    """VODA-79: first come, first served here, the shortest first there, and everybody else shares."""
+    """VODA-79: first come, first served here, the shortest first there, and equal shares for the rest."""
     jobs = [
         a_job("a-long", 4, selector=A100, remaining=900),
         a_job("a-short", 4, selector=A100, remaining=9, submit=1),
@@ -217,7 +217,7 @@ def test_each_type_is_under_its_own_policy() -> None:
 
 
 def test_a_job_without_a_type_is_not_placed_on_nodes_of_a_type_with_rules() -> None:
-    """VODA-10: it is told which types there are."""
+    """VODA-10: its reason lists the types."""
     snapshot = a_snapshot([a_job("x", 1)], [a_node("n1", labels=T4), a_node("n2", labels=A100)])
     decision = decided(snapshot, some_rules(a100="fifo", t4="fifo"))
     assert list(decision.plan) == []
@@ -303,7 +303,7 @@ def test_a_serving_pod_without_a_type_takes_nothing_from_those_that_have_one() -
 
 
 def test_a_job_on_nodes_of_another_type_goes_on_and_what_it_holds_is_not_given_away() -> None:
-    """VODA-78: a label that comes later stops nobody."""
+    """VODA-78: a label that is added later stops no job."""
     jobs = [
         a_job("squatter", (1, 4), on={"n1": 2}, first_start=0.0),
         a_job("both", (2, 9), selector=T4, on={"n0": 1, "n3": 1}, first_start=0.0),

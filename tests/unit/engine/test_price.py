@@ -1,4 +1,4 @@
-"""The price of a move, and the memory that keeps two jobs from changing places for ever."""
+"""The price of a move, and the record that keeps two jobs from swapping places repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy from a user's file is held to what a policy must keep, and what it breaks is said to be its own."""
+"""Results of a policy from a user's file are validated, and errors name that file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifests become jobs: every kind, several in one file, and what has no meaning here is said."""
+"""Manifests become jobs: every kind, several in one file, with a notice for each ignored field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorchJobs: elastic ones meet by torchrun, the others are told who is who."""
+"""PyTorchJobs: elastic ones use torchrun's rendezvous, the others get rank and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TFJobs: what is read of them, and what their replicas are told (DRAGON-1 to 10, 32, 77)."""
+"""TFJobs: parsed fields and the environment of their replicas (DRAGON-1 to 10, 32, 77)."""
 
 from __future__ import annotations
 

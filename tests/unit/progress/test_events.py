@@ -1,4 +1,4 @@
-"""Scalars are read from TensorBoard's files, whoever wrote them and however far the writing is."""
+"""Scalars are read from TensorBoard's files, from any writer and while they are being written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A monitor hears the pods of its node, passes on what they tell, asks for moves, and survives everybody else."""
+"""A monitor reads the pods of its node, forwards their reports, requests moves, and survives failures of its peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a pod's file to the operator's columns, over real HTTP on loopback; operators come, go and move."""
+"""From a pod's file to the operator's columns, over real HTTP on loopback, across changes of the leader."""
 
 from __future__ import annotations
 

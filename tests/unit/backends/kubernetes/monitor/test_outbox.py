@@ -1,4 +1,4 @@
-"""What waits for the operator: thinned, bounded, never lost while it is away, and told again to a successor."""
+"""Reports queued for the operator: thinned, bounded, kept while it is away, and sent again to a new leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods write is found on their node, wherever their volumes are; links lead nowhere else."""
+"""Files of pods are found on their node in every kind of volume; links are not followed out of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def agent_folder(pod: NodePod, folder: Path) -> Path:
     return volume_folder(roots_in(folder), pod, "sterna-agent")
 
 
-# Whose pods, and how they tell.
+# Pods of jobs, and their progress sources.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""CSV files that nobody declared: they may be a pod's metrics, or its data. Its output tells until it is known."""
+"""Undeclared CSV files: either metrics or data of a pod. Its output is used until that is decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain pod that moves is made anew from a record that was written before it was deleted (DRAGON-89)."""
+"""A moved plain pod is created from a record that was written before its deletion (DRAGON-89)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SharePods of anybody in the accounts (DRAGON-36 to 41)."""
+"""Rows of SharePods, ours and foreign (DRAGON-36 to 41)."""
 
 from __future__ import annotations
 

@@ -20,8 +20,9 @@ def spend_by_gain(target: Ints, rows: Ints, snapshot: Snapshot, free: int) -> No
     `rows`."""
     room = snapshot.jobs.maximum[rows] - target[rows]
     need = snapshot.need[rows]
-    reach = np.minimum(room, free // np.maximum(need, 1))
-    if free <= 0 or not reach.any():
+    # A worker without devices costs nothing, so that growth is bounded by its maximum alone.
+    reach = np.where(need > 0, np.minimum(room, free // np.maximum(need, 1)), room)
+    if free < 0 or not reach.any():
         return
     rank, _, gain = steps_above(snapshot, rows, target[rows], reach)
     useful = gain > 0

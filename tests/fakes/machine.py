@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.cluster import LocalCluster
-from sterna.backends.local.jobs.environment import Surroundings
+from sterna.backends.local.jobs.environment import EnvironmentConfig
 from sterna.backends.local.jobs.exits import RestartBackoff
 from sterna.backends.local.jobs.launching import LocalDeps
 from sterna.backends.local.store.database import Database
@@ -262,7 +262,7 @@ def a_cluster(
     machine = machine or FakeMachine(state)
     database = Database(state / "sterna.db")
     store = JobStore(database, slices, machine.clock)
-    deps = LocalDeps(machine, FakeControl(machine), Surroundings(StatePaths(state)))
+    deps = LocalDeps(machine, FakeControl(machine), EnvironmentConfig(StatePaths(state)))
     backend = LocalBackend(store, deps, machine, backoff=backoff)
     view = PolicyView(policy, "stay", "none", "equal", "serving", 0.0)
     cluster = LocalCluster(

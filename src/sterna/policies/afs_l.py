@@ -19,7 +19,7 @@ class AfsL:
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
-            return Target(snapshot.jobs.minimum)
+            return Target(snapshot.jobs.minimum, order=partial(_entry_order, snapshot))
         jobs = snapshot.jobs
         target = np.zeros(len(jobs), dtype=np.int64)
         rows = np.arange(len(jobs)) if jobs.barred is None else np.flatnonzero(~jobs.barred)

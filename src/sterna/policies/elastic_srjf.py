@@ -23,7 +23,7 @@ class ElasticSrjf:
 
     def __call__(self, snapshot: Snapshot) -> Target:
         if snapshot.all_fit:
-            return Target(snapshot.jobs.minimum)
+            return Target(snapshot.jobs.minimum, order=partial(order_by_length, snapshot, self.by))
         chosen, left = fit_shortest_first(snapshot, self.by)
         target = np.zeros(len(snapshot.jobs), dtype=np.int64)
         target[chosen] = snapshot.jobs.minimum[chosen]

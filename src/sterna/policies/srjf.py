@@ -21,9 +21,10 @@ class Srjf:
     )
 
     def __call__(self, snapshot: Snapshot) -> Target:
+        order = partial(order_by_length, snapshot, self.by)
         if snapshot.all_fit:
-            return Target(snapshot.minimum_for_all)
+            return Target(snapshot.minimum_for_all, order=order)
         chosen, _ = fit_shortest_first(snapshot, self.by)
         target = np.zeros(len(snapshot.jobs), dtype=np.int64)
         target[chosen] = snapshot.jobs.minimum[chosen]
-        return Target(target, order=partial(order_by_length, snapshot, self.by))
+        return Target(target, order=order)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from sterna.backends.local.jobs.environment import Surroundings, environment, free_ports, offer_agent
+from sterna.backends.local.jobs.environment import EnvironmentConfig, free_ports, link_agent, replica_environment
 from sterna.backends.local.jobs.layout import devices_for, lay_out_replicas, plan_layout_change, spec_of
 from sterna.backends.local.store.node_slices import LocalNode
 from sterna.backends.local.store.records import (
@@ -59,7 +60,7 @@ def variables(record: JobRecord, name: str, tmp_path: Path) -> dict[str, str]:
     attempt = an_attempt(record)
     replica = next(each for each in attempt.replicas if each.name == name)
     spec = spec_of(record, replica.type)
-    return environment(Surroundings(StatePaths(tmp_path)), record, attempt, replica, spec, 1)
+    return replica_environment(EnvironmentConfig(StatePaths(tmp_path)), record, attempt, replica, spec, 1)
 
 
 def test_worker_indices_follow_the_order_of_the_nodes() -> None:
@@ -158,13 +159,20 @@ def test_replica_environment_names_rank_and_checkpoint_folder(tmp_path: Path, mo
 @pytest.mark.parametrize("token_file", ["", "/somewhere/token"])
 def test_kubeflow_trainer_variables_always_name_a_token_file(tmp_path: Path, token_file: str) -> None:
     record, paths = a_record(workers=[("a", 1)]), StatePaths(tmp_path)
-    offer_agent(paths)
-    around = Surroundings(paths, "http://127.0.0.1:1", token_file)
+    link_agent(paths)
+    config = EnvironmentConfig(paths, "http://127.0.0.1:1", token_file)
     attempt = an_attempt(record)
-    env = environment(around, record, attempt, attempt.replicas[0], record.spec.worker, 1)
+    env = replica_environment(config, record, attempt, attempt.replicas[0], record.spec.worker, 1)
     assert env["KUBEFLOW_TRAINER_SERVER_URL"] == "http://127.0.0.1:1/api/v1/jobs/job/trainer-status"
     assert env["KUBEFLOW_TRAINER_SERVER_TOKEN"] == (token_file or str(tmp_path / "no-token"))
     assert (tmp_path / "no-token").read_text().strip()
+
+
+def test_python_of_a_job_imports_the_agent_from_its_environment(tmp_path: Path) -> None:
+    link_agent(StatePaths(tmp_path))
+    found = variables(a_record(workers=[("a", 1)]), "worker-0", tmp_path)
+    folder = found["PYTHONPATH"].split(os.pathsep)[-1]
+    assert (Path(folder) / "sterna" / "agent" / "__init__.py").is_file()
 
 
 def test_layout_change_keeps_as_many_replicas_as_possible() -> None:

@@ -196,9 +196,9 @@ def _monitor(cluster: Operated, node: str, folder: Path) -> Iterator[None]:
     plane = cluster.plane
     token = access_of(str(plane.account(NAMESPACE, "sterna-monitor", audiences=("sterna",)))).token
     (folder / "token").write_text(str(token), encoding="utf-8")
-    around = MonitorAddresses("127.0.0.1:0", lease_namespace=NAMESPACE, token_file=folder / "token")
+    addresses = MonitorAddresses("127.0.0.1:0", lease_namespace=NAMESPACE, token_file=folder / "token")
     login = plane.account(NAMESPACE, "sterna-monitor")
-    monitor = connect_monitor(MonitorOptions(node, Roots(folder, folder / "logs")), around, str(login))
+    monitor = connect_monitor(MonitorOptions(node, Roots(folder, folder / "logs")), addresses, str(login))
     thread = threading.Thread(target=monitor.run)
     thread.start()
     try:

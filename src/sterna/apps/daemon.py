@@ -25,7 +25,7 @@ import sterna
 from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.cgroups.select import Control, find_control
 from sterna.backends.local.cluster import LocalCluster
-from sterna.backends.local.jobs.environment import Surroundings, offer_agent
+from sterna.backends.local.jobs.environment import EnvironmentConfig, link_agent
 from sterna.backends.local.jobs.exits import RestartBackoff
 from sterna.backends.local.jobs.launching import LocalDeps
 from sterna.backends.local.kernel.atomic_files import replace_file
@@ -102,7 +102,7 @@ class Daemon:
     def _assemble(self, slices: Slices, machine: Machine) -> None:
         paths = StatePaths(self.state)
         paths.jobs.mkdir(mode=0o700, exist_ok=True)
-        offer_agent(paths)
+        link_agent(paths)
         view = self._choose_rules(slices)
         rules = make_local_rules(view)
         self.store = JobStore(self.database, slices, self._clock, growth_rule_of(rules))
@@ -110,7 +110,7 @@ class Daemon:
         _sweep(control, self.store)
         _make_nodes(control, slices)
         self._launcher = Launcher(self.state)
-        deps = LocalDeps(self._launcher, control, Surroundings(paths), self.options.as_submitter)
+        deps = LocalDeps(self._launcher, control, EnvironmentConfig(paths), self.options.as_submitter)
         self.backend = LocalBackend(self.store, deps, EpollWakeups(), backoff=self.options.backoff)
         self.cluster = LocalCluster(self.backend, view, make_local_rules, tell_story)
         self._stop_event = threading.Event()
@@ -197,7 +197,7 @@ class Daemon:
         self._server = server
         token = "" if server.token_file is None else str(server.token_file)
         certificate = self._encryption.certificate if self._encryption else ""
-        self.backend.deps.around.tell_url(server.url, token, certificate)
+        self.backend.deps.environment.set_api(server.url, token, certificate)
 
     def _write_address(self) -> None:
         me = process(os.getpid())

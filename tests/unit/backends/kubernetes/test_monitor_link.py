@@ -158,8 +158,8 @@ def test_what_a_pod_writes_becomes_what_the_operator_knows(
     server._pods.append(pod)
     file = volume_folder(roots_in(tmp_path), pod, "sterna-agent") / "progress.jsonl"
     file.write_text(agent_line(3, time.time()))
-    around = MonitorAddresses("127.0.0.1:0", lease_namespace="sterna-system", token_file=token)
-    monitor = RunningMonitor(MonitorOptions("node-1", roots_in(tmp_path)), around, server)
+    addresses = MonitorAddresses("127.0.0.1:0", lease_namespace="sterna-system", token_file=token)
+    monitor = RunningMonitor(MonitorOptions("node-1", roots_in(tmp_path)), addresses, server)
     thread = threading.Thread(target=monitor.run)
     thread.start()
     try:
@@ -178,8 +178,8 @@ def test_what_a_pod_writes_becomes_what_the_operator_knows(
 def test_a_monitor_goes_on_after_a_look_that_failed(
     server: FakeServer, token: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    around = MonitorAddresses("127.0.0.1:0", server="127.0.0.1:1", token_file=token)
-    monitor = RunningMonitor(MonitorOptions("node-1", roots_in(tmp_path)), around, server)
+    addresses = MonitorAddresses("127.0.0.1:0", server="127.0.0.1:1", token_file=token)
+    monitor = RunningMonitor(MonitorOptions("node-1", roots_in(tmp_path)), addresses, server)
     looks: list[int] = []
 
     def poll() -> None:

@@ -258,7 +258,7 @@ class AttemptReconciler:
 
     def _ask(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, why: str) -> None:
         asked_at = self._store.clock()
-        folder = self._deps.around.paths.replica(job.name, attempt.number, replica.name)
+        folder = self._deps.environment.paths.replica(job.name, attempt.number, replica.name)
         if replica.state != RUNNING and self._deps.processes.void(folder):
             with self._store.lock:
                 replica.state = ENDED  # it never started

@@ -20,8 +20,8 @@ def spend_by_gain(target: Ints, rows: Ints, snapshot: Snapshot, free: int) -> No
     `rows`."""
     room = snapshot.jobs.maximum[rows] - target[rows]
     need = snapshot.need[rows]
-    reach = np.minimum(room, free // np.maximum(need, 1))
-    if free <= 0 or not reach.any():
+    reach = affordable_growth(room, need, free)
+    if free < 0 or not reach.any():
         return
     rank, _, gain = steps_above(snapshot, rows, target[rows], reach)
     useful = gain > 0
@@ -33,6 +33,12 @@ def spend_by_gain(target: Ints, rows: Ints, snapshot: Snapshot, free: int) -> No
         rank = rank[order]
         taken = rank[first_fit(need[rank], free, snapshot.smallest_need)]
     target[rows] += np.bincount(taken, minlength=len(rows))
+
+
+def affordable_growth(room: Ints, need: Ints, free: int) -> Ints:
+    """Workers that each job could add if it got all `free` units; one that needs no device is bounded by its maximum
+    alone."""
+    return np.where(need > 0, np.minimum(room, free // np.maximum(need, 1)), room)
 
 
 def _largest(values: Floats, count: int) -> Ints:

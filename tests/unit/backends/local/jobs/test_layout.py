@@ -1,4 +1,4 @@
-"""From where a job shall sit to its replicas, their environment and their devices."""
+"""Replicas, environment variables and devices derived from the assignment of a job."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def variables(record: JobRecord, name: str, tmp_path: Path) -> dict[str, str]:
     return replica_environment(EnvironmentConfig(StatePaths(tmp_path)), record, attempt, replica, spec, 1)
 
 
-def test_worker_numbers_run_through_the_replicas_from_the_left() -> None:
+def test_worker_indices_follow_the_order_of_the_nodes() -> None:
     replicas = lay_out_replicas(a_record(workers=[("b", 2), ("a", 1)]))
     assert [(each.name, each.node, each.rank) for each in replicas] == [
         ("worker-0", "b", 0),
@@ -72,50 +72,50 @@ def test_worker_numbers_run_through_the_replicas_from_the_left() -> None:
     ]
 
 
-def test_the_chief_is_first_in_rank_and_servers_are_last() -> None:
+def test_chief_has_the_first_rank_and_parameter_servers_the_last() -> None:
     record = a_record(PS, WORKER, CHIEF, workers=[("a", 2)], servers=[("b", 2)])
     assert [each.name for each in lay_out_replicas(record)] == ["chief-0", "worker-0", "worker-1", "ps-0"]
 
 
-def test_workers_without_a_command_are_replicas_only() -> None:
+def test_workers_without_a_command_have_no_process() -> None:
     launcher = ReplicaSpec("launcher", 1, ("mpirun",))
     record = a_record(launcher, ReplicaSpec("worker", 2, ()), workers=[("a", 2)], servers=[("a", 1)], kind="MPIJob")
     assert [each.name for each in lay_out_replicas(record)] == ["launcher-0"]
 
 
-def test_a_launcher_runs_where_its_workers_sit_whatever_replica_it_was_given() -> None:
+def test_launcher_runs_on_the_node_of_its_workers() -> None:
     launcher = ReplicaSpec("launcher", 1, ("mpirun",))
     record = a_record(launcher, ReplicaSpec("worker", 2, ()), workers=[("b", 2)], servers=[("a", 1)], kind="MPIJob")
     assert [each.node for each in lay_out_replicas(record)] == ["b"]
 
 
-def test_every_start_has_a_token_of_its_own() -> None:
+def test_every_start_has_its_own_token() -> None:
     record = a_record(workers=[("a", 2)])
     assert len({each.token for each in [*lay_out_replicas(record), *lay_out_replicas(record)]}) == 4
 
 
-def test_tf_config_names_all_by_type_and_leaves_the_evaluator_out(tmp_path: Path) -> None:
+def test_tf_config_lists_replicas_by_type_without_the_evaluator(tmp_path: Path) -> None:
     evaluator = ReplicaSpec("evaluator", 1, ("judge",))
     record = a_record(PS, WORKER, evaluator, workers=[("a", 2)], servers=[("a", 2)], kind="TFJob")
-    told = json.loads(variables(record, "worker-1", tmp_path)["TF_CONFIG"])
-    assert told["task"] == {"type": "worker", "index": 1}
-    assert {kind: len(found) for kind, found in told["cluster"].items()} == {"ps": 1, "worker": 2}
-    assert all(address.startswith("127.0.0.1:") for found in told["cluster"].values() for address in found)
+    env = json.loads(variables(record, "worker-1", tmp_path)["TF_CONFIG"])
+    assert env["task"] == {"type": "worker", "index": 1}
+    assert {kind: len(found) for kind, found in env["cluster"].items()} == {"ps": 1, "worker": 2}
+    assert all(address.startswith("127.0.0.1:") for found in env["cluster"].values() for address in found)
     judge = json.loads(variables(record, "evaluator-0", tmp_path)["TF_CONFIG"])
     assert judge["task"] == {"type": "evaluator", "index": 0}
 
 
-def test_tf_config_is_in_the_order_of_the_numbers(tmp_path: Path) -> None:
+def test_tf_config_is_ordered_by_index(tmp_path: Path) -> None:
     record = a_record(ReplicaSpec("worker", 11, ("train",)), workers=[("a", 11)], kind="TFJob")
     cluster = json.loads(variables(record, "worker-10", tmp_path)["TF_CONFIG"])["cluster"]
     assert cluster["worker"] == [f"127.0.0.1:{7000 + number}" for number in range(11)]
 
 
-def test_a_pytorch_job_meets_at_its_master(tmp_path: Path) -> None:
+def test_pytorch_environment_names_the_master(tmp_path: Path) -> None:
     master = ReplicaSpec("master", 1, ("lead",))
     record = a_record(master, WORKER, workers=[("a", 2)], servers=[("a", 1)], kind="PyTorchJob")
-    told = variables(record, "worker-0", tmp_path)
-    assert (told["MASTER_ADDR"], told["MASTER_PORT"], told["WORLD_SIZE"], told["RANK"]) == (
+    env = variables(record, "worker-0", tmp_path)
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["WORLD_SIZE"], env["RANK"]) == (
         "127.0.0.1",
         "7000",
         "3",
@@ -123,50 +123,48 @@ def test_a_pytorch_job_meets_at_its_master(tmp_path: Path) -> None:
     )
 
 
-def test_torchrun_gets_what_makes_it_grow(tmp_path: Path) -> None:
+def test_torchrun_environment_allows_resizing(tmp_path: Path) -> None:
     record = a_record(workers=[("a", 2)], kind="PyTorchJob", resizing=Resizing.TORCHRUN)
-    told = variables(record, "worker-1", tmp_path)
-    assert told["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
-    assert told["PET_NNODES"] == "1:4"
-    assert told["PET_RDZV_ENDPOINT"] == "127.0.0.1:7000"
-    assert "last_call_timeout=1" in told["PET_RDZV_CONF"]
-    assert told["PET_RDZV_CONF"].endswith("is_host=false")
+    env = variables(record, "worker-1", tmp_path)
+    assert env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    assert env["PET_NNODES"] == "1:4"
+    assert env["PET_RDZV_ENDPOINT"] == "127.0.0.1:7000"
+    assert "last_call_timeout=1" in env["PET_RDZV_CONF"]
+    assert env["PET_RDZV_CONF"].endswith("is_host=false")
     assert variables(record, "worker-0", tmp_path)["PET_RDZV_CONF"].endswith("is_host=true")
 
 
-def test_an_mpi_job_finds_a_hostfile_and_its_size(tmp_path: Path) -> None:
+def test_mpi_environment_names_the_hostfile_and_the_size(tmp_path: Path) -> None:
     launcher = ReplicaSpec("launcher", 1, ("mpirun",))
     record = a_record(launcher, ReplicaSpec("worker", 3, ()), workers=[("a", 3)], servers=[("a", 1)], kind="MPIJob")
-    told = variables(record, "launcher-0", tmp_path)
-    assert told["OMPI_MCA_orte_default_hostfile"].endswith("jobs/job/1/hostfile")
-    assert told["STERNA_SIZE"] == "3"
+    env = variables(record, "launcher-0", tmp_path)
+    assert env["OMPI_MCA_orte_default_hostfile"].endswith("jobs/job/1/hostfile")
+    assert env["STERNA_SIZE"] == "3"
 
 
-def test_a_replica_knows_who_it_is_and_where_to_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replica_environment_names_rank_and_checkpoint_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STERNA_STATE", "the daemon's own")
     worker = ReplicaSpec("worker", 2, ("train",), env=(("STERNA_RANK", "7"), ("MINE", "x"), ("OMP_NUM_THREADS", "9")))
-    told = variables(a_record(worker, workers=[("a", 2)], resizing=Resizing.IN_PLACE), "worker-1", tmp_path)
-    assert (told["STERNA_JOB"], told["STERNA_RANK"], told["STERNA_SIZE"], told["MINE"]) == ("job", "1", "2", "x")
-    assert told["STERNA_DIR"] == str(tmp_path / "jobs" / "job" / "1" / "worker-1")
-    assert told["STERNA_CHECKPOINT_DIR"] == str(tmp_path / "jobs" / "job" / "checkpoint")
-    assert told["STERNA_WORLD"] == str(tmp_path / "jobs" / "job" / "world.json")
-    assert told["OMP_NUM_THREADS"] == "9"
-    assert told["PYTHONUNBUFFERED"] == "1"
-    assert "STERNA_STATE" not in told
-    assert told["CUDA_VISIBLE_DEVICES"] == ""
+    env = variables(a_record(worker, workers=[("a", 2)], resizing=Resizing.IN_PLACE), "worker-1", tmp_path)
+    assert (env["STERNA_JOB"], env["STERNA_RANK"], env["STERNA_SIZE"], env["MINE"]) == ("job", "1", "2", "x")
+    assert env["STERNA_DIR"] == str(tmp_path / "jobs" / "job" / "1" / "worker-1")
+    assert env["STERNA_CHECKPOINT_DIR"] == str(tmp_path / "jobs" / "job" / "checkpoint")
+    assert env["STERNA_WORLD"] == str(tmp_path / "jobs" / "job" / "world.json")
+    assert env["OMP_NUM_THREADS"] == "9"
+    assert env["PYTHONUNBUFFERED"] == "1"
+    assert "STERNA_STATE" not in env
+    assert env["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.parametrize("token_file", ["", "/somewhere/token"])
-def test_trainers_that_know_kubeflow_s_protocol_find_a_token_whether_one_is_needed_or_not(
-    tmp_path: Path, token_file: str
-) -> None:
+def test_kubeflow_trainer_variables_always_name_a_token_file(tmp_path: Path, token_file: str) -> None:
     record, paths = a_record(workers=[("a", 1)]), StatePaths(tmp_path)
     link_agent(paths)
     config = EnvironmentConfig(paths, "http://127.0.0.1:1", token_file)
     attempt = an_attempt(record)
-    told = replica_environment(config, record, attempt, attempt.replicas[0], record.spec.worker, 1)
-    assert told["KUBEFLOW_TRAINER_SERVER_URL"] == "http://127.0.0.1:1/api/v1/jobs/job/trainer-status"
-    assert told["KUBEFLOW_TRAINER_SERVER_TOKEN"] == (token_file or str(tmp_path / "no-token"))
+    env = replica_environment(config, record, attempt, attempt.replicas[0], record.spec.worker, 1)
+    assert env["KUBEFLOW_TRAINER_SERVER_URL"] == "http://127.0.0.1:1/api/v1/jobs/job/trainer-status"
+    assert env["KUBEFLOW_TRAINER_SERVER_TOKEN"] == (token_file or str(tmp_path / "no-token"))
     assert (tmp_path / "no-token").read_text().strip()
 
 
@@ -177,7 +175,7 @@ def test_python_of_a_job_imports_the_agent_from_its_environment(tmp_path: Path) 
     assert (Path(folder) / "sterna" / "agent" / "__init__.py").is_file()
 
 
-def test_the_fewest_changes_lead_from_one_arrangement_to_another() -> None:
+def test_layout_change_keeps_as_many_replicas_as_possible() -> None:
     record = a_record(workers=[("a", 2), ("b", 1)])
     attempt = an_attempt(record)
     record.workers = [("a", 1), ("c", 1)]
@@ -196,9 +194,7 @@ def test_the_fewest_changes_lead_from_one_arrangement_to_another() -> None:
         (Resizing.TORCHRUN, [("worker-0", "b")], ["worker-1", "worker-2"]),
     ],
 )
-def test_the_one_at_which_others_meet_never_leaves(
-    resizing: Resizing, moved: list[tuple[str, str]], leaving: list[str]
-) -> None:
+def test_rendezvous_replica_never_leaves(resizing: Resizing, moved: list[tuple[str, str]], leaving: list[str]) -> None:
     record = a_record(workers=[("a", 2), ("b", 1)], resizing=resizing)
     attempt = an_attempt(record)
     record.workers = [("b", 1)]
@@ -207,7 +203,7 @@ def test_the_one_at_which_others_meet_never_leaves(
     assert [each.name for each in change.leaving] == leaving
 
 
-def test_devices_are_given_once_and_parts_of_one_are_shared() -> None:
+def test_whole_devices_are_exclusive_and_fractions_share_one() -> None:
     node = LocalNode("a", (0,), (4, 5), 0)
     taken = [ReplicaRecord("worker", 0, 0, "a", "t", devices=[4])]
     assert devices_for(node, Shape(1000), -1, taken) == [5]
@@ -218,13 +214,13 @@ def test_devices_are_given_once_and_parts_of_one_are_shared() -> None:
     assert devices_for(node, Shape(500), 1, half) == [4]
 
 
-def test_ports_are_free_and_differ() -> None:
+def test_free_ports_are_distinct() -> None:
     first = free_ports(5, frozenset())
     assert len(set(first)) == 5
     assert not set(free_ports(5, frozenset(first))) & set(first)
 
 
-def test_a_record_survives_being_written_down() -> None:
+def test_record_round_trips_through_its_encoding() -> None:
     record = a_record(PS, WORKER, workers=[("a", 2)], servers=[("b", 1)], resizing=Resizing.TORCHRUN)
     record.attempt = an_attempt(record)
     assert decode_record(encode(record)) == record

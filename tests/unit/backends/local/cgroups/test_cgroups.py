@@ -1,4 +1,4 @@
-"""Nodes and jobs as control groups, in every variant that a machine may offer; the kernel is a fake."""
+"""Control groups of nodes and jobs for cgroup v1, v2 and plain affinity, on a fake kernel."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from sterna.backends.local.cgroups.probe import CgroupMounts, parse_mounts
 from sterna.backends.local.cgroups.select import Control, find_control
 from sterna.backends.local.cgroups.v1 import LegacyControl
 from sterna.backends.local.cgroups.v2 import UnifiedControl
-from tests.unit.backends.local.fake_kernel import FakeKernel
+from tests.fakes.cgroup_kernel import FakeCgroupKernel
 
 CPU, CPUSET, CPUACCT, MEMORY, FREEZER, V2 = "/v1/cpu", "/v1/cpuset", "/v1/cpuacct", "/v1/memory", "/v1/freezer", "/v2"
 
+Hierarchy = tuple[FakeCgroupKernel, Control]
 
-def legacy_kernel(is_joint: bool = False) -> FakeKernel:
+
+def legacy_kernel(is_joint: bool = False) -> FakeCgroupKernel:
     """Version 1; `is_joint`: weights and accounts in one hierarchy, as most distributions mounted them."""
-    kernel = FakeKernel()
+    kernel = FakeCgroupKernel()
     if is_joint:
         kernel.mount_legacy(CPU, "cpu", "cpuacct")
     else:
@@ -31,7 +33,7 @@ def legacy_kernel(is_joint: bool = False) -> FakeKernel:
     return kernel
 
 
-def legacy_control(kernel: FakeKernel, is_joint: bool = False) -> LegacyControl:
+def legacy_control(kernel: FakeCgroupKernel, is_joint: bool = False) -> LegacyControl:
     folders = {
         "cpu": CPU,
         "cpuset": CPUSET,
@@ -42,14 +44,14 @@ def legacy_control(kernel: FakeKernel, is_joint: bool = False) -> LegacyControl:
     return LegacyControl(kernel, {name: f"{folder}/sterna" for name, folder in folders.items()})
 
 
-def unified_kernel(*controllers: str) -> FakeKernel:
-    kernel = FakeKernel()
+def v2_kernel(*controllers: str) -> FakeCgroupKernel:
+    kernel = FakeCgroupKernel()
     kernel.mount_unified(V2, *(controllers or ("cpu", "cpuset", "memory", "pids")))
     return kernel
 
 
-def controls() -> list[tuple[FakeKernel, Control]]:
-    apart, joint, unified = legacy_kernel(), legacy_kernel(is_joint=True), unified_kernel()
+def controls() -> list[Hierarchy]:
+    apart, joint, unified = legacy_kernel(), legacy_kernel(is_joint=True), v2_kernel()
     return [
         (apart, legacy_control(apart)),
         (joint, legacy_control(joint, is_joint=True)),
@@ -58,20 +60,20 @@ def controls() -> list[tuple[FakeKernel, Control]]:
 
 
 @pytest.fixture(params=["v1", "v1 joint", "v2"])
-def made(request: pytest.FixtureRequest) -> tuple[FakeKernel, Control]:
+def hierarchy(request: pytest.FixtureRequest) -> Hierarchy:
     kernel, control = controls()[["v1", "v1 joint", "v2"].index(request.param)]
     control.make_node("node-0", [0, 1], 1 << 30)
     control.make_node("node-1", [2, 3])
     return kernel, control
 
 
-def start(kernel: FakeKernel, control: Control, pid: int, node: str, job: str) -> None:
+def start(kernel: FakeCgroupKernel, control: Control, pid: int, node: str, job: str) -> None:
     kernel.run(pid)
     for group in control.make_job(node, job):
         kernel.write(group, "cgroup.procs", str(pid))
 
 
-def weight_of(kernel: FakeKernel, folder: str) -> int:
+def weight_of(kernel: FakeCgroupKernel, folder: str) -> int:
     for top in (f"{CPU}/sterna", f"{V2}/sterna"):
         for name in ("cpu.shares", "cpu.weight"):
             if value := kernel.read(os.path.join(top, folder).rstrip("/"), name):
@@ -79,15 +81,17 @@ def weight_of(kernel: FakeKernel, folder: str) -> int:
     raise AssertionError(f"no weight of {folder}")
 
 
-def test_a_node_weighs_as_much_as_its_cores_and_all_nodes_as_much_as_theirs(made: tuple[FakeKernel, Control]) -> None:
-    kernel, _ = made
+def test_a_node_weighs_as_much_as_its_cores_and_all_nodes_as_much_as_theirs(
+    hierarchy: Hierarchy,
+) -> None:
+    kernel, _ = hierarchy
     node = weight_of(kernel, "node-0")
     assert node == weight_of(kernel, "node-1")
     assert weight_of(kernel, "") == 2 * node
 
 
-def test_a_share_changes_a_job_s_weight_and_never_its_node_s(made: tuple[FakeKernel, Control]) -> None:
-    kernel, control = made
+def test_a_share_changes_a_job_s_weight_and_never_its_node_s(hierarchy: Hierarchy) -> None:
+    kernel, control = hierarchy
     control.make_job("node-0", "a")
     equal, node = weight_of(kernel, "node-0/a"), weight_of(kernel, "node-0")
     control.set_cpu_share("node-0", "a", 0.25)
@@ -98,17 +102,15 @@ def test_a_share_changes_a_job_s_weight_and_never_its_node_s(made: tuple[FakeKer
 
 
 @pytest.mark.parametrize("weight", [0.0, 1e-9, 1e9])
-def test_a_share_beyond_what_the_kernel_takes_is_the_nearest_it_takes(
-    made: tuple[FakeKernel, Control], weight: float
-) -> None:
-    kernel, control = made
+def test_a_share_beyond_what_the_kernel_takes_is_the_nearest_it_takes(hierarchy: Hierarchy, weight: float) -> None:
+    kernel, control = hierarchy
     control.make_job("node-0", "a")
     control.set_cpu_share("node-0", "a", weight)
     assert weight_of(kernel, "node-0/a") in {1, 2, 10000, 262144}
 
 
-def test_the_cpu_set_and_the_memory_limit_are_the_node_s(made: tuple[FakeKernel, Control]) -> None:
-    kernel, _ = made
+def test_the_cpu_set_and_the_memory_limit_are_the_node_s(hierarchy: Hierarchy) -> None:
+    kernel, _ = hierarchy
     cpus = {kernel.read(f"{top}/sterna/node-0", "cpuset.cpus") for top in (CPUSET, V2)}
     limits = {
         kernel.read(f"{MEMORY}/sterna/node-0", "memory.limit_in_bytes"),
@@ -119,8 +121,8 @@ def test_the_cpu_set_and_the_memory_limit_are_the_node_s(made: tuple[FakeKernel,
     assert not kernel.has(f"{MEMORY}/sterna/node-1", "cgroup.procs"), "no limit, no group"
 
 
-def test_a_job_moves_with_all_its_processes_and_its_share(made: tuple[FakeKernel, Control]) -> None:
-    kernel, control = made
+def test_a_job_moves_with_all_its_processes_and_its_share(hierarchy: Hierarchy) -> None:
+    kernel, control = hierarchy
     for pid in (101, 102, 103):
         start(kernel, control, pid, "node-0", "a")
     start(kernel, control, 200, "node-0", "b")
@@ -134,8 +136,8 @@ def test_a_job_moves_with_all_its_processes_and_its_share(made: tuple[FakeKernel
     assert any("node-0" in group for group in kernel.groups_of(200))
 
 
-def test_a_child_born_during_a_move_moves_too(made: tuple[FakeKernel, Control]) -> None:
-    kernel, control = made
+def test_a_child_born_during_a_move_moves_too(hierarchy: Hierarchy) -> None:
+    kernel, control = hierarchy
     start(kernel, control, 101, "node-0", "a")
     born: list[int] = []
 
@@ -151,8 +153,8 @@ def test_a_child_born_during_a_move_moves_too(made: tuple[FakeKernel, Control]) 
         assert not any("node-0" in group for group in kernel.groups_of(pid) if "memory" not in group), pid
 
 
-def test_one_that_ends_during_a_move_is_no_trouble(made: tuple[FakeKernel, Control]) -> None:
-    kernel, control = made
+def test_one_that_ends_during_a_move_is_no_trouble(hierarchy: Hierarchy) -> None:
+    kernel, control = hierarchy
     for pid in (101, 102):
         start(kernel, control, pid, "node-0", "a")
 
@@ -164,17 +166,17 @@ def test_one_that_ends_during_a_move_is_no_trouble(made: tuple[FakeKernel, Contr
     control.move("a", "node-0", "node-1")
 
 
-def test_time_used_before_a_move_still_counts(made: tuple[FakeKernel, Control]) -> None:
-    kernel, control = made
+def test_time_used_before_a_move_still_counts(hierarchy: Hierarchy) -> None:
+    kernel, control = hierarchy
     start(kernel, control, 101, "node-0", "a")
     _use(kernel, "a", 2.0)
     control.move("a", "node-0", "node-1")
     _use(kernel, "a", 1.0, node="node-1")
     assert control.cpu_seconds("a") == pytest.approx(3.0)
-    assert control.cpu_seconds("nobody") == 0.0
+    assert control.cpu_seconds("unknown") == 0.0
 
 
-def _use(kernel: FakeKernel, job: str, seconds: float, node: str = "node-0") -> None:
+def _use(kernel: FakeCgroupKernel, job: str, seconds: float, node: str = "node-0") -> None:
     for group, files in kernel.files.items():
         if os.path.basename(group) == job and os.path.basename(os.path.dirname(group)) in (node, "all"):
             if "cpuacct.usage" in files:
@@ -183,8 +185,8 @@ def _use(kernel: FakeKernel, job: str, seconds: float, node: str = "node-0") -> 
                 files["cpu.stat"] = f"usage_usec {int(files['cpu.stat'].split()[1]) + int(seconds * 1e6)}"
 
 
-def test_a_removed_job_leaves_no_group_anywhere(made: tuple[FakeKernel, Control]) -> None:
-    kernel, control = made
+def test_a_removed_job_leaves_no_group_anywhere(hierarchy: Hierarchy) -> None:
+    kernel, control = hierarchy
     control.make_job("node-0", "a")
     control.move("a", "node-0", "node-1")
     control.remove("node-1", "a")
@@ -195,15 +197,15 @@ def test_a_removed_job_leaves_no_group_anywhere(made: tuple[FakeKernel, Control]
     assert [group for group in kernel.files if "sterna" in group] == []
 
 
-def test_what_still_runs_keeps_its_groups(made: tuple[FakeKernel, Control]) -> None:
-    kernel, control = made
+def test_what_still_runs_keeps_its_groups(hierarchy: Hierarchy) -> None:
+    kernel, control = hierarchy
     start(kernel, control, 101, "node-0", "a")
     control.close()
     assert any("node-0/a" in group for group in kernel.groups_of(101))
 
 
-def test_what_a_killed_daemon_left_empty_is_swept_and_nothing_else(made: tuple[FakeKernel, Control]) -> None:
-    kernel, control = made
+def test_what_a_killed_daemon_left_empty_is_swept_and_nothing_else(hierarchy: Hierarchy) -> None:
+    kernel, control = hierarchy
     start(kernel, control, 101, "node-0", "runs")
     control.make_job("node-0", "starting")
     control.make_job("node-0", "over")
@@ -234,11 +236,11 @@ def test_folders_of_a_machine_without_groups_are_swept_too(tmp_path: Path) -> No
 
 def test_words_say_what_is_in_force() -> None:
     assert legacy_control(legacy_kernel()).words == "cgroup v1: weight, cpuset, memory"
-    assert UnifiedControl(unified_kernel(), f"{V2}/sterna").words == "cgroup v2: weight, cpuset, memory"
-    assert UnifiedControl(unified_kernel("cpu", "memory"), f"{V2}/sterna").words == "cgroup v2: weight, memory"
+    assert UnifiedControl(v2_kernel(), f"{V2}/sterna").words == "cgroup v2: weight, cpuset, memory"
+    assert UnifiedControl(v2_kernel("cpu", "memory"), f"{V2}/sterna").words == "cgroup v2: weight, memory"
 
 
-# What is chosen.
+# Selection of the control.
 
 MOUNTS = """\
 24 1 0:22 / /sys/fs/cgroup ro - tmpfs tmpfs ro
@@ -285,9 +287,9 @@ def test_without_the_right_to_make_groups_cores_and_shares_are_asked_for(tmp_pat
     assert control.words.startswith("affinity")
 
 
-def delegated(*inside: int) -> FakeKernel:
-    """Version 2 as a user finds it: their own part is below groups of somebody else."""
-    kernel = unified_kernel()
+def delegated_group_kernel(*inside: int) -> FakeCgroupKernel:
+    """cgroup v2 with a delegated group below groups that another user owns."""
+    kernel = v2_kernel()
     for group in (f"{V2}/user.slice", f"{V2}/user.slice/mine"):
         kernel.make(group)
     kernel.write(V2, "cgroup.subtree_control", "+cpu +cpuset +memory")
@@ -299,21 +301,21 @@ def delegated(*inside: int) -> FakeKernel:
 
 
 def test_a_delegated_group_in_which_we_are_alone_is_divided(tmp_path: Path) -> None:
-    kernel = delegated(os.getpid())
+    kernel = delegated_group_kernel(os.getpid())
     control = find_control(tmp_path, CgroupMounts({}, f"{V2}/user.slice/mine", V2), kernel)
     assert isinstance(control, UnifiedControl)
     assert kernel.groups_of(os.getpid()) == {f"{V2}/user.slice/mine/supervisor"}
 
 
 def test_a_group_with_others_inside_is_left_alone(tmp_path: Path) -> None:
-    kernel = delegated(os.getpid(), 4242)
+    kernel = delegated_group_kernel(os.getpid(), 4242)
     control = find_control(tmp_path, CgroupMounts({}, f"{V2}/user.slice/mine", V2), kernel)
     assert isinstance(control, AffinityControl)
     assert kernel.groups_of(4242) == {f"{V2}/user.slice/mine"}
 
 
 def test_the_next_group_above_will_do_if_it_is_ours_and_empty(tmp_path: Path) -> None:
-    kernel = delegated()
+    kernel = delegated_group_kernel()
     kernel.make(f"{V2}/user.slice/mine/shell")
     for pid in (os.getpid(), 4242):
         kernel.run(pid, f"{V2}/user.slice/mine/shell")

@@ -1,4 +1,4 @@
-"""New jobs of a local cluster, many orders at once: each is taken or refused for itself, and once."""
+"""Batched submission: each request is accepted or rejected separately, and idempotent by key."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sterna.errors import UserError
 from sterna.model.cluster import MILLI
 from sterna.model.job import JobSpec, ProgressSpec, ReplicaSpec
 from sterna.service.views import JobView
-from tests.fakes.machine import FakeCluster, a_cluster, some_slices
+from tests.fakes.machine import FakeLocalCluster, a_cluster, some_slices
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[FakeCluster]:
+def local(tmp_path: Path) -> Iterator[FakeLocalCluster]:
     made = a_cluster(tmp_path, some_slices(1, 1))
     yield made
     made.database.close()
@@ -32,60 +32,60 @@ def names(answer: list[JobView] | UserError) -> list[str] | str:
     return str(answer) if isinstance(answer, UserError) else [view.name for view in answer]
 
 
-def test_every_order_is_answered_for_itself(world: FakeCluster) -> None:
+def test_every_submission_has_its_own_result(local: FakeLocalCluster) -> None:
     orders = [
         ([a_spec("a"), a_spec("b")], ""),
         ([a_spec("c", workers=9)], ""),
         ([a_spec("a")], ""),
         ([a_spec("d")], ""),
     ]
-    answers = [names(answer) for answer in world.cluster.create_each(orders)]
+    answers = [names(answer) for answer in local.cluster.create_each(orders)]
     assert answers[0] == ["a", "b"]
     assert "room for 2" in answers[1]
     assert "There is a job 'a' already" in answers[2]
     assert answers[3] == ["d"]
-    assert [job.name for job in world.cluster.jobs()] == ["a", "b", "d"]
+    assert [job.name for job in local.cluster.jobs()] == ["a", "b", "d"]
 
 
-def test_orders_that_come_together_are_numbered_and_told_one_by_one(world: FakeCluster) -> None:
-    world.cluster.create_each([([a_spec(name)], "") for name in "abc"])
-    assert world.database.read("SELECT key, name FROM jobs ORDER BY key") == [(1, "a"), (2, "b"), (3, "c")]
-    told = [(event.number, event.job, event.kind) for event in world.cluster.events()]
-    assert told == [(1, "a", "submitted"), (2, "b", "submitted"), (3, "c", "submitted")]
+def test_batched_submissions_get_consecutive_keys_and_events(local: FakeLocalCluster) -> None:
+    local.cluster.create_each([([a_spec(name)], "") for name in "abc"])
+    assert local.database.read("SELECT key, name FROM jobs ORDER BY key") == [(1, "a"), (2, "b"), (3, "c")]
+    events = [(event.number, event.job, event.kind) for event in local.cluster.events()]
+    assert events == [(1, "a", "submitted"), (2, "b", "submitted"), (3, "c", "submitted")]
 
 
-def test_a_key_that_comes_twice_at_once_creates_once(world: FakeCluster) -> None:
+def test_repeated_key_in_one_batch_creates_one_job(local: FakeLocalCluster) -> None:
     orders = [([a_spec("a")], "k"), ([a_spec("other")], "k"), ([a_spec("b")], "l")]
-    assert [names(answer) for answer in world.cluster.create_each(orders)] == [["a"], ["a"], ["b"]]
-    assert [names(answer) for answer in world.cluster.create_each(orders[:2])] == [["a"], ["a"]]
-    assert len(world.cluster.jobs()) == 2
+    assert [names(answer) for answer in local.cluster.create_each(orders)] == [["a"], ["a"], ["b"]]
+    assert [names(answer) for answer in local.cluster.create_each(orders[:2])] == [["a"], ["a"]]
+    assert len(local.cluster.jobs()) == 2
 
 
-def test_a_key_whose_order_was_refused_is_free_again(world: FakeCluster) -> None:
+def test_key_of_a_rejected_submission_can_be_reused(local: FakeLocalCluster) -> None:
     refused = [([a_spec("a", workers=9)], "k"), ([a_spec("a")], "k")]
-    assert all("room for 2" in names(answer) for answer in world.cluster.create_each(refused))
-    assert names(world.cluster.create_each([([a_spec("a")], "k")])[0]) == ["a"]
+    assert all("room for 2" in names(answer) for answer in local.cluster.create_each(refused))
+    assert names(local.cluster.create_each([([a_spec("a")], "k")])[0]) == ["a"]
 
 
-def test_what_the_disk_refuses_is_refused_to_all_and_nobody_s_name_is_taken(
-    world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+def test_failed_write_rejects_the_batch_and_reserves_no_name(
+    local: FakeLocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses(statements: object) -> None:
         raise UserError("the disk is full; free some space and try again.")
 
-    monkeypatch.setattr(world.database, "write", refuses)
+    monkeypatch.setattr(local.database, "write", refuses)
     orders = [([a_spec("a")], ""), ([a_spec("b", workers=9)], ""), ([a_spec("c")], "k")]
-    first, second, third = (names(answer) for answer in world.cluster.create_each(orders))
+    first, second, third = (names(answer) for answer in local.cluster.create_each(orders))
     assert "disk is full" in first
     assert "room for 2" in second
     assert "disk is full" in third
     monkeypatch.undo()
-    assert world.cluster.jobs() == []
-    assert [names(answer) for answer in world.cluster.create_each([orders[0], orders[2]])] == [["a"], ["c"]]
+    assert local.cluster.jobs() == []
+    assert [names(answer) for answer in local.cluster.create_each([orders[0], orders[2]])] == [["a"], ["c"]]
 
 
-def test_an_order_that_is_answered_is_on_disk(world: FakeCluster, tmp_path: Path) -> None:
-    world.cluster.create_each([([a_spec("a")], "k")])
+def test_accepted_submission_is_on_disk(local: FakeLocalCluster, tmp_path: Path) -> None:
+    local.cluster.create_each([([a_spec("a")], "k")])
     with sqlite3.connect(tmp_path / "sterna.db") as other:
         assert other.execute("SELECT name FROM jobs").fetchall() == [("a",)]
         assert other.execute("SELECT key FROM answers").fetchall() == [("k",)]
@@ -99,21 +99,17 @@ PATTERNS = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "says"), PATTERNS)
-def test_a_pattern_that_cannot_be_used_is_refused_when_the_job_is_created(
-    world: FakeCluster, pattern: str, says: str
-) -> None:
+@pytest.mark.parametrize(("pattern", "message"), PATTERNS)
+def test_invalid_progress_pattern_is_rejected_at_creation(local: FakeLocalCluster, pattern: str, message: str) -> None:
     spec = replace(a_spec("a"), progress=ProgressSpec({"stdout": [pattern]}))
     with pytest.raises(UserError) as refusal:
-        world.cluster.create([spec])
+        local.cluster.create([spec])
     assert str(refusal.value).startswith("Job 'a': ")
-    assert says in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 @pytest.mark.parametrize(("is_shared", "counted"), [(False, MILLI), (True, COUNTED_CPUS)])
-def test_who_asks_for_no_cpus_counts_as_one_core_and_on_shared_nodes_as_next_to_nothing(
-    is_shared: bool, counted: int
-) -> None:
+def test_default_cpu_request_is_one_core_or_the_minimum_on_shared_nodes(is_shared: bool, counted: int) -> None:
     slices = some_slices(4, devices=2, is_shared=is_shared)
     assert shape_of(a_spec("a"), slices).cpus == counted
     assert shape_of(a_spec("a", kind="Pod"), slices).cpus == counted

@@ -1,8 +1,7 @@
-"""A kernel's control groups in memory: the rules that bite (who may enter, what exists, what a write does), nothing
-else.
+"""In-memory control groups with the rules of the kernel that affect Sterna: entering groups, files, writes.
 
-Each hierarchy is named by the folder it is mounted at. Version 2 has its own rules: controllers are handed down level
-by level, and a group that hands some down holds no processes.
+Each hierarchy is named by its mount point. In version 2, controllers are enabled level by level, and a group that
+enables controllers for its children holds no processes.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ UNIFIED_FILES = {
 }
 
 
-class FakeKernel:
-    """What `cgroup_files` does, without a kernel."""
+class FakeCgroupKernel:
+    """Implements the functions of `cgroup_files` in memory."""
 
     def __init__(self) -> None:
         self.files: dict[str, dict[str, str]] = {}
         self._controllers: dict[str, tuple[str, ...]] = {}
-        """Of version 1, by mount."""
-        self._find_v2 = ""
+        """Controllers of version 1 by mount."""
+        self._v2_mount = ""
         self.place: dict[tuple[str, int], str] = {}
-        """Where a process is, by mount and pid."""
+        """Group of each process by mount and pid."""
         self.locked: set[str] = set()
-        """Groups that somebody else owns."""
+        """Groups that another user owns; writes raise `PermissionError`."""
         self.on_move: Callable[[int, str], None] = lambda pid, group: None
 
-    # Setting the scene.
+    # Setup by tests.
 
     def mount_legacy(self, mount: str, *controllers: str, **values: str) -> None:
         self._controllers[mount] = controllers
@@ -48,7 +47,7 @@ class FakeKernel:
         }
 
     def mount_unified(self, mount: str, *controllers: str) -> None:
-        self._find_v2 = mount
+        self._v2_mount = mount
         self.files[mount] = {
             "cgroup.procs": "",
             "cgroup.controllers": " ".join(controllers),
@@ -57,7 +56,7 @@ class FakeKernel:
         }
 
     def run(self, pid: int, *groups: str) -> None:
-        """A process that is in these groups, and at the top of every other hierarchy."""
+        """Add a process to these groups, and to the root group of every other hierarchy."""
         for mount in self._mounts():
             self.place[mount, pid] = mount
         for group in groups:
@@ -70,7 +69,7 @@ class FakeKernel:
     def groups_of(self, pid: int) -> set[str]:
         return {self.place[mount, pid] for mount in self._mounts()}
 
-    # What a `Tree` does.
+    # The functions of `cgroup_files`.
 
     def write(self, group: str, name: str, value: str) -> None:
         if group in self.locked:
@@ -118,13 +117,13 @@ class FakeKernel:
         self.files.pop(group, None)
         return True
 
-    # The rules.
+    # Rules of the kernel.
 
     def _enter(self, group: str, pid: int) -> None:
         mount = self._mount_of(group)
         if (mount, pid) not in self.place:
             raise ProcessLookupError(errno.ESRCH, "No such process")
-        if mount == self._find_v2:
+        if mount == self._v2_mount:
             if group != mount and self.files[group]["cgroup.subtree_control"]:
                 raise OSError(errno.EBUSY, "Device or resource busy", group)
         elif "cpuset" in self._controllers[mount] and not all(
@@ -136,9 +135,9 @@ class FakeKernel:
 
     def _hand_down(self, group: str, value: str) -> None:
         wanted = [word[1:] for word in value.split()]
-        if any(name not in self._offered(group) for name in wanted):
+        if any(name not in self._available_controllers(group) for name in wanted):
             raise OSError(errno.ENOENT, "No such file or directory", group)
-        if group != self._find_v2 and self.members(group):
+        if group != self._v2_mount and self.members(group):
             raise OSError(errno.EBUSY, "Device or resource busy", group)
         given = self.files[group]["cgroup.subtree_control"].split()
         self.files[group]["cgroup.subtree_control"] = " ".join(dict.fromkeys([*given, *wanted]))
@@ -146,20 +145,20 @@ class FakeKernel:
             for name in wanted:
                 self.files[below] = UNIFIED_FILES.get(name, {}) | self.files[below]
 
-    def _offered(self, group: str) -> list[str]:
-        if group == self._find_v2:
+    def _available_controllers(self, group: str) -> list[str]:
+        if group == self._v2_mount:
             return self.files[group]["cgroup.controllers"].split()
         return self.files[os.path.dirname(group)]["cgroup.subtree_control"].split()
 
     def _all_files(self, group: str) -> dict[str, str]:
         files = self.files.get(group, {})
-        if group in self.files and self._find_v2 and group.startswith(self._find_v2):
-            return {**files, "cgroup.controllers": " ".join(self._offered(group))}
+        if group in self.files and self._v2_mount and group.startswith(self._v2_mount):
+            return {**files, "cgroup.controllers": " ".join(self._available_controllers(group))}
         return files
 
     def _new_files(self, group: str) -> dict[str, str]:
         mount = self._mount_of(group)
-        if mount != self._find_v2:
+        if mount != self._v2_mount:
             return self._legacy_files(mount)
         files = {"cgroup.procs": "", "cgroup.type": "domain", "cgroup.subtree_control": "", "cgroup.kill": ""}
         files["cpu.stat"] = "usage_usec 0"
@@ -174,7 +173,7 @@ class FakeKernel:
         return files
 
     def _mounts(self) -> list[str]:
-        return [*self._controllers, *([self._find_v2] if self._find_v2 else [])]
+        return [*self._controllers, *([self._v2_mount] if self._v2_mount else [])]
 
     def _mount_of(self, group: str) -> str:
         return next(mount for mount in self._mounts() if group == mount or group.startswith(mount + "/"))

@@ -1,4 +1,4 @@
-"""What the end of a process means for its job."""
+"""Completion and restart of a job after a process exits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SAVED = ProcessExit(143, 0.0, asked=True, saved=True)
         (ProcessExit(0, 0.0, asked=False, saved=False, lost=True), 10, 10, False),
     ],
 )
-def test_a_process_is_done_only_if_it_ended_by_itself_or_told_of_its_last_step(
+def test_process_is_done_only_if_it_exited_unasked_or_reported_its_last_step(
     ending: ProcessExit, step: int | None, total: int | None, done: bool
 ) -> None:
     assert is_done(ending, step, total) is done
@@ -60,12 +60,12 @@ def an_attempt(failed: str, code: int, lost: bool = False) -> AttemptRecord:
         (a_spec("MPIJob", "launcher", "worker"), {("launcher", 0)}),
     ],
 )
-def test_whose_success_counts(spec: JobSpec, deciding: set[tuple[str, int]]) -> None:
+def test_replicas_whose_success_completes_a_job(spec: JobSpec, deciding: set[tuple[str, int]]) -> None:
     types = [each.type for each in spec.replicas]
     assert {(kind, index) for kind in types for index in (0, 1) if decides(spec, kind, index)} == deciding
 
 
-def test_a_job_is_complete_when_all_that_stay_are_done() -> None:
+def test_job_is_complete_when_all_replicas_that_are_not_leaving_are_done() -> None:
     replicas = [ReplicaRecord("worker", index, index, "a", "t") for index in range(3)]
     attempt = AttemptRecord(1, 0.0, replicas, [("a", 3)])
     spec = a_spec("TrainingJob", "worker")
@@ -90,7 +90,7 @@ def test_a_job_is_complete_when_all_that_stay_are_done() -> None:
         (RestartPolicy.NEVER, 137, True, 9, AttemptResult.RESTART),
     ],
 )
-def test_the_restart_policy_decides_about_another_attempt(
+def test_restart_policy_decides_about_another_attempt(
     policy: RestartPolicy, code: int, lost: bool, restarts: int, verdict: AttemptResult
 ) -> None:
     job = JobRecord(
@@ -104,7 +104,7 @@ def test_the_restart_policy_decides_about_another_attempt(
     assert after_failure(job, an_attempt("worker", code, lost)) is verdict
 
 
-def test_a_replica_is_judged_by_the_restart_policy_of_its_own_type() -> None:
+def test_restart_policy_is_that_of_the_failed_replica_type() -> None:
     """DRAGON-42, 43."""
     spec = replace(a_spec("TFJob", "ps", "worker"), restarts=(("ps", RestartPolicy.EXIT_CODE),))
     job = JobRecord(key=1, spec=spec, submitted_at=0.0, minimum=1, maximum=1)
@@ -113,7 +113,7 @@ def test_a_replica_is_judged_by_the_restart_policy_of_its_own_type() -> None:
     assert after_failure(job, an_attempt("ps", 137)) is AttemptResult.RESTART
 
 
-def test_a_job_without_a_limit_is_tried_again_as_often_as_it_takes() -> None:
+def test_job_without_a_backoff_limit_always_restarts() -> None:
     """DRAGON-43."""
     spec = replace(a_spec("TFJob", "worker"), backoff_limit=None)
     assert (
@@ -124,5 +124,5 @@ def test_a_job_without_a_limit_is_tried_again_as_often_as_it_takes() -> None:
     )
 
 
-def test_the_back_off_doubles_up_to_a_limit() -> None:
+def test_back_off_doubles_up_to_its_maximum() -> None:
     assert [backoff_seconds(times, 1.0, 10.0) for times in (1, 2, 3, 4, 5, 60)] == [1, 2, 4, 8, 10, 10]

@@ -1,4 +1,4 @@
-"""The database keeps what it acknowledged, in order, and says in a sentence what it cannot do."""
+"""Durability, order and error messages of the database."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ def database(path: Path) -> Iterator[Database]:
     opened.close()
 
 
-def kept(database: Database) -> dict[str, bytes]:
+def settings(database: Database) -> dict[str, bytes]:
     return {str(name): value for name, value in database.read("SELECT name, value FROM settings")}
 
 
-def test_what_was_acknowledged_is_there_for_another_reader(database: Database, path: Path) -> None:
+def test_acknowledged_write_is_visible_to_another_connection(database: Database, path: Path) -> None:
     database.write([(SET, ["a", b"1"])])
     other = sqlite3.connect(path)
     assert other.execute("SELECT value FROM settings").fetchall() == [(b"1",)]
     other.close()
 
 
-def test_disk_flushes_are_waited_for(database: Database) -> None:
-    """WAL with full synchronisation: a power cut takes nothing back that was acknowledged."""
+def test_database_uses_wal_with_full_synchronisation(database: Database) -> None:
+    # Acknowledged writes survive a power cut only with this setting.
     assert database._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert database._connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_later_writes_come_after_earlier_ones(database: Database) -> None:
+def test_deferred_writes_keep_their_order(database: Database) -> None:
     for number in range(100):
         database.write_later([(SET, ["a", str(number).encode()])])
     database.flush()
-    assert kept(database) == {"a": b"99"}
+    assert settings(database) == {"a": b"99"}
 
 
-def test_many_writers_share_flushes_and_lose_nothing(database: Database) -> None:
+def test_concurrent_writers_lose_no_write(database: Database) -> None:
     def write(name: int) -> None:
         for number in range(20):
             database.write([(SET, [f"{name}-{number}", b""])])
@@ -62,24 +62,24 @@ def test_many_writers_share_flushes_and_lose_nothing(database: Database) -> None
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(kept(database)) == 160
+    assert len(settings(database)) == 160
 
 
-def test_one_parcel_is_stored_whole_or_not_at_all(database: Database) -> None:
+def test_statements_of_one_write_are_atomic(database: Database) -> None:
     with pytest.raises(UserError):
         database.write([(SET, ["a", b"1"]), ("INSERT INTO nowhere VALUES (1)", [])])
-    assert kept(database) == {}
+    assert settings(database) == {}
 
 
-def test_a_bad_parcel_does_not_take_others_along(database: Database) -> None:
+def test_failed_write_does_not_roll_back_other_writes(database: Database) -> None:
     database.write_later([(SET, ["a", b"1"])])
     with pytest.raises(UserError):
         database.write([("INSERT INTO nowhere VALUES (1)", [])])
     database.flush()
-    assert kept(database) == {"a": b"1"}
+    assert settings(database) == {"a": b"1"}
 
 
-def test_a_full_disk_is_said_in_a_sentence_and_what_nobody_waits_for_is_written_later(database: Database) -> None:
+def test_full_disk_fails_a_write_and_retries_a_deferred_write(database: Database) -> None:
     pages = database._connection.execute("PRAGMA page_count").fetchone()[0]
     database._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(UserError, match="the disk is full; free some space"):
@@ -90,27 +90,27 @@ def test_a_full_disk_is_said_in_a_sentence_and_what_nobody_waits_for_is_written_
     assert database.trouble
     database._connection.execute("PRAGMA max_page_count = 1000000")
     database.flush()
-    assert set(kept(database)) == {"later"}
+    assert set(settings(database)) == {"later"}
     assert not database.trouble
 
 
-def test_closing_writes_what_still_waits(path: Path) -> None:
+def test_close_flushes_deferred_writes(path: Path) -> None:
     database = Database(path)
     database.write_later([(SET, ["a", b"1"])])
     database.close()
     again = Database(path)
-    assert kept(again) == {"a": b"1"}
+    assert settings(again) == {"a": b"1"}
     again.close()
 
 
-def test_after_closing_nothing_is_taken(path: Path) -> None:
+def test_closed_database_rejects_writes(path: Path) -> None:
     database = Database(path)
     database.close()
     with pytest.raises(UserError, match="shutting down"):
         database.write([(SET, ["a", b"1"])])
 
 
-def test_an_older_form_becomes_the_newest(path: Path) -> None:
+def test_older_schema_is_upgraded(path: Path) -> None:
     old = sqlite3.connect(path, isolation_level=None)
     upgrade(old, "here", STEPS[:1])
     old.execute(SET, ["a", b"1"])
@@ -121,7 +121,7 @@ def test_an_older_form_becomes_the_newest(path: Path) -> None:
     old.close()
 
 
-def test_a_newer_form_is_refused(path: Path) -> None:
+def test_newer_schema_is_rejected(path: Path) -> None:
     newer = sqlite3.connect(path)
     newer.execute(f"PRAGMA user_version = {len(STEPS) + 1}")
     newer.commit()
@@ -130,7 +130,7 @@ def test_a_newer_form_is_refused(path: Path) -> None:
         Database(path)
 
 
-def test_a_damaged_file_is_refused_in_a_sentence(path: Path) -> None:
+def test_damaged_file_is_rejected_with_a_message(path: Path) -> None:
     path.write_bytes(b"this is not a database, whatever it may look like" * 100)
     with pytest.raises(UserError, match="damaged"):
         Database(path)

@@ -1,4 +1,4 @@
-"""Slices of a machine, as `--nodes` asks for them."""
+"""Parsing of `--nodes` and the division of a machine into nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WITH_GPUS = Machine(tuple(range(8)), 2, 64 * GIB)
         ("2x2cpu+1gpu+8gb", WITH_GPUS, [(0, 1), (2, 3)], [1, 1]),
     ],
 )
-def test_nodes_are_dealt_cores_and_devices_in_order(
+def test_nodes_get_cores_and_devices_in_order(
     spec: str, machine: Machine, cores: list[tuple[int, ...]], devices: list[int]
 ) -> None:
     slices = slice_machine(spec, machine)
@@ -38,12 +38,12 @@ def test_nodes_are_dealt_cores_and_devices_in_order(
     assert table.capacity[ResourceKind.CPUS].tolist() == [1000 * len(each) for each in cores]
 
 
-def test_nodes_beyond_what_the_machine_has_say_that_they_share_cores() -> None:
+def test_overcommitted_nodes_carry_a_notice() -> None:
     assert "6 cores of 4" in slice_machine("2x3cpu", FOUR).nodes[0].notice
     assert not slice_machine("2x2cpu", FOUR).nodes[0].notice
 
 
-def test_memory_is_a_node_s_part_of_the_machine_s_unless_it_is_said() -> None:
+def test_memory_is_divided_by_cores_unless_the_spec_names_it() -> None:
     assert [node.memory_bytes for node in slice_machine("2x1cpu", FOUR).nodes] == [4 * GIB, 4 * GIB]
     said = slice_machine("1x1cpu2gb", FOUR).nodes[0]
     assert said.memory_bytes == 2 * GIB
@@ -51,7 +51,7 @@ def test_memory_is_a_node_s_part_of_the_machine_s_unless_it_is_said() -> None:
 
 
 @pytest.mark.parametrize("spec", ["2x1cpu,shared", "shared,2x1cpu", "2x1cpu, shared: true"])
-def test_nodes_may_be_shared(spec: str) -> None:
+def test_spec_can_make_nodes_shared(spec: str) -> None:
     slices = slice_machine(spec, FOUR)
     assert slices.is_shared
     assert len(slices) == 2
@@ -60,7 +60,7 @@ def test_nodes_may_be_shared(spec: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "message"),
     [
         ("many", "not of the form"),
         ("2x", "not of the form"),
@@ -73,8 +73,8 @@ def test_nodes_may_be_shared(spec: str) -> None:
         ("2x1cpu,,", "not of the form"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(spec: str, says: str) -> None:
-    with pytest.raises(UserError, match=says):
+def test_impossible_spec_is_rejected_with_a_message(spec: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         slice_machine(spec, FOUR)
 
 

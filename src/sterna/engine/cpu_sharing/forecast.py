@@ -80,7 +80,7 @@ class TurnSchedule:
     def __init__(self, cores: float, core_limits: Sequence[float], left: Sequence[float]) -> None:
         self._core_limits, self._left = core_limits, left
         self._cores_used: list[int] = []
-        """Cores of each job; empty if all jobs can use equally many: `_empty` then has an entry for each job at once."""
+        """Cores of each job; empty if all jobs can use equally many: `_empty` then has an entry per running job."""
         if len(set(core_limits)) == 1:
             self._empty = [0.0] * max(1, int(cores / core_limits[0] + _WORK_TOLERANCE))
         else:

@@ -199,7 +199,7 @@ class FreeCapacity:
         return number
 
     def _change_part(self, change: int, node: int, number: int) -> None:
-        """Return a part of a shared device or take one. The first part opens a whole device, the last makes it whole."""
+        """Return a part of a shared device or take one. A device with all parts returned is whole again."""
         devices = self.shared.setdefault(node, {})
         if number not in devices:
             devices[number] = MILLI

@@ -2,7 +2,7 @@
 
 `with ControlPlane() as plane:` in Python; `python -m tests.kubernetes.control_plane up --controller-manager` prints the
 path of an administrator's kubeconfig and stays until it is interrupted; `.. run pytest` lives as long as the command,
-which finds that path in its environment. Everything lives in a temporary folder, nothing is flushed to disk, and nothing
+which finds that path in its environment. Everything is in a temporary folder, nothing is flushed to disk, and nothing
 is left behind: if the process that started it is killed, its processes die with it. It has no nodes; `fake_nodes` and
 `real_nodes` add those.
 """

@@ -195,7 +195,7 @@ def _go(words: Sequence[str], folder: Path, tell: Callable[[float], None] = lamb
     )
     while True:
         try:
-            said, complaints = process.communicate(timeout=WORD_SECONDS)
+            output, complaints = process.communicate(timeout=WORD_SECONDS)
             break
         except subprocess.TimeoutExpired:
             tell(monotonic() - began)
@@ -204,9 +204,9 @@ def _go(words: Sequence[str], folder: Path, tell: Callable[[float], None] = lamb
             process.communicate()
             raise
     if process.returncode:
-        last = (complaints or said).strip().splitlines()[-1:] or ["it gave no reason"]
+        last = (complaints or output).strip().splitlines()[-1:] or ["it gave no reason"]
         raise NotAvailable(f"`go {' '.join(words[:2])}` failed, so nothing could be built: {last[0]}")
-    return said
+    return output
 
 
 def _check_go(program: str) -> None:
@@ -214,10 +214,10 @@ def _check_go(program: str) -> None:
     hint = f"{program} is not here; install {go}, or name a folder that has it in KUBEBUILDER_ASSETS"
     if shutil.which("go") is None:
         raise NotAvailable(f"{hint}.")
-    said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout.strip()
-    numbers = said.removeprefix("go").split(".")[:2]
+    output = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout.strip()
+    numbers = output.removeprefix("go").split(".")[:2]
     if len(numbers) < 2 or not all(each.isdigit() for each in numbers) or tuple(map(int, numbers)) < OLDEST_GO:
-        raise NotAvailable(f"{hint} (found {said or 'one that does not start'}).")
+        raise NotAvailable(f"{hint} (found {output or 'one that does not start'}).")
 
 
 @contextmanager

@@ -37,22 +37,22 @@ class Operator:
 
     def __init__(self, access: Access) -> None:
         self.client, self.inbox = Client(access), Inbox()
-        self.told: list[Delta] = []
+        self.deltas: list[Delta] = []
         self.given_up: list[Write] = []
         self.client.follow([Followed(PODS, Pod, namespace="default")], self.inbox)
 
     def until(self, fact: Callable[[], bool]) -> None:
         while not fact():
-            assert self.inbox.wait(PATIENCE_SECONDS), f"nothing more came after {self.told[-3:]}"
+            assert self.inbox.wait(PATIENCE_SECONDS), f"nothing more came after {self.deltas[-3:]}"
             news = self.inbox.take()
-            self.told += [each for each in news if isinstance(each, Delta)]
+            self.deltas += [each for each in news if isinstance(each, Delta)]
             self.given_up += [
                 each.write for each in news if isinstance(each, WriteResult) and each.reason == UNREACHABLE
             ]
 
     def saw(self, change: DeltaKind, name: str = "") -> Callable[[], bool]:
         return lambda: any(
-            each.change is change and (not name or each.object.metadata.name == name) for each in self.told
+            each.change is change and (not name or each.object.metadata.name == name) for each in self.deltas
         )
 
 
@@ -94,8 +94,8 @@ def test_missing_permission_is_named_and_pods_are_listed_once_granted(
 ) -> None:
     it = operator(access_of(str(plane.user("bob"))))
     it.until(it.saw(DeltaKind.ABSENT))
-    assert "Sterna may not see pods" in it.told[0].why
-    assert "grant it list and watch" in it.told[0].why
+    assert "Sterna may not see pods" in it.deltas[0].why
+    assert "grant it list and watch" in it.deltas[0].why
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "see-pods"}}
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
     api.create({**rbac, "kind": "ClusterRole", "rules": rules})
@@ -109,7 +109,7 @@ def test_unknown_user_is_asked_to_log_in(plane: ControlPlane, operator: Callable
     access = access_of(str(plane.kubeconfig))
     it = operator(replace(access, certificate=b"", key=b"", token="of-nobody"))
     it.until(it.saw(DeltaKind.ABSENT))
-    assert "does not accept our credentials" in it.told[0].why
+    assert "does not accept our credentials" in it.deltas[0].why
 
 
 @pytest.mark.parametrize("change", ["another authority", "another name"])

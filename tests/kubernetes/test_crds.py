@@ -188,10 +188,10 @@ def test_valid_jobs_and_their_pods_are_accepted(defined: Api, document: Object) 
     worker = job.spec.worker
     gang = [ReplicaAssignment(each.type, 0, "node-1") for each in job.spec.replicas if each is not worker]
     gang += [ReplicaAssignment(worker.type, index, "node-1") for index in sorted({0, job.spec.maximum - 1})]
-    for seat in gang:
+    for replica in gang:
         for made, plural in (
-            (pod_of(job, seat, gang, 1), "pods"),
-            (service_of(job, seat.type, seat.ordinal), "services"),
+            (pod_of(job, replica, gang, 1), "pods"),
+            (service_of(job, replica.type, replica.ordinal), "services"),
         ):
             answer = defined.ask("POST", f"/api/v1/namespaces/default/{plural}?dryRun=All&fieldValidation=Strict", made)
             assert answer["metadata"]["name"] == made["metadata"]["name"]

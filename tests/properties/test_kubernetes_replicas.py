@@ -40,7 +40,7 @@ JOBS = {
 }
 
 rows = st.integers(0, 2)
-"""Few nodes, so that homes overlap."""
+"""Few nodes, so that assignments overlap."""
 
 
 @st.composite
@@ -124,7 +124,7 @@ class Cluster:
             self.job.persisted.started_at = self.now
 
 
-EVENTS = ("decide", "decide", "advance", "advance", "step", "step", "fail", "refuse", "vanish", "crowd")
+EVENTS = ("decide", "decide", "advance", "advance", "step", "step", "fail", "refuse", "vanish", "add_foreign_load")
 
 
 def happen(cluster: Cluster, event: str, data: st.DataObject) -> None:
@@ -135,7 +135,7 @@ def happen(cluster: Cluster, event: str, data: st.DataObject) -> None:
         cluster.everything_advances()
     elif event == "step" and job.pods:
         cluster.one_advances(data.draw(st.sampled_from(sorted(job.pods))))
-    elif event == "crowd":
+    elif event == "add_foreign_load":
         node = data.draw(st.sampled_from(NODES))
         cluster.foreign[node] = data.draw(st.integers(0, max(0, CAPACITY - cluster.used(node)) // 1000)) * 1000
     elif job.pods:

@@ -95,7 +95,7 @@ def test_whatever_is_lost_all_jobs_end_and_a_second_run_is_the_same(policy: str,
 
 
 def test_apply_refuses_a_start_on_a_node_that_was_lost_meanwhile() -> None:
-    """The plan was made before 10, the node is lost at 10: the world has moved."""
+    """The plan was made before 10, the node is lost at 10: the plan is stale."""
     backend = SimulatedBackend(a_workload(PAIR[:1]), simulated_nodes("1x1"), SimulationConfig(faults=[Fault(0, 10)]))
     plan = decide(backend.observe(), make_rules("fifo", "stay")).plan
     assert backend.wait(100)

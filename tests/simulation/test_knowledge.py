@@ -1,4 +1,4 @@
-"""What rules know in the simulated world: never more than was seen by then, and wrong only as far as was asked for."""
+"""Knowledge of rules in simulations: never more than was observed by then, and no more wrong than configured."""
 
 from __future__ import annotations
 

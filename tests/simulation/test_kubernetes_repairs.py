@@ -53,7 +53,7 @@ def status_of(cluster: Cluster, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("policy", ["elastic-fifo", "dragon"])
 def test_an_mpi_job_grows_after_a_restart_though_its_launcher_runs_beside_its_workers(policy: str) -> None:
-    """VODA-67: the launcher is placed by another scheduler and has no seat."""
+    """VODA-67: the launcher is placed by another scheduler and has no assignment."""
     cluster = a_cluster(gpus=4, rules=Chosen(policy, "stay"))
     FakeMpiOperator(cluster.kube)
     cluster.submit("short", 2, seconds=40)

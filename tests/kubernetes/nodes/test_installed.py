@@ -48,7 +48,7 @@ class Logs:
     def __init__(self, machines: Machines) -> None:
         self._kubectl = functools.partial(machines.plane.kubectl, "-n", NAMESPACE)
 
-    def said(self) -> str:
+    def output(self) -> str:
         selector = ("--selector=app.kubernetes.io/name=sterna", "--prefix", "--tail=20", "--ignore-errors")
         return self._kubectl("get", "pods", "-o", "wide") + self._kubectl("logs", *selector)
 

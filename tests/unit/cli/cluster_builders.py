@@ -60,7 +60,7 @@ class Lab(FakeKube):
     def training_job(self, name: str, namespace: str = "default", **spec: Any) -> Object:
         return self.create(TRAINING_JOBS, training_job(name, **spec), namespace)
 
-    def tell(self, name: str, status: Object, namespace: str = "default") -> None:
+    def set_status(self, name: str, status: Object, namespace: str = "default") -> None:
         """Write the status of a TrainingJob, as the operator would."""
         self.patch(TRAINING_JOBS, name, {"status": status}, "status", namespace)
 
@@ -134,7 +134,7 @@ def kubeconfig(folder: Path, http: HttpKube, namespace: str = "default") -> Path
     return path
 
 
-def written(folder: Path, *documents: Object) -> Path:
+def write_manifest(folder: Path, *documents: Object) -> Path:
     path = folder / "jobs.yaml"
     path.write_text("---\n".join(yaml.safe_dump(each, sort_keys=False) for each in documents), encoding="utf-8")
     return path

@@ -43,8 +43,8 @@ def sterna(capsys: pytest.CaptureFixture[str]) -> Sterna:
     def run(*arguments: str | Path) -> Run:
         capsys.readouterr()
         code = main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        return Run(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Run(code, captured.out, captured.err)
 
     return run
 

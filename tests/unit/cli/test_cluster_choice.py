@@ -37,8 +37,8 @@ def kubectl(capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
     def run(*arguments: str) -> Run:
         capsys.readouterr()
         code = plugin(list(arguments))
-        said = capsys.readouterr()
-        return Run(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Run(code, captured.out, captured.err)
 
     return run
 
@@ -95,7 +95,7 @@ def test_options_are_listed_in_the_help(sterna: Sterna) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--context", "lib"), "There is no context 'lib' in "),
         (("--context", "away"), "The API server at http://127.0.0.1:9 cannot be reached"),
@@ -104,12 +104,12 @@ def test_options_are_listed_in_the_help(sterna: Sterna) -> None:
     ids=["wrong-context", "no-server", "no-kubeconfig"],
 )
 def test_a_cluster_that_is_not_there_is_one_sentence(
-    sterna: Sterna, lab: Lab, arguments: tuple[str, ...], said: str
+    sterna: Sterna, lab: Lab, arguments: tuple[str, ...], message: str
 ) -> None:
     for command in (("get", "jobs"), ("explain", "a"), ("wait", "a")):
         run = sterna(*command, *arguments)
         assert (run.code, run.err.count("\n")) == (2, 1)
-        assert run.err.startswith(f"sterna: {said}")
+        assert run.err.startswith(f"sterna: {message}")
 
 
 def test_no_definitions_are_one_sentence(sterna: Sterna, lab: Lab) -> None:

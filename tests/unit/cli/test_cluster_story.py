@@ -47,7 +47,7 @@ class Scene:
         self.operator.run_until(self.kube.now + seconds)
 
     @contextmanager
-    def served(self) -> Iterator[None]:
+    def serve(self) -> Iterator[None]:
         """Meanwhile commands may ask."""
         with HttpKube(self.kube) as http:
             self._monkeypatch.setenv("KUBECONFIG", str(kubeconfig(self._folder, http)))
@@ -71,7 +71,7 @@ def test_explain_names_what_would_start_a_waiting_job(sterna: Sterna, scene: Sce
     scene.pass_time()
     scene.kube.training_job("second", workers=2, resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         run = sterna("explain", "second", *LAB)
         document = sterna("explain", "second", *LAB, "--json").document
     assert run.code == 0
@@ -89,7 +89,7 @@ def test_explain_names_what_would_start_a_waiting_job(sterna: Sterna, scene: Sce
 def test_explain_lists_the_events_of_a_running_job(sterna: Sterna, scene: Scene) -> None:
     scene.kube.training_job("a", workers="1:2", resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         document = sterna("explain", "a", *LAB, "--json").document
     assert (document["state"], document["changes"]) == ("runs", [])
     assert [event["event"] for event in document["story"]] == ["submitted", "started", "runs"]
@@ -101,7 +101,7 @@ def test_the_rules_are_those_that_the_operator_wrote_into_its_lease(sterna: Ster
     scene.kube.hold_lease("2100-01-01T00:00:00.000000Z", **{RULES: json.dumps(SRJF)})
     scene.kube.training_job("a", workers=9, resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         assert sterna("policy", "get", *LAB, "--json").document == SRJF
         document = sterna("explain", "a", *LAB, "--json").document
     assert document["policy"] == "srjf"
@@ -111,7 +111,7 @@ def test_the_rules_are_those_that_the_operator_wrote_into_its_lease(sterna: Ster
 def test_a_missing_operator_is_reported(sterna: Sterna, scene: Scene) -> None:
     scene.kube.hold_lease("2020-01-01T00:00:00.000000Z")
     scene.kube.training_job("a", workers=1, resources=GPU)
-    with scene.served():
+    with scene.serve():
         document = sterna("explain", "a", *LAB, "--json").document
     assert document["notices"][0].endswith("nobody decides; see that one runs.")
     assert document["story"][-1]["sentence"] == "waits: no operator has looked at it yet; see that one runs."
@@ -122,7 +122,7 @@ def test_a_user_who_may_not_list_nodes_gets_the_events_only(sterna: Sterna, scen
     scene.kube.training_job("a", workers=9, resources=GPU)
     scene.pass_time()
     scene.kube.rest.forbidden = lambda seen: seen.resource.kind in ("Node", "Lease")
-    with scene.served():
+    with scene.serve():
         document = sterna("explain", "a", *LAB, "--json").document
     assert document["changes"] == []
     assert any(notice.startswith("What would start it cannot be told.") for notice in document["notices"])
@@ -132,7 +132,7 @@ def test_a_job_goes_to_the_node_that_was_asked_for_once(sterna: Sterna, scene: S
     scene.kube.training_job("a", workers=2, resources=GPU)
     scene.pass_time()
     assert scene.nodes_of("a") == ["node-1", "node-1"]
-    with scene.served():
+    with scene.serve():
         run = sterna("migrate", "a", "node-2", *LAB)
     assert (run.code, run.out) == (0, "a goes to node-2; it has moved 0 times so far.\n")
     scene.pass_time(30.0)
@@ -161,28 +161,28 @@ def test_a_request_is_not_carried_out_again_by_a_successor(sterna: Sterna, scene
 
 
 @pytest.mark.parametrize(
-    ("node", "said"),
+    ("node", "message"),
     [
         ("node-1", "Job 'a' is on node-1 already; name another node."),
         ("node-2", "node-2 has no room for the 2 workers of 'a'; name another node, or move others away first."),
         ("node-3", "There is no node 'node-3': did you mean"),
     ],
 )
-def test_a_move_that_cannot_be_is_refused_at_once(sterna: Sterna, scene: Scene, node: str, said: str) -> None:
+def test_a_move_that_cannot_be_is_refused_at_once(sterna: Sterna, scene: Scene, node: str, message: str) -> None:
     scene.kube.training_job("a", workers=2, resources=GPU)
     scene.pass_time()
     scene.kube.training_job("b", workers=1, resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         run = sterna("migrate", "a", node, *LAB)
-    assert (run.code, run.err.startswith(f"sterna: {said}")) == (2, True)
+    assert (run.code, run.err.startswith(f"sterna: {message}")) == (2, True)
     assert MIGRATE_TO not in scene.kube.get(TRAINING_JOBS, "a")["metadata"].get("annotations", {})
 
 
 def test_a_waiting_job_cannot_be_moved(sterna: Sterna, scene: Scene) -> None:
     scene.kube.training_job("a", workers=9, resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         run = sterna("migrate", "a", "node-2", *LAB)
     assert (run.code, "does not run, so that it cannot be moved" in run.err) == (2, True)
 
@@ -200,7 +200,7 @@ def test_an_invalid_move_annotation_moves_no_job(scene: Scene, caplog: pytest.Lo
 def test_a_drained_node_s_jobs_go_on_elsewhere(sterna: Sterna, scene: Scene) -> None:
     scene.kube.training_job("a", workers=2, resources=GPU)
     scene.pass_time()
-    with scene.served():
+    with scene.serve():
         assert sterna("drain", "node-1", *LAB).out == "node-1 is draining.\n"
     scene.pass_time(60.0)
     assert scene.nodes_of("a") == ["node-2", "node-2"]

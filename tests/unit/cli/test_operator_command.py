@@ -42,9 +42,9 @@ def test_wrong_settings_are_answered_with_a_sentence(
     arguments: list[str], words: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["operator", "--kubeconfig", kubeconfig, *arguments]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert words in message
+    assert message.count("\n") == 1
 
 
 def test_the_lease_is_held_as_it_was_set() -> None:

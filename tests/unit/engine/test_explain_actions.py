@@ -15,8 +15,8 @@ NO_NODE = "cannot run: no node can hold even one of its workers "
 GIB = 2**30
 
 
-def told(snapshot: Snapshot, **assignments: Assignment) -> dict[str, str]:
-    """The reasons for a plan that leads these jobs to these homes."""
+def explain(snapshot: Snapshot, **assignments: Assignment) -> dict[str, str]:
+    """Return the reasons of a plan with these new assignments."""
     rows = {snapshot.jobs.name_of(row): row for row in range(len(snapshot.jobs))}
     actions = [
         Action(kind_of(before, after), JobKey(snapshot.jobs.key.item(rows[job])), rows[job], before, after)
@@ -32,34 +32,34 @@ def on(*runs: tuple[int, int]) -> Assignment:
 
 def test_the_evictor_is_the_job_on_the_released_nodes() -> None:
     jobs = [a_job("x", 4, on={"n0": 4}), a_job("y", 4, on={"n1": 4}), a_job("first", 4), a_job("second", 4, submit=1)]
-    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=NOWHERE, y=NOWHERE, first=on((1, 4)), second=on((0, 4)))
+    reasons = explain(a_snapshot(jobs, some_nodes(4, 4)), x=NOWHERE, y=NOWHERE, first=on((1, 4)), second=on((0, 4)))
     assert reasons["x"] == "stopped with 4 workers to make room for second, which goes first under this policy."
     assert reasons["y"] == "stopped with 4 workers to make room for first, which goes first under this policy."
 
 
 def test_a_start_on_free_nodes_evicts_no_job() -> None:
     jobs = [a_job("x", (1, 4), on={"n0": 4}), a_job("a", 4, submit=1), a_job("b", 2, submit=2)]
-    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=on((0, 2)), a=on((1, 4)), b=on((0, 2)))
+    reasons = explain(a_snapshot(jobs, some_nodes(4, 4)), x=on((0, 2)), a=on((1, 4)), b=on((0, 2)))
     assert reasons["x"] == "shrank from 4 to 2 workers to make room for b."
 
 
 def test_released_capacity_that_no_job_needed_has_no_evictor() -> None:
     """The other node was empty: b would have started anyway."""
     jobs = [a_job("x", (1, 4), on={"n0": 4}), a_job("b", 2, submit=2)]
-    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=on((0, 2)), b=on((0, 2)))
+    reasons = explain(a_snapshot(jobs, some_nodes(4, 4)), x=on((0, 2)), b=on((0, 2)))
     assert reasons["x"] == "shrank from 4 to 2 workers, the share that the policy gives it now."
 
 
 def test_free_nodes_that_the_evictor_may_not_use_do_not_count() -> None:
     nodes = [a_node("n0", 4, labels={"zone": "a"}), a_node("n1", 4)]
     jobs = [a_job("x", 4, on={"n0": 4}), a_job("b", 2, submit=2, selector={"zone": "a"})]
-    reasons = told(a_snapshot(jobs, nodes), x=NOWHERE, b=on((0, 2)))
+    reasons = explain(a_snapshot(jobs, nodes), x=NOWHERE, b=on((0, 2)))
     assert reasons["x"] == "stopped with 4 workers to make room for b, which goes first under this policy."
 
 
 def test_free_parts_that_are_too_small_do_not_count() -> None:
     jobs = [a_job("x", 4, on={"n0": 2, "n1": 2}), a_job("b", 1, devices=4, submit=2)]
-    reasons = told(a_snapshot(jobs, some_nodes(4, 4)), x=NOWHERE, b=on((0, 1)))
+    reasons = explain(a_snapshot(jobs, some_nodes(4, 4)), x=NOWHERE, b=on((0, 1)))
     assert reasons["x"].startswith("stopped with 4 workers to make room for b,")
 
 
@@ -69,9 +69,9 @@ def test_two_evictors_are_named_and_more_are_counted_the_largest_first() -> None
         *(a_job(name, size, submit=1) for name, size in (("a", 1), ("b", 2), ("c", 1))),
     ]
     snapshot = a_snapshot(jobs, 4)
-    three = told(snapshot, x=NOWHERE, a=on((0, 1)), b=on((0, 2)), c=on((0, 1)))
+    three = explain(snapshot, x=NOWHERE, a=on((0, 1)), b=on((0, 2)), c=on((0, 1)))
     assert three["x"] == "stopped with 4 workers to make room for b and 2 others, which go first under this policy."
-    two = told(snapshot, x=NOWHERE, a=on((0, 1)), b=on((0, 2)))
+    two = explain(snapshot, x=NOWHERE, a=on((0, 1)), b=on((0, 2)))
     assert two["x"] == "stopped with 4 workers to make room for b and a, which go first under this policy."
 
 
@@ -79,7 +79,7 @@ def test_a_job_that_moves_in_passes_on_the_capacity_it_left() -> None:
     """x leaves n0, m moves from n1 to n0, and s needs the whole of n1."""
     jobs = [a_job("x", 2, on={"n0": 2}), a_job("m", 2, on={"n1": 2}), a_job("s", 1, devices=4, submit=1)]
     snapshot = a_snapshot(jobs, some_nodes(2, 4))
-    reasons = told(snapshot, x=NOWHERE, m=on((0, 2)), s=on((1, 1)))
+    reasons = explain(snapshot, x=NOWHERE, m=on((0, 2)), s=on((1, 1)))
     assert reasons["x"].startswith("stopped with 2 workers to make room for s,")
 
 
@@ -89,14 +89,14 @@ def test_a_parameter_server_uses_room_too() -> None:
         a_job("b", 1, devices=0, cpus=1, ps=1, ps_cpus=2, submit=1),
     ]
     nodes = [a_node("n0", 0, cpus=2), a_node("n1", 0, cpus=1)]
-    reasons = told(a_snapshot(jobs, nodes), x=NOWHERE, b=Assignment(((1, 1),), ((0, 1),)))
+    reasons = explain(a_snapshot(jobs, nodes), x=NOWHERE, b=Assignment(((1, 1),), ((0, 1),)))
     assert reasons["x"].startswith("stopped with 1 worker to make room for b,")
 
 
 def test_where_devices_are_only_counted_any_gainer_may_be_the_evictor() -> None:
     snapshot = a_snapshot([a_job("x", 4, on={SOMEWHERE: 4}), a_job("a", 3, submit=1)], 4)
     assert decided(snapshot, "fifo", "none").actions == []
-    reasons = told(snapshot, x=NOWHERE, a=Assignment(((-1, 3),)))
+    reasons = explain(snapshot, x=NOWHERE, a=Assignment(((-1, 3),)))
     assert reasons["x"].startswith("stopped with 4 workers to make room for a,")
 
 

@@ -37,7 +37,7 @@ def some_rules(rest: str = "elastic-fifo", **policies: str) -> Rules:
     return make_rules(rest, "stay", by_type={type_: (policy, "stay") for type_, policy in policies.items()})
 
 
-def decided(snapshot: Snapshot, rules: Rules) -> Decision:
+def decide_checked(snapshot: Snapshot, rules: Rules) -> Decision:
     decision = decide(snapshot, rules)
     check(decision.plan, snapshot)
     return decision
@@ -191,7 +191,7 @@ def test_nodes_without_devices_are_counted_in_cpus_though_others_have_devices() 
     nodes = [a_node("n0", 0, cpus=4), a_node("n1", 4, labels=T4)]
     jobs = [a_job("x", (1, 9), devices=0, cpus=2), a_job("y", (1, 9), selector=T4)]
     snapshot = a_snapshot(jobs, nodes)
-    assert assignments(snapshot, decided(snapshot, some_rules(t4="fifo"))) == {"x": {"n0": 2}, "y": {"n1": 1}}
+    assert assignments(snapshot, decide_checked(snapshot, some_rules(t4="fifo"))) == {"x": {"n0": 2}, "y": {"n1": 1}}
 
 
 # What is decided.
@@ -208,7 +208,7 @@ def test_each_type_is_under_its_own_policy() -> None:
         a_job("v", (1, 4), submit=1),
     ]
     snapshot = a_snapshot(jobs, three_nodes())
-    assert assignments(snapshot, decided(snapshot, some_rules(a100="fifo", t4="srjf"))) == {
+    assert assignments(snapshot, decide_checked(snapshot, some_rules(a100="fifo", t4="srjf"))) == {
         "a-long": {"n2": 4},
         "t-short": {"n1": 4, "n3": 4},
         "u": {"n0": 2},
@@ -219,7 +219,7 @@ def test_each_type_is_under_its_own_policy() -> None:
 def test_a_job_without_a_type_is_not_placed_on_nodes_of_a_type_with_rules() -> None:
     """VODA-10: its reason lists the types."""
     snapshot = a_snapshot([a_job("x", 1)], [a_node("n1", labels=T4), a_node("n2", labels=A100)])
-    decision = decided(snapshot, some_rules(a100="fifo", t4="fifo"))
+    decision = decide_checked(snapshot, some_rules(a100="fifo", t4="fifo"))
     assert list(decision.plan) == []
     assert [reason.sentence for reason in decision.reasons] == [
         "cannot run: no node can hold even one of its workers (1 device each): 1 of 2 nodes takes only jobs that ask "
@@ -235,7 +235,7 @@ def test_obstacles_are_counted_over_all_nodes() -> None:
         a_job("here", 1, devices=8, submit=2),
         a_job("gone", 1, selector={VODA: "h100"}, submit=3),
     ]
-    reasons = decided(a_snapshot(jobs, nodes), some_rules(a100="fifo", t4="fifo")).reasons
+    reasons = decide_checked(a_snapshot(jobs, nodes), some_rules(a100="fifo", t4="fifo")).reasons
     assert [reason.row for reason in reasons] == [0, 1, 2, 3]
     assert [reason.sentence.partition("each): ")[2] for reason in reasons] == [
         "3 of 5 nodes lack the label vodascheduler/accelerator=a100; the other 2 have at most 4 of the 8 devices it "
@@ -251,7 +251,7 @@ def test_obstacles_are_counted_over_all_nodes() -> None:
 def test_used_up_resources_are_counted_over_all_nodes() -> None:
     nodes = [a_node(f"n{number}", 4, cpus=8, labels=labels) for number, labels in enumerate((A100, T4, T4))]
     jobs = [a_job("x", 1, selector=A100, cpus=6, on={"n0": 1}), a_job("a", 1, selector=A100, cpus=6, submit=1)]
-    (reason,) = decided(a_snapshot(jobs, nodes), some_rules(a100="fifo", t4="fifo")).reasons
+    (reason,) = decide_checked(a_snapshot(jobs, nodes), some_rules(a100="fifo", t4="fifo")).reasons
     assert reason.sentence.partition("placed: ")[2] == (
         "2 of 3 nodes lack the label vodascheduler/accelerator=a100; the other has 2 free of the 6 CPUs it needs."
     )
@@ -265,9 +265,9 @@ def test_actions_and_reasons_are_ordered_by_kind() -> None:
         a_job("w", 9, selector=T4, submit=3),
     ]
     snapshot = a_snapshot(jobs, three_nodes())
-    decision = decided(snapshot, some_rules(a100="srjf", t4="fifo"))
-    told = [(action.kind.name, snapshot.jobs.name_of(action.row)) for action in decision.plan]
-    assert told == [("STOP", "x"), ("START", "u"), ("START", "y")]
+    decision = decide_checked(snapshot, some_rules(a100="srjf", t4="fifo"))
+    actions = [(action.kind.name, snapshot.jobs.name_of(action.row)) for action in decision.plan]
+    assert actions == [("STOP", "x"), ("START", "u"), ("START", "y")]
     assert [reason.job for reason in decision.reasons] == ["x", "u", "y", "w"]
     assert decision.reasons[0].who == ("y",)
 
@@ -277,7 +277,7 @@ def test_a_decision_stands_until_the_first_part_wants_to_be_asked_again() -> Non
         return Rules(lambda snapshot: Target(np.zeros(len(snapshot.jobs), np.int64), until), make_placement("stay"))
 
     rules = replace(asking(2000.0), by_type={"t4": asking(1500.0), "a100": asking(3000.0)})
-    assert decided(an_instant([], three_nodes()), rules).until == 1500.0
+    assert decide_checked(an_instant([], three_nodes()), rules).until == 1500.0
 
 
 def test_a_serving_pod_makes_room_on_its_own_type_and_others_go_on() -> None:
@@ -285,7 +285,7 @@ def test_a_serving_pod_makes_room_on_its_own_type_and_others_go_on() -> None:
     jobs = [a_job("t", (1, 8), selector=T4, on={"n1": 4, "n3": 4}, first_start=0.0), a_job("u", 2, submit=1)]
     pod = ServingPod("chat", Shape(2 * MILLI, selector=tuple(T4.items())), 999.0)
     snapshot = an_instant(jobs, three_nodes(), pod)
-    decision = decided(snapshot, some_rules(t4="elastic-fifo", a100="fifo"))
+    decision = decide_checked(snapshot, some_rules(t4="elastic-fifo", a100="fifo"))
     assert [(action.kind.name, snapshot.jobs.name_of(action.row)) for action in decision.plan] == [
         ("SHRINK", "t"),
         ("START", "u"),
@@ -296,7 +296,7 @@ def test_a_serving_pod_makes_room_on_its_own_type_and_others_go_on() -> None:
 def test_a_serving_pod_without_a_type_takes_nothing_from_those_that_have_one() -> None:
     jobs = [a_job("t", (1, 8), selector=T4, on={"n1": 4, "n3": 4}, first_start=0.0)]
     pod = ServingPod("chat", Shape(8 * MILLI), 999.0)
-    assert list(decided(an_instant(jobs, three_nodes(), pod), some_rules(t4="elastic-fifo")).plan) == []
+    assert list(decide_checked(an_instant(jobs, three_nodes(), pod), some_rules(t4="elastic-fifo")).plan) == []
 
 
 # Who sits elsewhere.
@@ -311,14 +311,14 @@ def test_a_job_on_nodes_of_another_type_goes_on_and_what_it_holds_is_not_given_a
         a_job("u", (1, 9), submit=2),
     ]
     snapshot = a_snapshot(jobs, three_nodes())
-    decision = decided(snapshot, some_rules(t4="elastic-fifo", a100="fifo"))
+    decision = decide_checked(snapshot, some_rules(t4="elastic-fifo", a100="fifo"))
     assert assignments(snapshot, decision) == {"t": {"n1": 2, "n3": 3}, "u": {"n0": 3}}
     assert {reason.job for reason in decision.reasons} == {"t", "u"}
 
 
 def test_parameter_servers_on_another_type_keep_a_job_where_it_is() -> None:
     jobs = [a_job("x", (1, 8), ps=1, selector=T4, on={"n1": 1}, ps_on={"n0": 1}, first_start=0.0)]
-    assert list(decided(a_snapshot(jobs, three_nodes()), some_rules(t4="elastic-fifo")).plan) == []
+    assert list(decide_checked(a_snapshot(jobs, three_nodes()), some_rules(t4="elastic-fifo")).plan) == []
 
 
 def test_another_default_policy_keeps_types_apart() -> None:

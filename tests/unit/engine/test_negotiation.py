@@ -105,9 +105,9 @@ UNEVEN: dict[str, tuple[list[ANode], list[AJob]]] = {
 
 
 @pytest.mark.parametrize("policy", ELASTIC)
-@pytest.mark.parametrize("world", UNEVEN)
-def test_two_that_take_room_from_each_other_as_they_grow_both_run(policy: str, world: str) -> None:
-    nodes, jobs = UNEVEN[world]
+@pytest.mark.parametrize("case", UNEVEN)
+def test_two_that_take_room_from_each_other_as_they_grow_both_run(policy: str, case: str) -> None:
+    nodes, jobs = UNEVEN[case]
     assert min(decided(a_snapshot(jobs, nodes, now=5.0), policy).allocation.values()) > 0
 
 
@@ -115,12 +115,12 @@ def test_two_that_take_room_from_each_other_as_they_grow_both_run(policy: str, w
 def test_how_far_jobs_may_grow_does_not_decide_how_often_a_policy_is_asked(policy: str) -> None:
     asked, rule = [], make_policy(policy)
 
-    def counted(snapshot: Snapshot) -> Target:
+    def counting(snapshot: Snapshot) -> Target:
         asked.append(snapshot)
         return rule(snapshot)
 
     jobs = [a_job("a", (1, 1000), devices=4), a_job("b", (1, 1000), devices=3)]
-    decide(a_snapshot(jobs, some_nodes(*[8] * 500), now=5.0), Rules(counted, make_placement("stay")))
+    decide(a_snapshot(jobs, some_nodes(*[8] * 500), now=5.0), Rules(counting, make_placement("stay")))
     assert len(asked) < 20
 
 

@@ -89,10 +89,10 @@ def test_a_migration_sees_what_the_plan_leaves_free() -> None:
 
 
 def test_a_job_that_the_plan_changes_is_not_moved_in_the_same_round() -> None:
-    def everybody(snapshot: Snapshot) -> Moves:
+    def move_all(snapshot: Snapshot) -> Moves:
         return Moves([Move(row, Assignment(((1, 1),))) for row in range(len(snapshot.jobs))])
 
-    rules = Rules(make_policy("fifo"), make_placement("stay"), everybody)
+    rules = Rules(make_policy("fifo"), make_placement("stay"), move_all)
     plan = decide(a_snapshot([a_job("a")], [a_node("n0", 1), a_node("n1", 1)]), rules).plan
     assert [action.kind for action in plan] == [ActionKind.START]
 

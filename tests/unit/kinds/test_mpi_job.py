@@ -172,10 +172,10 @@ def test_horovod_gets_the_slots_that_the_script_no_longer_prints(args: list[str]
     spec = {"slotsPerWorker": 2, "mpiReplicaSpecs": {"launcher": launcher, "worker": group(name="worker")}}
     job = convert_v1({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "a"}, "spec": spec})
     made = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["args"]
-    said = " ".join(made)
-    assert said.count("--slots-per-host") == bool(slots)
-    assert slots in said
-    assert said.replace(f" {slots}", "") == " ".join(args).replace(f" {slots}", "")
+    command_line = " ".join(made)
+    assert command_line.count("--slots-per-host") == bool(slots)
+    assert slots in command_line
+    assert command_line.replace(f" {slots}", "") == " ".join(args).replace(f" {slots}", "")
 
 
 @pytest.mark.parametrize("missing", ["Launcher", "Worker"])

@@ -158,10 +158,10 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(manifest: Object, sentenc
     """DRAGON-2."""
     with pytest.raises(UserError) as caught:
         parsed_job(manifest)
-    said = str(caught.value)
-    assert sentence in said
-    assert "\n" not in said
-    assert said.endswith((".", "?"))
+    message = str(caught.value)
+    assert sentence in message
+    assert "\n" not in message
+    assert message.endswith((".", "?"))
 
 
 def test_the_longest_name_that_fits_is_taken() -> None:

@@ -249,13 +249,13 @@ def test_a_chief_with_devices_is_counted_as_the_first_worker() -> None:
 
 def test_restart_policies_are_translated_for_the_kubelet() -> None:
     """DRAGON-42, DRAGON-43: exit codes are judged by us; what has completed is never run again."""
-    told = {}
+    policies = {}
     for written in ("Always", "OnFailure", "Never", "ExitCode"):
         job = parsed_job(tf_job({"PS": group(restart="OnFailure"), "Worker": group(2, restart=written)}))
         gang = replicas("a")
-        told[written] = (job.spec.restart.value, pod_of(job, gang[1], gang, 1)["spec"]["restartPolicy"])
+        policies[written] = (job.spec.restart.value, pod_of(job, gang[1], gang, 1)["spec"]["restartPolicy"])
         assert pod_of(job, gang[0], gang, 1)["spec"]["restartPolicy"] == "OnFailure"
-    assert told == {
+    assert policies == {
         "Always": ("OnFailure", "OnFailure"),
         "OnFailure": ("OnFailure", "OnFailure"),
         "Never": ("Never", "Never"),

@@ -105,7 +105,7 @@ def test_fields_are_laid_over_the_first_container_of_a_template() -> None:
 
 def test_the_time_to_save_is_the_pod_s_grace() -> None:
     replica = ReplicaAssignment("worker", 0, "a")
-    told = [
+    values = [
         pod_of(parsed_job(manifest), replica, [replica], 1)["spec"]["terminationGracePeriodSeconds"]
         for manifest in (
             training_job(grace="1.5s"),
@@ -114,7 +114,7 @@ def test_the_time_to_save_is_the_pod_s_grace() -> None:
             training_job(),
         )
     ]
-    assert told == [2, 120, 7, 30]
+    assert values == [2, 120, 7, 30]
 
 
 def test_every_start_is_ours_so_the_kubelet_restarts_nothing() -> None:

@@ -94,7 +94,7 @@ def pod(
     job: str = "mnist",
     **more: Any,
 ) -> PodRow:
-    """The pod of a seat."""
+    """Return the pod of a replica."""
     ended = state in (PodState.SUCCEEDED, PodState.FAILED)
     row = PodRow(
         f"default/{job}-{where.type}-{where.ordinal}",

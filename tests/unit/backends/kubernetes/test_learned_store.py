@@ -29,7 +29,7 @@ class Replica:
         self.kept = LearnedStore(server, "default", self.progress, lambda: self.is_leading)
 
     @property
-    def said(self) -> list[str]:
+    def messages(self) -> list[str]:
         return list(dict.fromkeys(self.caplog.messages))
 
     def learn(self, category: str = "resnet", steps: float = 10.0) -> None:
@@ -97,7 +97,7 @@ def test_one_that_was_fenced_out_changes_nothing(replica: Replica) -> None:
         replica.learn()
         replica.kept.save_if_due(second)
     assert replica.kube.find(CONFIG_MAPS, LESSONS) is None
-    assert replica.said == []
+    assert replica.messages == []
 
 
 @pytest.mark.parametrize("ruin", ["{", "[1]", '{"a": 1}', '[{"category": 7}]', "[" * 5000])
@@ -108,9 +108,9 @@ def test_a_malformed_config_map_is_logged_once_and_left_alone_until_deleted(repl
         replica.learn()
         replica.kept.save_if_due(second)
     assert text_in(replica.kube) == ruin
-    assert len(replica.said) == 1
-    assert "is not understood" in replica.said[0]
-    assert "delete that ConfigMap" in replica.said[0]
+    assert len(replica.messages) == 1
+    assert "is not understood" in replica.messages[0]
+    assert "delete that ConfigMap" in replica.messages[0]
     replica.kube.delete(CONFIG_MAPS, LESSONS)
     replica.learn()
     replica.kept.save_if_due(120.0)
@@ -140,7 +140,7 @@ def test_a_conflicting_change_of_another_client_does_not_stop_it(replica: Replic
     replica.learn()
     replica.kept.save_if_due(120.0)
     assert decode_curves(text_in(replica.kube))[0].steps == 30.0
-    assert replica.said == []
+    assert replica.messages == []
 
 
 def test_a_server_that_refuses_is_asked_again_and_what_was_there_before_counts(replica: Replica) -> None:
@@ -156,8 +156,8 @@ def test_a_server_that_refuses_is_asked_again_and_what_was_there_before_counts(r
         "resnet": 10.0,
         "bert": 110.0,
     }
-    assert len(replica.said) == 1
-    assert "cannot be kept in the ConfigMap default/sterna-learned-curves" in replica.said[0]
+    assert len(replica.messages) == 1
+    assert "cannot be kept in the ConfigMap default/sterna-learned-curves" in replica.messages[0]
 
 
 # The document.
@@ -172,7 +172,7 @@ def test_categories_of_which_nothing_was_heard_for_longest_go_first(replica: Rep
     assert MAX_BYTES - 200 < len(text) <= MAX_BYTES
     assert kept[-2:] == ["category-4999", "category-0000"]
     assert kept[0] == f"category-{5001 - len(kept):04}"
-    assert [each for each in replica.said if "oldest categories are not kept" in each]
+    assert [each for each in replica.messages if "oldest categories are not kept" in each]
 
 
 def test_lessons_are_read_as_they_were_written() -> None:

@@ -317,10 +317,10 @@ def test_created_and_deleted_pods_are_events() -> None:
     cluster = a_cluster()
     cluster.submit_tf("job", 1, 2, seconds=4.0)
     cluster.run(20.0)
-    said = dict(events(cluster, "job"))
-    assert said["SuccessfulCreatePod"].startswith("Created 3 pods on node-0: job-ps-0, job-worker-0, job-worker-1.")
-    assert "SuccessfulDeletePod" in said
-    assert said["TFJobSucceeded"] == "completed."
+    messages = dict(events(cluster, "job"))
+    assert messages["SuccessfulCreatePod"].startswith("Created 3 pods on node-0: job-ps-0, job-worker-0, job-worker-1.")
+    assert "SuccessfulDeletePod" in messages
+    assert messages["TFJobSucceeded"] == "completed."
 
 
 def test_a_cordoned_node_keeps_its_pods_and_accepts_none() -> None:

@@ -193,8 +193,8 @@ def test_a_pod_that_shares_its_node_is_paced_by_the_cpu_it_was_given() -> None:
     job = running_job(devices=0)
     progress = following(job)
     for step in range(1, 21):
-        told = report(10.0 * step, step, 100, loss=1.0 / step, cpu_seconds=2.0 * step)
-        progress.take([batch(progress, [told])], find_in(job), START + 10.0 * step)
+        sample = report(10.0 * step, step, 100, loss=1.0 / step, cpu_seconds=2.0 * step)
+        progress.take([batch(progress, [sample])], find_in(job), START + 10.0 * step)
     assert progress.columns([1]).remaining[0] == pytest.approx(2.0 * 80, rel=0.05)
 
 

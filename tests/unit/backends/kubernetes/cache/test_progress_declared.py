@@ -61,7 +61,7 @@ def test_a_pod_of_a_job_without_progress_fields_has_no_progress_annotations() ->
 
 
 def test_progress_annotations_of_a_template_are_kept() -> None:
-    said = '{"csv": "/own.csv"}'
+    declared = '{"csv": "/own.csv"}'
     container = {"name": "train", "image": "train"}
-    template = {"metadata": {"annotations": {PROGRESS: said}}, "spec": {"containers": [container]}}
+    template = {"metadata": {"annotations": {PROGRESS: declared}}, "spec": {"containers": [container]}}
     assert progress_of(as_a_monitor_sees_it(training_job(template=template))) == ProgressSpec({"csv": "/own.csv"})

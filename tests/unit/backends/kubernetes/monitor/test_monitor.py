@@ -46,7 +46,7 @@ class Node:
         self.clock.pass_by(seconds)
         self.monitor.poll()
 
-    def tell(self, pod: str, value: float) -> None:
+    def post_sample(self, pod: str, value: float) -> None:
         assert self.monitor.put(Sample(pod, value))
 
 
@@ -176,14 +176,14 @@ def test_another_operator_receives_the_whole_history(node: Node) -> None:
 
 def test_samples_are_passed_on_as_reports(node: Node) -> None:
     node.monitor.see(seen(node_pod()))
-    node.tell("mnist-worker-0", 0.25)
+    node.post_sample("mnist-worker-0", 0.25)
     node.poll()
     report = node.operator.batches[0].pods[0].reports[0]
     assert (report.at, report.step, report.metrics, report.source) == (NOW, None, {"value": 0.25}, "monitor")
 
 
 def test_samples_of_pods_that_are_not_there_are_only_judged(node: Node) -> None:
-    node.tell("not-here", 0.25)
+    node.post_sample("not-here", 0.25)
     node.poll()
     assert node.operator.batches == []
 
@@ -192,11 +192,11 @@ def test_a_converged_pod_is_asked_to_leave(node: Node) -> None:
     """DRAGON-65."""
     node.monitor.see(seen(node_pod()))
     for number in range(8):
-        node.tell("mnist-worker-0", 1.0 / (number + 1))
+        node.post_sample("mnist-worker-0", 1.0 / (number + 1))
         node.poll(10)
     assert node.operator.requests == []
     for _ in range(2):
-        node.tell("mnist-worker-0", 0.124)
+        node.post_sample("mnist-worker-0", 0.124)
         node.poll(10)
     request = node.operator.requests[0]
     assert (request.node, request.pod, request.namespace) == ("node-1", "mnist-worker-0", "default")
@@ -208,7 +208,7 @@ def test_an_overloaded_node_asks_for_its_pods(tmp_path: Path) -> None:
     quiet = NodeInfo(cpu_total=10, mem_total=10)
     node.operator.infos = {"node-1": NodeInfo(cpu_total=10, mem_total=10, cpu_max_request=9), "node-2": quiet}
     for number in range(13):
-        node.tell("p", float(number % 2))
+        node.post_sample("p", float(number % 2))
         node.poll(10)
     assert node.operator.asked == 3
     assert len(node.operator.requests) == 12
@@ -216,10 +216,10 @@ def test_an_overloaded_node_asks_for_its_pods(tmp_path: Path) -> None:
 
 def test_a_move_request_that_could_not_be_sent_is_dropped(node: Node) -> None:
     node.operator.infos = {"node-1": NodeInfo(cpu_total=1, cpu_max_request=9), "b": NodeInfo(), "c": NodeInfo()}
-    node.tell("p", 1.0)
+    node.post_sample("p", 1.0)
     node.poll()
     node.operator.is_away = True
-    node.tell("p", 0.0)
+    node.post_sample("p", 0.0)
     node.poll(5)
     node.operator.is_away = False
     node.poll(60)

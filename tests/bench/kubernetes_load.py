@@ -1,4 +1,4 @@
-"""Load on a real API server for measurements: many objects made at once, and when each was seen to be where it should.
+"""Load on a real API server for measurements: many objects created at once, and the time at which each was ready.
 
 Independent of the operator's own client. Bodies are encoded before the clock starts; the moments are this process's,
 from watches that were open before the first request went out.

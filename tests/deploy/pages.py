@@ -1,4 +1,4 @@
-"""Pages that are made from code: `docs/settings.md` from the tree of settings, `docs/permissions.md` from the uses."""
+"""Generated docs: `docs/settings.md` from the tree of settings, `docs/permissions.md` from the uses."""
 
 from __future__ import annotations
 

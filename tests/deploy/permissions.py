@@ -1,4 +1,4 @@
-"""What was really asked of an API server, in the words of roles, for comparing it with what is granted.
+"""Requests to an API server as RBAC permissions, to compare them with the granted ones.
 
 Three ways to observe: `of_request` reads a request line, `of_audit` the server's own audit log, and `Recording`
 stands between an operator and its server and notes everything on the way.

@@ -1,4 +1,4 @@
-"""Writes what is made from something else: run `python -m tests.deploy.render` after changing the source of any of it.
+"""Write all generated files: run `python -m tests.deploy.render` after changing one of their sources.
 
     settings tree (sterna/settings.py)           -> docs/settings.md, the chart's values and their schema, environments
     uses (sterna/backends/kubernetes/api/rbac.py)                -> docs/permissions.md, rules of roles and the fence

@@ -1,4 +1,4 @@
-"""Least privilege, both ways: what is sent is granted, and what is granted is sent.
+"""Least privilege, both ways: every request is granted, and every grant is used.
 
 Here with what the code can construct and what fakes observe; `tests/kubernetes/test_deploy.py` asks a real server.
 """

@@ -1,4 +1,4 @@
-"""A cluster with an operator in it, as tests of the whole see it: objects go in, what became of them is looked up.
+"""A cluster with an operator, for tests of the whole: submit objects, wait for their state.
 
 A real control plane with its controllers, fake nodes, Sterna's definitions, and `sterna operator` as a process.
 """

@@ -1,4 +1,4 @@
-"""The operator as a process of its own: started as a user starts it, ended as politely or as rudely as a test wants."""
+"""The operator as a process: started as a user starts it, ended by SIGTERM or SIGKILL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client on a real server that dies, forgets, refuses or is not what it seems: a sentence, and it goes on."""
+"""The client on a real server that restarts, compacts, rejects or is no API server: one message, and it retries."""
 
 from __future__ import annotations
 

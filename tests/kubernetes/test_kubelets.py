@@ -1,4 +1,4 @@
-"""Fake kubelets do what real ones were seen to do. No server is needed for this."""
+"""Fake kubelets behave as real ones were observed to. Runs without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two replicas with client, Lease and fence on a real server: a replica that slept through its lead writes nothing."""
+"""Two replicas with client, Lease and fence on a real server: a paused replica with an expired lease writes nothing."""
 
 from __future__ import annotations
 

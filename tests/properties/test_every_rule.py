@@ -1,4 +1,4 @@
-"""What holds for every policy under every placement, shipped today or added tomorrow: rules are found, not listed."""
+"""Properties of every policy under every placement, shipped today or added tomorrow: rules are found, not listed."""
 
 from __future__ import annotations
 

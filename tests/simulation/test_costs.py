@@ -1,4 +1,4 @@
-"""What changes cost: every number here is worked out by hand, in the docstring or beside the assertion."""
+"""Cost of changes: every number is worked out by hand, in the docstring or beside the assertion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lost nodes, thresholds, patience and quiet, on virtual time: who is struck, who waits, who is left alone."""
+"""Lost nodes, thresholds, patience and quiet on virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that have ended: thousands may be left undeleted, so little is held of each, and nothing is written any more."""
+"""Finished jobs: thousands may remain undeleted, so little is held of each, and nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator under seeded faults: nothing that must never be ever is, and once all is mended every job ends well."""
+"""The operator under seeded faults: invariants hold throughout, and every job succeeds once the faults end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain pods that are moved: nothing is lost by a crash, what is done stays done, and what is deleted stays deleted."""
+"""Moves of plain pods: a crash loses nothing, and finished or deleted pods are not created again."""
 
 from __future__ import annotations
 

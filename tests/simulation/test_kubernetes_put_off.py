@@ -1,4 +1,4 @@
-"""Plain pods that the cluster takes from their nodes: they come again elsewhere, and what a user deletes does not."""
+"""Evicted plain pods are created again elsewhere; pods that a user deletes are not."""
 
 from __future__ import annotations
 

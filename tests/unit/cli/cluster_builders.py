@@ -1,4 +1,4 @@
-"""A Kubernetes cluster in memory behind HTTP, and a kubeconfig for it: what commands are tried against."""
+"""A Kubernetes cluster in memory behind HTTP, and a kubeconfig for it, for tests of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of commands share: a small trace, and a way to run `sterna` as a user would."""
+"""Fixtures of command tests: a small trace, and a runner of `sterna`."""
 
 from __future__ import annotations
 

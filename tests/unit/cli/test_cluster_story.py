@@ -1,4 +1,4 @@
-"""`explain` and `migrate` on a Kubernetes cluster: what the operator wrote down, and what it would say and do."""
+"""`explain` and `migrate` on a Kubernetes cluster: recorded events, and answers of the operator."""
 
 from __future__ import annotations
 

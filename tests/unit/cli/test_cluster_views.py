@@ -1,4 +1,4 @@
-"""How objects of a cluster look to people: states, reasons, times, progress; bounds as patches; positions in logs."""
+"""Views of cluster objects: states, reasons, times, progress; bounds as patches; positions in logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: help, small commands, and what happens when things break."""
+"""The command line as a whole: help, small commands, and failures."""
 
 from __future__ import annotations
 

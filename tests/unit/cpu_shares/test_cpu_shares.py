@@ -1,4 +1,4 @@
-"""How the CPUs of a shared node are divided, by each rule."""
+"""Division of the CPUs of a shared node, by each rule."""
 
 from __future__ import annotations
 

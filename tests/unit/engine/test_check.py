@@ -1,4 +1,4 @@
-"""The check catches every violation: a good plan passes, the same plan bent in one place does not."""
+"""`check` finds every violation: a valid plan passes, the same plan with one change does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decision as a whole: terms between policy and placement, marks, and what it does not do."""
+"""`decide` as a whole: negotiation of policy and placement, marks, and limits."""
 
 from __future__ import annotations
 

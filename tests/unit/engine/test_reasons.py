@@ -1,4 +1,4 @@
-"""Why a job waits or changed: the right code and the number that is missing, in one sentence."""
+"""Reasons of waiting and changed jobs: the code and the missing number, in one sentence."""
 
 from __future__ import annotations
 

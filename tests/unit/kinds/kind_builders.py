@@ -1,4 +1,4 @@
-"""Objects as users submit them and as a server returns them: say what matters, leave out the rest."""
+"""Builders of objects as users submit them and as a server returns them, with defaults for every field."""
 
 from __future__ import annotations
 

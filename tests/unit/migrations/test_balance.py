@@ -1,4 +1,4 @@
-"""Balance: off a crowded node, or out of the way once converged."""
+"""Balance: moves off overloaded nodes, and of converged jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is learned of a category: fit for use from the first job on, better with every size seen, easy to keep."""
+"""Learned curves of a category: usable from the first job on, better with every size, and serializable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens when devices are free in the wrong places: the way back to the policy, and `stay:repack=`. VODA-85."""
+"""Fragmented free devices: relaxation of the target, and `stay:repack=`. VODA-85."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which workers leave when a job shrinks, and that the rest stay. VODA-88 to 90, DRAGON-24 to 28."""
+"""Workers that leave when a job shrinks; the rest stay. VODA-88 to 90, DRAGON-24 to 28."""
 
 from __future__ import annotations
 

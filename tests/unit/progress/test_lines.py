@@ -1,4 +1,4 @@
-"""What trainings print is understood as they print it, and what they do not mean is left alone."""
+"""Progress lines of common frameworks are parsed; other lines are ignored."""
 
 from __future__ import annotations
 

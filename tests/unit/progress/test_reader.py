@@ -1,4 +1,4 @@
-"""One reader for each replica: whatever it writes becomes reports of one shape, at the cost of a glance."""
+"""One reader for each replica turns all its sources into reports of one type, with little I/O per poll."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serving pods go first: room is made where that costs least, and kept free until they are bound."""
+"""Serving pods go first: capacity is freed where that costs least, and reserved until they are bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builders of jobs and pods as the operator holds them: say what matters, leave out the rest."""
+"""Builders of jobs and pods as the operator holds them, with defaults for every field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One operator leads at a time, whatever clocks, pauses and a lossy server do (DRAGON-51)."""
+"""At most one operator leads at a time, despite clock skew, pauses and lost requests (DRAGON-51)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs taught outlives the operator, in a ConfigMap that only a leader writes, seldom, and never over ruins."""
+"""Learned curves survive the operator in a ConfigMap that only the leader writes rarely, never over malformed data."""
 
 from __future__ import annotations
 

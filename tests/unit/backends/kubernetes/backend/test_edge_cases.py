@@ -1,4 +1,4 @@
-"""Odd things that happen in clusters: kills between two writes, edited labels, strangers' pods, absurd words."""
+"""Edge cases: kills between two writes, edited labels, foreign pods, invalid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong around jobs: refusals of the server and of kubelets, evictions, names that are taken, lost nodes."""
+"""Failures: rejections by the server and by kubelets, evictions, taken names, lost nodes."""
 
 from __future__ import annotations
 

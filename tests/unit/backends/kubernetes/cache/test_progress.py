@@ -1,4 +1,4 @@
-"""What pods report becomes what rules and people see of a job; late, repeated and absurd reports change nothing."""
+"""Reports of pods become columns and status of their job; late, repeated and invalid reports change nothing."""
 
 from __future__ import annotations
 

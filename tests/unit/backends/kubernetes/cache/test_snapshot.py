@@ -1,4 +1,4 @@
-"""The table of jobs: order, what time does to columns, and shapes that come and go."""
+"""The job table of a snapshot: order, columns that change with time, and interned shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do next: pods that come, pods that go, and who has to wait for whom."""
+"""Next steps of a job: pods to create and to delete, and the order between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which node is overloaded, and where a worker goes that was asked to leave it."""
+"""Overloaded nodes, and the target of a worker that moves off one."""
 
 from __future__ import annotations
 

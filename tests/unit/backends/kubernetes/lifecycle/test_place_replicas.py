@@ -1,4 +1,4 @@
-"""Who sits where: indices, nodes and the fewest changes."""
+"""Placement of replicas: indices, nodes and the fewest changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pods of a job mean for it: endings, restart policies, back-off, evictions, clean-up."""
+"""Verdict over the pods of a job: ends, restart policies, back-off, evictions, clean-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How TFJobs and PyTorchJobs end and come again, as their manifests say it and Kubeflow understands it."""
+"""Ends and restarts of TFJobs and PyTorchJobs, with the semantics of Kubeflow."""
 
 from __future__ import annotations
 

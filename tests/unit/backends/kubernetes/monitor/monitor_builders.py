@@ -1,4 +1,4 @@
-"""Pods, files and an operator as a monitor meets them."""
+"""Builders of pods, files and an operator for tests of the monitor."""
 
 from __future__ import annotations
 

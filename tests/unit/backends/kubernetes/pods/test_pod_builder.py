@@ -1,4 +1,4 @@
-"""Pods that are made: what the user wrote stays, what only we know is added."""
+"""Pod bodies: the user's template is kept, assignment and environment are added."""
 
 from __future__ import annotations
 

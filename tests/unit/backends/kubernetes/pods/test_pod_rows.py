@@ -1,4 +1,4 @@
-"""Any pod as a row: whose it is, what it uses, how far it is."""
+"""Rows of pods: owner, usage and phase."""
 
 from __future__ import annotations
 

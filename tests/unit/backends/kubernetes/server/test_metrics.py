@@ -1,4 +1,4 @@
-"""What Prometheus reads of an operator."""
+"""Prometheus metrics of an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a job as it is written, and when it is not."""
+"""The status of a job: its content, and when a write is skipped."""
 
 from __future__ import annotations
 

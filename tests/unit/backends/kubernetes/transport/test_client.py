@@ -1,4 +1,4 @@
-"""The real client on a server in memory: what it follows, what it sends, what it makes of trouble. Loopback only."""
+"""The real client on a server in memory, over loopback: watches, writes, and error handling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which write goes next: the urgent first, a few places kept for what people wait to read, one at a time in a slot."""
+"""Order of writes: urgent ones first, some slots reserved for status, at most one in flight per object."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Candidate:
 
     @property
     def leads(self) -> bool:
-        """What it would answer if asked now; a paused process asks nobody."""
+        """Result of `may_write` now, which a paused process does not call."""
         return self.leadership.may_write()
 
     def _step(self) -> None:

@@ -19,7 +19,7 @@ LONG_AGO = CategoryRecord("bert", (Pace(1, 100.0, 50.0),), 2, 30.0)
 
 
 class Replica:
-    """An operator's progress and what is kept of it; it leads unless told otherwise."""
+    """Learned knowledge of an operator and its store; a leader by default."""
 
     def __init__(self, kube: FakeKube, caplog: pytest.LogCaptureFixture) -> None:
         self.caplog = caplog

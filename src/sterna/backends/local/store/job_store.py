@@ -256,7 +256,7 @@ class JobStore:
                 job, kind, sentence = event
                 self.events.append(EventView(number, now, job, kind, sentence))
                 statements.append((sql, [number, now, job, kind, sentence]))
-                _log.debug("%s: %s", kind, sentence, extra={"job": job or None})
+                _log.debug("%s", sentence, extra={"job": job or None})
             self.database.write_later(statements)
             self.notify_change()
 

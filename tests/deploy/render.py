@@ -88,7 +88,7 @@ def _set(margin: str, key: str, value: Any) -> list[str]:
 
 
 def _schema() -> dict[str, Any]:
-    """So that Helm refuses a misspelt value instead of passing it over."""
+    """Return the schema with which Helm rejects a misspelt value."""
     root: dict[str, Any] = _folder()
     root = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart sterna", **root}
     for each in _in_chart():
@@ -118,7 +118,7 @@ def _in_chart() -> list[SettingEntry]:
 
 
 def _environments() -> str:
-    """How settings reach the processes: as variables, so that a changed value restarts the pods that it concerns."""
+    """Return the settings as variables, so that a changed value restarts the affected pods."""
     parts = [f"{{{{- /* Settings as environment variables, {_MADE}. */ -}}}}"]
     for who in ("operator", "monitor"):
         lines = [

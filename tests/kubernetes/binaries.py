@@ -1,9 +1,9 @@
 """The programs of a real Kubernetes for tests and measurements: found, or built once from their Go modules.
 
-`python -m tests.kubernetes.binaries etcd kube-apiserver` has them ready and says where they are. Looked for in the
+`python -m tests.kubernetes.binaries etcd kube-apiserver` provides them and prints their paths. They are searched in the
 folder `KUBEBUILDER_ASSETS` (what setup-envtest fills), then in the user's cache; clients also on the path. Building
-takes Go and its module proxy, some minutes for the first of each module, and says what it does. It never replaces what
-it found, and installs nothing outside the cache.
+takes Go and its module proxy, some minutes for the first of each module, and logs each step. It never replaces what it
+found, and installs nothing outside the cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Nodes without machines: one asyncio loop registers hundreds of them, renews their leases, and is their kubelets.
 
-In a test: `with FakeNodes(plane.kubeconfig, fleet(2, gpus=8)) as nodes:`, on a thread of its own, told to end pods and
-to lose nodes. For measurements a process of its own, which says `ready` and, when it ends, what it cost:
+In a test: `with FakeNodes(plane.kubeconfig, fleet(2, gpus=8)) as nodes:`, on a thread of its own, which ends pods and
+loses nodes on request. For measurements a process of its own, which prints `ready` and, at its end, its CPU time:
 `python -m tests.kubernetes.fake_nodes --kubeconfig F --nodes 500`. What kubelets do is in `kubelets.py`; here is I/O.
 """
 

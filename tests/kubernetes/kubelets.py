@@ -1,11 +1,11 @@
-"""What kubelets do with pods, without any I/O: what is seen of a pod goes in, calls to the API server come out.
+"""Behaviour of kubelets without I/O: watched pods go in, calls to the API server come out.
 
 Kept: one status write takes a pod to Running; a node that has no room, or not the labels, refuses as the real one does;
 deletion waits for the container's end within its grace; exit codes, termination messages and restarts in place follow
 the restart policy; a resize takes place if there is room and waits as Deferred if not. A lost node does nothing at all.
 Left out: images, volumes, probes, several containers that end at different times, priorities.
 
-A pod says by annotation how it shall behave: `fake/run-seconds` (else it runs until told), `fake/exit-code`,
+Annotations of a pod control its behaviour: `fake/run-seconds` (else it runs until it is stopped), `fake/exit-code`,
 `fake/message` (its termination message when it ends by itself), `fake/stop-seconds` and `fake/stop-message` (when it is
 deleted), `fake/log`.
 """

@@ -1,8 +1,7 @@
-"""A proxy before a real API server that knows writes, and can see to it that a client dies between any two of them.
+"""A proxy before a real API server that counts writes, and can kill a client between any two of them.
 
 The client speaks plain HTTP to it on loopback and is, to the server, the administrator. Watches are passed on as they
-come. Leases and events are not counted (who leads is another matter, and what was told is not what is remembered), nor
-is what the server refused.
+come. Leases and events are not counted (they hold no state of jobs), nor are rejected writes.
 """
 
 from __future__ import annotations

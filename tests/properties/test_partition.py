@@ -1,7 +1,7 @@
-"""A cluster of several GPU types is decided on as several clusters: compared with deciding on each of them alone.
+"""Decisions for a cluster of several GPU types equal the decisions for each type alone.
 
-Small worlds that follow from a seed are given a type each and thrown together, so that rows and nodes of different
-types lie between one another. What was decided is told by names, because numbers differ.
+Small clusters that follow from a seed get a type each and are merged, so that rows and nodes of different types
+interleave. Decisions are compared by names, because row numbers differ.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _node_of(node: ANode, kind: str, label: str) -> ANode:
 
 
 def _labels(labels: Mapping[str, str], kind: str) -> dict[str, str]:
-    """Of its own for each type: else a job without a type could find all that it asks for among the nodes of one."""
+    """Return labels that differ by type: else a job without a type could fit on the nodes of a single type."""
     return {f"{key}{kind}": value for key, value in labels.items()}
 
 

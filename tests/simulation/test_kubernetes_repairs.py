@@ -108,7 +108,7 @@ def test_a_running_job_that_became_invalid_does_not_fail_before_its_pods_have_st
     assert status_of(cluster, "a")["phase"] == "Failed"
 
 
-def test_a_job_that_ran_on_while_it_was_invalid_says_so_no_longer_once_it_is_mended() -> None:
+def test_the_invalid_condition_of_a_running_job_is_cleared_once_its_spec_is_valid() -> None:
     cluster = a_cluster()
     cluster.submit("a", 1, seconds=LONG)
     cluster.run(5)

@@ -143,6 +143,6 @@ def test_a_log_is_read_in_parts(api: Served) -> None:
     assert api.ask("GET", "/api/v1/jobs/a/log?limit=0").status == 422
 
 
-def test_a_story_is_told(api: Served) -> None:
+def test_explain_returns_the_events_of_a_job(api: Served) -> None:
     api.create("a")
     assert api.ask("GET", "/api/v1/jobs/a/explain").value["state"] == "waits"

@@ -37,7 +37,7 @@ def watched(api: Served, query: str = "") -> Iterator[Next]:
         connection.close()
 
 
-def test_a_watcher_is_told_everything_once_and_then_what_changed(api: Served) -> None:
+def test_a_watch_sends_the_full_state_once_and_then_changes(api: Served) -> None:
     api.create("a", "b")
     with watched(api) as message:
         first = dict(message() for _ in range(4))
@@ -52,7 +52,7 @@ def test_a_watcher_is_told_everything_once_and_then_what_changed(api: Served) ->
         assert message()[1][0]["kind"] == "started"
 
 
-def test_what_is_gone_is_told(api: Served) -> None:
+def test_a_watch_reports_deletions(api: Served) -> None:
     api.create("a", "b")
     with watched(api, "?kind=jobs") as message:
         message()
@@ -67,7 +67,7 @@ def test_one_job_alone_may_be_watched(api: Served) -> None:
         assert [event["job"] for event in message()[1]] == ["b"]
 
 
-def test_only_the_last_events_are_told_at_first(api: Served) -> None:
+def test_a_watch_starts_with_the_latest_events_only(api: Served) -> None:
     for number in range(250):
         api.cluster.record(f"number {number}", "note")
     with watched(api, "?kind=events") as message:

@@ -61,7 +61,7 @@ class Lab(FakeKube):
         return self.create(TRAINING_JOBS, training_job(name, **spec), namespace)
 
     def tell(self, name: str, status: Object, namespace: str = "default") -> None:
-        """What the operator says of a TrainingJob."""
+        """Write the status of a TrainingJob, as the operator would."""
         self.patch(TRAINING_JOBS, name, {"status": status}, "status", namespace)
 
     def pod_of(self, job: Object, index: int, node: str = "", phase: str = "Running") -> Object:
@@ -114,7 +114,7 @@ def tf_job(name: str, **spec: Any) -> Object:
 
 
 def kubeconfig(folder: Path, http: HttpKube, namespace: str = "default") -> Path:
-    """With the contexts `lab` (current) and `away`, where nobody answers."""
+    """Write a kubeconfig with the contexts `lab` (current) and `away`, which is unreachable."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -34,7 +34,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpKube]:
 
 
 def kube_of(http: HttpKube) -> Lab:
-    """Commands run in this thread: between them nobody else touches the cluster."""
+    """Return the cluster; commands run in this thread, so no other client uses it meanwhile."""
     assert isinstance(http.kube, Lab)
     return http.kube
 
@@ -104,7 +104,7 @@ def test_an_mpijob_of_voda_is_translated(sterna: Sterna, lab: HttpKube, tmp_path
     assert header.split()[3] == "SCHEDULER"
 
 
-def test_what_a_manifest_of_voda_does_not_say_is_told(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
+def test_defaults_for_a_manifest_of_voda_are_reported(sterna: Sterna, lab: HttpKube, tmp_path: Path) -> None:
     """VODA-10."""
     manifest = old_manifest("voda-mpijob.yaml")
     del manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelector"]
@@ -199,7 +199,7 @@ def test_documents_have_everything_that_local_ones_have(sterna: Sterna, lab: Htt
     assert (node["name"], node["devices"], node["state"], node["jobs"]) == ("node-1", 2, "ready", ["default/a"])
 
 
-def test_all_namespaces_are_told_apart(sterna: Sterna, lab: HttpKube) -> None:
+def test_jobs_of_all_namespaces_are_distinguished(sterna: Sterna, lab: HttpKube) -> None:
     kube = kube_of(lab)
     kube.create_namespace("team")
     kube.training_job("a")

@@ -1,4 +1,4 @@
-"""Names of jobs whose manifest is Voda's: what it says is a category, and every job has a name of its own."""
+"""Names of jobs from manifests of Voda: the name there is the category, and each job gets a unique name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CATEGORY = "tensorflow2-keras-mnist-elastic"
 
 
 class Race(Lab):
-    """Somebody takes a name between the look and the deed."""
+    """Another client takes the name between the lookup and the creation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def test_jobs_of_one_manifest_have_names_of_their_own_also_within_a_second() -> 
         assert job["metadata"]["annotations"]["sterna.dev/category"] == CATEGORY
 
 
-def test_a_name_that_somebody_takes_at_the_last_moment_is_not_insisted_on() -> None:
+def test_a_name_that_is_taken_at_the_last_moment_is_replaced() -> None:
     """VODA-3."""
     lab = Race()
     (name,) = created(lab, voda_job())

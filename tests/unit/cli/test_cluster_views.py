@@ -55,7 +55,7 @@ FAILED = {"type": "Failed", "status": "True", "message": "worker-0 ended with ex
 INVALID = {"type": "Failed", "status": "True", "reason": "InvalidTrainingJobSpec", "message": "spec.image is missing."}
 
 EVICTED = {"type": "Failed", "status": "True", "reason": "MPIJobEvicted", "message": "1/2 workers are evicted"}
-"""The MPI operator says so, and goes on."""
+"""The condition that the MPI operator sets, and the job goes on."""
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_job_whose_pods_all_leave_stops() -> None:
     assert seen(kube)[0].replicas[0].state == "stopping"
 
 
-def test_a_job_that_is_being_deleted_says_so() -> None:
+def test_a_job_in_deletion_is_shown_as_such() -> None:
     kube = Lab()
     a_job(kube)
     kube.patch(TRAINING_JOBS, "a", {"metadata": {"finalizers": ["x/y"]}})
@@ -122,7 +122,7 @@ def test_times_add_up() -> None:
     assert (job.ran_seconds, job.waited_seconds, job.ended_at) == (30.0, 30.0, NOW - 40)
 
 
-def test_progress_is_what_the_status_tells() -> None:
+def test_progress_is_read_from_the_status() -> None:
     told = {"step": 5, "total": 10, "metric": "loss", "value": 0.25, "growth": "watching", "eta": "3h20m"}
     job = a_job(Lab(), {"phase": "Running", "progress": told}, ("Running",))
     assert (job.step, job.total, job.metric, job.value, job.growth) == (5, 10, "loss", 0.25, "watching")

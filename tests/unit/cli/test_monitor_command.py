@@ -1,4 +1,4 @@
-"""`sterna monitor` says in a sentence what it lacks."""
+"""`sterna monitor` names a missing option in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sterna operator` says in a sentence what cannot be, before it begins."""
+"""`sterna operator` rejects invalid options in one sentence before it connects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sterna.settings import LeaseSettings, OperatorSettings
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> str:
-    """Of a cluster that nobody ever asks."""
+    """Write a kubeconfig of a cluster that is never contacted."""
     file = tmp_path / "config"
     cluster = {"name": "lab", "cluster": {"server": "http://127.0.0.1:1"}}
     context = {"name": "lab", "context": {"cluster": "lab", "user": "me"}}

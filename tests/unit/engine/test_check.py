@@ -53,7 +53,7 @@ def a_good_plan() -> Good:
 
 
 def replaced(number: int, **fields: Any) -> Bend:
-    """The same plan with one action changed."""
+    """Change fields of one action of a plan."""
     return lambda actions: [*actions[:number], actions[number]._replace(**fields), *actions[number + 1 :]]
 
 
@@ -92,7 +92,7 @@ def test_a_bent_plan_does_not(bend: Bend) -> None:
 
 
 @pytest.mark.parametrize("node", ["closed", "tainted", "without the label"])
-def test_nobody_is_put_where_it_may_not_be(node: str) -> None:
+def test_a_plan_with_a_job_on_a_forbidden_node_is_rejected(node: str) -> None:
     nodes = {
         "closed": a_node("n0", 4, is_open=False, labels={"zone": "a"}),
         "tainted": a_node("n0", 4, taints=("lab",), labels={"zone": "a"}),

@@ -83,7 +83,7 @@ def template(
 
 
 def group(replicas: int | None = 1, restart: str = "", **more: Any) -> Object:
-    """Replicas of one type; what else is said is said of their template."""
+    """Return replicas of one type; `more` goes into their template."""
     found: Object = {"template": template(**more)}
     if replicas is not None:
         found["replicas"] = replicas
@@ -100,7 +100,7 @@ def tf_job(
     name: str = "digits",
     **spec: Any,
 ) -> Object:
-    """One parameter server and two workers, unless told otherwise."""
+    """Return a TFJob, by default with one parameter server and two workers."""
     replicas = {"PS": group(), "Worker": group(2)} if groups is None else groups
     bounds = {key: value for key, value in (("min-instances", low), ("max-instances", high)) if value is not None}
     return {

@@ -115,7 +115,7 @@ def test_a_unique_name_keeps_the_category() -> None:
     assert parsed_job(job).spec.category == "tensorflow2-keras-mnist-elastic"
 
 
-def test_a_job_of_the_present_operator_keeps_all_that_it_says() -> None:
+def test_a_job_of_the_current_operator_version_is_unchanged() -> None:
     """Only the lines by which a job becomes Sterna's are added."""
     job = mpi_job({"JOB_NAME": "mine"}, scheduler="", runPolicy={"backoffLimit": 2})
     job["spec"] |= {"launcherCreationPolicy": "WaitForWorkersReady", "runLauncherAsWorker": False}
@@ -146,7 +146,7 @@ TYPE = {"vodascheduler/accelerator": "rtx-2080ti"}
         pytest.param({}, {}, {}, "it names no type of GPU", id="VODA-10"),
     ],
 )
-def test_a_worker_of_voda_s_has_one_gpu_of_its_type_and_what_is_made_up_is_told(
+def test_a_worker_of_voda_has_one_gpu_of_its_type_and_defaults_are_reported(
     selector: dict[str, str], limits: dict[str, Any], expected: dict[str, Any], remark: str
 ) -> None:
     job = a_vodas_worker(selector, limits)
@@ -167,7 +167,7 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("args", "slots"), ARGUMENTS)
-def test_horovod_is_told_the_slots_that_the_script_no_longer_prints(args: list[str], slots: str) -> None:
+def test_horovod_gets_the_slots_that_the_script_no_longer_prints(args: list[str], slots: str) -> None:
     launcher = group(1, name="launcher", args=args)
     spec = {"slotsPerWorker": 2, "mpiReplicaSpecs": {"launcher": launcher, "worker": group(name="worker")}}
     job = convert_v1({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "a"}, "spec": spec})

@@ -1,4 +1,4 @@
-"""What cannot be run is refused in one sentence, and no object whatever does anything else."""
+"""Objects that cannot run are rejected in one sentence; no object raises anything else."""
 
 from __future__ import annotations
 

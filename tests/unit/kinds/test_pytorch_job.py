@@ -1,4 +1,4 @@
-"""PyTorchJobs: elastic ones meet by torchrun, the others are told who is who."""
+"""PyTorchJobs: elastic ones use torchrun's rendezvous, the others get rank and addresses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_elastic_agents_meet_at_worker_0_by_the_name_of_its_service() -> None:
     assert service_of(job, "worker", 0)["spec"]["ports"] == [{"name": "pytorchjob-port", "port": 23456}]
 
 
-def test_what_the_policy_says_about_torchrun_is_passed_on() -> None:
+def test_the_elastic_policy_is_passed_to_torchrun() -> None:
     policy = {
         "minReplicas": 1,
         "maxReplicas": 3,

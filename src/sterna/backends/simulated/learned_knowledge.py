@@ -36,9 +36,9 @@ class CategoryEstimates:
     """Estimates per category, by number, and the measurements behind them."""
 
     def __init__(self, categories: Sequence[str], most: int, known: Learned) -> None:
-        self._lessons = [known.of(category) for category in categories]
-        self._restart_seconds = restart_seconds(self._lessons)
-        self._restarts = 1 + sum(lesson.restarts for lesson in self._lessons)
+        self._records = [known.of(category) for category in categories]
+        self._restart_seconds = restart_seconds(self._records)
+        self._restarts = 1 + sum(record.restarts for record in self._records)
         self._fitted_on = [(0.0, 0)] * len(categories)
         """Steps and number of sizes behind the current fit of each category."""
         self._is_known = np.zeros(len(categories), dtype=np.bool_)
@@ -47,24 +47,24 @@ class CategoryEstimates:
         self.row: Ints = np.full(len(categories), LINEAR)
         """Row of each category in `table`."""
         self.table = CurveRows(most)
-        self._news = {number for number, lesson in enumerate(self._lessons) if lesson.paces}
+        self._news = {number for number, record in enumerate(self._records) if record.paces}
 
     @property
     def learned(self) -> Learned:
         """All measurements, to seed another run."""
-        seen = [lesson for lesson in self._lessons if lesson.paces or lesson.restarts]
-        return Learned(tuple(sorted(seen, key=lambda lesson: lesson.category)))
+        seen = [record for record in self._records if record.paces or record.restarts]
+        return Learned(tuple(sorted(seen, key=lambda record: record.category)))
 
     @property
     def restart_seconds(self) -> float:
         return self._restart_seconds
 
     def add_steps(self, number: int, workers: int, steps: float, seconds: float) -> None:
-        self._lessons[number] = self._lessons[number].with_steps(workers, steps, seconds)
+        self._records[number] = self._records[number].with_steps(workers, steps, seconds)
         self._news.add(number)
 
     def add_restart(self, number: int, seconds: float) -> None:
-        self._lessons[number] = self._lessons[number].with_restart(seconds)
+        self._records[number] = self._records[number].with_restart(seconds)
         self._restarts += 1
         self._restart_seconds += (seconds - self._restart_seconds) / self._restarts
 
@@ -73,15 +73,15 @@ class CategoryEstimates:
         if not self._news:
             return
         for number in sorted(self._news):
-            lesson = self._lessons[number]
+            record = self._records[number]
             steps, sizes = self._fitted_on[number]
-            if len(lesson.paces) > sizes or lesson.steps >= _NEWS * steps:
-                self._fitted_on[number] = (lesson.steps, len(lesson.paces))
-                self._fit(number, lesson)
+            if len(record.paces) > sizes or record.steps >= _NEWS * steps:
+                self._fitted_on[number] = (record.steps, len(record.paces))
+                self._fit(number, record)
         self._news.clear()
 
-    def _fit(self, number: int, lesson: CategoryRecord) -> None:
-        fit = fit_curve(lesson)
+    def _fit(self, number: int, record: CategoryRecord) -> None:
+        fit = fit_curve(record)
         self.row[number] = self.table.row(fit)
         self.step_seconds[number] = fit.step_seconds
         self._is_known[number] = True

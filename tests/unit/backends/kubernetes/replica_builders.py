@@ -120,7 +120,7 @@ def pod(
 
 
 def kube_job(of: ParsedJob, *pods: PodRow, status: Mapping[str, Any] | None = None, **memory: Any) -> KubeJob:
-    """A job that has begun its first attempt, unless its memory says otherwise."""
+    """Return a job in its first attempt; `memory` overrides its persisted fields."""
     kept = PersistedState(**{"attempt": 1, "enqueued_at": 100.0, **memory})
     return KubeJob(1, of, kept, 7, {(each.type, each.index): each for each in pods}, status or {})
 

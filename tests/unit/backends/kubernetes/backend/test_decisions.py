@@ -148,7 +148,7 @@ def test_a_job_grows_into_room_and_shrinks_for_others_without_falling_below_its_
     assert cluster.kube.get(PODS, "elastic-worker-0")["metadata"]["uid"] == uid
 
 
-def test_who_is_to_come_waits_until_who_is_to_leave_has_really_gone() -> None:
+def test_a_new_pod_waits_until_the_pod_it_replaces_is_gone() -> None:
     """DRAGON-23: and no other job takes the capacity meanwhile."""
     cluster = a_cluster(1, 4)
     cluster.submit("low", 4, seconds=1000.0, priority=-5, annotations={"fake/stop-seconds": "8"}, grace=20)

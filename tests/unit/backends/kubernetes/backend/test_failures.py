@@ -75,7 +75,7 @@ def test_pods_that_the_server_cannot_take_fail_their_job_with_its_sentence() -> 
     assert "spec.containers[0].image: Required value" in condition(cluster, "job", "Failed")["message"]
 
 
-def test_a_strangers_pod_of_the_same_name_is_waited_for() -> None:
+def test_a_foreign_pod_of_the_same_name_is_waited_for() -> None:
     cluster = a_cluster()
     spec = {"containers": [{"name": "x", "image": "x"}], "nodeName": "node-1"}
     cluster.kube.create(PODS, {"metadata": {"name": "job-worker-0"}, "spec": spec})

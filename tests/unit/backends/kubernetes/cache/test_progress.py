@@ -37,7 +37,7 @@ def test_a_job_that_was_not_heard_of_is_unknown_and_progressing() -> None:
     assert progress.view(99).step is None
 
 
-def test_reports_tell_what_is_left_and_how_far_it_is() -> None:
+def test_reports_determine_remaining_work_and_progress() -> None:
     job = running_job()
     progress = following(job)
     for count in range(1, 21):
@@ -210,7 +210,7 @@ def test_the_pace_of_a_gang_is_counted_by_the_workers_that_run() -> None:
     assert both > 1.2 * progress.columns([1]).remaining[0]
 
 
-# Lessons.
+# Learned curves.
 
 
 def test_what_a_restart_costs_is_learned_from_the_first_report_after_it() -> None:

@@ -28,7 +28,7 @@ def test_workers_of_a_new_job_run_through_its_assignment_from_the_left() -> None
     assert place_replicas(parsed_job(workers=3), assignment, NODES, {}) == workers_at("b", "b", "a")
 
 
-def test_parameter_servers_come_first_and_run_where_the_assignment_says() -> None:
+def test_parameter_servers_come_first_and_run_on_their_assigned_nodes() -> None:
     """DRAGON-16."""
     found = place_replicas(tf_job(workers=1, ps=2), Assignment(((A, 1),), ((B, 1), (C, 1))), NODES, {})
     assert found == [
@@ -55,7 +55,7 @@ def test_new_workers_take_the_lowest_free_indices() -> None:
     assert workers == [(0, "a"), (1, "a"), (2, "b"), (3, "c")]
 
 
-def test_who_stays_keeps_index_and_node_when_a_job_shrinks() -> None:
+def test_remaining_replicas_keep_index_and_node_when_a_job_shrinks() -> None:
     """DRAGON-28: of two workers on a node that keeps one, the higher leaves."""
     current = held(ReplicaAssignment("ps", 0, "a"), *workers_at("a", "b", "b", "c"))
     found = place_replicas(tf_job(workers=4, minimum=1), Assignment(((A, 1), (B, 1)), ((A, 1),)), NODES, current)

@@ -132,7 +132,7 @@ def test_a_gang_that_does_not_replace_in_place_restarts() -> None:
     assert (verdict.kind, verdict.replicas, verdict.exit_code) == (VerdictKind.RESTART, (), 1)
 
 
-def test_a_failed_job_says_which_replica_failed_how() -> None:
+def test_a_failed_job_names_the_replica_and_its_exit_code() -> None:
     verdict = judge(one(failed(W0, 3), restart=RestartPolicy.NEVER), 60.0)
     assert verdict.sentence == "failed: worker-0 ended with exit code 3 (restart policy Never)."
     assert (verdict.reason, verdict.exit_code, verdict.lost_seconds) == ("TrainingJobFailed", 3, 50.0)
@@ -384,7 +384,7 @@ def test_an_mpi_job_is_judged_by_its_own_operator(condition: dict[str, str], exp
 EVICTED = {"type": "Failed", "status": "True", "reason": "MPIJobEvicted", "message": "1/2 workers are evicted"}
 
 
-def test_an_mpi_job_has_failed_when_its_operator_says_when_and_not_because_a_worker_was_evicted() -> None:
+def test_an_mpi_job_fails_by_its_operators_condition_and_not_by_an_evicted_worker() -> None:
     """VODA-73: the operator goes on with a job whose workers were evicted, and leaves it `Failed` meanwhile."""
     job = kube_job(parsed_job("MPIJob", 2), pod(W0), pod(W1), status={"conditions": [EVICTED]})
     assert judge(job, 20.0).kind is VerdictKind.CONTINUE

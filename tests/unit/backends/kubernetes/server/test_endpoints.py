@@ -21,7 +21,7 @@ from sterna.errors import UserError
 from sterna.progress.report import SourceReport
 from tests.fakes.operator_http import ServedEndpoints
 from tests.fakes.replica import FakeReplica
-from tests.unit.backends.kubernetes.monitor_builders import Clock, FakeServer, service_account
+from tests.unit.backends.kubernetes.monitor.monitor_builders import Clock, FakeServer, service_account
 
 TOKEN = "monitor-of-node-1"
 

@@ -1,4 +1,4 @@
-"""One resource as it is told: in order, never back in time, nothing lost over a relist, and nothing comes back."""
+"""Deltas of one resource: in order, never stale, none lost over a relist, and no deleted object returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A monitor hears the pods of its node, passes on what they tell, asks for moves, and survives everybody else."""
+"""A monitor reads the pods of its node, forwards their reports, requests moves, and survives failures of its peers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sterna.backends.kubernetes.monitor.sample_server import Sample, SampleServi
 from sterna.kinds.labels import INDEX_LABEL, JOB_LABEL
 from sterna.kinds.resource import PODS
 from sterna.model.growth import GrowthRule, Strict
-from tests.unit.backends.kubernetes.monitor_builders import (
+from tests.unit.backends.kubernetes.monitor.monitor_builders import (
     NOW,
     Clock,
     FakeOperator,
@@ -114,7 +114,7 @@ def test_a_pod_that_vanishes_is_read_to_its_end(node: Node) -> None:
     assert node.operator.steps == [1, 2]
 
 
-def test_workers_behind_the_first_are_told_of_rarely(node: Node) -> None:
+def test_workers_after_the_first_are_reported_rarely(node: Node) -> None:
     pod = node_pod("mnist-worker-3", labels={JOB_LABEL: "mnist", INDEX_LABEL: "3"})
     node.monitor.see(seen(pod))
     for second in range(1, 12):
@@ -158,7 +158,7 @@ def test_an_operator_that_is_away_is_asked_less_and_less_often(node: Node) -> No
     assert pauses[:3] == [1, 1, 2]
 
 
-def test_another_operator_is_told_the_whole_course(node: Node) -> None:
+def test_another_operator_receives_the_whole_history(node: Node) -> None:
     pod = node_pod()
     node.monitor.see(seen(pod))
     for second in (1, 2):
@@ -214,7 +214,7 @@ def test_an_overloaded_node_asks_for_its_pods(tmp_path: Path) -> None:
     assert len(node.operator.requests) == 12
 
 
-def test_a_wish_that_could_not_be_told_is_dropped(node: Node) -> None:
+def test_a_move_request_that_could_not_be_sent_is_dropped(node: Node) -> None:
     node.operator.infos = {"node-1": NodeInfo(cpu_total=1, cpu_max_request=9), "b": NodeInfo(), "c": NodeInfo()}
     node.tell("p", 1.0)
     node.poll()
@@ -323,7 +323,7 @@ def test_bad_samples_are_answered_with_a_sentence(
     assert post(listening, msgspec.json.encode({"pod": "p", "value": 1})) == (200, "Ok")
 
 
-def test_a_flood_of_samples_is_told_so(service: tuple[SampleService, list[Sample]]) -> None:
+def test_samples_beyond_the_queue_limit_get_status_503(service: tuple[SampleService, list[Sample]]) -> None:
     listening, _ = service
     answers = [post(listening, b'{"pod": "p", "value": 1}')[0] for _ in range(3)]
     assert answers == [200, 200, 503]

@@ -34,9 +34,7 @@ def test_cores_go_by_weight_and_what_a_cap_leaves_goes_to_the_others(
     cores=st.floats(1, 32),
     jobs=st.lists(st.tuples(st.floats(0.01, 100), amounts), min_size=1, max_size=12),
 )
-def test_no_core_idles_that_somebody_could_use_and_nobody_has_more_than_its_cap(
-    cores: float, jobs: list[tuple[float, float]]
-) -> None:
+def test_no_usable_core_idles_and_no_job_exceeds_its_cap(cores: float, jobs: list[tuple[float, float]]) -> None:
     weights, caps = [weight for weight, _ in jobs], [cap for _, cap in jobs]
     shares = max_min(cores, weights, caps)
     assert sum(shares) == pytest.approx(min(cores, sum(caps)))
@@ -47,7 +45,7 @@ def test_no_core_idles_that_somebody_could_use_and_nobody_has_more_than_its_cap(
 
 
 @given(cores=st.floats(1, 16), jobs=st.lists(st.tuples(amounts, st.floats(1, 500)), min_size=1, max_size=8))
-def test_equal_shares_end_as_a_simulation_in_small_steps_says(cores: float, jobs: list[tuple[float, float]]) -> None:
+def test_equal_shares_end_as_in_a_simulation_with_small_steps(cores: float, jobs: list[tuple[float, float]]) -> None:
     caps, left = [cap for cap, _ in jobs], [work for _, work in jobs]
     ends = equal_ends(cores, caps, left)
     todo, now = dict(enumerate(left)), 0.0
@@ -72,12 +70,12 @@ def test_turns_count_cores_where_jobs_can_use_different_numbers() -> None:
     assert turns.ends([1, 2, 0]) == [20, 10, 10]
 
 
-def test_the_shortest_goes_first_where_nobody_is_due() -> None:
+def test_the_shortest_job_goes_first_if_no_job_is_due() -> None:
     turns = TurnSchedule(4, [4.0] * 3, [30.0, 10.0, 20.0])
     assert turns.order([float("inf")] * 3, [0.0] * 3) == [1, 2, 0]
 
 
-def test_whoever_is_due_goes_before_shorter_ones() -> None:
+def test_a_due_job_goes_before_shorter_ones() -> None:
     turns = TurnSchedule(4, [4.0] * 3, [30.0, 10.0, 20.0])
     assert turns.order([7.5, float("inf"), float("inf")], [0.0] * 3) == [0, 1, 2]
 
@@ -88,7 +86,7 @@ def test_a_rank_goes_before_work_left() -> None:
 
 
 @given(jobs=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 120)), min_size=1, max_size=6))
-def test_one_place_everybody_in_time_if_any_order_can_and_then_the_least_sum(jobs: list[tuple[int, int]]) -> None:
+def test_one_slot_meets_all_deadlines_if_any_order_can_with_the_least_sum(jobs: list[tuple[int, int]]) -> None:
     """Smith's rule is exact for one job at a time."""
     left, due = [float(work) for work, _ in jobs], [float(when) for _, when in jobs]
     turns = TurnSchedule(1, [1.0] * len(left), left)

@@ -1,4 +1,4 @@
-"""Moves and shares in a decision: on the instant as it will be, and at no cost where no rule asks for them."""
+"""Moves and CPU shares are decided on the projected snapshot, at no cost if no rule is configured."""
 
 from __future__ import annotations
 

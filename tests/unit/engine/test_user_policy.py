@@ -1,4 +1,4 @@
-"""A policy from a user's file is held to what a policy must keep, and what it breaks is said to be its own."""
+"""Results of a policy from a user's file are validated, and errors name that file."""
 
 from __future__ import annotations
 
@@ -82,17 +82,17 @@ def test_a_job_for_which_there_is_no_room_may_only_have_nothing(snapshot: Snapsh
         asked(Target(np.array([1, 0, 0])), held)
 
 
-def test_a_policy_that_ends_the_program_is_told_of_with_its_line(snapshot: Snapshot) -> None:
+def test_a_policy_that_exits_the_program_is_reported_with_its_line(snapshot: Snapshot) -> None:
     def leave() -> None:
         int("1")
         raise SystemExit(3)
 
-    with pytest.raises(UserError, match=r"failed \(SystemExit: 3, .*test_guarded\.py, line \d+\)"):
+    with pytest.raises(UserError, match=r"failed \(SystemExit: 3, .*test_user_policy\.py, line \d+\)"):
         asked(leave, snapshot)
 
 
-def test_the_line_that_is_told_is_the_user_s_own(snapshot: Snapshot) -> None:
-    with pytest.raises(UserError, match=r"failed \(.*test_guarded\.py, line \d+\)"):
+def test_the_reported_line_is_the_users_own(snapshot: Snapshot) -> None:
+    with pytest.raises(UserError, match=r"failed \(.*test_user_policy\.py, line \d+\)"):
         asked(lambda: np.zeros(3).reshape(2, 2).take([0]), snapshot)
 
 

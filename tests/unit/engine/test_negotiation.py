@@ -1,4 +1,4 @@
-"""When nodes refuse what devices allow: those that come last in the policy's order go without."""
+"""If a target cannot be placed, the last jobs in the policy's order get nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_only_another_arrangement_can_hold_is_arranged() -> None:
 
 
 @pytest.mark.parametrize(("policy", "late"), [("fifo:preempt=false:backfill=false", 0), ("fifo:preempt=false", 1)])
-def test_in_strict_order_nobody_passes_one_that_no_node_can_hold_now(policy: str, late: int) -> None:
+def test_in_strict_order_no_job_passes_one_that_fits_on_no_node_now(policy: str, late: int) -> None:
     jobs = [
         a_job("runs", cpus=4, on={"n0": 1}),
         a_job("next", 2, submit=1.0, cpus=4),
@@ -74,8 +74,8 @@ def test_in_strict_order_nobody_passes_one_that_no_node_can_hold_now(policy: str
 
 @pytest.mark.parametrize("policy", ["elastic-fifo", "elastic-srjf", "ffdl", "afs-l"])
 @pytest.mark.parametrize("placement", ["stay", "pack", "spread", "topology"])
-def test_whoever_was_held_gets_the_room_there_is_and_not_more(policy: str, placement: str) -> None:
-    """More than that could not be placed either, and then nobody would have got anything."""
+def test_a_held_job_gets_the_available_capacity_and_no_more(policy: str, placement: str) -> None:
+    """More could not be placed either, and then no job would have got workers."""
     nodes = [a_node("n0", 1), a_node("n1", 3, taints=("burst",)), a_node("n2", 8)]
     jobs = [
         a_job("wide", (2, 4), devices=2, tolerates=("burst",), remaining=5.0, on={"n2": 4}),

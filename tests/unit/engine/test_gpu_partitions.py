@@ -1,4 +1,4 @@
-"""A policy per GPU type: who belongs to which part, and what becomes of those who sit elsewhere."""
+"""A policy per GPU type: the partition of each job, and jobs that run on nodes of another type."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def decided(snapshot: Snapshot, rules: Rules) -> Decision:
 
 
 def assignments(snapshot: Snapshot, decision: Decision) -> dict[str, dict[str, int]]:
-    """Where everybody sits who starts or changes."""
+    """Return the assignments of jobs that start or change."""
     names = snapshot.nodes.name
     return {
         snapshot.jobs.name_of(action.row): {names[node]: count for node, count in action.after.workers}
@@ -131,8 +131,8 @@ def test_a_job_is_of_the_type_of_the_nodes_that_it_leaves_itself(selector: dict[
     assert fraction_of(selector, nodes) == type_
 
 
-def test_nodes_that_take_nobody_now_keep_their_type_and_that_of_their_jobs() -> None:
-    """Draining the nodes without a type does not send everybody to those that have one."""
+def test_cordoned_nodes_keep_their_type_and_that_of_their_jobs() -> None:
+    """Draining the nodes without a type does not send their jobs to nodes with one."""
     nodes = [a_node("n0", is_open=False), a_node("n1", labels=T4)]
     assert fraction_of({}, nodes) == REST
 
@@ -153,7 +153,7 @@ def test_a_type_that_neither_nodes_nor_jobs_have_is_no_part() -> None:
     assert [part.type for part in split_by_gpu_type(a_snapshot([], three_nodes()), ("h100", "t4"))] == [REST, "t4"]
 
 
-def test_types_are_told_by_labels_of_nodes_and_by_names_in_selectors() -> None:
+def test_types_are_read_from_node_labels_and_selectors() -> None:
     assert types_in(a_snapshot([], [*three_nodes(), a_node("n4", labels={NVIDIA: "Tesla-T4"})]).nodes) == [
         "Tesla-T4",
         "a100",
@@ -166,7 +166,7 @@ def test_types_are_told_by_labels_of_nodes_and_by_names_in_selectors() -> None:
 # What a part sees.
 
 
-def test_a_part_counts_its_own_and_nobody_elses() -> None:
+def test_a_partition_counts_its_own_jobs_only() -> None:
     jobs = [
         a_job("w", (1, 9), selector=T4, on={"n1": 2, "n3": 1}),
         a_job("x", 2, devices=0.5, on={"n0": 2}, slots=(1, 1)),
@@ -198,7 +198,7 @@ def test_nodes_without_devices_are_counted_in_cpus_though_others_have_devices() 
 
 
 def test_each_type_is_under_its_own_policy() -> None:
-    """VODA-79: first come, first served here, the shortest first there, and everybody else shares."""
+    """VODA-79: first come, first served here, the shortest first there, and equal shares for the rest."""
     jobs = [
         a_job("a-long", 4, selector=A100, remaining=900),
         a_job("a-short", 4, selector=A100, remaining=9, submit=1),
@@ -216,8 +216,8 @@ def test_each_type_is_under_its_own_policy() -> None:
     }
 
 
-def test_whoever_asks_for_no_type_is_not_put_on_nodes_of_one_that_has_rules() -> None:
-    """VODA-10: it is told which types there are."""
+def test_a_job_without_a_type_is_not_placed_on_nodes_of_a_type_with_rules() -> None:
+    """VODA-10: its reason lists the types."""
     snapshot = a_snapshot([a_job("x", 1)], [a_node("n1", labels=T4), a_node("n2", labels=A100)])
     decision = decided(snapshot, some_rules(a100="fifo", t4="fifo"))
     assert list(decision.plan) == []
@@ -227,7 +227,7 @@ def test_whoever_asks_for_no_type_is_not_put_on_nodes_of_one_that_has_rules() ->
     ]
 
 
-def test_what_rules_nodes_out_is_told_of_all_nodes() -> None:
+def test_obstacles_are_counted_over_all_nodes() -> None:
     nodes = [*three_nodes(), a_node("n4", 4, labels={**A100, "zone": "east"})]
     jobs = [
         a_job("big", 1, devices=8, selector=A100),
@@ -248,7 +248,7 @@ def test_what_rules_nodes_out_is_told_of_all_nodes() -> None:
     ]
 
 
-def test_what_is_used_up_is_told_of_all_nodes() -> None:
+def test_used_up_resources_are_counted_over_all_nodes() -> None:
     nodes = [a_node(f"n{number}", 4, cpus=8, labels=labels) for number, labels in enumerate((A100, T4, T4))]
     jobs = [a_job("x", 1, selector=A100, cpus=6, on={"n0": 1}), a_job("a", 1, selector=A100, cpus=6, submit=1)]
     (reason,) = decided(a_snapshot(jobs, nodes), some_rules(a100="fifo", t4="fifo")).reasons
@@ -257,7 +257,7 @@ def test_what_is_used_up_is_told_of_all_nodes() -> None:
     )
 
 
-def test_what_is_done_comes_in_the_order_of_kinds_and_is_told_in_that_order() -> None:
+def test_actions_and_reasons_are_ordered_by_kind() -> None:
     jobs = [
         a_job("x", 4, selector=A100, remaining=900, on={"n2": 4}, first_start=0.0),
         a_job("y", 4, selector=A100, remaining=9, submit=1),
@@ -303,7 +303,7 @@ def test_a_serving_pod_without_a_type_takes_nothing_from_those_that_have_one() -
 
 
 def test_a_job_on_nodes_of_another_type_goes_on_and_what_it_holds_is_not_given_away() -> None:
-    """VODA-78: a label that comes later stops nobody."""
+    """VODA-78: a label that is added later stops no job."""
     jobs = [
         a_job("squatter", (1, 4), on={"n1": 2}, first_start=0.0),
         a_job("both", (2, 9), selector=T4, on={"n0": 1, "n3": 1}, first_start=0.0),
@@ -321,7 +321,7 @@ def test_parameter_servers_on_another_type_keep_a_job_where_it_is() -> None:
     assert list(decided(a_snapshot(jobs, three_nodes()), some_rules(t4="elastic-fifo")).plan) == []
 
 
-def test_another_policy_for_everybody_keeps_types_apart() -> None:
+def test_another_default_policy_keeps_types_apart() -> None:
     rules = some_rules(a100="fifo", t4="srjf").under(make_rules("tiresias", "stay").policy)
     assert {type_: type(each.policy).__name__ for type_, each in rules.by_type.items()} == {
         "a100": "Tiresias",

@@ -1,4 +1,4 @@
-"""CSV files that nobody declared: they may be a pod's metrics, or its data. Its output tells until it is known."""
+"""Undeclared CSV files: either metrics or data of a pod. Its output is used until that is decided."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from sterna.backends.kubernetes.monitor.pods import NodePod
 from sterna.backends.kubernetes.monitor.reader import PodReader
 from sterna.kinds.labels import JOB_LABEL, PROGRESS
-from tests.unit.backends.kubernetes.monitor_builders import NOW, node_pod, roots_in, volume_folder
+from tests.unit.backends.kubernetes.monitor.monitor_builders import NOW, node_pod, roots_in, volume_folder
 
 MPI = {"training.kubeflow.org/job-name": "mnist", "training.kubeflow.org/operator-name": "mpi-operator"}
 EMPTY = {"name": "data", "emptyDir": {}}

@@ -1,4 +1,4 @@
-"""What waits for the operator: thinned, bounded, never lost while it is away, and told again to a successor."""
+"""Reports queued for the operator: thinned, bounded, kept while it is away, and sent again to a new leader."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_report_that_was_held_back_gives_its_numbers_to_the_next() -> None:
     assert (last.step, last.total, last.metrics) == (2, 50, {"accuracy": 0.9, "loss": 0.5})
 
 
-def test_an_old_pod_is_told_of_every_ten_seconds() -> None:
+def test_an_old_pod_is_reported_every_ten_seconds() -> None:
     outbox = Outbox("node-1")
     tell(outbox, *(report(at, at) for at in range(0, 2000)))
     out = sent(outbox, 2000)
@@ -61,7 +61,7 @@ def test_an_old_pod_is_told_of_every_ten_seconds() -> None:
     assert not outbox.is_due(START + 2001, START + 2000)
 
 
-def test_other_pods_of_a_gang_are_told_of_rarely() -> None:
+def test_other_pods_of_a_gang_are_reported_rarely() -> None:
     outbox = Outbox("node-1")
     tell(outbox, *(report(at, at) for at in range(30)), is_first=False)
     assert sent(outbox, 30) == [0, 10, 20]
@@ -72,7 +72,7 @@ def test_other_pods_of_a_gang_are_told_of_rarely() -> None:
     [report(0.1, 5, saved=True), report(0.1, 9, 9)],
     ids=["a checkpoint", "the last step"],
 )
-def test_what_somebody_waits_for_is_not_held_back(urgent: SourceReport) -> None:
+def test_awaited_reports_are_sent_at_once(urgent: SourceReport) -> None:
     outbox = Outbox("node-1")
     tell(outbox, report(0, 1), urgent)
     assert sent(outbox, 0.2) == [1, urgent.step]
@@ -95,7 +95,7 @@ def test_a_batch_that_did_not_arrive_is_sent_again() -> None:
     assert steps(outbox.batch(START + 3)) == [1, 2]
 
 
-def test_a_successor_is_told_everything_from_the_beginning() -> None:
+def test_a_new_leader_receives_the_history_from_the_start() -> None:
     outbox = Outbox("node-1")
     tell(outbox, report(0, 1), report(1, 2))
     assert sent(outbox, 1) == [1, 2]
@@ -108,7 +108,7 @@ def test_a_successor_is_told_everything_from_the_beginning() -> None:
     assert steps(batch) == [1, 2, 3]
 
 
-def test_while_nobody_answers_a_course_is_kept_thinly() -> None:
+def test_history_is_thinned_while_the_operator_does_not_answer() -> None:
     outbox = Outbox("node-1")
     tell(outbox, *(report(10.0 * at, at) for at in range(5000)))
     kept = sent(outbox, 50_000)
@@ -127,7 +127,7 @@ def test_one_request_holds_no_more_than_it_may() -> None:
     assert max(sizes) * 400 <= MOST_BYTES
 
 
-def test_numbers_beyond_what_anybody_looks_at_stay_behind() -> None:
+def test_metrics_beyond_the_limit_are_not_sent() -> None:
     outbox = Outbox("node-1")
     metrics: dict[str, float | None] = {f"layer{number}": 1.0 for number in range(100)}
     metrics |= {"x" * 500: 1.0, "loss": 0.5}

@@ -119,7 +119,7 @@ class LearningBackend(SimulatedBackend):
         columns["category"] = np.array(self._number, dtype=np.int64)
         columns["steps"], columns["step_seconds"] = steps, step_seconds
         self.lines["curve"] = _EstimatedCurve(self)
-        self.lines["remaining"] = _EstimatedWork(self, self.states.remaining)
+        self.lines["remaining"] = _EstimatedWork(self, self.states.remaining_line)
 
     @property
     def estimates(self) -> CategoryEstimates:
@@ -139,7 +139,7 @@ class LearningBackend(SimulatedBackend):
             if self.states.version[row] != version:
                 continue
             self._report(row, steps)
-            since = self.states.since[row]
+            since = self.states.progress_since[row]
             heapq.heappush(reports, (since + 2 * (due - since), version, row, 2 * steps))
 
     def _report(self, row: int, steps: float) -> None:
@@ -147,7 +147,7 @@ class LearningBackend(SimulatedBackend):
         number = self._number[row]
         if self._owes_restart[row]:
             self._owes_restart[row] = False
-            self._estimates.add_restart(number, self.states.since[row] - self.states.held[row])
+            self._estimates.add_restart(number, self.states.progress_since[row] - self.states.assigned_at[row])
         more = steps - self._reported_steps[row]
         if more > 0:
             self._reported_steps[row] = steps
@@ -156,14 +156,14 @@ class LearningBackend(SimulatedBackend):
 
     def _steps_of_run(self, row: int) -> float:
         """Return the steps of the current run, the unfinished one as a fraction."""
-        return (self.now - self.states.since[row]) * self.states.rate[row] / self._step_seconds[row]
+        return (self.now - self.states.progress_since[row]) * self.states.rate[row] / self._step_seconds[row]
 
     def _end(self, row: int) -> None:
         self._report(row, self._steps_of_run(row))
         super()._end(row)
 
     def _account(self, row: int, lost_seconds: float = 0.0) -> None:
-        if self.now > self.states.since[row]:
+        if self.now > self.states.progress_since[row]:
             self._report(row, math.floor(self._steps_of_run(row)))
         super()._account(row, lost_seconds)
 
@@ -172,7 +172,7 @@ class LearningBackend(SimulatedBackend):
         is_resize = kind_of(before, after) in (ActionKind.SHRINK, ActionKind.GROW)
         self._owes_restart[key] = not is_resize or self.costs.rescale_seconds is None
         self._reported_steps[key] = 0.0
-        first = self.states.since[key] + self._step_seconds[key] / self.states.rate[key]
+        first = self.states.progress_since[key] + self._step_seconds[key] / self.states.rate[key]
         heapq.heappush(self._reports, (first, self.states.version[key], key, 1.0))
 
 

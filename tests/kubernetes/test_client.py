@@ -76,14 +76,14 @@ def test_a_server_that_was_away_and_forgot_the_past_is_followed_on(
         it = operator(access_of(str(plane.kubeconfig)))
         it.until(it.saw(DeltaKind.SYNCED))
     plane.kill("kube-apiserver")
-    it.until(lambda: "cannot be reached" in it.client.trouble)
+    it.until(lambda: "cannot be reached" in it.client.last_error)
     it.client.send([Write(Verb.DELETE, PODS, "default", "before")])
     plane.compact()
     plane.start_api_server()
     it.until(lambda: it.saw(DeltaKind.GONE, "before")() or bool(it.given_up))
     it.client.send(it.given_up)  # where the server took longer to start than a write waits for it
     it.until(it.saw(DeltaKind.GONE, "before"))
-    assert it.client.trouble == ""
+    assert it.client.last_error == ""
     with plane.api() as admin:
         admin.create(a_pod("after"))
     it.until(it.saw(DeltaKind.SEEN, "after"))

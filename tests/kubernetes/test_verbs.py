@@ -76,7 +76,7 @@ def test_a_job_from_its_creation_to_its_end(sterna: Sterna, lab: Operated, tmp_p
     assert sterna("logs", "a").out == "step 1\nstep 2\n"
     assert sterna("logs", "a", "--tail", "1").out == "step 2\n"
     document = sterna("explain", "a", "--json").document
-    assert (document["state"], document["story"][0]["event"]) == ("runs", "submitted")
+    assert (document["state"], document["events"][0]["event"]) == ("runs", "submitted")
     for index in range(2):
         lab.nodes.end(f"a-worker-{index}")
     assert sterna("wait", "a", "--for=completed", "--timeout", "180").code == 0
@@ -95,7 +95,7 @@ def test_a_job_that_cannot_run_is_explained(sterna: Sterna, lab: Operated) -> No
     lab.until(lambda: lab.job("big").get("status", {}).get("reason"), "a verdict")
     document = sterna("explain", "big", "--json").document
     assert document["state"] == "waits"
-    assert "cannot run" in document["story"][-1]["sentence"]
+    assert "cannot run" in document["events"][-1]["sentence"]
     assert document["changes"][0]["sentence"] == "1 more device would start it now."
 
 

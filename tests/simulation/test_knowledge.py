@@ -130,8 +130,8 @@ def test_a_decision_in_the_middle_of_a_run_knows_what_was_reported_by_then() -> 
     backend.wait(float("inf"))
     left = backend.observe().jobs.remaining.tolist()
     assert left == pytest.approx([510.0, 1000.0], rel=0.01)  # steps of ten seconds: the fiftieth is not done yet
-    lesson = backend.estimates.learned.lessons[0]
-    assert lesson.steps == 32
+    record = backend.estimates.learned.records[0]
+    assert record.steps == 32
 
 
 def test_category_without_reports_is_taken_for_the_mean_of_the_others() -> None:
@@ -164,7 +164,7 @@ def test_resize_in_place_is_no_measurement_of_a_restart() -> None:
     backend = LearningBackend(a_workload(jobs), simulated_nodes("1x4"), SimulationConfig(costs=costs))
     RoundLoop(backend, make_rules("elastic-fifo", "stay")).run()
     assert backend.counters.resizes > 0
-    assert [(lesson.restarts, lesson.restarting_seconds) for lesson in backend.estimates.learned.lessons] == [(2, 60.0)]
+    assert [(record.restarts, record.restarting_seconds) for record in backend.estimates.learned.records] == [(2, 60.0)]
 
 
 def test_learning_goes_on_from_what_is_kept() -> None:

@@ -57,7 +57,7 @@ def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
     room = FreeCapacity(nodes)
     for action in actions:
         if action.before.workers:
-            room.give(shapes[codes[action.row]], action.before)
+            room.release(shapes[codes[action.row]], action.before)
     for action in actions:
         if action.after.workers:
             shape = shapes[codes[action.row]]

@@ -51,7 +51,7 @@ def test_what_would_start_a_waiting_job_is_printed(sterna: Sterna, journal: Path
 
 def test_a_story_is_a_document_too(sterna: Sterna, journal: Path) -> None:
     asked = sterna("explain", journal, "a", "--json").document
-    assert [event["event"] for event in asked["story"]] == ["submitted", "started", "ended"]
+    assert [event["event"] for event in asked["events"]] == ["submitted", "started", "ended"]
     assert (asked["state"], asked["changes"]) == ("ended", [])
 
 

@@ -89,7 +89,7 @@ class FreeCapacity:
         """Take what `tightest` returns for up to `jobs` equal jobs, one by one, until one does not fit whole."""
         free, need = self.free_and_need(shape)
         if count * need <= free.max(initial=0):
-            return self.best_fit(shape, count, jobs)
+            return self.take_best_fit(shape, count, jobs)
         many = best_fit(free, need, count, jobs)
         if sum([here for _, here in many[-1]]) < count:
             many.pop()
@@ -98,7 +98,7 @@ class FreeCapacity:
             self.take_all(shape, np.bincount(nodes, counts, len(free)).astype(np.int64))
         return many
 
-    def best_fit(self, shape: Shape, count: int, jobs: int) -> list[NodeCounts]:
+    def take_best_fit(self, shape: Shape, count: int, jobs: int) -> list[NodeCounts]:
         """Take one node each for up to `jobs` equal jobs in one step: nodes by rising room, each as often as it fits.
 
         Jobs larger than every node get none, because placements divide those in different ways.
@@ -142,7 +142,7 @@ class FreeCapacity:
     def take_ps(self, shape: Shape, node: int, count: int) -> None:
         self._move(shape.ps_cpus, shape.ps_memory_bytes, node, -count)
 
-    def give(self, shape: Shape, assignment: Assignment) -> None:
+    def release(self, shape: Shape, assignment: Assignment) -> None:
         """Return all resources of an assignment to its nodes."""
         if shape.devices_only:
             devices, need = self._devices, shape.devices

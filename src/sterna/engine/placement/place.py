@@ -73,7 +73,7 @@ def _release(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: I
     for row in rows:
         key, new, shape = snapshot.key_of(row), target.item(row), snapshot.shape_of(row)
         assignment = snapshot.assignments[key]
-        room.give(shape, assignment)
+        room.release(shape, assignment)
         if new:
             smaller = chooser.shed(assignment, assignment.size - new)
             room.occupy(shape, smaller)
@@ -188,7 +188,7 @@ def _add_workers(
     fitted = old + (runs[0][1] if len(runs) == 1 else sum([count for _, count in runs]))
     if fitted < new and (fitted == old or fitted < least):
         if not old:
-            room.give(shape, current)
+            room.release(shape, current)
         return assignment, old
     slots = assignment.slots + room.take_workers(shape, runs)
     return Assignment(_append_runs(assignment.workers, runs) if old else tuple(runs), current.ps, slots), fitted

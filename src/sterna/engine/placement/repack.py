@@ -70,7 +70,7 @@ def _candidate_nodes(snapshot: Snapshot, assignments: dict[int, Assignment], pla
     touched: set[int] = set()
     for action in placed.actions:
         shape = snapshot.shapes[int(snapshot.jobs.shape[action.row])]
-        room.give(shape, action.before)
+        room.release(shape, action.before)
         room.occupy(shape, action.after)
         touched.update(node for node, _ in (*action.before.workers, *action.after.workers))
     taints = snapshot.nodes.taints
@@ -86,7 +86,7 @@ def _free_without(snapshot: Snapshot, assignments: dict[int, Assignment], movabl
     room = FreeCapacity(snapshot.nodes)
     codes = snapshot.jobs.shape
     for row in np.flatnonzero(snapshot.jobs.workers).tolist():
-        room.give(snapshot.shapes[int(codes[row])], snapshot.assignment_of(row))
+        room.release(snapshot.shapes[int(codes[row])], snapshot.assignment_of(row))
     moving = set(movable)
     for row, assignment in assignments.items():
         if row not in moving:

@@ -210,7 +210,7 @@ def test_the_pace_of_a_gang_is_counted_by_the_workers_that_run() -> None:
     assert both > 1.2 * progress.columns([1]).remaining[0]
 
 
-# Lessons.
+# Learned curves.
 
 
 def test_what_a_restart_costs_is_learned_from_the_first_report_after_it() -> None:

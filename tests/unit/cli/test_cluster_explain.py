@@ -78,8 +78,8 @@ def test_explain_names_what_would_start_a_waiting_job(sterna: Sterna, scene: Sce
     assert "second under elastic-fifo / stay, " in run.out
     assert "1 more device would start it now." in run.out
     assert document["state"] == "waits"
-    assert [event["event"] for event in document["story"]] == ["submitted", "waits"]
-    assert document["story"][-1]["sentence"] == "waits: 1 more device needed (1 free)."
+    assert [event["event"] for event in document["events"]] == ["submitted", "waits"]
+    assert document["events"][-1]["sentence"] == "waits: 1 more device needed (1 free)."
     assert document["changes"][0] == {"change": "devices", "amount": 1, "sentence": "1 more device would start it now."}
     assert document["notices"] == [
         "No operator has ever held the Lease, so the usual rules are asked; see that one runs: sterna operator."
@@ -92,9 +92,9 @@ def test_explain_lists_the_events_of_a_running_job(sterna: Sterna, scene: Scene)
     with scene.serve():
         document = sterna("explain", "a", *LAB, "--json").document
     assert (document["state"], document["changes"]) == ("runs", [])
-    assert [event["event"] for event in document["story"]] == ["submitted", "started", "runs"]
-    assert document["story"][0]["sentence"] == "submitted: asks for 1 worker (1 to 2 possible)."
-    assert document["story"][-1]["sentence"] == "runs with 2 workers on node-1."
+    assert [event["event"] for event in document["events"]] == ["submitted", "started", "runs"]
+    assert document["events"][0]["sentence"] == "submitted: asks for 1 worker (1 to 2 possible)."
+    assert document["events"][-1]["sentence"] == "runs with 2 workers on node-1."
 
 
 def test_the_rules_are_those_that_the_operator_wrote_into_its_lease(sterna: Sterna, scene: Scene) -> None:
@@ -114,7 +114,7 @@ def test_a_missing_operator_is_reported(sterna: Sterna, scene: Scene) -> None:
     with scene.serve():
         document = sterna("explain", "a", *LAB, "--json").document
     assert document["notices"][0].endswith("nobody decides; see that one runs.")
-    assert document["story"][-1]["sentence"] == "waits: no operator has looked at it yet; see that one runs."
+    assert document["events"][-1]["sentence"] == "waits: no operator has looked at it yet; see that one runs."
     assert document["changes"][0]["sentence"].startswith("There is room for it now")
 
 

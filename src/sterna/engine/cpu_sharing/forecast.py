@@ -146,8 +146,8 @@ class TurnSchedule:
             end = free[0] + self._left[at] / self._core_limits[at]
             heapreplace(free, end)
             return end
-        width = self._cores_used[at]
-        end = free[width - 1] + self._left[at] / self._core_limits[at]
-        free[:width] = [end] * width
+        cores = self._cores_used[at]
+        end = free[cores - 1] + self._left[at] / self._core_limits[at]
+        free[:cores] = [end] * cores
         free.sort()
         return end

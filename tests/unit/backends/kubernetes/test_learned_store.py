@@ -1,4 +1,4 @@
-"""Learned curves outlive the operator in a ConfigMap that only a leader writes, rarely, and never over malformed data."""
+"""Learned curves outlive the operator in a ConfigMap that only a leader writes, rarely, never over malformed data."""
 
 from __future__ import annotations
 

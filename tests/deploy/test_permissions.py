@@ -88,14 +88,14 @@ class Said(NamedTuple):
     asked: Asked
 
 
-def _said_in_code() -> list[Said]:
+def _requests_in_code() -> list[Said]:
     """Return every request whose verb and resource are literals in the code. Those with variables, such as a job's own
     kind, are covered by the test on a real server."""
     found = []
     for file, who in _files().items():
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
-                found += [Said(f"{file.name}:{node.lineno}", who, asked) for asked in _asked(node)]
+                found += [Said(f"{file.name}:{node.lineno}", who, asked) for asked in _permissions_of(node)]
     return found
 
 
@@ -109,11 +109,11 @@ def _files() -> dict[Path, Who]:
         file = waiting.pop()
         if file not in found and file not in monitors:
             found[file] = Who.OPERATOR
-            waiting += _imported(file)
+            waiting += _imports(file)
     return found | monitors
 
 
-def _imported(file: Path) -> list[Path]:
+def _imports(file: Path) -> list[Path]:
     """Modules of the backend that a file imports, or whose names it does."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -124,7 +124,7 @@ def _imported(file: Path) -> list[Path]:
     return [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
 
 
-def _asked(call: ast.Call) -> list[Asked]:
+def _permissions_of(call: ast.Call) -> list[Asked]:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     texts = [ast.unparse(each) for each in call.args]
     if name == "Followed" and texts[0] in CONSTANTS:
@@ -147,7 +147,7 @@ CONSTANTS |= {"TOKEN_REVIEWS": TOKEN_REVIEWS, "PODS": PODS, "SHARE_PODS": SHARE_
 
 
 def test_every_request_that_can_be_read_in_the_code_is_granted() -> None:
-    said = _said_in_code()
+    said = _requests_in_code()
     assert [each for each in said if each.asked not in granted(all_uses(), each.who)] == []
     assert {Who.OPERATOR, Who.MONITOR} == {each.who for each in said}
     assert Asked("create", "", "pods") in {each.asked for each in said}

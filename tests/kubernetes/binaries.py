@@ -109,7 +109,7 @@ NODES = ("kubelet", "kube-proxy", "coredns")
 
 def need(program: str, say: Say | None = None) -> Path:
     """Return the path of a program; build it first if necessary."""
-    return found(program) or _built(program, say or _say)
+    return found(program) or _build(program, say or _say)
 
 
 def found(program: str) -> Path | None:
@@ -145,7 +145,7 @@ def _folder(module: Module) -> Path:
     return cache() / f"{module.name}-{module.version}"
 
 
-def _built(program: str, say: Say) -> Path:
+def _build(program: str, say: Say) -> Path:
     module = PROGRAMS[program]
     _check_go(program)
     with one_at_a_time("build.lock", say):

@@ -187,7 +187,7 @@ class Kubelets:
         held = self._held.get(key)
         if held is None or held.is_ended or self._rooms[held.pod.spec.node_name].is_lost:
             return
-        held.last = _terminated(exit_code, message, held.started_at, now)
+        held.last = _termination(exit_code, message, held.started_at, now)
         policy = held.pod.spec.restart_policy
         is_again = policy == "Always" or (policy == "OnFailure" and exit_code != 0)
         if is_again and not held.is_stopping:
@@ -278,7 +278,7 @@ class Kubelets:
             yield self._report(held)
 
     def _report(self, held: _Held) -> Call:
-        return _patch(held.pod, _ended(held) if held.is_ended else _running(held))
+        return _patch(held.pod, _ended_status(held) if held.is_ended else _running(held))
 
     def _later(self, when: float, what: str, pod: Pod) -> None:
         self._count += 1
@@ -360,7 +360,7 @@ def _running(held: _Held) -> dict[str, Any]:
     }
 
 
-def _ended(held: _Held) -> dict[str, Any]:
+def _ended_status(held: _Held) -> dict[str, Any]:
     last = held.last or {}
     states = [
         {
@@ -378,7 +378,7 @@ def _ended(held: _Held) -> dict[str, Any]:
     return {"phase": phase, "conditions": _conditions(False, str(last["finishedAt"])), "containerStatuses": states}
 
 
-def _terminated(exit_code: int, message: str, started_at: float, now: float) -> dict[str, Any]:
+def _termination(exit_code: int, message: str, started_at: float, now: float) -> dict[str, Any]:
     return {
         "exitCode": exit_code,
         "reason": "Error" if exit_code else "Completed",

@@ -120,15 +120,15 @@ class Proxy:
 
     async def _ask(self, request: web.Request, body: bytes) -> tuple[int, dict[str, str], bytes]:
         async with self._session.request(
-            request.method, request.rel_url, data=body, headers=_kept(request.headers)
+            request.method, request.rel_url, data=body, headers=_end_to_end_headers(request.headers)
         ) as answer:
-            return answer.status, _kept(answer.headers), await answer.read()
+            return answer.status, _end_to_end_headers(answer.headers), await answer.read()
 
     async def _exchange(self, request: web.Request, body: bytes) -> web.StreamResponse:
         async with self._session.request(
-            request.method, request.rel_url, data=body, headers=_kept(request.headers)
+            request.method, request.rel_url, data=body, headers=_end_to_end_headers(request.headers)
         ) as answer:
-            response = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
+            response = web.StreamResponse(status=answer.status, headers=_end_to_end_headers(answer.headers))
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)
@@ -136,5 +136,5 @@ class Proxy:
             return response
 
 
-def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+def _end_to_end_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in _OF_A_HOP}

@@ -205,14 +205,18 @@ def test_noise_of_nothing_is_the_truth() -> None:
 
 
 def test_noise_is_drawn_from_the_seed_and_curves_stay_concave() -> None:
-    def seen(seed: int) -> Snapshot:
+    def observe_noisy(seed: int) -> Snapshot:
         return make_backend(
             Knowledge(KnowledgeSource.NOISY, 0.5), pairs("a"), simulated_nodes("1x5"), seed=seed
         ).observe()
 
-    assert seen(1).jobs.remaining.tolist() == seen(1).jobs.remaining.tolist() != seen(2).jobs.remaining.tolist()
-    assert seen(1).curves == seen(1).curves != seen(2).curves
-    for row in seen(1).curves.rows[1:]:
+    assert (
+        observe_noisy(1).jobs.remaining.tolist()
+        == observe_noisy(1).jobs.remaining.tolist()
+        != observe_noisy(2).jobs.remaining.tolist()
+    )
+    assert observe_noisy(1).curves == observe_noisy(1).curves != observe_noisy(2).curves
+    for row in observe_noisy(1).curves.rows[1:]:
         gains = np.diff(row, prepend=0.0)
         assert row[0] == 1.0
         assert (gains >= 0).all()

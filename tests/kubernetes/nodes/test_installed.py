@@ -196,21 +196,21 @@ def test_a_job_that_no_longer_improves_leaves_its_cpu_to_others_without_a_restar
     """Its CPU request is its weight; the kubelet changes it while the container runs."""
     cluster.submit(a_speaking_job("flat", 'echo "step=$n loss=0.5"', gpus=0))
     (before,) = cluster.until_running("flat", 1)
-    assert asked_cpu(before["spec"]["containers"][0]) == "50m"
+    assert requested_cpu(before["spec"]["containers"][0]) == "50m"
     cluster.until(lambda: in_force(cluster, "flat") not in ("", "50m"), "another weight")
     (after,) = cluster.pods("flat")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def asked_cpu(container: Object) -> str:
+def requested_cpu(container: Object) -> str:
     return str(container.get("resources", {}).get("requests", {}).get("cpu", ""))
 
 
 def in_force(cluster: Installed, job: str) -> str:
     """Return the allocated CPU in the pod's status, once it equals the request."""
     (pod,) = cluster.pods(job)
-    wanted, given = asked_cpu(pod["spec"]["containers"][0]), asked_cpu(pod["status"]["containerStatuses"][0])
+    wanted, given = requested_cpu(pod["spec"]["containers"][0]), requested_cpu(pod["status"]["containerStatuses"][0])
     return given if given == wanted else ""
 
 

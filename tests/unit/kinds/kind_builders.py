@@ -32,7 +32,7 @@ def old_manifest(name: str) -> Object:
     return found
 
 
-def returned(manifest: Mapping[str, Any], **meta: Any) -> Object:
+def as_returned(manifest: Mapping[str, Any], **meta: Any) -> Object:
     """As the server returns what was submitted."""
     added = {
         "namespace": "default",
@@ -45,11 +45,11 @@ def returned(manifest: Mapping[str, Any], **meta: Any) -> Object:
 
 
 def job_object(manifest: Mapping[str, Any], **meta: Any) -> JobObject:
-    return msgspec.json.decode(msgspec.json.encode(returned(manifest, **meta)), type=JobObject)
+    return msgspec.json.decode(msgspec.json.encode(as_returned(manifest, **meta)), type=JobObject)
 
 
 def pod_object(manifest: Mapping[str, Any], **meta: Any) -> Pod:
-    return msgspec.json.decode(msgspec.json.encode(returned(manifest, **meta)), type=Pod)
+    return msgspec.json.decode(msgspec.json.encode(as_returned(manifest, **meta)), type=Pod)
 
 
 def resource_of(manifest: Mapping[str, Any]) -> Resource:

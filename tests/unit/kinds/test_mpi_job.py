@@ -81,13 +81,13 @@ def test_patches_change_what_they_are_about_and_nothing_else() -> None:
     }
 
 
-def translated(name: str = "") -> dict[str, Any]:
+def converted_manifest(name: str = "") -> dict[str, Any]:
     return convert_v1(old_manifest("voda-mpijob.yaml"), name)
 
 
 def test_a_manifest_of_voda_becomes_one_of_the_present_operator() -> None:
     """VODA-1, VODA-66."""
-    job = translated()
+    job = converted_manifest()
     assert job["apiVersion"] == "kubeflow.org/v2beta1"
     assert job["spec"]["runPolicy"] == {"cleanPodPolicy": "Running", "suspend": True}
     assert "cleanPodPolicy" not in job["spec"]
@@ -100,7 +100,7 @@ def test_a_manifest_of_voda_becomes_one_of_the_present_operator() -> None:
 
 
 def test_a_translated_job_asks_for_what_was_written() -> None:
-    job = parsed_job(translated())
+    job = parsed_job(converted_manifest())
     assert (job.spec.minimum, job.spec.request, job.spec.maximum) == (1, 2, 4)
     assert job.spec.progress.total == 5
     assert job.needs.selector == (("vodascheduler/accelerator", "rtx-2080ti"),)
@@ -108,7 +108,7 @@ def test_a_translated_job_asks_for_what_was_written() -> None:
 
 def test_a_unique_name_keeps_the_category() -> None:
     """VODA-3 to 5."""
-    job = translated("keras-20240501-120000")
+    job = converted_manifest("keras-20240501-120000")
     assert job["metadata"]["name"] == "keras-20240501-120000"
     env = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["env"]
     assert [each["value"] for each in env if each["name"] == "JOB_NAME"] == ["keras-20240501-120000"]

@@ -52,7 +52,7 @@ def node_pod(
     return msgspec.convert(document, NodePod)
 
 
-def seen(*pods: NodePod) -> list[Delta]:
+def pod_deltas(*pods: NodePod) -> list[Delta]:
     return [Delta(DeltaKind.SEEN, PODS, pod) for pod in pods]
 
 
@@ -124,7 +124,7 @@ class FakeServer:
 
     def follow(self, followed: Sequence[Followed], inbox: Inbox) -> None:
         self.followed, self.inbox = followed, inbox
-        inbox.put(*seen(*self._pods))
+        inbox.put(*pod_deltas(*self._pods))
 
     def send(self, writes: Sequence[Write]) -> None:
         raise AssertionError("nothing here writes")

@@ -25,8 +25,8 @@ from tests.unit.backends.kubernetes.monitor.monitor_builders import (
     FakeOperator,
     agent_line,
     node_pod,
+    pod_deltas,
     roots_in,
-    seen,
     volume_folder,
 )
 
@@ -59,7 +59,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def test_what_a_pod_reports_reaches_the_operator(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     node.poll()
     batch = node.operator.batches[0]
@@ -74,7 +74,7 @@ def test_what_a_pod_reports_reaches_the_operator(node: Node) -> None:
 
 def test_nothing_is_sent_while_nothing_happens(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     for _ in range(10):
         node.poll()
@@ -83,7 +83,7 @@ def test_nothing_is_sent_while_nothing_happens(node: Node) -> None:
 
 def test_pods_of_others_are_not_read(node: Node) -> None:
     pod = node_pod(labels={})
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     node.poll()
     assert node.operator.batches == []
@@ -91,11 +91,11 @@ def test_pods_of_others_are_not_read(node: Node) -> None:
 
 def test_a_pod_that_ends_is_read_to_its_end(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     node.poll()
     node.write(pod, agent_line(2, NOW + 0.1), agent_line(3, NOW + 0.2, saved=True).rstrip("\n"))
-    node.monitor.see(seen(node_pod(phase="Succeeded")))
+    node.monitor.see(pod_deltas(node_pod(phase="Succeeded")))
     node.poll()
     assert node.operator.steps == [1, 3]
     node.monitor.see([Delta(DeltaKind.GONE, PODS, node_pod())])
@@ -105,7 +105,7 @@ def test_a_pod_that_ends_is_read_to_its_end(node: Node) -> None:
 
 def test_a_pod_that_vanishes_is_read_to_its_end(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     node.poll()
     node.write(pod, agent_line(2, NOW + 1.1, saved=True))
@@ -116,7 +116,7 @@ def test_a_pod_that_vanishes_is_read_to_its_end(node: Node) -> None:
 
 def test_workers_after_the_first_are_reported_rarely(node: Node) -> None:
     pod = node_pod("mnist-worker-3", labels={JOB_LABEL: "mnist", INDEX_LABEL: "3"})
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     for second in range(1, 12):
         node.write(pod, agent_line(second, NOW + second))
         node.poll()
@@ -129,7 +129,7 @@ def test_workers_after_the_first_are_reported_rarely(node: Node) -> None:
 def test_reports_of_an_outage_of_the_operator_arrive_later(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sterna")
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.operator.is_away = True
     for second in range(1, 6):
         node.write(pod, agent_line(second, NOW + second))
@@ -143,7 +143,7 @@ def test_reports_of_an_outage_of_the_operator_arrive_later(node: Node, caplog: p
 
 def test_an_operator_that_is_away_is_asked_less_and_less_often(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     node.write(pod, agent_line(1))
     node.operator.is_away = True
     node.operator.memory = "never asked"
@@ -160,7 +160,7 @@ def test_an_operator_that_is_away_is_asked_less_and_less_often(node: Node) -> No
 
 def test_another_operator_receives_the_whole_history(node: Node) -> None:
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     for second in (1, 2):
         node.write(pod, agent_line(second, NOW + second))
         node.poll()
@@ -175,7 +175,7 @@ def test_another_operator_receives_the_whole_history(node: Node) -> None:
 
 
 def test_samples_are_passed_on_as_reports(node: Node) -> None:
-    node.monitor.see(seen(node_pod()))
+    node.monitor.see(pod_deltas(node_pod()))
     node.post_sample("mnist-worker-0", 0.25)
     node.poll()
     report = node.operator.batches[0].pods[0].reports[0]
@@ -190,7 +190,7 @@ def test_samples_of_pods_that_are_not_there_are_only_judged(node: Node) -> None:
 
 def test_a_converged_pod_is_asked_to_leave(node: Node) -> None:
     """DRAGON-65."""
-    node.monitor.see(seen(node_pod()))
+    node.monitor.see(pod_deltas(node_pod()))
     for number in range(8):
         node.post_sample("mnist-worker-0", 1.0 / (number + 1))
         node.poll(10)
@@ -237,7 +237,7 @@ def test_whether_pods_are_asked_for_that_report_by_files_is_a_choice(
     """DRAGON-80 to 84: SpeCon's agent of a node judges whatever its pods write."""
     node = Node(tmp_path, move_scope=move_scope, rule=GrowthRule(strict=Strict.SPECON, alpha=0.1, interval_seconds=1.0))
     pod = node_pod()
-    node.monitor.see(seen(pod))
+    node.monitor.see(pod_deltas(pod))
     for number in range(1, 12):
         node.write(pod, agent_line(number, NOW + 2.0 * number, metrics={"loss": 1.0 / min(number, 9)}))
         node.poll(2)
@@ -340,7 +340,7 @@ def test_a_pod_cannot_speak_for_another() -> None:
 
 
 def test_addresses_of_pods_are_known_while_they_run(node: Node) -> None:
-    node.monitor.see(seen(node_pod(ip="10.0.0.7")))
+    node.monitor.see(pod_deltas(node_pod(ip="10.0.0.7")))
     assert node.monitor.pod_at("10.0.0.7") == "mnist-worker-0"
-    node.monitor.see(seen(node_pod(ip="10.0.0.7", phase="Failed")))
+    node.monitor.see(pod_deltas(node_pod(ip="10.0.0.7", phase="Failed")))
     assert not node.monitor.pod_at("10.0.0.7")

@@ -246,14 +246,14 @@ def entry(text: str, second: int = 0, tag: str = "F", stream: str = "stdout") ->
     return f"2026-01-31T12:00:{second:02}.500000000Z {stream} {tag} {text}\n"
 
 
-def printed(folder: Path, text: str, number: int = 0) -> None:
+def append_log(folder: Path, text: str, number: int = 0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{number}.log").open("a") as file:
         file.write(text)
 
 
 def test_output_is_read_with_the_times_that_the_runtime_gives_it(tmp_path: Path) -> None:
-    printed(
+    append_log(
         tmp_path,
         entry("starting") + entry("step=10/100 loss=0.5", 7) + entry("step=20/100 loss=0.4", 9, stream="stderr"),
     )
@@ -268,14 +268,14 @@ def test_output_is_read_with_the_times_that_the_runtime_gives_it(tmp_path: Path)
 
 
 def test_lines_in_several_parts_are_one(tmp_path: Path) -> None:
-    printed(tmp_path, entry("step=1", tag="P") + entry("noise", stream="stderr") + entry("0/100 loss=0.5"))
+    append_log(tmp_path, entry("step=1", tag="P") + entry("noise", stream="stderr") + entry("0/100 loss=0.5"))
     output = ContainerOutput(tmp_path)
     assert [each.step for each in output.poll(is_last=True)] == [10]
     output.close()
 
 
 def test_redrawn_progress_bars_are_separate_lines(tmp_path: Path) -> None:
-    printed(tmp_path, entry("step=1/9 loss=3\rstep=2/9 loss=2\rstep=3/9 loss=1"))
+    append_log(tmp_path, entry("step=1/9 loss=3\rstep=2/9 loss=2\rstep=3/9 loss=1"))
     output = ContainerOutput(tmp_path)
     found = output.poll(is_last=True)
     assert [each.step for each in found] == [1, 2, 3]
@@ -284,24 +284,24 @@ def test_redrawn_progress_bars_are_separate_lines(tmp_path: Path) -> None:
 
 
 def test_a_container_that_starts_again_goes_on_in_another_file(tmp_path: Path) -> None:
-    printed(tmp_path, entry("step=1/9 loss=3"))
+    append_log(tmp_path, entry("step=1/9 loss=3"))
     output = ContainerOutput(tmp_path)
     assert [each.step for each in output.poll(is_last=True)] == [1]
-    printed(tmp_path, entry("step=2/9 loss=3"))
-    printed(tmp_path, entry("step=3/9 loss=3"), number=1)
+    append_log(tmp_path, entry("step=2/9 loss=3"))
+    append_log(tmp_path, entry("step=3/9 loss=3"), number=1)
     assert [each.step for each in output.poll(is_last=True)] == [2, 3]
     output.close()
 
 
 def test_patterns_of_the_job_are_used(tmp_path: Path) -> None:
-    printed(tmp_path, entry("zug 12 von 30, güte 0.25"))
+    append_log(tmp_path, entry("zug 12 von 30, güte 0.25"))
     output = ContainerOutput(tmp_path, [r"zug (?P<step>\d+) von (?P<total>\d+), güte (?P<loss>\S+)"])
     assert [(each.step, each.total, each.metrics) for each in output.poll(is_last=True)] == [(12, 30, {"loss": 0.25})]
     output.close()
 
 
 def test_a_flood_of_lines_is_sampled_and_its_end_is_seen(tmp_path: Path) -> None:
-    printed(tmp_path, "".join(entry(f"step={step} loss=1.{step}") for step in range(1, 20_000)))
+    append_log(tmp_path, "".join(entry(f"step={step} loss=1.{step}") for step in range(1, 20_000)))
     output = ContainerOutput(tmp_path)
     found = output.poll(is_last=True)
     assert len(found) <= 2000
@@ -313,12 +313,12 @@ def test_a_pod_that_reports_by_the_agent_is_not_read_twice(tmp_path: Path) -> No
     pod, roots = node_pod(), roots_in(tmp_path)
     (agent_folder(pod, tmp_path) / "progress.jsonl").write_text(agent_line(1))
     folder = roots.logs / "default_mnist-worker-0_uid-mnist-worker-0" / "main"
-    printed(folder, entry("step=1/100 loss=1.0"))
+    append_log(folder, entry("step=1/100 loss=1.0"))
     reader = PodReader(pod, roots)
     assert [each.source for each in reader.poll()] == ["agent"]
     reader.close()
     silent = node_pod(uid="uid-2")
-    printed(roots.logs / "default_mnist-worker-0_uid-2" / "main", entry("step=1/100 loss=1.0"))
+    append_log(roots.logs / "default_mnist-worker-0_uid-2" / "main", entry("step=1/100 loss=1.0"))
     other = PodReader(silent, roots)
     assert [each.source for each in other.poll()] == ["stdout"]
     other.close()

@@ -30,7 +30,7 @@ def a_pod(
     }
 
 
-def terminated(name: str, code: int, message: str = "", reason: str = "") -> Object:
+def terminated_container(name: str, code: int, message: str = "", reason: str = "") -> Object:
     return {"name": name, "state": {"terminated": {"exitCode": code, "message": message, "reason": reason}}}
 
 
@@ -60,7 +60,7 @@ def test_a_pod_that_was_made_is_known_again() -> None:
 
 
 def test_a_foreign_pod_is_only_counted() -> None:
-    row = pod_row(pod_object(a_pod(status={"containerStatuses": [terminated("main", 1)]})))
+    row = pod_row(pod_object(a_pod(status={"containerStatuses": [terminated_container("main", 1)]})))
     assert (row.job, row.type, row.index, row.exit_code) == ("", "", -1, None)
     assert row.cpus == 1000
 
@@ -93,9 +93,9 @@ DELETED: Object = {"deletionTimestamp": "2024-05-01T12:01:00Z"}
     ("statuses", "is_terminated"),
     [
         ([], False),
-        ([running("main"), terminated("side", 0)], False),
-        ([terminated("main", 143)], False),
-        ([terminated("main", 143), terminated_container("side", 0)], True),
+        ([running("main"), terminated_container("side", 0)], False),
+        ([terminated_container("main", 143)], False),
+        ([terminated_container("main", 143), terminated_container("side", 0)], True),
     ],
 )
 def test_a_deleted_pod_uses_its_node_until_its_containers_have_ended(
@@ -110,7 +110,7 @@ def test_a_deleted_pod_uses_its_node_until_its_containers_have_ended(
 
 def test_the_termination_of_the_training_container_is_reported() -> None:
     statuses = [
-        terminated("sidecar", 0, "bye"),
+        terminated_container("sidecar", 0, "bye"),
         terminated_container("tensorflow", 143, '{"saved": true, "step": 9}', "Error"),
     ]
     pod = a_pod(status={"phase": "Failed", "containerStatuses": statuses}, containers=("sidecar", "tensorflow"), **OURS)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.errors import UserError, did_you_mean
 from sterna.model.cluster import ANYWHERE, MILLI, Assignment, Nodes, ResourceKind, Shape, Shapes
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 from sterna.model.job import LEAST_PRIORITY, MOST_PRIORITY
 from sterna.model.snapshot import NEVER, ColumnSource, JobKey, Jobs, Snapshot, compute_totals
 from sterna.model.speedup import LINEAR, Curves, Repaired, concave
@@ -129,7 +129,7 @@ def _job(entry: _FileEntry) -> _Job:
     held = sum(running.values())
     if held and not low <= held <= high:
         raise UserError(
-            f"{entry.where}: it runs with {counted(held, 'worker')}, outside {low} to {high}; correct either."
+            f"{entry.where}: it runs with {format_count(held, 'worker')}, outside {low} to {high}; correct either."
         )
     shape, ps_running = _shape(entry, running)
     curve, notice = _curve(entry)
@@ -245,7 +245,7 @@ def _assign(jobs: Sequence[_Job], nodes: Nodes) -> tuple[dict[JobKey, Assignment
     assignments: dict[JobKey, Assignment] = {}
     for key, job in enumerate(jobs):
         workers, ps = (_on_nodes(job, running, row_of) for running in (job.running, job.ps_running))
-        slots = room.take_runs(job.shape, workers)
+        slots = room.take_workers(job.shape, workers)
         for node, count in ps:
             room.take_ps(job.shape, node, count)
         for node, _ in (*workers, *ps):
@@ -287,7 +287,7 @@ class _FileEntry:
 
     def __init__(self, where: str, value: object, known: Sequence[str]) -> None:
         if not isinstance(value, Mapping):
-            raise UserError(f"{where}: found {_shown(value)}, expected a mapping with the keys {', '.join(known)}.")
+            raise UserError(f"{where}: found {_quote(value)}, expected a mapping with the keys {', '.join(known)}.")
         for key in value:
             if key not in known:
                 raise UserError(f"{where}: the key '{key}' is unknown; {did_you_mean(str(key), known)}")
@@ -300,7 +300,7 @@ class _FileEntry:
         return key in self._values
 
     def refusal(self, key: str, found: object, expected: str) -> UserError:
-        return UserError(f"{self.where}, key '{key}': found {_shown(found)}, expected {expected}.")
+        return UserError(f"{self.where}, key '{key}': found {_quote(found)}, expected {expected}.")
 
     def entries(self, key: str, kind: str, known: Sequence[str]) -> list[_FileEntry]:
         entries = []
@@ -388,7 +388,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 
-def _shown(value: object) -> str:
+def _quote(value: object) -> str:
     if value is None:
         return "nothing"
     text = str(value)[:40]

@@ -1,7 +1,7 @@
-"""The verbs that every way in shares: command line and REST say the same things and refuse the same things.
+"""Verbs without side effects that the command line and the REST API share, with the same results and errors.
 
-`plan` makes one decision for a cluster that somebody describes, `rules` tells what there is to choose from, `replay`
-decides a recorded round again. Nothing is stored and nothing is carried out here.
+`plan` makes one decision for a cluster file, `rules` lists policies and placements, `replay` decides a recorded round
+again. Nothing is stored and nothing is applied.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ def plan(
     policy_for: Sequence[str] = (),
     source: str = "",
 ) -> JsonObject:
-    """What this policy would do now with the cluster that the document describes, and why. Types of GPU may have
-    policies of their own: `nvidia-a100=srjf`. A description that is wrong is told of with its source, if that is known.
-    """
+    """Return the decision of a policy for the cluster in `document`, with reasons. `policy_for` sets policies by GPU
+    type: `nvidia-a100=srjf`. Errors in the document are prefixed with `source`."""
     by_type = rules_by_type(policy_for, placement)
     placement = preferred_placement(policy) if placement is None else placement
     rules = make_rules(policy, placement, by_type=by_type)
@@ -51,7 +50,7 @@ def plan(
 
 
 def replay(journal: str | Path, number: int, policy: str | None = None, placement: str | None = None) -> JsonObject:
-    """A recorded round decided again, with the rules that decided it then or with others, beside what was done then."""
+    """Decide a recorded round again, with the recorded rules or with others, and compare with the recorded actions."""
     opening = read_opening(journal)
     policy = opening.policy if policy is None else policy
     placement = opening.placement if placement is None else placement
@@ -70,14 +69,14 @@ def replay(journal: str | Path, number: int, policy: str | None = None, placemen
         "policy": policy,
         "placement_rule": placement,
         "same": tuple(decision.plan.actions) == recorded.actions,
-        "recorded": _recorded(recorded),
+        "recorded": _recorded_round(recorded),
         **_shadow(opening.shadow, recorded),
         **_answer(snapshot, decision),
     }
 
 
 def rules() -> JsonObject:
-    """Every policy and placement with its parameters."""
+    """Return every policy and placement with its parameters."""
     return {
         kind.value: [
             {
@@ -102,12 +101,12 @@ def rules() -> JsonObject:
 
 
 def _as_json(value: object) -> object:
-    """JSON has no infinity; as a text it can be given back as it is."""
+    """Return infinities as strings, which JSON lacks and parameters accept."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _answer(snapshot: Snapshot, decision: Decision) -> JsonObject:
-    """The state after the plan for every job, what changes, and why."""
+    """Return the state after the plan for every job, the actions and their reasons."""
     changed = {action.row: action for action in decision.plan.actions}
     allocation, placed, servers = {}, {}, {}
     for row in range(len(snapshot.jobs)):
@@ -126,8 +125,8 @@ def _answer(snapshot: Snapshot, decision: Decision) -> JsonObject:
     }
 
 
-def _recorded(recorded: Round) -> JsonObject:
-    """What was done then."""
+def _recorded_round(recorded: Round) -> JsonObject:
+    """Return the recorded reasons, actions and workers."""
     jobs = recorded.snapshot.jobs
     return {
         "reasons": dict(recorded.reasons),
@@ -137,7 +136,7 @@ def _recorded(recorded: Round) -> JsonObject:
 
 
 def _shadow(policy: str, recorded: Round) -> JsonObject:
-    """What the shadow would have done then, and what it expected, if one decided."""
+    """Return the shadow's actions and forecast; empty if no shadow decided."""
     view = recorded.shadow
     if view is None:
         return {}

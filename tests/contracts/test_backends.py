@@ -77,13 +77,13 @@ def local() -> Backend:
     folder = Path(_open_stores.enter_context(TemporaryDirectory()))
     rows = sorted(_jobs(), key=lambda job: (job.submit, job.name))
     machine = FakeMachine(folder, work={job.name: job.remaining for job in rows})
-    world = a_cluster(folder, some_slices(4, 4, 4, devices=4), machine)
-    _open_stores.callback(world.database.close)
+    run = a_cluster(folder, some_slices(4, 4, 4, devices=4), machine)
+    _open_stores.callback(run.database.close)
     machine.arrivals = [(machine.now + job.submit, _spec(job)) for job in rows if job.submit]
     for job in rows:
         if not job.submit:
-            world.cluster.create([_spec(job)])
-    return world.backend
+            run.cluster.create([_spec(job)])
+    return run.backend
 
 
 def _spec(job: AJob) -> JobSpec:

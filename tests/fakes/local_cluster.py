@@ -1,4 +1,4 @@
-"""A local cluster and its controller on a machine that is not there, and the time that passes, for tests."""
+"""A local cluster and its round loop on a fake machine, for tests."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sterna.backends.local.store.node_slices import Slices
 from sterna.control.round_loop import RoundLoop
 from sterna.model.job import JobSpec, ReplicaSpec
 from sterna.wiring import make_rules
-from tests.fakes.machine import FakeCluster, a_cluster, some_slices
+from tests.fakes.machine import FakeLocalCluster, a_cluster, some_slices
 
 
 class LocalRun:
-    """A cluster, its controller, and the time that passes."""
+    """Runs a cluster and its round loop on a virtual clock."""
 
     def __init__(self, folder: Path, slices: Slices, policy: str = "elastic-fifo", **rules: Any) -> None:
         self.folder, self.slices, self._rules = folder, slices, make_rules(policy, "stay", **rules)
-        self.at: FakeCluster = a_cluster(folder, slices, backoff=RestartBackoff(1.0, 8.0))
+        self.at: FakeLocalCluster = a_cluster(folder, slices, backoff=RestartBackoff(1.0, 8.0))
         self._begin()
 
     def _begin(self) -> None:
@@ -31,7 +31,7 @@ class LocalRun:
         self.until = self.controller.round().until
 
     def submit(self, name: str, seconds: float = 10.0, size: tuple[int, int] = (1, 1), **more: Any) -> None:
-        """A job with so much work for one worker."""
+        """Create a job that takes one worker `seconds` seconds."""
         needs = {key: more.pop(key) for key in ("cpus", "devices") if key in more}
         replicas = (ReplicaSpec("worker", size[0], ("true",), **needs), *more.pop("others", ()))
         self.machine.work[name] = seconds
@@ -39,7 +39,7 @@ class LocalRun:
         self.cluster.create([JobSpec(name, kind, replicas, *size, size[0], **more)])
 
     def run_for(self, seconds: float = 1000.0, until: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass, or until a fact."""
+        """Advance the clock by `seconds`, or until `until` returns True."""
         end = self.machine.now + seconds
         while self.machine.now < end and not until():
             if not self.at.backend.wait(min(self.until, end)):
@@ -47,7 +47,7 @@ class LocalRun:
             self.until = self.controller.round().until
 
     def settle(self) -> None:
-        """Let happen what happens at once."""
+        """Process everything that is due now."""
         self.run_for(0.01)
 
     def state(self, name: str) -> str:
@@ -57,7 +57,7 @@ class LocalRun:
         return [event.kind for event in self.cluster.events(name)]
 
     def crash(self) -> None:
-        """The daemon dies and another one comes; processes go on."""
+        """Replace the daemon; processes keep running."""
         machine = self.machine
         self.at.database.close()
         self.at = a_cluster(self.folder, self.slices, machine, backoff=RestartBackoff(1.0, 8.0))
@@ -77,5 +77,5 @@ def make(tmp_path: Path) -> Iterator[Callable[..., LocalRun]]:
         return made[-1]
 
     yield build
-    for world in made:
-        world.close()
+    for local in made:
+        local.close()

@@ -1,8 +1,8 @@
-"""A machine that is not there: processes on a virtual clock, for tests of everything above the real ones.
+"""Fake machine with processes on a virtual clock, for tests of the local backend.
 
-It plays the launcher, the control groups and the pulse of a local backend at once, because the three see one world. A
-job has so much work, which its live workers do one second a second each; asked to stop, a process says that it saved
-and is gone at once, unless a test says otherwise. Nothing sleeps.
+`FakeMachine` implements the launcher and the wake-ups of a local backend, `FakeControl` its control groups; they share
+one state. Each running worker of a job does one second of its work per second. A process that is asked to stop saves
+and exits at once, unless a test sets `saves` or `is_stubborn`. No test sleeps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sterna.backends.local.backend import LocalBackend
 from sterna.backends.local.cluster import LocalCluster
-from sterna.backends.local.jobs.environment import Surroundings
+from sterna.backends.local.jobs.environment import EnvironmentConfig
 from sterna.backends.local.jobs.exits import RestartBackoff
 from sterna.backends.local.jobs.launching import LocalDeps
 from sterna.backends.local.store.database import Database
@@ -48,34 +48,34 @@ class FakeProcess:
 
 @dataclass
 class FakeMachine:
-    """Processes, control groups, time."""
+    """State of the fake: processes, control groups, clock."""
 
     state: Path
     now: float = 1000.0
     work: dict[str, float] = field(default_factory=dict)
-    """Seconds of one worker that each job has left; a job that is not here never ends."""
+    """Remaining worker seconds of each job; a job that is not listed never completes."""
     saves: bool = True
-    """Whether processes say that they saved when they are asked to stop."""
+    """True: a process that is asked to stop reports that it saved."""
     is_stubborn: bool = False
-    """Whether processes stay when they are asked to stop."""
+    """True: processes ignore stop requests."""
     is_slow: bool = False
-    """Whether what is started takes its time before anything is seen of it."""
+    """True: new processes stay in phase ASKED."""
     refuses: str = ""
-    """Why nothing can be started; empty: it can."""
+    """Error of every start; empty if starts succeed."""
     arrivals: list[tuple[float, JobSpec]] = field(default_factory=list)
     cluster: LocalCluster | None = None
     processes: dict[str, FakeProcess] = field(default_factory=dict)
-    shares: dict[str, float] = field(default_factory=dict)
+    cpu_shares: dict[str, float] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
     """Node of each group."""
     asked: list[str] = field(default_factory=list)
     most_at_once: dict[str, int] = field(default_factory=dict)
-    """Attempts of each job that ever ran side by side."""
-    _note_shim_exit: set[str] = field(default_factory=set)
-    _is_rung: bool = False
+    """Maximum number of attempts of each job that ran concurrently."""
+    _ended: set[str] = field(default_factory=set)
+    _is_woken: bool = False
     _seen: set[str] = field(default_factory=set)
 
-    # The clock and the pulse.
+    # The clock and the wake-ups.
 
     def clock(self) -> float:
         return self.now
@@ -84,27 +84,27 @@ class FakeMachine:
         return None
 
     def drop(self, name: str) -> None:
-        self._note_shim_exit.discard(name)
+        self._ended.discard(name)
 
     def wake(self) -> None:
-        self._is_rung = True
+        self._is_woken = True
 
     def close(self) -> None:
         return None
 
     def wait(self, seconds: float | None) -> Collection[str] | None:
-        if self._is_rung or self._note_shim_exit:
-            self._is_rung = False
-            return self._accept_orders()
+        if self._is_woken or self._ended:
+            self._is_woken = False
+            return self._take_ended()
         then = self.now + (math.inf if seconds is None else seconds)
         then = min([then, self._next_end(), *(at for at, _ in self.arrivals[:1])])
         if then == math.inf:
             return None
         self._pass(max(then, self.now))
-        return self._accept_orders()
+        return self._take_ended()
 
-    def _accept_orders(self) -> Collection[str]:
-        ended, self._note_shim_exit = self._note_shim_exit, set()
+    def _take_ended(self) -> Collection[str]:
+        ended, self._ended = self._ended, set()
         return ended
 
     def _workers(self, job: str) -> int:
@@ -128,14 +128,14 @@ class FakeMachine:
             self.cluster.create([spec])
 
     def end(self, name: str, code: int, was_asked: bool = False, has_saved: bool = False) -> None:
-        """A process ends, and its shim records it."""
+        """End a process with an exit record."""
         self.processes[name].exit = ExitRecord(code, None, self.now, was_asked, has_saved, cpu_seconds=1.0)
-        self._note_shim_exit.add(name)
+        self._ended.add(name)
 
     def lose(self, name: str) -> None:
-        """A process and its shim are gone, and nobody saw how."""
+        """End a process and its shim without an exit record."""
         self.processes[name].is_lost = True
-        self._note_shim_exit.add(name)
+        self._ended.add(name)
 
     # The launcher.
 
@@ -194,7 +194,7 @@ class FakeMachine:
 
 
 class FakeControl:
-    """Control groups that only remember."""
+    """Control groups that record the node and the CPU share of each job."""
 
     words = "a fake"
 
@@ -210,7 +210,7 @@ class FakeControl:
 
     def set_cpu_share(self, node: str, job: str, weight: float) -> None:
         assert self._machine.groups[job] == node
-        self._machine.shares[job] = weight
+        self._machine.cpu_shares[job] = weight
 
     def move(self, job: str, source: str, target: str) -> None:
         assert self._machine.groups[job] == source
@@ -233,7 +233,7 @@ class FakeControl:
 
 
 def some_slices(*sizes: int, devices: int = 0, is_shared: bool = False) -> Slices:
-    """node0, node1, .. with so many cores each, and as many devices each as said."""
+    """Return nodes node0, node1, .. with `sizes` cores and `devices` devices each."""
     nodes = []
     for number, cores in enumerate(sizes):
         numbers = tuple(range(number * devices, (number + 1) * devices))
@@ -242,8 +242,8 @@ def some_slices(*sizes: int, devices: int = 0, is_shared: bool = False) -> Slice
 
 
 @dataclass
-class FakeCluster:
-    """A local backend and its verbs on a machine that is not there."""
+class FakeLocalCluster:
+    """A local backend and its `LocalCluster` on a fake machine."""
 
     machine: FakeMachine
     database: Database
@@ -258,11 +258,11 @@ def a_cluster(
     *,
     policy: str = "elastic-fifo",
     backoff: RestartBackoff | None = None,
-) -> FakeCluster:
+) -> FakeLocalCluster:
     machine = machine or FakeMachine(state)
     database = Database(state / "sterna.db")
     store = JobStore(database, slices, machine.clock)
-    deps = LocalDeps(machine, FakeControl(machine), Surroundings(StatePaths(state)))
+    deps = LocalDeps(machine, FakeControl(machine), EnvironmentConfig(StatePaths(state)))
     backend = LocalBackend(store, deps, machine, backoff=backoff)
     view = PolicyView(policy, "stay", "none", "equal", "serving", 0.0)
     cluster = LocalCluster(
@@ -272,4 +272,4 @@ def a_cluster(
         lambda path, name: Explanation(name, policy, "stay", 0, 0.0, "waits", [], []),
     )
     machine.cluster = cluster
-    return FakeCluster(machine, database, backend, cluster)
+    return FakeLocalCluster(machine, database, backend, cluster)

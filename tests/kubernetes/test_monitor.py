@@ -82,11 +82,11 @@ def test_report_of_a_pod_reaches_the_operator(
         f'{{"t": {time.time()}, "step": 7, "total": 9, "metrics": {{"loss": 0.5}}}}\n'
     )
     (tmp_path / "token").write_text(token_for(plane, "sterna"))
-    around = MonitorAddresses("127.0.0.1:0", lease_namespace="default", token_file=tmp_path / "token")
+    addresses = MonitorAddresses("127.0.0.1:0", lease_namespace="default", token_file=tmp_path / "token")
     monitor = connect_monitor(
-        MonitorOptions("node-1", Roots(tmp_path, tmp_path / "logs")), around, str(plane.kubeconfig)
+        MonitorOptions("node-1", Roots(tmp_path, tmp_path / "logs")), addresses, str(plane.kubeconfig)
     )
-    thread = _started(monitor)
+    thread = _start(monitor)
     try:
         assert woken.wait(PATIENCE_SECONDS)
         [batch] = endpoints.batches.take()
@@ -98,7 +98,7 @@ def test_report_of_a_pod_reaches_the_operator(
     assert (batch.node, pod.name, pod.uid, pod.reports[0].step) == ("node-1", "mnist-worker-0", uid, 7)
 
 
-def _started(monitor: RunningMonitor) -> threading.Thread:
+def _start(monitor: RunningMonitor) -> threading.Thread:
     thread = threading.Thread(target=monitor.run)
     thread.start()
     return thread

@@ -1,4 +1,4 @@
-"""What the operator and a monitor really ask for, each with its own account, on a server that writes it all down.
+"""Requests of the operator and of a monitor, each with its own account, from the audit log of a real server.
 
 Nothing that is asked is refused, and nothing is granted that is not asked for. One cluster sees a job of every kind
 from its submission to its end; fake nodes run the pods, Kubeflow's MPI operator carries out what is its own. Of
@@ -196,9 +196,9 @@ def _monitor(cluster: Operated, node: str, folder: Path) -> Iterator[None]:
     plane = cluster.plane
     token = access_of(str(plane.account(NAMESPACE, "sterna-monitor", audiences=("sterna",)))).token
     (folder / "token").write_text(str(token), encoding="utf-8")
-    around = MonitorAddresses("127.0.0.1:0", lease_namespace=NAMESPACE, token_file=folder / "token")
+    addresses = MonitorAddresses("127.0.0.1:0", lease_namespace=NAMESPACE, token_file=folder / "token")
     login = plane.account(NAMESPACE, "sterna-monitor")
-    monitor = connect_monitor(MonitorOptions(node, Roots(folder, folder / "logs")), around, str(login))
+    monitor = connect_monitor(MonitorOptions(node, Roots(folder, folder / "logs")), addresses, str(login))
     thread = threading.Thread(target=monitor.run)
     thread.start()
     try:

@@ -15,7 +15,7 @@ import numpy as np
 
 from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import ANYWHERE, ResourceKind
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 from sterna.model.plan import ActionKind
 from sterna.model.snapshot import Snapshot
 
@@ -93,7 +93,7 @@ def _check_lengths(names: Iterable[str], columns: Mapping[str, Sequence[object]]
         if name not in columns:
             raise KeyError(name)
         if len(columns[name]) != jobs:
-            raise ValueError(f"{name} has {len(columns[name])} entries for {counted(jobs, 'job')}")
+            raise ValueError(f"{name} has {len(columns[name])} entries for {format_count(jobs, 'job')}")
 
 
 def _check_nodes(line: RoundLine, world: StaticFacts) -> None:
@@ -120,7 +120,7 @@ def _check_assignments(line: RoundLine, world: StaticFacts, counts_only: bool) -
     wrong = [row for row, workers in enumerate(line.ints["workers"]) if workers != held[row]]
     if wrong:
         name, workers = line.name[wrong[0]], line.ints["workers"][wrong[0]]
-        raise ValueError(f"{name} has {counted(workers, 'worker')}, but {held[wrong[0]]} sit on nodes")
+        raise ValueError(f"{name} has {format_count(workers, 'worker')}, but {held[wrong[0]]} sit on nodes")
 
 
 def _check_actions(line: RoundLine, actions: Sequence[tuple[str, int, int, Any, Any, str]], nodes: int) -> None:

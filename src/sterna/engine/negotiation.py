@@ -112,7 +112,7 @@ def _slots_after(first: Snapshot, placed: Placed) -> Ints:
     codes, shapes = first.jobs.shape, first.shapes
     for action in placed.actions:
         if action.before.workers:
-            room.give(shapes[codes.item(action.row)], action.before)
+            room.release(shapes[codes.item(action.row)], action.before)
     for action in placed.actions:
         if action.after.workers:
             room.occupy(shapes[codes.item(action.row)], action.after)

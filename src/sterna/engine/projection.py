@@ -49,10 +49,10 @@ def add_moves(
         shape = shapes[codes.item(move.row)]
         if move.row in changed or before.size != move.after.size or before == move.after:
             continue
-        room.give(shape, before)
+        room.release(shape, before)
         room.occupy(shape, move.after)
         if not _fits(room, then, move.after, before):
-            room.give(shape, move.after)
+            room.release(shape, move.after)
             room.occupy(shape, before)
             continue
         key = JobKey(snapshot.jobs.key.item(move.row))
@@ -117,7 +117,7 @@ def project_plan(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
     workers, assignments = snapshot.jobs.workers.copy(), dict(snapshot.assignments)
     for action in actions:
         if action.before.workers and action.before.workers[0][0] != ANYWHERE:
-            room.give(shapes[codes.item(action.row)], action.before)
+            room.release(shapes[codes.item(action.row)], action.before)
     for action in actions:
         workers[action.row] = action.after.size
         if not action.after.workers:

@@ -14,7 +14,7 @@ import numpy as np
 from sterna.engine.registry import Policy, Target
 from sterna.errors import UserError
 from sterna.model.cluster import Ints
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 from sterna.model.snapshot import Snapshot
 
 
@@ -81,7 +81,8 @@ def _validate_workers(target: Target, jobs: int) -> Ints:
         raise _InvalidTarget("gives workers that are no array; it must be one whole number for each job.") from None
     if workers.shape != (jobs,):
         raise _InvalidTarget(
-            f"gives workers of the shape {workers.shape}; it must be one number for each of {counted(jobs, 'job')}."
+            f"gives workers of the shape {workers.shape}; it must be one number for each of "
+            f"{format_count(jobs, 'job')}."
         )
     if workers.dtype.kind not in "iu":
         raise _InvalidTarget(f"gives workers of the type {workers.dtype}; they must be whole numbers, such as int64.")
@@ -95,7 +96,7 @@ def _check_bounds(workers: Ints, snapshot: Snapshot) -> None:
         return
     row = wrong.item(0)
     rest = f" or from {least[row]} to {most[row]}" if least[row] <= most[row] else ", as there is no room for it"
-    given = counted(int(workers[row]), "worker")
+    given = format_count(int(workers[row]), "worker")
     raise _InvalidTarget(f"gives {snapshot.jobs.name_of(row)} {given}; it must be 0{rest}.")
 
 

@@ -22,7 +22,7 @@ from sterna.experiments.job_times import JobTimes, job_columns
 from sterna.experiments.report.allocation import Span
 from sterna.experiments.report.timeline import Timeline
 from sterna.experiments.scenario import Scenario
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 from sterna.model.speedup import Floats
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def describe_jobs(what: str, names: Sequence[str]) -> list[str]:
     if not names:
         return []
     more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
-    return [f"{counted(len(names), 'job')} {what}: {', '.join(names[:_MOST_LISTED])}{more}"]
+    return [f"{format_count(len(names), 'job')} {what}: {', '.join(names[:_MOST_LISTED])}{more}"]
 
 
 def _mean(values: Floats) -> float | None:

@@ -10,7 +10,7 @@ import numpy as np
 from sterna.backends.simulated.costs import Costs, Fault
 from sterna.backends.simulated.knowledge import TRUE, Knowledge
 from sterna.model.cluster import MILLI, Nodes, ResourceKind
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 from sterna.wiring import preferred_placement
 from sterna.workloads.profiles import model_key
 from sterna.workloads.trace import Trace
@@ -44,8 +44,8 @@ class Scenario:
     def cluster(self) -> str:
         """Describe the nodes: `80 nodes of 8 devices, 640 devices in all`."""
         each = np.unique(self.nodes.capacity[ResourceKind.DEVICES] // MILLI)
-        alike = f" of {counted(int(each[0]), 'device')}" if len(each) == 1 else ""
-        return f"{counted(len(self.nodes), 'node')}{alike}, {counted(self.devices, 'device')} in all"
+        alike = f" of {format_count(int(each[0]), 'device')}" if len(each) == 1 else ""
+        return f"{format_count(len(self.nodes), 'node')}{alike}, {format_count(self.devices, 'device')} in all"
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.engine.registry import RuleKind
 from sterna.explain.formatting import duration
 from sterna.model.cluster import ANYWHERE, MILLI, Bools, Nodes, ResourceKind
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 from sterna.model.plan import ActionKind, Decision
 from sterna.model.snapshot import JobKey, Jobs, Snapshot, compute_totals
 from sterna.wiring import make_policy, rules_of
@@ -69,7 +69,7 @@ def _try_devices(snapshot: Snapshot, row: int, rules: Rules) -> MinimalChange | 
     if count is None:
         return None
     unit = "device" if snapshot.nodes.unit is ResourceKind.DEVICES else "CPU"
-    return MinimalChange("devices", count, f"{counted(count, f'more {unit}')} would start it now.")
+    return MinimalChange("devices", count, f"{format_count(count, f'more {unit}')} would start it now.")
 
 
 def _try_priority(snapshot: Snapshot, row: int, rules: Rules) -> MinimalChange | None:
@@ -93,7 +93,7 @@ def _try_policy(snapshot: Snapshot, row: int, rules: Rules) -> MinimalChange | N
         if decision is not None:
             stops = sum(action.kind is ActionKind.STOP for action in decision.plan)
             names.append(info.name)
-            shown.append(info.name + (f" (stopping {counted(stops, 'job')})" if stops else ""))
+            shown.append(info.name + (f" (stopping {format_count(stops, 'job')})" if stops else ""))
     return MinimalChange("policy", names, f"Another policy would start it now: {', '.join(shown)}.") if names else None
 
 
@@ -106,7 +106,7 @@ def _try_minimum(snapshot: Snapshot, row: int, rules: Rules) -> MinimalChange | 
     fewer = _smallest(helps, own - 1)
     if fewer is None:
         return None
-    sentence = f"A minimum of {counted(own - fewer, 'worker')} instead of {own} would start it now."
+    sentence = f"A minimum of {format_count(own - fewer, 'worker')} instead of {own} would start it now."
     return MinimalChange("minimum", own - fewer, sentence)
 
 
@@ -186,7 +186,7 @@ def without(snapshot: Snapshot, rows: npt.NDArray[np.intp], seconds: float) -> S
     for row in rows.tolist():
         assignment = snapshot.assignment_of(row)
         if assignment.workers and assignment.workers[0][0] != ANYWHERE:
-            room.give(snapshot.shapes[jobs.shape.item(row)], assignment)
+            room.release(snapshot.shapes[jobs.shape.item(row)], assignment)
     runs = jobs.workers > 0
     columns = {
         "remaining": np.where(

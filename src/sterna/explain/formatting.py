@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from sterna.model.cluster import ANYWHERE, Assignment
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 from sterna.model.snapshot import Snapshot
 
 
@@ -40,4 +40,4 @@ def node_list(assignment: Mapping[str, int]) -> str:
 
 def workers_on(assignment: Mapping[str, int]) -> str:
     where = node_list(assignment)
-    return counted(sum(assignment.values()), "worker") + (f" on {where}" if where else "")
+    return format_count(sum(assignment.values()), "worker") + (f" on {where}" if where else "")

@@ -18,7 +18,7 @@ from sterna.errors import UserError, did_you_mean
 from sterna.explain.counterfactual import changes_that_start
 from sterna.explain.formatting import by_node, duration, node_list, workers_on
 from sterna.explain.rounds import ReadProgress, rounds_of
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 from sterna.model.json_object import JsonObject
 from sterna.model.plan import Action, ActionKind
 from sterna.model.snapshot import JobKey, Snapshot
@@ -49,7 +49,7 @@ def explain(
 ) -> JsonObject:
     """Return the history of a job up to a time, a round or the end, and what would start it then if it waits."""
     if at_seconds is not None and number is not None:
-        raise UserError("--at and --round both choose where the story ends: give one of them.")
+        raise UserError("--at and --round both choose the last round to explain: give one of them.")
     if at_seconds is not None and not at_seconds >= 0:
         raise UserError(f"--at {at_seconds:g}: give seconds since the journal's start, a number of at least 0.")
     opening = read_opening(journal)
@@ -70,7 +70,7 @@ def explain(
         "round": last.number,
         "at_s": last.snapshot.now - narrative.start,
         "state": narrative.state,
-        "story": narrative.events,
+        "events": narrative.events,
         "changes": changes,
     } | ({"notices": notices} if notices else {})
 
@@ -110,7 +110,7 @@ def _no_events_error(journal: str | Path, narrative: _Narrative) -> UserError:
             )
     hint = did_you_mean(narrative.job, names)
     if len(names) > _MOST_NAMES and not hint.startswith("did"):
-        hint = f"it tells of {counted(len(names), 'job')}, such as {', '.join(sorted(names)[:3])}."
+        hint = f"it tells of {format_count(len(names), 'job')}, such as {', '.join(sorted(names)[:3])}."
     return UserError(f"'{journal}' tells of no job '{narrative.job}': {hint}")
 
 
@@ -172,7 +172,7 @@ class _Narrative:
         low, high, asked = jobs.minimum.item(row), jobs.maximum.item(row), jobs.request.item(row)
         sizes = "" if low == high else f" ({low} to {high} possible)"
         rank = f", priority {jobs.priority.item(row)}" if jobs.priority.item(row) else ""
-        sentence = f"submitted: asks for {counted(asked, 'worker')}{sizes}{rank}."
+        sentence = f"submitted: asks for {format_count(asked, 'worker')}{sizes}{rank}."
         self._add_event(recorded, "submitted", sentence, self._submit)
         self._assignment = by_node(recorded.snapshot, recorded.snapshot.assignment_of(row))
         if self._assignment:
@@ -187,7 +187,7 @@ class _Narrative:
             up = {name for name, is_open in zip(snapshot.nodes.name, snapshot.nodes.is_open, strict=True) if is_open}
             gone = [name for name in self._assignment if name and name not in up]
             why = f"{', '.join(gone)} went away" if gone else "nobody decided so"
-            self._add_event(recorded, "lost", f"lost its {counted(had, 'worker')}: {why}.")
+            self._add_event(recorded, "lost", f"lost its {format_count(had, 'worker')}: {why}.")
         elif had != has:
             self._close_wait(recorded)
             self._add_event(recorded, "found", f"has {workers_on(assignment)} instead of {had}; nobody decided so.")

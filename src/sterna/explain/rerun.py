@@ -20,7 +20,7 @@ from sterna.control.round_loop import RoundLoop
 from sterna.engine.decide import Rules
 from sterna.explain.history import JournalHistory, PastJob
 from sterna.model.cluster import Bools, Nodes, ResourceKind, Shapes
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 from sterna.model.json_object import JsonObject
 from sterna.model.plan import ActionKind
 from sterna.model.speedup import Curves, Floats
@@ -129,12 +129,12 @@ def _notices(
     notices = []
     unfinished = int((~np.isfinite(recorded.finish)).sum())
     if unfinished:
-        notices.append(f"{counted(unfinished, 'job')} had not ended when the journal did; left out of all means.")
+        notices.append(f"{format_count(unfinished, 'job')} had not ended when the journal did; left out of all means.")
     stuck = int((~is_counted).sum()) - unfinished
     if stuck:
-        notices.append(f"{counted(stuck, 'job')} never ended when simulated; left out of all means.")
+        notices.append(f"{format_count(stuck, 'job')} never ended when simulated; left out of all means.")
     if history.early:
-        notices.append(f"{counted(history.early, 'job')} came before the journal; counted from its start.")
+        notices.append(f"{format_count(history.early, 'job')} came before the journal; counted from its start.")
     if not history.are_nodes_known:
         notices.append("Nodes came or went; the simulation has those of the first round throughout.")
     then, now = before["avg_jct_s"], check["avg_jct_s"]

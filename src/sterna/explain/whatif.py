@@ -18,7 +18,7 @@ from sterna.explain.formatting import by_node, node_list, workers_on
 from sterna.explain.history import JournalHistory
 from sterna.explain.rerun import rerun
 from sterna.explain.rounds import ReadProgress, rounds_of
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 from sterna.model.json_object import JsonObject
 from sterna.model.plan import Action, ActionKind
 from sterna.settings import DEFAULT_PLACEMENT, is_count_only
@@ -113,7 +113,7 @@ class _RoundComparison:
         self.differing += 1
         if len(self.differences) < _MOST_DIFFERENCES:
             sentence = _difference(recorded, rows[0], then.get(rows[0]), now.get(rows[0]))
-            others = f", and {counted(len(rows) - 1, 'more job')} otherwise" if len(rows) > 1 else ""
+            others = f", and {format_count(len(rows) - 1, 'more job')} otherwise" if len(rows) > 1 else ""
             at = snapshot.now - self._start
             self.differences.append({"round": recorded.number, "at_s": at, "sentence": f"{sentence}{others}."})
 

@@ -74,17 +74,17 @@ class Consolidate:
         assignment, shape = snapshot.assignment_of(row), snapshot.shapes[snapshot.jobs.shape.item(row)]
         if assignment.workers[0][0] == ANYWHERE or not pays(gain, cost(snapshot, row), self.margin):
             return None
-        room.give(shape, assignment)
+        room.release(shape, assignment)
         workers_only = Assignment((), assignment.ps)
         room.occupy(shape, workers_only)
         runs = room.tightest(shape, assignment.size)
         fitted = sum(count for _, count in runs)
         undoes = any(history.undoes(row, node) for node, _ in runs)
         if fitted < assignment.size or len(runs) >= _nodes(assignment) or undoes:
-            room.give(shape, workers_only)
+            room.release(shape, workers_only)
             room.occupy(shape, assignment)
             return None
-        return Move(row, Assignment(tuple(runs), assignment.ps, room.take_runs(shape, runs)))
+        return Move(row, Assignment(tuple(runs), assignment.ps, room.take_workers(shape, runs)))
 
 
 def _nodes(assignment: Assignment) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     return f"{count:,} {plural(count, noun)}"
 
 

@@ -65,7 +65,7 @@ class ReplicaSpec:
 
 @dataclass(frozen=True)
 class ProgressSpec:
-    """How a job reports progress, beside the agent, which always may."""
+    """Progress sources of a job, besides the agent, which is always read."""
 
     sources: dict[str, Any] = field(default_factory=dict)
     """Parameters by name of a progress source, as that source parsed them: `{"csv": "run.csv"}`. JSON values."""

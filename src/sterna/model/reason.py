@@ -132,7 +132,7 @@ def _list_obstacles(obstacles: Sequence[Obstacle], free: str = "") -> str:
 
 def _describe_obstacle(obstacle: Obstacle, free: str) -> str:
     is_one, is_memory = obstacle.nodes == 1, obstacle.bar is Bar.MEMORY
-    have, need = (worded_bytes(each) if is_memory else f"{each:g}" for each in (obstacle.have, obstacle.need))
+    have, need = (format_bytes(each) if is_memory else f"{each:g}" for each in (obstacle.have, obstacle.need))
     return obstacle.bar.value.format(
         take="takes" if is_one else "take",
         lack="lacks" if is_one else "lack",
@@ -147,7 +147,7 @@ def _describe_obstacle(obstacle: Obstacle, free: str) -> str:
     )
 
 
-def worded_bytes(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Format bytes as `20 GiB`."""
     step = 0
     while count >= 1024 and step < len(_UNITS) - 1:

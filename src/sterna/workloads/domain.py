@@ -35,7 +35,7 @@ class Domain:
         outside = ~(np.isfinite(values) & (values <= self.most) & self.holds(values))
         return int(np.argmax(outside)) if outside.any() else None
 
-    def expected(self, value: float) -> str:
+    def describe_valid(self, value: float) -> str:
         """Describe the numbers that are accepted, given a value that is not."""
         if not self.most < value < np.inf:
             return self.words

@@ -154,7 +154,7 @@ def _draw(stream: np.random.Generator, weights: Mapping[Choice, float], jobs: in
 def _check(parameter: str, value: float, domain: Domain, what: str = "") -> None:
     if domain.first_outside(np.array([value], dtype=np.float64)) is not None:
         found = plain(value) if math.isfinite(value) else str(value)
-        raise ParameterError(parameter, f"found {what}{found}, expected {domain.expected(value)}.")
+        raise ParameterError(parameter, f"found {what}{found}, expected {domain.describe_valid(value)}.")
 
 
 def _check_weights(parameter: str, weights: list[float]) -> None:

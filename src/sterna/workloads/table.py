@@ -118,7 +118,7 @@ class Table:
         outside = domain.first_outside(values[present])
         if outside is not None:
             row = int(present[outside])
-            raise self.rejection(row, column, domain.expected(float(values[row])))
+            raise self.rejection(row, column, domain.describe_valid(float(values[row])))
         return values
 
     def seconds(self, column: str) -> FloatColumn:

@@ -272,9 +272,8 @@ def _check_numbers(field: str, values: Numbers, where: _Where) -> FloatColumn:
     outside = domain.first_outside(numbers)
     if outside is not None:
         found = plain(numbers[outside]) if np.isfinite(numbers[outside]) else str(numbers[outside])
-        raise UserError(
-            f"{where(outside)}, column '{column}': found {found}, expected {domain.expected(float(numbers[outside]))}."
-        )
+        expected = domain.describe_valid(float(numbers[outside]))
+        raise UserError(f"{where(outside)}, column '{column}': found {found}, expected {expected}.")
     return numbers
 
 

@@ -1,4 +1,4 @@
-"""A journal that lacks something says so, with file, line and what to do; what is whole is read."""
+"""Reading and validating journals: errors name the file, the line and the next step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def numbers(path: Path) -> list[int]:
     return [round_.number for round_ in read_rounds(path)]
 
 
-def edited(path: Path, edit: Callable[[list[bytes]], list[bytes]]) -> None:
+def edit_lines(path: Path, edit: Callable[[list[bytes]], list[bytes]]) -> None:
     path.write_bytes(b"".join(edit(path.read_bytes().splitlines(keepends=True))))
 
 
@@ -48,7 +48,7 @@ def with_field(path: Path, line: int, change: Callable[[Line], object]) -> None:
         change(document)
         return [*lines[: line - 1], json.dumps(document).encode() + b"\n", *lines[line:]]
 
-    edited(path, edit)
+    edit_lines(path, edit)
 
 
 def test_rounds_come_back_in_order(journal: Path) -> None:
@@ -56,8 +56,8 @@ def test_rounds_come_back_in_order(journal: Path) -> None:
     assert len(read_round(journal, 3).snapshot.nodes) == 2
 
 
-def test_a_round_that_was_cut_out_is_refused(journal: Path) -> None:
-    edited(journal, lambda lines: lines[:3] + lines[4:])
+def test_missing_round_is_rejected(journal: Path) -> None:
+    edit_lines(journal, lambda lines: lines[:3] + lines[4:])
     with pytest.raises(UserError) as refusal:
         numbers(journal)
     assert str(refusal.value) == (
@@ -66,32 +66,32 @@ def test_a_round_that_was_cut_out_is_refused(journal: Path) -> None:
     )
 
 
-def test_a_round_that_is_there_twice_is_refused(journal: Path) -> None:
-    edited(journal, lambda lines: [*lines[:4], lines[3], *lines[4:]])
+def test_duplicate_round_is_rejected(journal: Path) -> None:
+    edit_lines(journal, lambda lines: [*lines[:4], lines[3], *lines[4:]])
     with pytest.raises(UserError, match="line 5: found round 1, expected round 2"):
         numbers(journal)
 
 
-def test_nodes_that_were_cut_out_are_refused(journal: Path) -> None:
-    edited(journal, lambda lines: lines[:5] + lines[6:])
+def test_missing_nodes_are_rejected(journal: Path) -> None:
+    edit_lines(journal, lambda lines: lines[:5] + lines[6:])
     with pytest.raises(UserError, match=r"line 6: the line with the nodes .* is missing"):
         numbers(journal)
 
 
-def test_two_journals_in_one_file_are_refused(journal: Path) -> None:
-    edited(journal, lambda lines: lines + lines)
+def test_two_journals_in_one_file_are_rejected(journal: Path) -> None:
+    edit_lines(journal, lambda lines: lines + lines)
     with pytest.raises(UserError, match="line 8: another journal begins here"):
         numbers(journal)
 
 
-def test_a_journal_of_another_version_is_refused(journal: Path) -> None:
+def test_journal_of_another_version_is_rejected(journal: Path) -> None:
     with_field(journal, 1, lambda line: line.update(version=99))
     with pytest.raises(UserError, match="its form is 99, this one reads 2; read it with that version"):
         read_opening(journal)
 
 
-def test_a_last_line_that_was_cut_off_is_left_out_with_a_notice(journal: Path) -> None:
-    edited(journal, lambda lines: [*lines[:-1], lines[-1][:50]])
+def test_truncated_last_line_is_skipped_with_a_notice(journal: Path) -> None:
+    edit_lines(journal, lambda lines: [*lines[:-1], lines[-1][:50]])
     heard: list[str] = []
     assert [round_.number for round_ in read_rounds(journal, heard.append)] == [0, 1, 2]
     assert heard == [f"'{journal}' ends in the middle of line 7; what came before was read."]
@@ -111,7 +111,7 @@ DAMAGES: dict[str, tuple[Callable[[Line], object], str]] = {
     "a node too few": (lambda line: line["free"][0].pop(), "free is not told for all nodes"),
     "a node neither open nor closed": (lambda line: line["is_open"].pop(), "is_open is not told for all nodes"),
     "an unknown shape": (lambda line: line["ints"].update(shape=[9, 9]), "a shape that is not described"),
-    "a home on no node": (
+    "an assignment on no node": (
         lambda line: line.update(assignments=[[0, [[[7, 2]], [], []]]]),
         "a node that is not described",
     ),
@@ -122,12 +122,12 @@ DAMAGES: dict[str, tuple[Callable[[Line], object], str]] = {
     "less than no workers": (lambda line: line["ints"].update(workers=[-5, 0]), "workers of a job is negative"),
     "a job that was never submitted": (lambda line: line["floats"].update(submit=[0, None]), "submit of a job is not"),
     "two jobs with one key": (lambda line: line["ints"].update(key=[0, 0]), "two jobs have the same key"),
-    "workers without a home": (lambda line: line.update(assignments=[]), "a has 2 workers, but 0 sit on nodes"),
-    "a home too small": (
+    "workers without an assignment": (lambda line: line.update(assignments=[]), "a has 2 workers, but 0 sit on nodes"),
+    "an assignment too small": (
         lambda line: line.update(assignments=[[0, [[[0, 1]], [], []]]]),
         "a has 2 workers, but 1 sit on nodes",
     ),
-    "a home of nobody": (
+    "an assignment of an unknown job": (
         lambda line: line["assignments"].append([7, [[[0, 1]], [], []]]),
         "is not described sits somewhere",
     ),
@@ -136,17 +136,23 @@ DAMAGES: dict[str, tuple[Callable[[Line], object], str]] = {
         "-1 workers sit on a node",
     ),
     "less than nothing free": (lambda line: line["free"][0].__setitem__(0, -99), "less than nothing is free on n0"),
-    "an extra of nobody": (lambda line: line.update(extras={"cpu_share": [[9, 0.5]]}), "told of a job that is not"),
+    "extra of unknown job": (
+        lambda line: line.update(extras={"cpu_share": [[9, 0.5]]}),
+        "told of a job that is not",
+    ),
     "an action of another job": (
         lambda line: line.update(actions=[["STOP", 55, 0, [[], [], []], [[], [], []], "none"]]),
         "a job that is not described",
     ),
-    "an action of nobody": (lambda line: line.update(actions=[an_action("STOP", 5)]), "a job that is not described"),
+    "action of unknown job": (
+        lambda line: line.update(actions=[an_action("STOP", 5)]),
+        "a job that is not described",
+    ),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_round_is_refused_before_anything_is_decided(journal: Path, damage: str) -> None:
+def test_damaged_round_is_rejected_before_a_decision(journal: Path, damage: str) -> None:
     change, sentence = DAMAGES[damage]
     with_field(journal, 3, change)
     with pytest.raises(UserError, match=r"line 3: this round is damaged \(.*\); get a whole copy") as refusal:
@@ -154,7 +160,7 @@ def test_a_damaged_round_is_refused_before_anything_is_decided(journal: Path, da
     assert sentence in str(refusal.value)
 
 
-WORLDS: dict[str, tuple[Callable[[Line], object], str]] = {
+BROKEN_NODES: dict[str, tuple[Callable[[Line], object], str]] = {
     "an empty curve": (lambda line: line.update(curves=[[]]), "a speed-up curve is empty"),
     "a curve that goes below zero": (
         lambda line: line.update(curves=[[1.0, -2.0]]),
@@ -166,16 +172,16 @@ WORLDS: dict[str, tuple[Callable[[Line], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("damage", WORLDS)
-def test_damaged_nodes_are_refused_before_any_round_on_them(journal: Path, damage: str) -> None:
-    change, sentence = WORLDS[damage]
+@pytest.mark.parametrize("damage", BROKEN_NODES)
+def test_damaged_nodes_are_rejected_before_their_rounds(journal: Path, damage: str) -> None:
+    change, sentence = BROKEN_NODES[damage]
     with_field(journal, 2, change)
     with pytest.raises(UserError, match=r"line 2: these nodes are damaged \(.*\); get a whole copy") as refusal:
         numbers(journal)
     assert sentence in str(refusal.value)
 
 
-def test_nobody_sits_on_a_node_where_devices_were_only_counted(journal: Path) -> None:
+def test_assignment_on_a_node_with_counted_devices_is_rejected(journal: Path) -> None:
     with_field(journal, 1, lambda line: line.update(placement="none"))
     with pytest.raises(UserError, match="a job sits on a node though devices were only counted"):
         numbers(journal)
@@ -192,7 +198,7 @@ def test_a_node_that_lost_devices_may_hold_more_than_it_has(tmp_path: Path) -> N
     assert numbers(path) == [0]
 
 
-def test_what_is_no_journal_is_told_from_a_damaged_one(journal: Path) -> None:
+def test_file_that_is_not_a_journal_has_its_own_message(journal: Path) -> None:
     data = journal.read_bytes()
     for contents, advice in (
         (b"job,submit_s\n", "give a file that was written with --journal"),
@@ -204,7 +210,7 @@ def test_what_is_no_journal_is_told_from_a_damaged_one(journal: Path) -> None:
         assert advice in str(refusal.value)
 
 
-def test_an_existing_journal_is_not_replaced_unasked(journal: Path) -> None:
+def test_existing_journal_is_not_overwritten(journal: Path) -> None:
     before = journal.read_bytes()
     with pytest.raises(UserError, match="exists already; choose another file, or add --overwrite to replace it"):
         JournalWriter(journal, policy="srjf", placement="stay")
@@ -214,7 +220,7 @@ def test_an_existing_journal_is_not_replaced_unasked(journal: Path) -> None:
     assert read_opening(journal).policy == "srjf"
 
 
-def test_what_cannot_be_lost_may_be_written_to() -> None:
+def test_journal_can_be_written_to_a_device_file() -> None:
     with JournalWriter("/dev/null", policy="fifo", placement="stay"):
         pass
 
@@ -227,7 +233,7 @@ def test_what_cannot_be_lost_may_be_written_to() -> None:
         ("a\0b", "choose another file"),
     ],
 )
-def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path, name: str, sentence: str) -> None:
+def test_unreadable_file_message_has_a_next_step(tmp_path: Path, name: str, sentence: str) -> None:
     with pytest.raises(UserError, match="cannot be read") as refusal:
         read_opening(tmp_path / name)
     assert sentence in str(refusal.value)

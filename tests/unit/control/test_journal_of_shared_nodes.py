@@ -20,8 +20,8 @@ from tests.builders import a_job, a_snapshot, decided
 RULES = ("fifo", "spread", "balance:margin=1", "finish")
 
 
-def written(path: Path) -> None:
-    """Six jobs on one of two nodes' worth of work, one of which does not know its total."""
+def write_rounds(path: Path) -> None:
+    """Write the journal of six jobs on two shared nodes, one of them with an unknown total."""
     work = np.array([800.0, 500.0, 300.0, 900.0, 700.0, 200.0])
     believed = np.where(np.arange(6) == 4, np.nan, work)
     workload = SharedWorkload(
@@ -34,14 +34,14 @@ def written(path: Path) -> None:
         FLAT,
         believed,
     )
-    world = SharedBackend(workload, shared_nodes(2, 4.0), SharedConfig(costs=Costs(restart_seconds=1)))
+    backend = SharedBackend(workload, shared_nodes(2, 4.0), SharedConfig(costs=Costs(restart_seconds=1)))
     policy, placement, migration, cpu_share = RULES
     with JournalWriter(path, policy=policy, placement=placement, migration=migration, cpu_share=cpu_share) as journal:
-        RoundLoop(world, make_rules(*RULES), (journal,)).run()
+        RoundLoop(backend, make_rules(*RULES), (journal,)).run()
 
 
-def test_every_round_is_decided_again_as_it_was(tmp_path: Path) -> None:
-    written(tmp_path / "journal")
+def test_replayed_rounds_give_the_same_actions(tmp_path: Path) -> None:
+    write_rounds(tmp_path / "journal")
     opening = read_opening(tmp_path / "journal")
     assert (opening.migration, opening.cpu_share) == RULES[2:]
     rounds = list(read_rounds(tmp_path / "journal"))
@@ -56,8 +56,8 @@ def test_every_round_is_decided_again_as_it_was(tmp_path: Path) -> None:
         assert again.until == recorded.until
 
 
-def test_an_unknown_total_is_unknown_when_read_again(tmp_path: Path) -> None:
-    written(tmp_path / "journal")
+def test_unknown_total_round_trips_as_nan(tmp_path: Path) -> None:
+    write_rounds(tmp_path / "journal")
     seen = [
         recorded.snapshot.jobs.remaining[row]
         for recorded in read_rounds(tmp_path / "journal")
@@ -68,7 +68,7 @@ def test_an_unknown_total_is_unknown_when_read_again(tmp_path: Path) -> None:
     assert np.isnan(seen).all()
 
 
-def test_worlds_without_shared_nodes_write_nothing_of_them(tmp_path: Path) -> None:
+def test_journal_without_shared_nodes_has_no_extras(tmp_path: Path) -> None:
     snapshot = a_snapshot([a_job("a", 2)], 4)
     with JournalWriter(tmp_path / "journal", policy="fifo", placement="stay") as journal:
         journal.record(snapshot, decided(snapshot).decision)

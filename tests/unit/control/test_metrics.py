@@ -1,4 +1,4 @@
-"""Prometheus is told the same of jobs and nodes, by the same names, wherever they run."""
+"""Metric families of jobs and nodes, shared by the local cluster and the operator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def samples(metrics: list[Metric]) -> dict[tuple[str, str], float]:
     }
 
 
-def test_jobs_are_counted_by_state_and_only_those_that_are_not_over_are_told_one_by_one() -> None:
+def test_jobs_are_counted_by_state_and_only_active_jobs_have_their_own_samples() -> None:
     found = samples(list(of_jobs(a_cluster().jobs())))
     assert found["sterna_jobs", "running"] == found["sterna_jobs", "completed"] == 1
     assert found["sterna_jobs", "waiting"] == 0
@@ -33,9 +33,9 @@ def test_jobs_are_counted_by_state_and_only_those_that_are_not_over_are_told_one
     assert [key for key in found if key[1] == "b"] == []
 
 
-def test_a_cluster_on_one_machine_and_an_operator_tell_the_same_families() -> None:
+def test_local_cluster_and_operator_expose_the_same_metric_families() -> None:
     cluster = a_cluster()
     both = [of_version(), *of_jobs(cluster.jobs()), *of_nodes(cluster.nodes())]
     operator = list(OperatorMetrics(cluster.jobs, cluster.nodes, lambda: True).collect())
-    for told in (samples(list(ClusterMetrics(cluster).collect())), samples(operator)):
-        assert samples(both).items() <= told.items()
+    for reported in (samples(list(ClusterMetrics(cluster).collect())), samples(operator)):
+        assert samples(both).items() <= reported.items()

@@ -23,8 +23,8 @@ from tests.builders import ClusterSpec, a_job, a_snapshot, after, spec_of
 
 
 @dataclass
-class FakeWorld:
-    """Carries plans out as told, and keeps what it was asked."""
+class FakeBackend:
+    """Backend that applies plans to its snapshot and records the jobs of every plan."""
 
     snapshot: Snapshot
     refuses: set[str] = field(default_factory=set)
@@ -46,17 +46,17 @@ class FakeWorld:
     def wait(self, until: float, is_full: bool = False) -> bool:
         self.waited.append(until)
         self.waits -= 1
-        world = spec_of(self.snapshot)
-        self.snapshot = a_snapshot(world.jobs, world.nodes, now=world.now + 10)
+        spec = spec_of(self.snapshot)
+        self.snapshot = a_snapshot(spec.jobs, spec.nodes, now=spec.now + 10)
         return self.waits >= 0
 
 
-def a_world(waits: int = 3) -> FakeWorld:
-    return FakeWorld(a_snapshot([a_job("a", 2), a_job("b", 2, submit=1)], 4, now=5), waits=waits)
+def a_backend(waits: int = 3) -> FakeBackend:
+    return FakeBackend(a_snapshot([a_job("a", 2), a_job("b", 2, submit=1)], 4, now=5), waits=waits)
 
 
 @dataclass
-class Notes:
+class RoundLog:
     rounds: list[tuple[float, int]] = field(default_factory=list)
 
     def record(self, snapshot: Snapshot, decision: Decision) -> None:
@@ -64,53 +64,53 @@ class Notes:
 
 
 def test_a_round_observes_decides_and_acts() -> None:
-    world = a_world()
-    decision = RoundLoop(world, make_rules("fifo", "stay")).round()
-    assert world.asked == [["a", "b"]]
+    backend = a_backend()
+    decision = RoundLoop(backend, make_rules("fifo", "stay")).round()
+    assert backend.asked == [["a", "b"]]
     assert len(decision.plan) == 2
 
 
 def test_a_plan_without_changes_has_no_actions() -> None:
     """VODA-69."""
-    world = a_world()
-    controller = RoundLoop(world, make_rules("fifo", "stay"))
+    backend = a_backend()
+    controller = RoundLoop(backend, make_rules("fifo", "stay"))
     controller.round()
     controller.round()
-    assert world.asked == [["a", "b"], []]
+    assert backend.asked == [["a", "b"], []]
     assert controller.rounds == 2
 
 
-def test_what_was_stale_is_looked_at_again_in_the_next_round() -> None:
-    world = a_world()
-    world.refuses = {"b"}
-    controller = RoundLoop(world, make_rules("fifo", "stay"))
+def test_stale_action_is_retried_in_the_next_round() -> None:
+    backend = a_backend()
+    backend.refuses = {"b"}
+    controller = RoundLoop(backend, make_rules("fifo", "stay"))
     controller.round()
-    world.refuses = set()
+    backend.refuses = set()
     controller.round()
-    assert world.asked == [["a", "b"], ["b"]]
+    assert backend.asked == [["a", "b"], ["b"]]
 
 
-def test_it_runs_until_nothing_will_ever_happen() -> None:
-    world = a_world(waits=3)
+def test_loop_runs_until_the_backend_has_no_more_events() -> None:
+    backend = a_backend(waits=3)
     seconds: list[float] = []
-    loop = RoundLoop(world, make_rules("fifo", "stay"), on_round=seconds.append, clock=iter(range(100)).__next__)
+    loop = RoundLoop(backend, make_rules("fifo", "stay"), on_round=seconds.append, clock=iter(range(100)).__next__)
     loop.run()
     assert loop.rounds == 4
     assert (seconds, loop.last_round_at) == ([1.0] * 4, 8)
-    assert world.waited == [NEVER] * 4
+    assert backend.waited == [NEVER] * 4
 
 
-def test_it_waits_no_longer_than_a_decision_stands() -> None:
+def test_loop_waits_at_most_until_the_decision_expires() -> None:
     jobs = [a_job("wide", (1, 4), on={"n0": 4}), a_job("head", 2, submit=1)]
-    world = FakeWorld(a_snapshot(jobs, 4, now=5), waits=0)
-    RoundLoop(world, make_rules("dragon", "stay")).run()
-    assert world.waited == [31]
+    backend = FakeBackend(a_snapshot(jobs, 4, now=5), waits=0)
+    RoundLoop(backend, make_rules("dragon", "stay")).run()
+    assert backend.waited == [31]
 
 
-def test_rounds_are_recorded_before_they_are_carried_out() -> None:
-    world, notes = a_world(waits=1), Notes()
-    RoundLoop(world, make_rules("fifo", "stay"), (notes,)).run()
-    assert notes.rounds == [(5, 2), (15, 0)]
+def test_rounds_are_recorded_before_they_are_applied() -> None:
+    backend, log = a_backend(waits=1), RoundLog()
+    RoundLoop(backend, make_rules("fifo", "stay"), (log,)).run()
+    assert log.rounds == [(5, 2), (15, 0)]
 
 
 def beyond_the_maximum(snapshot: Snapshot) -> Target:
@@ -128,55 +128,58 @@ def on_a_full_node(snapshot: Snapshot, target: Ints) -> Placed:
         (Rules(make_policy("fifo"), on_a_full_node), "over-committed"),
     ],
 )
-def test_a_violation_stops_the_round_before_anything_is_done(rules: Rules, words: str) -> None:
-    world = a_world()
-    controller = RoundLoop(world, make_rules("fifo", "stay"))
+def test_violation_stops_the_round_before_its_actions(rules: Rules, words: str) -> None:
+    backend = a_backend()
+    controller = RoundLoop(backend, make_rules("fifo", "stay"))
     controller.round()
-    broken = RoundLoop(_full(world), rules)
+    broken = RoundLoop(_with_waiting_job(backend), rules)
     with pytest.raises(Bug, match=rf"^round 0 at 5 s: .*{words}"):
         broken.round()
-    assert world.asked == [["a", "b"]]
+    assert backend.asked == [["a", "b"]]
     assert broken.rounds == 0
 
 
-def _full(world: FakeWorld) -> FakeWorld:
-    """The same world with a job more, for which there is no device."""
-    was: ClusterSpec = spec_of(world.snapshot)
-    world.snapshot = a_snapshot([a_job("c", 2, submit=0), *was.jobs], was.nodes, now=was.now)
-    return world
+def _with_waiting_job(backend: FakeBackend) -> FakeBackend:
+    """Add a waiting job for which no device is free."""
+    was: ClusterSpec = spec_of(backend.snapshot)
+    backend.snapshot = a_snapshot([a_job("c", 2, submit=0), *was.jobs], was.nodes, now=was.now)
+    return backend
 
 
-def test_a_policy_and_a_placement_at_odds_stop_the_round_with_its_number_too() -> None:
+def test_failed_negotiation_stops_the_round_and_names_its_number() -> None:
     def wants_all(snapshot: Snapshot) -> Target:
         return Target(np.full(len(snapshot.jobs), 2, dtype=np.int64))
 
     jobs = [a_job("a", (1, 2), devices=3)]
-    world = FakeWorld(a_snapshot(jobs, 4, now=5))
+    backend = FakeBackend(a_snapshot(jobs, 4, now=5))
     with pytest.raises(Bug, match=r"^round 0 at 5 s: .*do not come to terms"):
-        RoundLoop(world, Rules(wants_all, make_placement("stay"))).round()
+        RoundLoop(backend, Rules(wants_all, make_placement("stay"))).round()
 
 
 def beyond_for_the_first(snapshot: Snapshot) -> Target:
     return Target(np.array([3, *snapshot.jobs.minimum[1:].tolist()], dtype=np.int64))
 
 
-def test_a_plan_that_is_wrong_about_one_job_is_carried_out_for_the_others_where_somebody_is_told() -> None:
-    world, told, notes = FakeWorld(a_snapshot([a_job("a", 2), a_job("b", 2, submit=1)], 8, now=5)), list[str](), Notes()
+def test_plan_with_one_wrong_job_is_applied_to_the_others_if_bugs_are_handled() -> None:
+    backend = FakeBackend(a_snapshot([a_job("a", 2), a_job("b", 2, submit=1)], 8, now=5))
+    reported, log = list[str](), RoundLog()
     rules = Rules(beyond_for_the_first, make_placement("stay"))
-    decision = RoundLoop(world, rules, (notes,), on_bug=lambda bug: told.append(str(bug))).round()
-    assert told == ["a would get 3 workers, outside 2 to 2"]
-    assert (world.asked, notes.rounds) == ([["b"]], [(5, 1)])
+    decision = RoundLoop(backend, rules, (log,), on_bug=lambda bug: reported.append(str(bug))).round()
+    assert reported == ["a would get 3 workers, outside 2 to 2"]
+    assert (backend.asked, log.rounds) == ([["b"]], [(5, 1)])
     assert [reason.row for reason in decision.reasons] == [1]
 
 
-def test_a_plan_that_is_wrong_about_a_node_is_not_carried_out_whoever_is_told() -> None:
-    world = a_world()
-    RoundLoop(world, make_rules("fifo", "stay")).round()
+def test_plan_that_overcommits_a_node_is_never_applied() -> None:
+    backend = a_backend()
+    RoundLoop(backend, make_rules("fifo", "stay")).round()
     with pytest.raises(Bug, match="over-committed"):
-        RoundLoop(_full(world), Rules(make_policy("fifo"), on_a_full_node), on_bug=lambda bug: None).round()
+        RoundLoop(
+            _with_waiting_job(backend), Rules(make_policy("fifo"), on_a_full_node), on_bug=lambda bug: None
+        ).round()
 
 
-class FailingBackend(FakeWorld):
+class FailingBackend(FakeBackend):
     """Fails in its first two rounds."""
 
     failures = 2
@@ -201,7 +204,7 @@ class NoWaiting(threading.Event):
 
 
 def test_failed_rounds_are_reported_and_retried_with_back_off() -> None:
-    backend, stop, reported = FailingBackend(a_world().snapshot, waits=0), NoWaiting(), list[tuple[str, float]]()
+    backend, stop, reported = FailingBackend(a_backend().snapshot, waits=0), NoWaiting(), list[tuple[str, float]]()
     loop = RoundLoop(
         backend,
         make_rules("fifo", "stay"),
@@ -216,46 +219,46 @@ def test_failed_rounds_are_reported_and_retried_with_back_off() -> None:
 
 def test_without_an_error_handler_a_failed_round_ends_the_loop() -> None:
     with pytest.raises(OSError, match="no disk"):
-        RoundLoop(FailingBackend(a_world().snapshot), make_rules("fifo", "stay")).run()
+        RoundLoop(FailingBackend(a_backend().snapshot), make_rules("fifo", "stay")).run()
 
 
 def test_stop_ends_the_loop_before_the_next_round() -> None:
-    world, stop = a_world(), threading.Event()
-    loop = RoundLoop(world, make_rules("fifo", "stay"), on_round=lambda seconds: stop.set(), stop=stop)
+    backend, stop = a_backend(), threading.Event()
+    loop = RoundLoop(backend, make_rules("fifo", "stay"), on_round=lambda seconds: stop.set(), stop=stop)
     loop.run()
     assert loop.rounds == 1
 
 
 def test_rules_may_change_between_rounds() -> None:
-    world, rules = a_world(waits=1), iter([make_rules("fifo", "stay"), make_rules("srjf", "pack")])
-    RoundLoop(world, lambda: next(rules)).run()
+    backend, rules = a_backend(waits=1), iter([make_rules("fifo", "stay"), make_rules("srjf", "pack")])
+    RoundLoop(backend, lambda: next(rules)).run()
     assert next(rules, None) is None
 
 
 def test_an_observer_may_ask_for_an_earlier_round() -> None:
-    world = a_world(waits=0)
-    RoundLoop(world, make_rules("fifo", "stay"), revisit_at=lambda: 17.0).run()
-    assert world.waited == [17.0]
+    backend = a_backend(waits=0)
+    RoundLoop(backend, make_rules("fifo", "stay"), revisit_at=lambda: 17.0).run()
+    assert backend.waited == [17.0]
 
 
 def test_reasons_reach_the_backend_with_the_plan() -> None:
     reasons: list[str] = []
 
-    class Reading(FakeWorld):
+    class Reading(FakeBackend):
         def apply(self, decision: Decision) -> Sequence[Outcome]:
             reasons.extend(reason.job for reason in decision.reasons)
             return super().apply(decision)
 
-    world = Reading(a_snapshot([a_job("a", 4), a_job("b", 2, submit=1)], 4, now=5))
-    loop = RoundLoop(world, make_rules("fifo", "stay"))
+    backend = Reading(a_snapshot([a_job("a", 4), a_job("b", 2, submit=1)], 4, now=5))
+    loop = RoundLoop(backend, make_rules("fifo", "stay"))
     loop.round()
     loop.round()
     assert reasons == ["a", "b", "b"]
 
 
 def test_rounds_without_changes_are_recorded_when_reasons_differ_and_at_most_once_per_interval() -> None:
-    notes = Notes()
-    changes = ChangedRounds(notes)
+    log = RoundLog()
+    changes = ChangedRounds(log)
 
     def record(now: float, missing: int) -> None:
         snapshot = a_snapshot([a_job("a", 2)], 4, now=now)
@@ -263,11 +266,11 @@ def test_rounds_without_changes_are_recorded_when_reasons_differ_and_at_most_onc
 
     record(1.0, 1)
     record(1.5, 1)
-    assert (notes.rounds, changes.due_at) == ([(1.0, 0)], NEVER)
+    assert (log.rounds, changes.due_at) == ([(1.0, 0)], NEVER)
     record(1.6, 2)
-    assert (notes.rounds, changes.due_at) == ([(1.0, 0)], 2.0)
+    assert (log.rounds, changes.due_at) == ([(1.0, 0)], 2.0)
     record(2.0, 2)
-    assert (notes.rounds, changes.due_at) == ([(1.0, 0), (2.0, 0)], NEVER)
+    assert (log.rounds, changes.due_at) == ([(1.0, 0), (2.0, 0)], NEVER)
 
 
 def test_a_message_is_admitted_once_per_interval() -> None:

@@ -1,4 +1,4 @@
-"""A second policy decides every round too, is not obeyed, and what it thought is kept."""
+"""Shadow rules: a second policy decides every round, and its plan is recorded but not applied."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG_AND_SHORT = [
 ]
 
 
-def test_a_shadow_says_what_it_would_have_done_and_expected(tmp_path: Path) -> None:
+def test_shadow_records_its_actions_and_expected_completions(tmp_path: Path) -> None:
     snapshot = a_snapshot(LONG_AND_SHORT, some_nodes(4), now=1.0)
     decision = decide(snapshot, make_rules("fifo", "stay"))
     with JournalWriter(tmp_path / "j", policy="fifo", placement="stay", shadow="srjf") as journal:
@@ -40,7 +40,7 @@ def test_a_shadow_says_what_it_would_have_done_and_expected(tmp_path: Path) -> N
     assert view.forecast.speed == view.own.speed == 4.0
 
 
-def test_replay_tells_of_the_shadow(tmp_path: Path) -> None:
+def test_replay_prints_the_shadow(tmp_path: Path) -> None:
     snapshot = a_snapshot(LONG_AND_SHORT, some_nodes(4), now=1.0)
     with JournalWriter(tmp_path / "j", policy="fifo", placement="stay", shadow="srjf") as journal:
         Shadow(make_rules("srjf", "stay"), journal).record(snapshot, decide(snapshot, make_rules("fifo", "stay")))
@@ -52,18 +52,18 @@ def test_replay_tells_of_the_shadow(tmp_path: Path) -> None:
     json.dumps(answer)
 
 
-def test_a_shadow_that_agrees_is_said_to_agree() -> None:
+def test_equal_shadow_is_reported_as_equal() -> None:
     snapshot = a_snapshot(LONG_AND_SHORT, some_nodes(4), now=1.0)
     shadow = Shadow(make_rules("fifo", "stay"))
     shadow.record(snapshot, decide(snapshot, make_rules("fifo", "stay")))
     assert shadow.summary == {"rounds": 1, "rounds_that_differ": 0, "speed_ratio": 1.0}
 
 
-def test_nothing_is_expected_where_nothing_runs() -> None:
+def test_shadow_expects_no_completions_without_running_jobs() -> None:
     assert forecast(a_snapshot([a_job("a")], some_nodes(4)), ()).left_seconds is None
 
 
-def test_serving_pods_are_in_the_journal_so_that_the_round_can_be_decided_again(tmp_path: Path) -> None:
+def test_journal_contains_serving_pods_for_replay(tmp_path: Path) -> None:
     from dataclasses import replace
 
     job = a_job("a", (1, 4), on={"n0": 4}, first_start=0)

@@ -10,7 +10,7 @@ from sterna.model.snapshot import JobKey
 from tests.shared_nodes import SharedCluster, SharedJob
 
 
-def test_requests_that_were_met_have_a_row() -> None:
+def test_granted_requests_have_a_row() -> None:
     """DRAGON-87: the header is SpeCon's, misspelling included."""
     csv = SpeconCsvBuffer()
     assert csv.text() == HEADER == "time,job,orginal_node,to_node\n"

@@ -1,4 +1,4 @@
-"""The price of a move, and the memory that keeps two jobs from changing places for ever."""
+"""The price of a move, and the record that keeps two jobs from swapping places repeatedly."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ MOVED = SharedJob("victim", ((1, 1),), moves=1, moved_at=90.0, moved_from=0, evi
 STAYED = SharedJob("evictor", ((0, 1),))
 
 
-def test_nobody_goes_back_until_something_has_changed() -> None:
+def test_no_job_moves_back_until_something_has_changed() -> None:
     cluster = SharedCluster((MOVED, STAYED), last_event=80.0)
     assert MoveHistory(cluster.snapshot).undoes(_row(cluster, "victim"), 0)
     assert not MoveHistory(cluster.snapshot).undoes(_row(cluster, "victim"), 1)
 
 
-def test_nobody_follows_the_one_it_displaced_until_something_has_changed() -> None:
+def test_no_job_follows_the_one_it_displaced_until_something_has_changed() -> None:
     cluster = SharedCluster((MOVED, STAYED), last_event=80.0)
     assert MoveHistory(cluster.snapshot).undoes(_row(cluster, "evictor"), 1)
 

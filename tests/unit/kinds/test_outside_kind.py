@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sterna.backends.kubernetes.api.rbac import Scope, Who, rules
-from sterna.backends.kubernetes.cache.watched_resources import followed_in
+from sterna.backends.kubernetes.cache.watched_resources import watched_resources
 from sterna.errors import UserError
 from sterna.kinds import registry
 from sterna.kinds.loading import load
@@ -133,6 +133,6 @@ def test_job_of_an_outside_kind_runs_through_the_operator() -> None:
 
 
 def test_operator_watches_an_outside_kind_and_asks_for_its_permissions() -> None:
-    assert TOY_JOBS in [followed.resource for followed in followed_in()]
+    assert TOY_JOBS in [followed.resource for followed in watched_resources()]
     granted = {(rule.group, resource) for rule in rules(Who.OPERATOR, Scope.CLUSTER) for resource in rule.resources}
     assert {("toys.example", "toyjobs"), ("toys.example", "toyjobs/status")} <= granted

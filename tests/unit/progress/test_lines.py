@@ -1,4 +1,4 @@
-"""What trainings print is understood as they print it, and what they do not mean is left alone."""
+"""Progress lines of common frameworks are parsed; other lines are ignored."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_the_metric_that_counts_is_found_by_its_name(names: list[str], wanted: s
     assert main_metric(names, wanted) == chosen
 
 
-def test_which_way_a_metric_improves_is_told_from_its_name() -> None:
+def test_the_goal_of_a_metric_is_inferred_from_its_name() -> None:
     assert [is_rising(name) for name in ("val_accuracy", "top1", "loss", "error", "something")] == [True, True] + [
         False
     ] * 3

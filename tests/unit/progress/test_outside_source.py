@@ -23,7 +23,7 @@ __all__ = ["make"]
 
 SOURCE = '''
 from sterna.progress.registry import register
-from sterna.progress.report import Report
+from sterna.progress.report import SourceReport
 from sterna.progress.source_kind import SourceKind, parse_path
 
 
@@ -38,7 +38,7 @@ class Tally:
         if strokes == self._seen:
             return []
         self._seen = strokes
-        return [Report(self._files.clock(), strokes, None, {}, source="tally")]
+        return [SourceReport(self._files.clock(), strokes, None, {}, source="tally")]
 
     def positions(self):
         return {}

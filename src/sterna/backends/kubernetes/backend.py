@@ -24,7 +24,7 @@ from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.backends.kubernetes.cache.reservations import reservations
 from sterna.backends.kubernetes.cache.snapshot import SnapshotHeader, build_snapshot
 from sterna.backends.kubernetes.cache.timers import Timers
-from sterna.backends.kubernetes.cache.watched_resources import followed_in
+from sterna.backends.kubernetes.cache.watched_resources import watched_resources
 from sterna.backends.kubernetes.controllers.controller import Controller
 from sterna.backends.kubernetes.controllers.kubeshare import KubeShareController
 from sterna.backends.kubernetes.controllers.mpi import MpiController
@@ -139,7 +139,7 @@ class KubernetesBackend:
 
     def start(self) -> None:
         """List and watch all resources."""
-        followed = followed_in(self._config.namespace)
+        followed = watched_resources(self._config.namespace)
         self._unsynced = {each.resource for each in followed}
         self._server.follow(followed, self.inbox)
 

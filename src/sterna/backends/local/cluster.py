@@ -35,7 +35,7 @@ from sterna.service.updates import KINDS, Update, UpdateTracker
 from sterna.service.views import EventView, Explanation, JobView, LogPart, NodeView, PolicyView, ProgressView
 from sterna.wiring import preferred_placement
 
-Story = Callable[[Path, str], Explanation]
+ExplainJob = Callable[[Path, str], Explanation]
 """Explains one job from a journal file."""
 MakeRules = Callable[[PolicyView], Rules]
 
@@ -47,9 +47,9 @@ _WATCH_SECONDS = 0.25
 class LocalCluster:
     """Implements `ClusterService` for one backend."""
 
-    def __init__(self, backend: LocalBackend, rules: PolicyView, make_rules: MakeRules, story: Story) -> None:
+    def __init__(self, backend: LocalBackend, rules: PolicyView, make_rules: MakeRules, explain: ExplainJob) -> None:
         self._backend, self._store = backend, backend.store
-        self._make_rules, self._story = make_rules, story
+        self._make_rules, self._explain_job = make_rules, explain
         self._view = rules
         self.rules_in_force = make_rules(rules)
         self._validator = JobValidator(backend.store.slices)
@@ -226,8 +226,8 @@ class LocalCluster:
             attempt = job.record.attempt
             if attempt is None:
                 raise UserError(f"Job '{name}' has not started yet, so that it has no log; {job.record.reason}")
-            chosen = _chosen(name, attempt.replicas, replica)
-            path = self._backend.deps.around.paths.replica(name, attempt.number, chosen.name) / "out.log"
+            chosen = _find_replica(name, attempt.replicas, replica)
+            path = self._backend.deps.environment.paths.replica(name, attempt.number, chosen.name) / "out.log"
         try:
             with path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -241,11 +241,11 @@ class LocalCluster:
     def explain(self, name: str) -> Explanation:
         with self._store.lock:
             self._store.find(name)
-        path = self._backend.deps.around.paths.state / f".journal-{threading.get_ident()}.jsonl"
+        path = self._backend.deps.environment.paths.state / f".journal-{threading.get_ident()}.jsonl"
         try:
             if not write_journal(self._store.database, self._view, path):
                 raise UserError(f"Nothing has been decided yet that job '{name}' took part in; ask again in a moment.")
-            return self._story(path, name)
+            return self._explain_job(path, name)
         finally:
             path.unlink(missing_ok=True)
 
@@ -309,7 +309,7 @@ class LocalCluster:
         return view
 
 
-def _chosen(name: str, replicas: Sequence[ReplicaRecord], wanted: str) -> ReplicaRecord:
+def _find_replica(name: str, replicas: Sequence[ReplicaRecord], wanted: str) -> ReplicaRecord:
     """Return the replica of that name; without a name, the first in rank."""
     names = [each.name for each in replicas]
     if wanted and wanted not in names:

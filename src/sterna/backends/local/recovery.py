@@ -51,7 +51,7 @@ def _restore_assignments(backend: LocalBackend) -> None:
         if job.assignment.workers:
             room.occupy(job.shape, job.assignment)
             if room.free.min() < 0 or any(part < 0 for parts in room.shared.values() for part in parts.values()):
-                room.give(job.shape, job.assignment)
+                room.release(job.shape, job.assignment)
                 store.assign(job, NOWHERE)
         attempt = job.record.attempt
         for replica in attempt.live if attempt is not None else ():
@@ -70,7 +70,7 @@ def _replay_reports(store: JobStore, job: LocalJob) -> None:
 
 def _void_unstarted(backend: LocalBackend) -> None:
     """Void replicas whose lock file no shim has linked. The first link wins, so a late shim starts nothing."""
-    processes, paths = backend.deps.processes, backend.deps.around.paths
+    processes, paths = backend.deps.processes, backend.deps.environment.paths
     for job in list(backend.store.live.values()):
         attempt = job.record.attempt
         for replica in attempt.live if attempt is not None else ():
@@ -81,7 +81,7 @@ def _void_unstarted(backend: LocalBackend) -> None:
 
 
 def _remove_unknown_folders(backend: LocalBackend) -> None:
-    paths, processes = backend.deps.around.paths, backend.deps.processes
+    paths, processes = backend.deps.environment.paths, backend.deps.processes
     shutil.rmtree(paths.state / "trash", ignore_errors=True)
     known = {job.name for job in backend.store.jobs.values()}
     for folder in paths.jobs.iterdir() if paths.jobs.is_dir() else ():

@@ -36,7 +36,7 @@ def _load(submission: Submission) -> LoadedJobs:
 
 
 def _complete(spec: JobSpec, submission: Submission) -> JobSpec:
-    """Add what the submission says of all its jobs; working folders are relative to its `cwd`."""
+    """Add the fields of the submission that hold for all its jobs; working folders are relative to its `cwd`."""
     cwd = submission.cwd
     if cwd and not cwd.startswith("/"):
         raise UserError(f"cwd '{cwd}' is not a full path; begin it with '/'.")

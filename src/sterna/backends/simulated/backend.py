@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sterna.backends.simulated.config import SimulationConfig
 from sterna.backends.simulated.costs import Fault
-from sterna.backends.simulated.job_table import Books, Reading
+from sterna.backends.simulated.job_table import ComputedColumn, JobStates
 from sterna.backends.simulated.workload import Workload
 from sterna.engine.placement.free_capacity import FreeCapacity
 from sterna.model.cluster import ANYWHERE, MILLI, NOWHERE, Assignment, Nodes, ResourceKind, Shape
@@ -67,7 +67,7 @@ class SimulatedBackend:
         self._faults_of = [0] * len(nodes)
         self._arrivals: list[float] = [*workload.submit.tolist(), NEVER]
         """Submission time of each job, and `NEVER` as a sentinel."""
-        self._keep_books(workload)
+        self._create_states(workload)
         self._curve: list[int] = workload.curve.tolist()
         self._shape = [workload.shapes[code] for code in workload.shape.tolist()]
         self._arrived = 0
@@ -91,12 +91,12 @@ class SimulatedBackend:
         self.now = self._arrivals[0] if len(workload) else 0.0
         self._admit_arrivals()
 
-    def _keep_books(self, jobs: Workload) -> None:
+    def _create_states(self, jobs: Workload) -> None:
         has_pauses = self.costs.restart_seconds > 0 or self.costs.resize_seconds > 0
         keeps_unsaved = self.costs.lost_work_seconds > 0 and not self.costs.resize_loses_work
-        made = Books(jobs.work.tolist(), jobs.submit.tolist(), has_pauses, keeps_unsaved)
-        self.books, self.table = made, made.table
-        self.table.books.update(
+        made = JobStates(jobs.work.tolist(), jobs.submit.tolist(), has_pauses, keeps_unsaved)
+        self.states, self.table = made, made.table
+        self.table.sources.update(
             {
                 "submit": jobs.submit,
                 "priority": jobs.priority,
@@ -107,12 +107,12 @@ class SimulatedBackend:
                 "curve": jobs.curve,
             }
         )
-        self.lines: dict[str, Reading] = {
-            "remaining": made.remaining,
-            "attained": made.used_up,
-            "executed": made.ran,
+        self.lines: dict[str, ComputedColumn] = {
+            "remaining": made.remaining_line,
+            "attained": made.attained_line,
+            "executed": made.executed_line,
         }
-        self._read: list[tuple[str, Reading]] = []
+        self._read: list[tuple[str, ComputedColumn]] = []
         """Time-dependent columns that a rule has read; `observe` computes them eagerly from then on."""
         self.first_start, self.waited, self.finish = made.first_start, made.waited, made.finish
 
@@ -142,7 +142,7 @@ class SimulatedBackend:
     # Backend protocol.
 
     def observe(self) -> Snapshot:
-        known = self.table.at_hand()
+        known = self.table.snapshot_columns()
         for name, line in self._read:
             known[name] = line.at(self.now)
         if self._has_one_priority:
@@ -210,7 +210,7 @@ class SimulatedBackend:
     def wait(self, until: float) -> bool:
         """Advance the clock to the next event, at most to `until`; return False if there will be none."""
         ends = self._ends
-        while ends and self.books.version[ends[0][2]] != ends[0][1]:
+        while ends and self.states.version[ends[0][2]] != ends[0][1]:
             heapq.heappop(ends)
         then = max(until, self.now + _SOON)
         if ends and ends[0][0] < then:
@@ -230,13 +230,13 @@ class SimulatedBackend:
 
     def occupy_external(self, shape: Shape, node: int, count: int) -> None:
         """Take capacity for `count` pods of other owners on a node; a negative `count` returns it."""
-        self._room.lend(shape, node, count)
+        self._room.take_whole_devices(shape, node, count)
         self._free -= count * (shape.devices if self._nodes.unit is ResourceKind.DEVICES else shape.cpus)
 
     # Events.
 
     def _process_events(self) -> None:
-        now, ends, version = self.now, self._ends, self.books.version
+        now, ends, version = self.now, self._ends, self.states.version
         while ends and ends[0][0] <= now:
             _, stamp, row = heapq.heappop(ends)
             if version[row] == stamp:
@@ -260,8 +260,8 @@ class SimulatedBackend:
     def _end(self, row: int) -> None:
         self._account(row)
         self._release(row)
-        self.books.close(row, self.now)
-        self._finished.append(self.books.service[row])
+        self.states.mark_finished(row, self.now)
+        self._finished.append(self.states.service[row])
         self._least -= self._cost[row]
 
     def _set_node_up(self, node: int, is_up: bool) -> None:
@@ -293,8 +293,8 @@ class SimulatedBackend:
             self._stop(key, place)
         elif kind is _START:
             if mark is _PROMOTED:
-                self.books.promote(key, place)
-            self.books.begin(key, place, self.now)
+                self.states.promote(key, place)
+            self.states.begin(key, place, self.now)
             self._assign(key, place, before, after, self.costs.restart_seconds)
         elif kind is ActionKind.MIGRATE:
             self.counters.migrations += 1
@@ -308,11 +308,11 @@ class SimulatedBackend:
     def _stop(self, row: int, place: int) -> None:
         self._account(row, self.costs.lost_work_seconds)
         self._release(row)
-        self.books.rest(row, place, self.now)
+        self.states.mark_waiting(row, place, self.now)
 
     def _account(self, row: int, lost_seconds: float = 0.0) -> None:
         """Account for the work of a job since its last event, less what a stop throws away."""
-        self.counters.lost_seconds += self.books.settle(row, self.now, lost_seconds)
+        self.counters.lost_seconds += self.states.account(row, self.now, lost_seconds)
 
     def _release(self, row: int) -> None:
         assignment, shape = self._assignments.pop(JobKey(row)), self._shape[row]
@@ -320,8 +320,8 @@ class SimulatedBackend:
         self._used -= units
         self._free += units
         if assignment.workers[0][0] != ANYWHERE:
-            self._room.give(shape, assignment)
-        self.books.release(row)
+            self._room.release(shape, assignment)
+        self.states.release(row)
 
     def _assign(self, key: JobKey, place: int, before: Assignment, after: Assignment, pause_seconds: float) -> None:
         """Give a job its new assignment and schedule its completion."""
@@ -331,14 +331,14 @@ class SimulatedBackend:
         self._free -= units
         if after.workers[0][0] != ANYWHERE:
             if before.workers:
-                self._room.give(shape, before)
+                self._room.release(shape, before)
             self._room.occupy(shape, after)
         self._assignments[key] = after
         rate = self.jobs.curves.speed_of(self._curve[key], size)
         if self.costs.cross_node_penalty:
             rate *= self.costs.slowdown(after, self._rack)
-        end = self.books.seat(key, place, size, size * shape.devices / MILLI, rate, self.now, pause_seconds)
-        heapq.heappush(self._ends, (end, self.books.version[key], key))
+        end = self.states.assign(key, place, size, size * shape.devices / MILLI, rate, self.now, pause_seconds)
+        heapq.heappush(self._ends, (end, self.states.version[key], key))
 
     # Records.
 
@@ -361,7 +361,7 @@ class _ActiveJobs:
 
     def __init__(self, backend: SimulatedBackend) -> None:
         table = backend.table
-        self._backend, self._seen = backend, table.seen
+        self._backend, self._seen = backend, table.columns
         self._first, self._end = table.first, table.first + table.count
 
     def __len__(self) -> int:

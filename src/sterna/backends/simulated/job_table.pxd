@@ -1,12 +1,12 @@
-# The types with which books.py is compiled.
+# C types of job_table.py.
 cimport cython
 from libc.stdint cimport int64_t
 
 cdef bint _IS_COMPILED
 
 cdef class ActiveTable:
-    cdef public dict books
-    cdef public dict seen
+    cdef public dict sources
+    cdef public dict columns
     cdef public Py_ssize_t count
     cdef public Py_ssize_t first
     cdef object _block
@@ -15,12 +15,12 @@ cdef class ActiveTable:
     cdef list _names
     cdef dict _line
     cdef list _is_real
-    cdef list _whole
-    cdef list _in_step
+    cdef list _snapshot_columns
+    cdef list _synced
 
     @cython.locals(line=cython.Py_ssize_t)
     cpdef write(self, str name, Py_ssize_t place, value)
-    cpdef put(self, Py_ssize_t line, Py_ssize_t place, value)
+    cpdef set_cell(self, Py_ssize_t line, Py_ssize_t place, value)
     cpdef bint holds(self, Py_ssize_t place, int64_t key)
     @cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t)
     cpdef Py_ssize_t place_of(self, int64_t key)
@@ -42,29 +42,30 @@ cdef class Line:
     @cython.locals(table=ActiveTable, line=cython.Py_ssize_t, first=cython.Py_ssize_t, count=cython.Py_ssize_t)
     cpdef at(self, double now)
 
-cdef class Books:
-    cdef public list version, left, rate, since, held, devices, attained, service, executed, executed_before
+cdef class JobStates:
+    cdef public list version, remaining_work, rate, progress_since, assigned_at, devices, attained, service
+    cdef public list executed, executed_before
     cdef public list waiting_since, first_start, waited, finish
     cdef public dict unsaved
     cdef public object workers, promotions
     cdef public ActiveTable table
-    cdef public Line remaining, used_up, ran
+    cdef public Line remaining_line, attained_line, executed_line
 
     @cython.locals(held=double, used=double, ran=double, lost=double)
-    cpdef double settle(self, Py_ssize_t key, double now, double lost_seconds)
+    cpdef double account(self, Py_ssize_t key, double now, double lost_seconds)
     @cython.locals(seconds=double, rate=double, part=double, more=double)
-    cpdef double settle_unsaved(self, Py_ssize_t key, double ran, double lost_seconds, double lost)
+    cpdef double account_unsaved(self, Py_ssize_t key, double ran, double lost_seconds, double lost)
     cpdef begin(self, Py_ssize_t key, Py_ssize_t place, double now)
     cpdef promote(self, Py_ssize_t key, Py_ssize_t place)
     @cython.locals(since=double, left=double)
-    cpdef double seat(
+    cpdef double assign(
         self, Py_ssize_t key, Py_ssize_t place, int64_t size, double devices, double rate, double now, double pause
     )
     cpdef release(self, Py_ssize_t key)
-    cpdef rest(self, Py_ssize_t key, Py_ssize_t place, double now)
-    cpdef close(self, Py_ssize_t key, double now)
+    cpdef mark_waiting(self, Py_ssize_t key, Py_ssize_t place, double now)
+    cpdef mark_finished(self, Py_ssize_t key, double now)
 
 @cython.locals(place=cython.Py_ssize_t, at=cython.Py_ssize_t)
-cdef _draw(
+cdef _evaluate(
     double[:, ::1] reals, Py_ssize_t line, Py_ssize_t first, double now, bint has_most, double[::1] value
 )

@@ -1,11 +1,11 @@
-"""What is known of simulated jobs: the state of each, and the columns of the active ones.
+"""State of every simulated job, and dense columns of the active ones.
 
-The columns are kept dense and in order while jobs come and go. A rule reads a column as it lies in memory: no
-gathering, no copy. Only columns that somebody has read are kept. A job that is submitted goes to the end, a job that
-ended is closed over; both cost a few short moves of memory, whatever is in the trace. What changes evenly with time is
-a line, so that nobody has to touch it.
+Columns stay dense and ordered by key while jobs come and go, so that rules read them without a copy. A column exists
+from its first read on. A submitted job is appended; removing a finished one moves the shorter side of each column.
+Both are independent of the length of the trace. A quantity that changes linearly with time is a `Line`, which is
+written only when its slope changes.
 
-Where there is a C compiler, installing Sterna compiles this file as it stands, with the types in `books.pxd`.
+Where there is a C compiler, installing Sterna compiles this file as it is, with the types in `job_table.pxd`.
 """
 
 from __future__ import annotations
@@ -23,73 +23,72 @@ from sterna.model.speedup import Floats
 _IS_COMPILED = not __file__.endswith(".py")
 
 Array = npt.NDArray[Any]
-Book = Sequence[float] | Array
+JobValues = Sequence[float] | Array
 
 
 class ActiveTable:
-    """Dense columns over the active jobs. `books` holds, by name, the present value for every job of the workload.
+    """Dense columns over the active jobs. `sources` holds, by name, the current value for every job of the workload.
 
-    All columns lie under one another in one block, floats as their bit patterns, so that a job that ended is closed
-    over in all of them at once.
+    All columns are lines of one block, floats as their bit patterns, so that one move removes a job from all of them.
     """
 
-    def __init__(self, books: Mapping[str, Book]) -> None:
-        self.books: dict[str, Book] = dict(books)
+    def __init__(self, sources: Mapping[str, JobValues]) -> None:
+        self.sources: dict[str, JobValues] = dict(sources)
         self.count = 0
         self.first = 0
-        """Where the active jobs begin in each column: old jobs mostly end first, and then nobody behind has to move."""
+        """Index of the first active job in each column: old jobs mostly end first, and then no other has to move."""
         self._block = np.empty((1, 64), dtype=np.int64)
         self.cells: Ints = self._block
-        """What is written to singly."""
+        """The block as integers, for writes of single cells."""
         self.reals: Floats = self._block.view(np.float64)
-        """The same, as floats."""
+        """The block as floats."""
         self._names = ["key"]
-        """Of columns that somebody has read: line by line of the block."""
+        """Names of the columns, line by line of the block."""
         self._line: dict[str, int] = {}
         self._is_real: list[bool] = []
-        self.seen: dict[str, Array] = {}
-        """Those columns, read-only."""
-        self._whole: list[tuple[str, Array]] = []
-        """Those of them that are columns of a snapshot as they are: no parts of lines."""
-        self._in_step: list[tuple[int, Book]] = []
-        """Every column but the keys, by line, with its book."""
-        self._look_again()
+        self.columns: dict[str, Array] = {}
+        """The columns by name, read-only, over the whole width of the block."""
+        self._snapshot_columns: list[tuple[str, Array]] = []
+        """Columns that a snapshot contains unchanged: all but the parts of lines."""
+        self._synced: list[tuple[int, JobValues]] = []
+        """Every column but the keys, by line, with its source."""
+        self._rebuild_views()
 
     def read(self, name: str) -> Array:
-        """The column, read-only, for the jobs that are active now."""
-        seen = self.seen.get(name)
-        if seen is None:
-            seen = self._keep(name)
-        return seen[self.first : self.first + self.count]
+        """Return the column of the active jobs, read-only."""
+        column = self.columns.get(name)
+        if column is None:
+            column = self._add_column(name)
+        return column[self.first : self.first + self.count]
 
-    def at_hand(self) -> dict[str, Any]:
-        """Every column that somebody has read, but those of lines."""
+    def snapshot_columns(self) -> dict[str, Any]:
+        """Return every column that has been read, except those of lines."""
         here = slice(self.first, self.first + self.count)
-        return {name: column[here] for name, column in self._whole}
+        return {name: column[here] for name, column in self._snapshot_columns}
 
     def write(self, name: str, place: int, value: float) -> None:
-        """Keep a column in step with the books, if anybody has read it."""
+        """Copy a changed value from the sources into the column, if it exists."""
         line = self._line.get(name, -1)
         if line >= 0:
-            self.put(line, place, value)
+            self.set_cell(line, place, value)
 
     def line_of(self, name: str) -> int:
-        """Where in the block a column is kept; from now on, if it was not."""
+        """Return the line of a column in the block; create the column if it is missing."""
         self.read(name)
         return self._line[name]
 
-    def put(self, line: int, place: int, value: float) -> None:
+    def set_cell(self, line: int, place: int, value: float) -> None:
         if self._is_real[line]:
             self.reals[line, self.first + place] = value
         else:
             self.cells[line, self.first + place] = value
 
     def holds(self, place: int, key: int) -> bool:
-        """Whether this job is in this place."""
+        """Return True if the job with this key is at this place."""
         return place < self.count and int(self.cells[0, self.first + place]) == key
 
     def place_of(self, key: int) -> int:
-        """The place of this job, or where it would be; keys rise."""
+        """Return the place of a job, or its insertion point; keys ascend."""
         low, high = self.first, self.first + self.count
         while low < high:
             middle = (low + high) // 2
@@ -100,7 +99,7 @@ class ActiveTable:
         return low - self.first
 
     def append(self, first: int, last: int) -> None:
-        """The jobs from `first` to before `last` of the workload, which come after all that are here."""
+        """Append the jobs `first` to `last` (exclusive) of the workload, whose keys follow all present ones."""
         start = self.first + self.count
         end = start + last - first
         if end > self._block.shape[1]:
@@ -109,18 +108,18 @@ class ActiveTable:
         self.count += last - first
         if end > start + 1:
             self._block[0, start:end] = np.arange(first, last)
-            for line, book in self._in_step:
-                self._column(line)[start:end] = book[first:last]
+            for line, values in self._synced:
+                self._column(line)[start:end] = values[first:last]
             return
         self.cells[0, start] = first
-        for line, book in self._in_step:
+        for line, values in self._synced:
             if self._is_real[line]:
-                self.reals[line, start] = book[first]
+                self.reals[line, start] = values[first]
             else:
-                self.cells[line, start] = book[first]
+                self.cells[line, start] = values[first]
 
     def remove(self, place: int) -> None:
-        """Close the gap from the shorter side."""
+        """Remove a job; move the shorter side of each column over it."""
         cells, first = self.cells, self.first
         at = first + place
         if place < self.count // 2:
@@ -133,71 +132,71 @@ class ActiveTable:
                 cells[:, at : end - 1] = cells[:, at + 1 : end]
         self.count -= 1
 
-    def _keep(self, name: str) -> Array:
-        book = self.books[name]
-        values = [book[key] for key in self.read("key").tolist()]
+    def _add_column(self, name: str) -> Array:
+        source = self.sources[name]
+        values = [source[key] for key in self.read("key").tolist()]
         self._block = np.vstack([self._block, np.zeros((1, self._block.shape[1]), dtype=np.int64)])
         self._names.append(name)
-        self._look_again()
+        self._rebuild_views()
         self._column(self._line[name])[self.first : self.first + self.count] = values
-        return self.seen[name]
+        return self.columns[name]
 
     def _make_room(self, more: int) -> None:
-        """Move everything to the front, into wider columns unless half of the room was free there."""
+        """Move the active jobs to the front; double the width unless half of it is free."""
         old, here = self._block, slice(self.first, self.first + self.count)
         self._block = np.empty((len(old), max(old.shape[1], 2 * (self.count + more))), dtype=np.int64)
         self._block[:, : self.count] = old[:, here]
         self.first = 0
-        self._look_again()
+        self._rebuild_views()
 
-    def _look_again(self) -> None:
-        """The block is another one now: point every column to its line of it."""
+    def _rebuild_views(self) -> None:
+        """Point every column to its line of the new block."""
         self.cells, self.reals = self._block, self._block.view(np.float64)
         self._is_real = [not self._is_whole(name) for name in self._names]
         self._line = {name: line for line, name in enumerate(self._names)}
         for name, line in self._line.items():
-            self.seen[name] = self._column(line)
-            self.seen[name].flags.writeable = False
-        self._whole = [(name, column) for name, column in self.seen.items() if "." not in name]
-        self._in_step = [(line, self.books[name]) for name, line in self._line.items() if line]
+            self.columns[name] = self._column(line)
+            self.columns[name].flags.writeable = False
+        self._snapshot_columns = [(name, column) for name, column in self.columns.items() if "." not in name]
+        self._synced = [(line, self.sources[name]) for name, line in self._line.items() if line]
 
     def _column(self, line: int) -> Array:
         column: Array = self._block[line]
         return column.view(np.float64) if self._is_real[line] else column.view()
 
     def _is_whole(self, name: str) -> bool:
-        """Whether its values are whole numbers."""
-        book = self.books.get(name)
-        return name == "key" or (isinstance(book, np.ndarray) and book.dtype == np.int64)
+        """Return True if the column holds integers."""
+        values = self.sources.get(name)
+        return name == "key" or (isinstance(values, np.ndarray) and values.dtype == np.int64)
 
 
-class Reading(Protocol):
-    """A column that is made when it is asked for."""
+class ComputedColumn(Protocol):
+    """A column that is computed on each read."""
 
     def at(self, now: float) -> Array:
-        """One entry for each active job, read-only."""
+        """Return one entry for each active job, read-only."""
         ...
 
 
 class Line:
-    """A quantity of each job that changes evenly while it runs: start + slope x now."""
+    """A quantity of each job that is linear in time while it runs: start + slope x now."""
 
     def __init__(self, table: ActiveTable, name: str, start: Sequence[float], has_pauses: bool = False) -> None:
         self._table = table
         self._names = [f"{name}.start", f"{name}.slope"]
         self._start, self._slope = list(start), [0.0] * len(start)
         self._most = list(start) if has_pauses else None
-        """Where a job stood when last seated: it is not above that while a start goes on. None: starts take no time."""
-        books: list[Sequence[float]] = [self._start, self._slope]
+        """Value at the last assignment, an upper bound during the pause of a start. None: starts take no time."""
+        sources: list[Sequence[float]] = [self._start, self._slope]
         if self._most is not None:
             self._names.append(f"{name}.most")
-            books.append(self._most)
-        table.books.update(zip(self._names, books, strict=True))
+            sources.append(self._most)
+        table.sources.update(zip(self._names, sources, strict=True))
         self._line = -1
-        """Where in the table its first column is, the others behind it; below 0 as long as nobody has read it."""
+        """Line of its first column in the table, directly followed by the others; -1 before the first read."""
 
     def set(self, key: int, place: int, value: float, slope: float = 0.0, since: float = 0.0) -> None:
-        """From `since` on it changes by `slope` a second, starting at `value`."""
+        """Change by `slope` per second from `since` on, starting at `value`."""
         start = value - slope * since
         self._start[key] = start
         self._slope[key] = slope
@@ -219,7 +218,7 @@ class Line:
         first, count = table.first, table.count
         value: Floats = np.empty(count)
         if _IS_COMPILED:
-            _draw(table.reals, line, first, now, self._most is not None, value)
+            _evaluate(table.reals, line, first, now, self._most is not None, value)
         else:
             start, slope, *most = table.reals[line : line + len(self._names), first : first + count]
             np.multiply(slope, now, out=value)
@@ -230,27 +229,26 @@ class Line:
         return value
 
 
-class Books:
-    """What the simulated world knows of each job, and what happens to one of them.
+class JobStates:
+    """State of every job of the workload, by key; columns that rules read of active jobs are in `table`.
 
-    A job's state is in lists, by its number; what rules read of all active jobs is in the table. Progress is stored as
-    (work left at an instant, rate since then), so a job that nothing happens to costs nothing.
+    Progress is stored as remaining work at an instant and rate since then, so a job without events costs nothing.
     """
 
     def __init__(self, work: list[float], submit: list[float], has_pauses: bool, keeps_unsaved: bool) -> None:
         count = len(work)
         self.version = [0] * count
-        """Changes whenever its workers do."""
-        self.left = work
+        """Incremented at each change of its workers."""
+        self.remaining_work = work
         self.rate = [0.0] * count
-        self.since = [0.0] * count
-        """From when on it makes progress: the end of its last start."""
-        self.held = [0.0] * count
-        """Since when it has had the workers it has."""
+        self.progress_since = [0.0] * count
+        """Time from which on it makes progress: the end of its last start."""
+        self.assigned_at = [0.0] * count
+        """Time of its last assignment."""
         self.devices = [0.0] * count
         self.attained = [0.0] * count
         self.service = [0.0] * count
-        """Device-seconds in all its life; `attained` starts anew when it is promoted."""
+        """Device-seconds since submission; `attained` restarts at 0 on promotion."""
         self.executed = [0.0] * count
         self.executed_before = [0.0] * count
         self.waiting_since = submit
@@ -258,8 +256,8 @@ class Books:
         self.waited = [0.0] * count
         self.finish = [NEVER] * count
         self.unsaved: dict[int, list[tuple[float, float]]] | None = {} if keeps_unsaved else None
-        """What a job did before it was resized in place, and would still lose: seconds and rate, oldest first. None:
-        nothing is lost, or every resize saves."""
+        """Seconds and rate, oldest first, that a job ran before in-place resizes since its last checkpoint. None: no
+        work is lost, or every resize saves."""
         self.workers: Ints = np.zeros(count, dtype=np.int64)
         self.promotions: Ints = np.zeros(count, dtype=np.int64)
         self.table = ActiveTable(
@@ -271,33 +269,33 @@ class Books:
                 "executed_before": self.executed_before,
             }
         )
-        self.remaining = Line(self.table, "remaining", self.left, has_pauses)
-        self.used_up = Line(self.table, "attained", self.attained)
-        self.ran = Line(self.table, "executed", self.executed)
+        self.remaining_line = Line(self.table, "remaining", self.remaining_work, has_pauses)
+        self.attained_line = Line(self.table, "attained", self.attained)
+        self.executed_line = Line(self.table, "executed", self.executed)
 
-    def settle(self, key: int, now: float, lost_seconds: float) -> float:
-        """Book what a job has done since it was last looked at, but for so many seconds; the work that is lost."""
-        held = now - self.held[key]
+    def account(self, key: int, now: float, lost_seconds: float) -> float:
+        """Add a job's progress since the last call, minus its last `lost_seconds`; return the work lost."""
+        held = now - self.assigned_at[key]
         if held > 0:
             used = held * self.devices[key]
             self.attained[key] += used
             self.service[key] += used
             self.executed[key] += held
-            self.held[key] = now
-        ran, lost = now - self.since[key], 0.0
+            self.assigned_at[key] = now
+        ran, lost = now - self.progress_since[key], 0.0
         if ran > 0:
             if lost_seconds:
                 lost = min(lost_seconds, ran)
                 ran -= lost
-            self.left[key] -= ran * self.rate[key]
-            self.since[key] = now
+            self.remaining_work[key] -= ran * self.rate[key]
+            self.progress_since[key] = now
         if self.unsaved is None:
             return lost * self.rate[key]
-        return lost * self.rate[key] + self.settle_unsaved(key, ran, lost_seconds, lost)
+        return lost * self.rate[key] + self.account_unsaved(key, ran, lost_seconds, lost)
 
-    def settle_unsaved(self, key: int, ran: float, lost_seconds: float, lost: float) -> float:
-        """If work is lost, of which `lost` seconds were since the last resize: take the rest from what was done before,
-        and what is kept is saved. Else note how long it ran since. The work that is lost here."""
+    def account_unsaved(self, key: int, ran: float, lost_seconds: float, lost: float) -> float:
+        """Subtract from earlier runs what `lost_seconds` exceeds `lost`, the seconds lost since the last resize; the
+        rest counts as saved. Without `lost_seconds`, append the run. Return the work lost here."""
         unsaved = self.unsaved
         assert unsaved is not None
         if not lost_seconds:
@@ -309,11 +307,11 @@ class Books:
             part = min(seconds, lost_seconds - lost)
             lost += part
             more += part * rate
-        self.left[key] += more
+        self.remaining_work[key] += more
         return more
 
     def begin(self, key: int, place: int, now: float) -> None:
-        """It has waited until now."""
+        """End the waiting time of a job that starts."""
         if not self.version[key]:
             self.first_start[key] = now
             self.table.write("first_start", place, now)
@@ -326,44 +324,45 @@ class Books:
         self.table.write("executed_before", place, self.executed[key])
         self.table.write("promotions", place, self.promotions[key])
 
-    def seat(self, key: int, place: int, size: int, devices: float, rate: float, now: float, pause: float) -> float:
-        """Let it go on with so many workers, after a pause; when it will end. A resize does not cut a start short."""
-        since, left = max(now + pause, self.since[key]), self.left[key]
-        self.rate[key], self.since[key], self.held[key], self.devices[key] = rate, since, now, devices
+    def assign(self, key: int, place: int, size: int, devices: float, rate: float, now: float, pause: float) -> float:
+        """Continue with `size` workers after `pause` seconds, but not before a start in progress ends; return the time
+        of its end."""
+        since, left = max(now + pause, self.progress_since[key]), self.remaining_work[key]
+        self.rate[key], self.progress_since[key], self.assigned_at[key], self.devices[key] = rate, since, now, devices
         self.version[key] += 1
         self.workers[key] = size
         self.table.write("workers", place, size)
-        self.remaining.set(key, place, left, -rate, since)
-        self.used_up.set(key, place, self.attained[key], devices, now)
-        self.ran.set(key, place, self.executed[key], 1.0, now)
+        self.remaining_line.set(key, place, left, -rate, since)
+        self.attained_line.set(key, place, self.attained[key], devices, now)
+        self.executed_line.set(key, place, self.executed[key], 1.0, now)
         return since + left / rate
 
     def release(self, key: int) -> None:
-        """It has no workers any more."""
+        """Take all workers from a job."""
         self.devices[key] = 0.0
         self.workers[key] = 0
         self.version[key] += 1
 
-    def rest(self, key: int, place: int, now: float) -> None:
-        """From now on it waits."""
+    def mark_waiting(self, key: int, place: int, now: float) -> None:
+        """Let a released job wait from now on."""
         self.waiting_since[key] = now
         self.table.write("workers", place, 0)
         self.table.write("waiting_since", place, now)
-        self.remaining.set(key, place, self.left[key])
-        self.used_up.set(key, place, self.attained[key])
-        self.ran.set(key, place, self.executed[key])
+        self.remaining_line.set(key, place, self.remaining_work[key])
+        self.attained_line.set(key, place, self.attained[key])
+        self.executed_line.set(key, place, self.executed[key])
 
-    def close(self, key: int, now: float) -> None:
-        """It has ended."""
-        self.left[key] = 0.0
+    def mark_finished(self, key: int, now: float) -> None:
+        """Record the end of a job and remove it from the table."""
+        self.remaining_work[key] = 0.0
         self.finish[key] = now
         if self.unsaved is not None:
             self.unsaved.pop(key, None)
         self.table.remove(self.table.place_of(key))
 
 
-def _draw(reals: Floats, line: int, first: int, now: float, has_most: bool, value: Floats) -> None:
-    """Where lines stand now, job by job (changes `value`): for machine code, which is slow with columns."""
+def _evaluate(reals: Floats, line: int, first: int, now: float, has_most: bool, value: Floats) -> None:
+    """Write the values of a line at `now` into `value`, job by job, which is faster than columns when compiled."""
     for place in range(len(value)):
         at = first + place
         value[place] = reals[line, at] + reals[line + 1, at] * now

@@ -17,7 +17,7 @@ import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.config import SimulationConfig
-from sterna.backends.simulated.job_table import Array, Reading
+from sterna.backends.simulated.job_table import Array, ComputedColumn
 from sterna.backends.simulated.workload import Workload
 from sterna.model.cluster import Assignment, Ints, Nodes
 from sterna.model.learned import CategoryRecord, CurveRows, Learned, Prior, fit_curve, restart_seconds
@@ -36,9 +36,9 @@ class CategoryEstimates:
     """Estimates per category, by number, and the measurements behind them."""
 
     def __init__(self, categories: Sequence[str], most: int, known: Learned) -> None:
-        self._lessons = [known.of(category) for category in categories]
-        self._restart_seconds = restart_seconds(self._lessons)
-        self._restarts = 1 + sum(lesson.restarts for lesson in self._lessons)
+        self._records = [known.of(category) for category in categories]
+        self._restart_seconds = restart_seconds(self._records)
+        self._restarts = 1 + sum(record.restarts for record in self._records)
         self._fitted_on = [(0.0, 0)] * len(categories)
         """Steps and number of sizes behind the current fit of each category."""
         self._is_known = np.zeros(len(categories), dtype=np.bool_)
@@ -47,24 +47,24 @@ class CategoryEstimates:
         self.row: Ints = np.full(len(categories), LINEAR)
         """Row of each category in `table`."""
         self.table = CurveRows(most)
-        self._news = {number for number, lesson in enumerate(self._lessons) if lesson.paces}
+        self._news = {number for number, record in enumerate(self._records) if record.paces}
 
     @property
     def learned(self) -> Learned:
         """All measurements, to seed another run."""
-        seen = [lesson for lesson in self._lessons if lesson.paces or lesson.restarts]
-        return Learned(tuple(sorted(seen, key=lambda lesson: lesson.category)))
+        seen = [record for record in self._records if record.paces or record.restarts]
+        return Learned(tuple(sorted(seen, key=lambda record: record.category)))
 
     @property
     def restart_seconds(self) -> float:
         return self._restart_seconds
 
     def add_steps(self, number: int, workers: int, steps: float, seconds: float) -> None:
-        self._lessons[number] = self._lessons[number].with_steps(workers, steps, seconds)
+        self._records[number] = self._records[number].with_steps(workers, steps, seconds)
         self._news.add(number)
 
     def add_restart(self, number: int, seconds: float) -> None:
-        self._lessons[number] = self._lessons[number].with_restart(seconds)
+        self._records[number] = self._records[number].with_restart(seconds)
         self._restarts += 1
         self._restart_seconds += (seconds - self._restart_seconds) / self._restarts
 
@@ -73,15 +73,15 @@ class CategoryEstimates:
         if not self._news:
             return
         for number in sorted(self._news):
-            lesson = self._lessons[number]
+            record = self._records[number]
             steps, sizes = self._fitted_on[number]
-            if len(lesson.paces) > sizes or lesson.steps >= _NEWS * steps:
-                self._fitted_on[number] = (lesson.steps, len(lesson.paces))
-                self._fit(number, lesson)
+            if len(record.paces) > sizes or record.steps >= _NEWS * steps:
+                self._fitted_on[number] = (record.steps, len(record.paces))
+                self._fit(number, record)
         self._news.clear()
 
-    def _fit(self, number: int, lesson: CategoryRecord) -> None:
-        fit = fit_curve(lesson)
+    def _fit(self, number: int, record: CategoryRecord) -> None:
+        fit = fit_curve(record)
         self.row[number] = self.table.row(fit)
         self.step_seconds[number] = fit.step_seconds
         self._is_known[number] = True
@@ -115,11 +115,11 @@ class LearningBackend(SimulatedBackend):
         """Heap of (time, version of the job, job, steps of its run by then)."""
         super().__init__(workload, nodes, config)
         self._estimates = CategoryEstimates(tuple(numbers), self.reach, known or Learned())
-        columns = self.table.books
+        columns = self.table.sources
         columns["category"] = np.array(self._number, dtype=np.int64)
         columns["steps"], columns["step_seconds"] = steps, step_seconds
         self.lines["curve"] = _EstimatedCurve(self)
-        self.lines["remaining"] = _EstimatedWork(self, self.books.remaining)
+        self.lines["remaining"] = _EstimatedWork(self, self.states.remaining_line)
 
     @property
     def estimates(self) -> CategoryEstimates:
@@ -136,10 +136,10 @@ class LearningBackend(SimulatedBackend):
         reports, now = self._reports, self.now
         while reports and reports[0][0] <= now:
             due, version, row, steps = heapq.heappop(reports)
-            if self.books.version[row] != version:
+            if self.states.version[row] != version:
                 continue
             self._report(row, steps)
-            since = self.books.since[row]
+            since = self.states.progress_since[row]
             heapq.heappush(reports, (since + 2 * (due - since), version, row, 2 * steps))
 
     def _report(self, row: int, steps: float) -> None:
@@ -147,24 +147,24 @@ class LearningBackend(SimulatedBackend):
         number = self._number[row]
         if self._owes_restart[row]:
             self._owes_restart[row] = False
-            self._estimates.add_restart(number, self.books.since[row] - self.books.held[row])
+            self._estimates.add_restart(number, self.states.progress_since[row] - self.states.assigned_at[row])
         more = steps - self._reported_steps[row]
         if more > 0:
             self._reported_steps[row] = steps
-            seconds = more * self._step_seconds[row] / self.books.rate[row]
-            self._estimates.add_steps(number, int(self.books.workers[row]), more, seconds)
+            seconds = more * self._step_seconds[row] / self.states.rate[row]
+            self._estimates.add_steps(number, int(self.states.workers[row]), more, seconds)
 
-    def _done(self, row: int) -> float:
+    def _steps_of_run(self, row: int) -> float:
         """Return the steps of the current run, the unfinished one as a fraction."""
-        return (self.now - self.books.since[row]) * self.books.rate[row] / self._step_seconds[row]
+        return (self.now - self.states.progress_since[row]) * self.states.rate[row] / self._step_seconds[row]
 
     def _end(self, row: int) -> None:
-        self._report(row, self._done(row))
+        self._report(row, self._steps_of_run(row))
         super()._end(row)
 
     def _account(self, row: int, lost_seconds: float = 0.0) -> None:
-        if self.now > self.books.since[row]:
-            self._report(row, math.floor(self._done(row)))
+        if self.now > self.states.progress_since[row]:
+            self._report(row, math.floor(self._steps_of_run(row)))
         super()._account(row, lost_seconds)
 
     def _assign(self, key: JobKey, place: int, before: Assignment, after: Assignment, pause_seconds: float) -> None:
@@ -172,8 +172,8 @@ class LearningBackend(SimulatedBackend):
         is_resize = kind_of(before, after) in (ActionKind.SHRINK, ActionKind.GROW)
         self._owes_restart[key] = not is_resize or self.costs.rescale_seconds is None
         self._reported_steps[key] = 0.0
-        first = self.books.since[key] + self._step_seconds[key] / self.books.rate[key]
-        heapq.heappush(self._reports, (first, self.books.version[key], key, 1.0))
+        first = self.states.progress_since[key] + self._step_seconds[key] / self.states.rate[key]
+        heapq.heappush(self._reports, (first, self.states.version[key], key, 1.0))
 
 
 class _EstimatedCurve:
@@ -191,7 +191,7 @@ class _EstimatedCurve:
 class _EstimatedWork:
     """Unreported steps of each active job times the estimated seconds of a step at one worker."""
 
-    def __init__(self, backend: LearningBackend, truth: Reading) -> None:
+    def __init__(self, backend: LearningBackend, truth: ComputedColumn) -> None:
         self._backend, self._truth = backend, truth
 
     def at(self, now: float) -> Array:

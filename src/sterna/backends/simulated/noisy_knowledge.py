@@ -13,7 +13,7 @@ import numpy as np
 
 from sterna.backends.simulated.backend import SimulatedBackend
 from sterna.backends.simulated.config import SimulationConfig
-from sterna.backends.simulated.job_table import Array, Reading
+from sterna.backends.simulated.job_table import Array, ComputedColumn
 from sterna.backends.simulated.workload import Workload
 from sterna.model.cluster import Ints, Nodes
 from sterna.model.snapshot import Snapshot
@@ -33,8 +33,8 @@ class NoisyBackend(SimulatedBackend):
         random = np.random.default_rng([seed, 6])
         factor = np.exp(sigma * random.standard_normal(len(workload)))
         code, self._curves = noisy_curves(workload, sigma * random.standard_normal(len(workload)), self.reach)
-        self.table.books["curve"], self.table.books["factor"] = code, factor
-        self.lines["remaining"] = _NoisyWork(self, self.books.remaining)
+        self.table.sources["curve"], self.table.sources["factor"] = code, factor
+        self.lines["remaining"] = _NoisyWork(self, self.states.remaining_line)
 
     def observe(self) -> Snapshot:
         return replace(super().observe(), curves=self._curves)
@@ -43,7 +43,7 @@ class NoisyBackend(SimulatedBackend):
 class _NoisyWork:
     """Remaining work of each active job times its error factor."""
 
-    def __init__(self, backend: NoisyBackend, truth: Reading) -> None:
+    def __init__(self, backend: NoisyBackend, truth: ComputedColumn) -> None:
         self._backend, self._truth = backend, truth
 
     def at(self, now: float) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sterna.cli.render.output import console
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,7 @@ def _facts(result: Result, has_faults: bool) -> Iterable[tuple[str, str, str]]:
         yield "stopped by lost nodes", f"{counts.failures:,}", ""
     if counts.lost_seconds:
         yield "work lost", f"{counts.lost_seconds:,.0f}", "s at one worker"
-    yield "simulated in", f"{result.wall_seconds:.2f}", f"s, {counted(counts.rounds, 'round')}"
+    yield "simulated in", f"{result.wall_seconds:.2f}", f"s, {format_count(counts.rounds, 'round')}"
 
 
 def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
@@ -51,7 +51,7 @@ def show_comparison(comparison: Comparison, cluster: str, source: str) -> None:
 
     out = console()
     jobs = int(comparison.baseline.number("jobs") or 0)
-    out.print(f"{source}: {counted(jobs, 'job')} on {cluster}; times in seconds", soft_wrap=True)
+    out.print(f"{source}: {format_count(jobs, 'job')} on {cluster}; times in seconds", soft_wrap=True)
     table = _plain_table()
     table.show_header = True
     table.padding = 0
@@ -79,7 +79,7 @@ def show_shadow(policy: str, shadow: Shadow) -> None:
     expected = "" if ratio is None else f", and expected {ratio:.2f} times the work a second"
     console().print(
         f"In the shadow {policy} would have done otherwise in {shadow.differing:,} of "
-        f"{counted(shadow.rounds, 'round')}{expected}."
+        f"{format_count(shadow.rounds, 'round')}{expected}."
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sterna.experiments.comparison import Comparison
 from sterna.experiments.report import figures
 from sterna.experiments.result import COLUMNS, Result
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -76,7 +76,7 @@ def comparison_page(comparison: Comparison, command: str) -> str:
 
 def _facts(command: str, result: Result, left_out: Sequence[str]) -> list[str]:
     scenario, trace = result.scenario, result.scenario.trace
-    facts = [f"{counted(len(trace), 'job')} of {trace.source} ({trace.kind}) on {scenario.cluster}.", *left_out]
+    facts = [f"{format_count(len(trace), 'job')} of {trace.source} ({trace.kind}) on {scenario.cluster}.", *left_out]
     made = [f"Made by <code>{_escape(command)}</code>"] if command else []
     return [*map(_escape, facts), *made, *map(_escape, result.notices)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PRIORITY_CLASSES, SERVICES
 from sterna.kinds.kind import READ
@@ -19,7 +19,7 @@ FENCE = "sterna-fence"
 """Name of the admission policy that refuses the writes of a replica which lost the Lease. A refusal by it is no verdict
 on the object: retry."""
 
-LESSONS = "sterna-learned-curves"
+LEARNED_CURVES = "sterna-learned-curves"
 """Name of the ConfigMap that holds what jobs have taught."""
 
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", is_namespaced=False)
@@ -88,7 +88,7 @@ _USES: tuple[Use, ...] = (
         ("get", "patch"),
         "what jobs have taught, for the replica that acts next",
         Scope.OWN_NAMESPACE,
-        only_name=LESSONS,
+        only_name=LEARNED_CURVES,
     ),
     Use(_OPERATOR, CONFIG_MAPS, "", ("create",), "the same, where there is none yet", Scope.OWN_NAMESPACE),
     Use(_OPERATOR, PODS, "binding", ("create",), "pods that name Sterna as their scheduler get their node"),
@@ -137,10 +137,6 @@ class RbacRule(NamedTuple):
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
-
-    def as_object(self) -> dict[str, Any]:
-        rule: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
-        return rule | {"resourceNames": list(self.names)} if self.names else rule
 
 
 def rules(who: Who, scope: Scope, uses: Sequence[Use] | None = None) -> list[RbacRule]:

@@ -192,7 +192,7 @@ class ClusterState:
 
     def _see_job(self, seen: JobObject | Pod, resource: Resource) -> None:
         meta = seen.metadata
-        entry = self.jobs.by_uid.get(meta.uid) or self._moved_job(seen)
+        entry = self.jobs.by_uid.get(meta.uid) or self._find_moved_job(seen)
         if entry is None:
             self._enter(seen, resource)
             return
@@ -218,7 +218,7 @@ class ClusterState:
         if not entry.is_compacted and entry.source.fingerprint != read_of(meta):
             self._parse_again(entry, seen, resource)
 
-    def _moved_job(self, seen: JobObject | Pod) -> JobEntry | None:
+    def _find_moved_job(self, seen: JobObject | Pod) -> JobEntry | None:
         """Return the moved job that waits for a pod of this name; adopt the pod if the move created it."""
         entry = self.jobs.find(seen.metadata.key, PodOwnership.BARE_POD) if isinstance(seen, Pod) else None
         if entry is None or entry.move.record is None or any(pod.uid for pod in entry.job.pods.values()):

@@ -84,16 +84,16 @@ class GpuFractions:
     def remove_vgpu_pod(self, uid: str) -> None:
         self._vgpu_pods.pop(uid, None)
 
-    def left(self, node: str, name: str) -> int:
+    def free_part(self, node: str, name: str) -> int:
         """Return the thousandths of a GPU that no pod holds."""
         gpu = (node, gpu_number(name))
         return MILLI - sum(held.part for held in self._held.values() if held.gpu == gpu)
 
     def is_open(self, node: str, name: str) -> bool:
         """Return True if a GPU is shared now, by a pod or according to KubeShare."""
-        return self.left(node, name) < MILLI or (node, gpu_number(name)) in self._vgpu_pods.values()
+        return self.free_part(node, name) < MILLI or (node, gpu_number(name)) in self._vgpu_pods.values()
 
-    def uncounted(self, node: str) -> int:
+    def count_pending_gpus(self, node: str) -> int:
         """Return the number of shared GPUs of a node for which KubeShare has not created its pod yet."""
         if not self._held:
             return 0
@@ -107,9 +107,9 @@ class GpuFractions:
         """Return the ids of all GPUs that a pod holds."""
         return {held.gpu: held.name for held in self._held.values()}
 
-    def shared(self, row_of: Mapping[str, int]) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
-        """Return the free fraction of each shared GPU by row and number, and the number of uncounted ones by row."""
-        left: dict[int, dict[int, int]] = {}
+    def free_parts_by_row(self, row_of: Mapping[str, int]) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
+        """Return the free fraction of each shared GPU by row and number, and the number of pending ones by row."""
+        parts: dict[int, dict[int, int]] = {}
         opened: dict[int, int] = defaultdict(int)
         known = set(self._vgpu_pods.values())
         for gpu in sorted(self._foreign.keys() | self._planned.keys()):
@@ -117,9 +117,9 @@ class GpuFractions:
             if row is None:
                 continue
             taken = self._foreign.get(gpu, 0) + self._planned.get(gpu, 0)
-            left.setdefault(row, {})[gpu[1]] = max(0, MILLI - taken)
+            parts.setdefault(row, {})[gpu[1]] = max(0, MILLI - taken)
             opened[row] += gpu not in known
-        return left, opened
+        return parts, opened
 
 
 def _take(parts: dict[Gpu, int], gpu: Gpu, part: int) -> None:

@@ -243,7 +243,7 @@ class NodeCapacity:
         slot = self._slot_of[node]
         left = (self._capacity[:_ROWS, slot] - self._used[:, slot]).tolist()
         return bool(
-            (not devices or left[0] - MILLI * self.gpu_fractions.uncounted(node) >= devices)
+            (not devices or left[0] - MILLI * self.gpu_fractions.count_pending_gpus(node) >= devices)
             and (not cpus or left[1] >= cpus)
             and (not memory_bytes or left[2] >= memory_bytes)
             and left[3] > 0
@@ -252,7 +252,7 @@ class NodeCapacity:
     def has_fractions(self, node: str, fractions: Mapping[str, int]) -> bool:
         """Return True if the node's GPUs have these free fractions by GPU id; opening a new shared GPU takes a whole
         one."""
-        if any(self.gpu_fractions.left(node, name) < fraction for name, fraction in fractions.items()):
+        if any(self.gpu_fractions.free_part(node, name) < fraction for name, fraction in fractions.items()):
             return False
         opened = sum(not self.gpu_fractions.is_open(node, name) for name in fractions)
         return not opened or self.has_room(node, opened * MILLI, 0, 0)
@@ -357,7 +357,7 @@ class NodeCapacity:
         capacity = self._capacity[:, order]
         free = capacity - (self._used[:, order] - self._ours[:, order] + self._planned[:, order])
         is_open = self._open & (free[_PODS] > 0)
-        shared, opened = self.gpu_fractions.shared(self.row_of)
+        shared, opened = self.gpu_fractions.free_parts_by_row(self.row_of)
         for row, count in opened.items():
             free[ResourceKind.DEVICES, row] -= count * MILLI
         return KnownNodes(

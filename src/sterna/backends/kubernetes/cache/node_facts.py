@@ -21,7 +21,7 @@ from sterna.kinds.parsed_job import NodeNeeds
 from sterna.kinds.parsing.quantities import count_of, milli_of
 from sterna.kinds.parsing.resource_requests import GPUS
 from sterna.model.cluster import MILLI
-from sterna.model.reason import worded_bytes
+from sterna.model.reason import format_bytes
 from sterna.parse_number import whole
 
 MATCHES = "matches"
@@ -231,4 +231,4 @@ _NO_MEMORY = re.compile(rf"(lacks?) the label {re.escape(GPU_MEMORY_LABEL)}(\d+)
 
 def _without_memory(found: re.Match[str]) -> str:
     verb = "has" if found[1] == "lacks" else "have"
-    return f"{verb} no GPU with the {worded_bytes(int(found[2]))} of memory it needs"
+    return f"{verb} no GPU with the {format_bytes(int(found[2]))} of memory it needs"

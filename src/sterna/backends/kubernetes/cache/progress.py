@@ -299,7 +299,7 @@ class Progress:
     def restart_seconds(self) -> float:
         """Mean cost of a restart, over all categories."""
         if self._restart_seconds is None:
-            self._restart_seconds = restart_seconds(self._training.learned_curves.learned.lessons)
+            self._restart_seconds = restart_seconds(self._training.learned_curves.learned.records)
         return self._restart_seconds
 
     def view(self, key: int, has_eta: bool = True) -> JobProgressView:
@@ -334,14 +334,6 @@ class Progress:
         self._restart_seconds = None
         for key in self._jobs:
             self._refresh(key)
-
-
-def unsaved_seconds(job: KubeJob, now: float) -> float:
-    """Return the seconds of work that a move would lose; 0 for a job that saves on termination or uses no devices."""
-    persisted = job.persisted
-    if not job.parsed_job.shape.devices or persisted.started_at is None or persisted.saved_step >= 0:
-        return 0.0
-    return max(0.0, now - max(persisted.saved_at, persisted.started_at))
 
 
 class _Table:

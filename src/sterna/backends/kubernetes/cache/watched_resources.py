@@ -13,12 +13,12 @@ from sterna.kinds.share_pod import SHARE_PODS
 
 
 def job_resources() -> tuple[Resource, ...]:
-    """Custom resources of which jobs are made."""
+    """Return the custom resources of jobs."""
     return tuple(kind.resource for kind in custom_kinds())
 
 
-def followed_in(namespace: str = "") -> list[Followed]:
-    """Jobs of one namespace (empty: of all). Nodes and pods are watched everywhere: all of them use capacity."""
+def watched_resources(namespace: str = "") -> list[Followed]:
+    """Return jobs of one namespace (empty: of all), and nodes and pods of all namespaces, because all use capacity."""
     return [
         Followed(NODES, Node),
         Followed(PODS, Pod),

@@ -35,23 +35,23 @@ class MonitorAddresses:
 
 
 def connect_monitor(
-    options: MonitorOptions, around: MonitorAddresses, kubeconfig: str = "", context: str = ""
+    options: MonitorOptions, addresses: MonitorAddresses, kubeconfig: str = "", context: str = ""
 ) -> RunningMonitor:
     """A monitor of a real cluster. Without `lease_namespace` the Lease is in the namespace of the context."""
     access = access_of(kubeconfig, context)
-    namespace = around.lease_namespace or access.namespace
-    return RunningMonitor(options, replace(around, lease_namespace=namespace), Client(access))
+    namespace = addresses.lease_namespace or access.namespace
+    return RunningMonitor(options, replace(addresses, lease_namespace=namespace), Client(access))
 
 
 class RunningMonitor:
     """Runs in the thread that calls `run`, until another calls `stop`."""
 
-    def __init__(self, options: MonitorOptions, around: MonitorAddresses, server: ApiServer) -> None:
+    def __init__(self, options: MonitorOptions, addresses: MonitorAddresses, server: ApiServer) -> None:
         self._server, self._node = server, options.node
-        self._link = OperatorLink(_finder(around, server), around.token_file)
+        self._link = OperatorLink(_finder(addresses, server), addresses.token_file)
         self._inbox = Inbox()
         self._monitor = Monitor(options, self._link)
-        self._service = SampleService(around.listen, self._put, self._monitor.pod_at)
+        self._service = SampleService(addresses.listen, self._put, self._monitor.pod_at)
         self._over = threading.Event()
 
     @property
@@ -92,8 +92,8 @@ class RunningMonitor:
             _log.exception("Pass over the pods of this node failed; will retry", extra={"node": self._node})
 
 
-def _finder(around: MonitorAddresses, server: ApiServer) -> FindOperator:
-    address = around.server.rstrip("/")
+def _finder(addresses: MonitorAddresses, server: ApiServer) -> FindOperator:
+    address = addresses.server.rstrip("/")
     if not address:
-        return address_in_lease(server, around.lease_namespace, around.lease_name)
+        return address_in_lease(server, addresses.lease_namespace, addresses.lease_name)
     return lambda: address if "://" in address else f"http://{address}"

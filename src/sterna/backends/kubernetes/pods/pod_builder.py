@@ -42,11 +42,11 @@ def pod_of(
     replica: ReplicaAssignment,
     gang: Sequence[ReplicaAssignment],
     attempt: int,
-    around: ClusterDomain = _ALONE,
+    domain: ClusterDomain = _ALONE,
     generation: int = 0,
 ) -> dict[str, Any]:
     """The pod of one replica; `gang` is the assignment of all, so that one surviving pod is enough to recover it."""
-    metadata, spec = _parts(parsed_job, replica, gang_ranks(gang), attempt, around, generation)
+    metadata, spec = _parts(parsed_job, replica, gang_ranks(gang), attempt, domain, generation)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -55,13 +55,13 @@ def share_pod_of(
     replica: ReplicaAssignment,
     gang: Sequence[ReplicaAssignment],
     attempt: int,
-    around: ClusterDomain = _ALONE,
+    domain: ClusterDomain = _ALONE,
     generation: int = 0,
     gpu_memory_bytes: int = 0,
 ) -> dict[str, Any]:
     """The SharePod of one replica, from which KubeShare creates the pod; bound, so that its scheduler ignores it.
     `gpu_memory_bytes`: memory of the whole GPU, for a fraction that does not say how much it needs."""
-    metadata, spec = _parts(parsed_job, replica, gang_ranks(gang), attempt, around, generation)
+    metadata, spec = _parts(parsed_job, replica, gang_ranks(gang), attempt, domain, generation)
     if replica.gpu_id:
         gpu_fraction = (
             gpu_fraction_annotations(parsed_job.gpu_fraction, gpu_memory_bytes) if parsed_job.gpu_fraction else {}
@@ -119,7 +119,7 @@ def _parts(
     replica: ReplicaAssignment,
     gang: GangRanks,
     attempt: int,
-    around: ClusterDomain,
+    domain: ClusterDomain,
     generation: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     who = parsed_job.framework_name(replica.type, replica.ordinal)
@@ -137,7 +137,7 @@ def _parts(
         "annotations": annotations,
         "ownerReferences": [owner_of(parsed_job.ref)],
     }
-    framework_ = framework_variables(parsed_job, replica, gang, attempt, around.cluster_domain)
+    framework_ = framework_variables(parsed_job, replica, gang, attempt, domain.cluster_domain)
     ours = {**framework_, **identity(parsed_job, replica, gang, attempt, generation)}
     return metadata, _pod_spec(parsed_job, template, replica.node, ours, framework_)
 

@@ -44,14 +44,14 @@ class ObjectToCreate(NamedTuple):
     where: str
     """The file and line it came from."""
     names: tuple[str, ...] = ()
-    """Others that it may have, where its own is taken."""
+    """Alternative names, used in order if its own is taken."""
 
     @property
     def name(self) -> str:
         return str(self.document["metadata"].get("name", ""))
 
-    def renamed(self) -> ObjectToCreate | None:
-        """Under the next of its names; none: it has no other."""
+    def with_next_name(self) -> ObjectToCreate | None:
+        """Return the object under its next alternative name; None if there is none."""
         if not self.names:
             return None
         return self._replace(document=convert_v1(self.document, self.names[0]), names=self.names[1:])
@@ -89,7 +89,7 @@ def _distinct(orders: Iterable[ObjectToCreate]) -> list[ObjectToCreate]:
     taken: set[tuple[str, str, str]] = set()
     for order in orders:
         while order.name and _identity(order) in taken:
-            further = order.renamed()
+            further = order.with_next_name()
             if further is None:
                 raise UserError(f"{order.where}: {order.resource.kind} '{order.name}' comes twice; rename one of them.")
             order = further

@@ -72,7 +72,7 @@ class ObjectCreator:
         except NameTakenError:
             if key and self._is_of_submission(order, key):
                 return order
-            further = order.renamed()
+            further = order.with_next_name()
             if further is None:
                 raise
             return self._dry_run(further, key)
@@ -88,7 +88,7 @@ class ObjectCreator:
             created = msgspec.json.decode(body, type=type_)
         except (NameTakenError, Retry) as error:
             if not (key and order.name and self._is_of_submission(order, key)):
-                further = order.renamed() if isinstance(error, NameTakenError) else None
+                further = order.with_next_name() if isinstance(error, NameTakenError) else None
                 if further is None:
                     raise
                 return self._create(further, key)  # the name was taken after the dry run

@@ -175,7 +175,7 @@ class OperatorEndpoints:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise RequestError(401, "Send the token of a service account that was made for the audience 'sterna'.")
-        user = self._reviewer.cached(token.strip())
+        user = self._reviewer.cached_user(token.strip())
         if user is None:
             user = await run_in_threadpool(self._reviewer.review, token.strip())
         if not user.name:

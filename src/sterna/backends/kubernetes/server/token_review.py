@@ -59,7 +59,7 @@ class TokenReviewer:
         self._cache: dict[bytes, tuple[float, TokenUser]] = {}
         self._lock = threading.Lock()
 
-    def cached(self, token: str) -> TokenUser | None:
+    def cached_user(self, token: str) -> TokenUser | None:
         """Return the user from the cache, without I/O; None if the token must be reviewed."""
         with self._lock:
             entry = self._cache.get(_digest(token))
@@ -69,9 +69,9 @@ class TokenReviewer:
         """Return the user of a token; raise `Retry` if the API server cannot be asked."""
         if not token or len(token) > _MAX_TOKEN_CHARS:
             return INVALID_TOKEN
-        cached = self.cached(token)
-        if cached is not None:
-            return cached
+        cached_user = self.cached_user(token)
+        if cached_user is not None:
+            return cached_user
         user = self._request_review(token)
         ttl_seconds = _VALID_TTL_SECONDS if user.name else _INVALID_TTL_SECONDS
         with self._lock:

@@ -72,29 +72,29 @@ def find_control(state: Path, found: CgroupMounts | None = None, tree: Tree = cg
     exist."""
     state = state.resolve()
     name = "sterna-" + hashlib.sha256(str(state).encode()).hexdigest()[:12]
-    around = _read_choice(state, tree) or _chosen(found or find_mounts(), name, tree)
+    mounts = _read_choice(state, tree) or _own_groups(found or find_mounts(), name, tree)
     for make in (_find_v1, _find_v2):
         try:
-            control = make(around, tree)
+            control = make(mounts, tree)
         except OSError:
             continue  # not usable: try the next best
         if control is not None:
-            _write_choice(state, around)
+            _write_choice(state, mounts)
             return control
     return AffinityControl(str(state / "groups"))
 
 
-def _find_v1(around: CgroupMounts, tree: Tree) -> Control | None:
-    if "cpu" not in around.legacy:
+def _find_v1(mounts: CgroupMounts, tree: Tree) -> Control | None:
+    if "cpu" not in mounts.legacy:
         return None
-    return LegacyControl(tree, around.legacy, _can_kill(around.unified, tree))
+    return LegacyControl(tree, mounts.legacy, _can_kill(mounts.unified, tree))
 
 
-def _find_v2(around: CgroupMounts, tree: Tree) -> Control | None:
-    return UnifiedControl(tree, around.unified) if around.unified and "cpu" not in around.legacy else None
+def _find_v2(mounts: CgroupMounts, tree: Tree) -> Control | None:
+    return UnifiedControl(tree, mounts.unified) if mounts.unified and "cpu" not in mounts.legacy else None
 
 
-def _chosen(found: CgroupMounts, name: str, tree: Tree) -> CgroupMounts:
+def _own_groups(found: CgroupMounts, name: str, tree: Tree) -> CgroupMounts:
     """Return our top groups, named by the state folder, so that two clusters on a machine do not collide."""
     legacy = {controller: os.path.join(folder, name) for controller, folder in found.legacy.items()}
     unified = found.unified
@@ -136,8 +136,8 @@ def _can_kill(unified: str | None, tree: Tree) -> str | None:
     return unified if tree.has(unified, "cgroup.kill") else None
 
 
-def _write_choice(state: Path, around: CgroupMounts) -> None:
-    record = {"boot_id": boot_id(), "legacy": around.legacy, "unified": around.unified, "top": around.unified_top}
+def _write_choice(state: Path, mounts: CgroupMounts) -> None:
+    record = {"boot_id": boot_id(), "legacy": mounts.legacy, "unified": mounts.unified, "top": mounts.unified_top}
     write_record(str(state), _MEMORY, dict(record), durable=False)
 
 

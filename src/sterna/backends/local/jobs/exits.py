@@ -230,7 +230,7 @@ class ExitHandler:
 
     def forget(self, job: LocalJob) -> None:
         """Remove a job without processes and its files; its events stay."""
-        paths = self._deps.around.paths
+        paths = self._deps.environment.paths
         folder = paths.job(job.name)
         aside = paths.state / "trash" / f"{job.key}"
         with self._store.lock:

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Protocol
 
 from sterna.backends.local.cgroups.select import Control
-from sterna.backends.local.jobs.environment import HOST, Surroundings, attempt_folder, environment, free_ports
+from sterna.backends.local.jobs.environment import (
+    HOST,
+    EnvironmentConfig,
+    attempt_folder,
+    free_ports,
+    replica_environment,
+)
 from sterna.backends.local.jobs.layout import (
     devices_for,
     held_resources,
@@ -56,7 +62,7 @@ class LocalDeps:
 
     processes: Processes
     groups: Control
-    around: Surroundings
+    environment: EnvironmentConfig
     as_submitter: bool = False
     log_bytes: int = 64 << 20
 
@@ -136,14 +142,14 @@ class AttemptLauncher:
 
     def prepare(self, job: LocalJob, attempt: AttemptRecord) -> None:
         """Create folders and files that all replicas of an attempt use."""
-        around = self._deps.around
-        checkpoint = around.paths.checkpoint(job.name)
+        config = self._deps.environment
+        checkpoint = config.paths.checkpoint(job.name)
         checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._hand_to_user(job, checkpoint.parent, checkpoint)
         self.write_world(job, attempt)
         kind = find_kind(job.record.spec.kind)
         for file in kind.attempt_files(size_of(attempt.workers)) if kind else ():
-            folder = attempt_folder(around, job.record, attempt)
+            folder = attempt_folder(config, job.record, attempt)
             folder.mkdir(parents=True, exist_ok=True)
             replace_file(folder, file.name, file.content.encode(), file.mode, durable=False)
 
@@ -151,7 +157,7 @@ class AttemptLauncher:
         """Start one process. If that fails, void the replica, so that it cannot start later."""
         deps = self._deps
         spec = spec_of(job.record, replica.type)
-        folder = deps.around.paths.replica(job.name, attempt.number, replica.name)
+        folder = deps.environment.paths.replica(job.name, attempt.number, replica.name)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             uid, gid = self._hand_to_user(job, folder)
@@ -160,8 +166,8 @@ class AttemptLauncher:
             launch_spec = LaunchSpec(
                 token=replica.token,
                 command=spec.command,
-                env=environment(deps.around, job.record, attempt, replica, spec, threads),
-                cwd=spec.working_dir or str(deps.around.paths.job(job.name)),
+                env=replica_environment(deps.environment, job.record, attempt, replica, spec, threads),
+                cwd=spec.working_dir or str(deps.environment.paths.job(job.name)),
                 grace_seconds=job.record.spec.grace_seconds,
                 groups=groups,
                 cpus=replica.cores,
@@ -171,7 +177,7 @@ class AttemptLauncher:
             )
             deps.processes.start(folder, launch_spec)
         except (OSError, Retry) as error:
-            self._store.note(job.name, "trouble", f"{replica.name} could not be started: {error}.")
+            self._store.note(job.name, "error", f"{replica.name} could not be started: {error}.")
             if folder.is_dir() and not deps.processes.void(folder):
                 return  # a shim has locked it: it started after all
             with self._store.lock:
@@ -203,5 +209,5 @@ class AttemptLauncher:
             if member.type == job.record.spec.worker.type
         ]
         content = encode({"generation": attempt.generation, "members": members})
-        path = self._deps.around.paths.world(job.name)
+        path = self._deps.environment.paths.world(job.name)
         replace_file(path.parent, path.name, content, durable=False)

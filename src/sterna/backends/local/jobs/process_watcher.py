@@ -81,7 +81,7 @@ class ProcessWatcher:
                 yield from ((job, attempt, replica) for replica in attempt.live)
 
     def _inspect(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, name: str) -> bool:
-        folder = self._deps.around.paths.jobs / name
+        folder = self._deps.environment.paths.jobs / name
         state = self._deps.processes.inspect(folder)
         if state.phase in (ReplicaPhase.RUNNING, ReplicaPhase.STARTING, ReplicaPhase.ENDING):
             return self._watch(job, replica, name, folder, state)
@@ -244,7 +244,7 @@ class ProcessWatcher:
         for replica in attempt.live if attempt is not None else ():
             if replica.state == RUNNING and attempt is not None:
                 counted = self._deps.groups.cpu_seconds(replica.group) if replica.group else None
-                folder = self._deps.around.paths.jobs / _name(job, attempt, replica)
+                folder = self._deps.environment.paths.jobs / _name(job, attempt, replica)
                 used += self._deps.processes.cpu_seconds(folder) if counted is None else counted
         return used
 

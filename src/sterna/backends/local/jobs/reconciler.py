@@ -138,7 +138,7 @@ class AttemptReconciler:
             for replica, target in moves:
                 self._move(job, replica, target)
         except OSError as error:
-            self._store.note(job.name, "trouble", f"it cannot be moved in place: {error}.")
+            self._store.note(job.name, "error", f"it cannot be moved in place: {error}.")
             return False
         return True
 
@@ -258,7 +258,7 @@ class AttemptReconciler:
 
     def _ask(self, job: LocalJob, attempt: AttemptRecord, replica: ReplicaRecord, why: str) -> None:
         asked_at = self._store.clock()
-        folder = self._deps.around.paths.replica(job.name, attempt.number, replica.name)
+        folder = self._deps.environment.paths.replica(job.name, attempt.number, replica.name)
         if replica.state != RUNNING and self._deps.processes.void(folder):
             with self._store.lock:
                 replica.state = ENDED  # it never started

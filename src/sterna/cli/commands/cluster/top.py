@@ -11,7 +11,7 @@ import typer
 from sterna.cli.connect.cluster import ClusterOptions
 from sterna.cli.parsing.expand import expand_options
 from sterna.errors import UserError
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -92,7 +92,7 @@ def _draw(screen: _Screen, height: int) -> Group:
     most_jobs = max(3, height - len(screen.nodes) - _LAST_EVENTS - 9)
     more = f"and {len(jobs) - most_jobs} more" if len(jobs) > most_jobs else ""
     return Group(
-        Text(f"Sterna: {counted(len(jobs), 'job')}, {head}", style="bold"),
+        Text(f"Sterna: {format_count(len(jobs), 'job')}, {head}", style="bold"),
         _nodes(screen.nodes),
         _jobs(jobs[:most_jobs]),
         Text(more),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import sterna
 from sterna.cli.parsing.options import ReportFile
 from sterna.cli.parsing.parameters import AsJson
 from sterna.errors import Retry, UserError
@@ -109,7 +110,7 @@ def _run(seconds: float, repeats: int, listen: str, watcher: Watcher) -> list[Ph
 
 def _import_path() -> str:
     """Return a PYTHONPATH that contains this package, installed or not."""
-    package = str(Path(__file__).resolve().parents[2])
+    package = str(Path(sterna.__file__).resolve().parents[1])
     return os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), package]))
 
 

@@ -57,14 +57,14 @@ def _run(settings: MonitorSettings) -> None:
         GrowthRule(strict=strict, alpha=settings.alpha, interval_seconds=settings.interval_seconds),
         settings.overload_threshold,
     )
-    around = MonitorAddresses(
+    addresses = MonitorAddresses(
         listen=settings.listen,
         server=settings.server,
         lease_name=settings.lease_name,
         lease_namespace=settings.lease_namespace,
         token_file=Path(settings.token),
     )
-    monitor = connect_monitor(options, around, settings.kubeconfig, settings.context)
+    monitor = connect_monitor(options, addresses, settings.kubeconfig, settings.context)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: monitor.stop())
     print(f"Sterna watches the pods of node {options.node}.", flush=True)

@@ -49,11 +49,11 @@ def _show(found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     from sterna.cli.render.output import console
-    from sterna.model.formatting import counted
+    from sterna.model.formatting import format_count
 
     out = console()
     by = ", ".join(f"{name}: {count:,}" for name, count in found["patterns"].items())
-    out.print(f"{counted(found['matched'], 'line')} of {found['lines']:,} matched ({by})", soft_wrap=True)
+    out.print(f"{format_count(found['matched'], 'line')} of {found['lines']:,} matched ({by})", soft_wrap=True)
     if found["metric"]:
         goal = "more is better" if found["goal"] == "max" else "less is better"
         out.print(f"the metric that counts: {found['metric']} ({goal})", soft_wrap=True)

@@ -56,7 +56,7 @@ def command(
 
 def _show_shadow(out: Console, shadow: dict[str, Any]) -> None:
     """Print the plan and forecast of the shadow policy."""
-    from sterna.model.formatting import counted
+    from sterna.model.formatting import format_count
 
     if not shadow["differs"]:
         out.print(f"In the shadow {shadow['policy']} would have done the same.")
@@ -66,6 +66,6 @@ def _show_shadow(out: Console, shadow: dict[str, Any]) -> None:
     then, now = shadow["recorded_forecast"], shadow["forecast"]
     out.print(
         f"In the shadow {shadow['policy']} would have done: {', '.join(actions[:6])}{more}; it expected "
-        f"{counted(now['jobs'], 'job')} at {now['speed']:.1f} times the speed of one worker, instead of {then['jobs']} "
-        f"at {then['speed']:.1f}."
+        f"{format_count(now['jobs'], 'job')} at {now['speed']:.1f} times the speed of one worker, instead of "
+        f"{then['jobs']} at {then['speed']:.1f}."
     )

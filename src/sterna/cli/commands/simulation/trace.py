@@ -186,7 +186,7 @@ def _write_trace(trace: Trace, output: str | None, as_json: bool) -> None:
     from sterna.cli.render.files import output_file
     from sterna.cli.render.output import show_json
     from sterna.experiments.report.trace_facts import trace_facts, trace_rows
-    from sterna.model.formatting import counted
+    from sterna.model.formatting import format_count
     from sterna.workloads.formats.native import write_native
 
     text = io.StringIO()
@@ -199,4 +199,4 @@ def _write_trace(trace: Trace, output: str | None, as_json: bool) -> None:
     elif output is None:
         print(text.getvalue(), end="")
     else:
-        print(f"{output}: {counted(len(trace), 'job')}")
+        print(f"{output}: {format_count(len(trace), 'job')}")

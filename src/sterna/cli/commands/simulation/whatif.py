@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.cli.parsing.parameters import AsJson, JournalFile
 from sterna.cli.parsing.rule_options import PolicyOption, RecordedPlacement
-from sterna.model.formatting import counted
+from sterna.model.formatting import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +75,7 @@ def _show_rerun(out: Console, answer: Mapping[str, Any]) -> None:
         )
     out.print(table)
     out.print(
-        f"{counted(runs['jobs'], 'job')}, times in seconds. rebuilt: the recorded rules, simulated from what the "
+        f"{format_count(runs['jobs'], 'job')}, times in seconds. rebuilt: the recorded rules, simulated from what the "
         "journal holds. ratio: mean completion time over that of rebuilt; below 1 is better."
     )
 

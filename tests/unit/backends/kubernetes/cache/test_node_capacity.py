@@ -1,4 +1,4 @@
-"""Room on nodes: what they have, what pods use, what was decided, and which nodes take whom."""
+"""Node capacity: totals, usage of pods, planned usage, and nodes that accept a job."""
 
 from __future__ import annotations
 

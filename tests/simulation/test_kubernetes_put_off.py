@@ -143,7 +143,7 @@ def test_a_pod_waits_for_room_when_the_cluster_has_none_for_it() -> None:
     assert the_pod(cluster) == ("node-1", "Running")
 
 
-def test_a_pod_whose_node_is_deleted_comes_again_before_the_cluster_tidies_up() -> None:
+def test_a_pod_of_a_deleted_node_is_created_again_before_garbage_collection() -> None:
     cluster, _ = a_training_pod()
     cluster.nodes.lose("node-0")
     cluster.kube.delete(NODES, "node-0")

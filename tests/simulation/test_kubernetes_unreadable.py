@@ -54,7 +54,7 @@ def test_an_invalid_object_of_a_foreign_kind_gets_annotations_and_its_status_is_
 
 
 @pytest.mark.parametrize(("resource", "odd"), ODD)
-def test_it_runs_like_any_other_once_it_is_mended_and_is_forgotten_once_it_is_deleted(
+def test_an_invalid_object_runs_once_corrected_and_is_dropped_once_deleted(
     resource: Resource, odd: dict[str, Any]
 ) -> None:
     cluster = a_cluster()

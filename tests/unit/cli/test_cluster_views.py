@@ -134,7 +134,7 @@ def test_spans_are_read_as_they_are_written(seconds: float) -> None:
     assert seconds_in(duration_text(seconds)) == seconds
 
 
-def test_memory_of_other_people_s_kinds_is_in_an_annotation() -> None:
+def test_persisted_fields_of_foreign_kinds_are_in_an_annotation() -> None:
     kube = Lab()
     job = tf_job("t")
     job["metadata"]["annotations"] = {"sterna.dev/memory": '{"executed": 7, "step": 3}', "sterna.dev/reason": "runs."}

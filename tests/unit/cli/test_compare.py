@@ -11,7 +11,7 @@ from sterna.settings import BASELINE_POLICY
 from tests.unit.cli.conftest import Sterna
 
 
-def test_all_policies_are_compared_with_what_people_run_today(sterna: Sterna, trace: Path) -> None:
+def test_all_policies_are_compared_with_the_baseline(sterna: Sterna, trace: Path) -> None:
     run = sterna("compare", "--trace", trace, "--nodes", "1x8", "--cores", "1", "--json")
     assert run.code == 0
     policies = [result["policy"] for result in run.document["results"]]

@@ -180,7 +180,7 @@ def test_fields_that_stand_empty_count_as_absent() -> None:
 @pytest.mark.parametrize(
     ("resource", "word"), [(TF_JOBS, "InvalidTFJobSpec"), (TRAINING_JOBS, "Invalid"), (PODS, "Invalid")]
 )
-def test_a_condition_calls_it_what_people_of_that_kind_know(resource: Resource, word: str) -> None:
+def test_condition_reasons_are_those_of_the_kind(resource: Resource, word: str) -> None:
     assert invalid_reason(resource) == word
 
 

@@ -139,7 +139,7 @@ def test_a_pattern_that_cannot_work_is_refused_with_a_sentence(pattern: str, sen
         r"(?P<loss>\d+\.\d+)",
     ],
 )
-def test_patterns_as_people_write_them_are_accepted(pattern: str) -> None:
+def test_common_forms_of_patterns_are_accepted(pattern: str) -> None:
     assert LineReader([pattern]).notices == []
 
 

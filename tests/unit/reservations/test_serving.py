@@ -150,7 +150,7 @@ def test_pods_are_ignored_without_a_reservation_rule() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), pods=st.integers(1, 5), policy=st.sampled_from(["elastic-fifo", "fifo", "dragon"]))
-def test_making_room_comes_to_rest_and_never_over_commits(seed: int, pods: int, policy: str) -> None:
+def test_freeing_capacity_converges_and_never_over_commits(seed: int, pods: int, policy: str) -> None:
     random = np.random.default_rng(seed)
     jobs = [
         a_job(f"j{number}", (int(least), int(least + random.integers(0, 4))), submit=float(number), remaining=1e6)

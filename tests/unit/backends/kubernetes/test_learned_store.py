@@ -117,7 +117,7 @@ def test_a_malformed_config_map_is_logged_once_and_left_alone_until_deleted(repl
     assert decode_curves(text_in(replica.kube))[0].steps == 30.0
 
 
-def test_what_was_ruined_while_we_led_is_left_alone_and_counts_once_when_mended(replica: Replica) -> None:
+def test_a_config_map_that_becomes_malformed_is_left_alone_until_it_is_corrected(replica: Replica) -> None:
     replica.learn()
     replica.kept.save_if_due(0.0)
     good = text_in(replica.kube)

@@ -195,7 +195,7 @@ def test_an_invalid_object_shows_its_error_and_does_not_affect_other_jobs() -> N
     assert cluster.pods("bad") == []
 
 
-def test_a_bad_object_that_is_mended_runs() -> None:
+def test_an_invalid_object_runs_once_it_is_corrected() -> None:
     cluster = a_cluster()
     cluster.submit("job", 2, most=1, seconds=3.0, restartPolicy="Sometimes")
     cluster.run(3.0)

@@ -63,13 +63,13 @@ def members(parts: Iterable[GpuPartition]) -> dict[str, tuple[list[str], list[st
     }
 
 
-def fraction_of(selector: Mapping[str, str], nodes: Iterable[ANode], types: Iterable[str] = TYPES) -> str:
+def partition_of(selector: Mapping[str, str], nodes: Iterable[ANode], types: Iterable[str] = TYPES) -> str:
     parts = split_by_gpu_type(a_snapshot([a_job("j", 1, selector=selector)], nodes), list(types))
     (found,) = [part.type for part in parts if len(part.jobs)]
     return found
 
 
-# Who belongs where.
+# Members of a partition.
 
 
 def test_nodes_are_of_the_type_that_their_label_names() -> None:
@@ -128,13 +128,13 @@ def test_a_job_is_of_the_type_of_the_nodes_that_it_leaves_itself(selector: dict[
         a_node("n2", labels={**A100, **west}),
         a_node("n3", labels={**T4, "kubernetes.io/hostname": "n3"}),
     ]
-    assert fraction_of(selector, nodes) == type_
+    assert partition_of(selector, nodes) == type_
 
 
 def test_cordoned_nodes_keep_their_type_and_that_of_their_jobs() -> None:
     """Draining the nodes without a type does not send their jobs to nodes with one."""
     nodes = [a_node("n0", is_open=False), a_node("n1", labels=T4)]
-    assert fraction_of({}, nodes) == REST
+    assert partition_of({}, nodes) == REST
 
 
 def test_where_all_nodes_are_of_one_type_that_is_the_whole_cluster() -> None:
@@ -163,7 +163,7 @@ def test_types_are_read_from_node_labels_and_selectors() -> None:
     assert gpu_type_in_selector((("zone", "east"),)) == ""
 
 
-# What a part sees.
+# The snapshot of a partition.
 
 
 def test_a_partition_counts_its_own_jobs_only() -> None:
@@ -194,7 +194,7 @@ def test_nodes_without_devices_are_counted_in_cpus_though_others_have_devices() 
     assert assignments(snapshot, decide_checked(snapshot, some_rules(t4="fifo"))) == {"x": {"n0": 2}, "y": {"n1": 1}}
 
 
-# What is decided.
+# Decisions.
 
 
 def test_each_type_is_under_its_own_policy() -> None:
@@ -299,13 +299,13 @@ def test_a_serving_pod_without_a_type_takes_nothing_from_those_that_have_one() -
     assert list(decide_checked(an_instant(jobs, three_nodes(), pod), some_rules(t4="elastic-fifo")).plan) == []
 
 
-# Who sits elsewhere.
+# Jobs outside their partition.
 
 
 def test_a_job_on_nodes_of_another_type_goes_on_and_what_it_holds_is_not_given_away() -> None:
     """VODA-78: a label that is added later stops no job."""
     jobs = [
-        a_job("squatter", (1, 4), on={"n1": 2}, first_start=0.0),
+        a_job("outside", (1, 4), on={"n1": 2}, first_start=0.0),
         a_job("both", (2, 9), selector=T4, on={"n0": 1, "n3": 1}, first_start=0.0),
         a_job("t", (1, 9), selector=T4, submit=1),
         a_job("u", (1, 9), submit=2),

@@ -15,7 +15,7 @@ ORDERLY = [
     *("elastic-fifo", "elastic-srjf", "elastic-tiresias", "ffdl", "afs-l"),
 ]
 
-CROWDED: dict[str, tuple[list[ANode], list[AJob]]] = {
+SCARCE: dict[str, tuple[list[ANode], list[AJob]]] = {
     "CPUs": (
         [a_node("n0", 8, cpus=8)],
         [a_job("old", cpus=4, remaining=10.0), a_job("young", 2, submit=1.0, cpus=4, remaining=1e5)],
@@ -41,9 +41,9 @@ CROWDED: dict[str, tuple[list[ANode], list[AJob]]] = {
 
 
 @pytest.mark.parametrize("policy", ORDERLY)
-@pytest.mark.parametrize("scarce", CROWDED)
+@pytest.mark.parametrize("scarce", SCARCE)
 def test_an_older_shorter_smaller_job_is_not_passed_by_a_later_one(policy: str, scarce: str) -> None:
-    nodes, jobs = CROWDED[scarce]
+    nodes, jobs = SCARCE[scarce]
     given = decided(a_snapshot(jobs, nodes, now=5.0), policy).allocation
     assert given["old"] > 0
     assert given["young"] == 0
@@ -74,7 +74,7 @@ def test_in_strict_order_no_job_passes_one_that_fits_on_no_node_now(policy: str,
 
 @pytest.mark.parametrize("policy", ["elastic-fifo", "elastic-srjf", "ffdl", "afs-l"])
 @pytest.mark.parametrize("placement", ["stay", "pack", "spread", "topology"])
-def test_a_held_job_gets_the_available_capacity_and_no_more(policy: str, placement: str) -> None:
+def test_a_capped_job_gets_the_available_capacity_and_no_more(policy: str, placement: str) -> None:
     """More could not be placed either, and then no job would have got workers."""
     nodes = [a_node("n0", 1), a_node("n1", 3, taints=("burst",)), a_node("n2", 8)]
     jobs = [
@@ -113,15 +113,15 @@ def test_two_that_take_room_from_each_other_as_they_grow_both_run(policy: str, c
 
 @pytest.mark.parametrize("policy", ELASTIC)
 def test_how_far_jobs_may_grow_does_not_decide_how_often_a_policy_is_asked(policy: str) -> None:
-    asked, rule = [], make_policy(policy)
+    calls, rule = [], make_policy(policy)
 
     def counting(snapshot: Snapshot) -> Target:
-        asked.append(snapshot)
+        calls.append(snapshot)
         return rule(snapshot)
 
     jobs = [a_job("a", (1, 1000), devices=4), a_job("b", (1, 1000), devices=3)]
     decide(a_snapshot(jobs, some_nodes(*[8] * 500), now=5.0), Rules(counting, make_placement("stay")))
-    assert len(asked) < 20
+    assert len(calls) < 20
 
 
 def test_what_one_shape_cannot_use_does_not_cost_it_what_it_has() -> None:

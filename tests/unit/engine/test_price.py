@@ -53,9 +53,9 @@ def test_no_job_follows_the_one_it_displaced_until_something_has_changed() -> No
     SharedCluster((MOVED, SharedJob("evictor", growth_since=95.0)), last_event=80.0),
 ], ids=["a job came or ended", "a job grows otherwise"])  # fmt: skip
 def test_a_change_makes_the_way_back_free(cluster: SharedCluster) -> None:
-    memory = MoveHistory(cluster.snapshot)
-    assert not memory.undoes(_row(cluster, "victim"), 0)
-    assert not memory.undoes(_row(cluster, "evictor"), 1)
+    history = MoveHistory(cluster.snapshot)
+    assert not history.undoes(_row(cluster, "victim"), 0)
+    assert not history.undoes(_row(cluster, "evictor"), 1)
 
 
 def _row(cluster: SharedCluster, name: str) -> int:

@@ -96,6 +96,6 @@ def test_the_reported_line_is_the_users_own(snapshot: Snapshot) -> None:
         run_policy(lambda: np.zeros(3).reshape(2, 2).take([0]), snapshot)
 
 
-def test_what_is_held_may_be_kept_where_a_node_was_lost(snapshot: Snapshot) -> None:
+def test_jobs_may_keep_their_units_after_a_node_is_lost(snapshot: Snapshot) -> None:
     short = replace(snapshot, free_units=-1000, held_units=3000)
     assert run_policy(Target(np.array([1, 1, 1])), short).workers.tolist() == [1, 1, 1]

@@ -40,7 +40,7 @@ demo: $(STAMP) ## Train a dozen real models three ways on two cores, and compare
 	@mkdir -p $(OUT)
 	@$(BIN)/sterna demo --report $(OUT)/demo.html $(DEMO_ARGS)
 
-compare: $(STAMP) ## Compare all nine policies on a made-up trace; about half a minute
+compare: $(STAMP) ## Compare all nine policies on a generated trace; about half a minute
 	@mkdir -p $(OUT)
 	@echo "==> making a trace of 400 jobs: $(OUT)/compare.csv"
 	@$(BIN)/sterna trace make poisson --jobs 400 --seed 7 --output $(OUT)/compare.csv
@@ -63,7 +63,7 @@ test-bounds: $(STAMP) ## Run the decision tests on kernels that check every inde
 	@echo "==> running the decision tests on them"
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --kernels $(OUT)/bounds $(DECIDING) $(TEST_ARGS)
 
-test-browser: $(STAMP) ## Look at the page with a real browser; says so and passes where there is none
+test-browser: $(STAMP) ## Test the page in a real browser; skipped where there is none
 	@echo "==> looking at the page with a browser"
 	@$(BIN)/python -m pytest -q tests/e2e/test_page.py
 
@@ -83,7 +83,7 @@ test-nodes: $(STAMP) ## Train on two real kubelets in namespaces of their own; n
 	@echo "==> training on two nodes"
 	@$(BIN)/python -m tests.kubernetes.nodes.apart $(BIN)/python -m pytest tests/kubernetes/nodes $(TEST_ARGS)
 
-check: $(STAMP) ## Lint, formatting, types, import layers and the rules of the house
+check: $(STAMP) ## Lint, formatting, types, import layers, style tests
 	@echo "==> ruff: mistakes and style"
 	@$(BIN)/ruff check .
 	@echo "==> ruff: formatting"
@@ -95,11 +95,11 @@ check: $(STAMP) ## Lint, formatting, types, import layers and the rules of the h
 	@echo "==> tests/style: purity, sizes, docs"
 	@$(BIN)/python -m pytest -q tests/style
 
-format: $(STAMP) ## Put the code into the form that check asks for
+format: $(STAMP) ## Format the code and fix lint errors
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(STAMP) ## Put the real output of every command into the docs
+docs: $(STAMP) ## Run the commands of the docs and write their output into the pages
 	@echo "==> running the commands of the docs"
 	@$(BIN)/python -m tests.docs.console docs/policies/*.md docs/tutorial.md docs/traces.md CONTRIBUTING.md
 
@@ -114,7 +114,7 @@ bench-kubernetes: $(STAMP) ## Measure the operator on a real API server with fak
 	@echo "==> measuring ($(BENCH)); results go to $(OUT)/bench-kubernetes.json"
 	@$(BIN)/python -m tests.bench.kubernetes $(BENCH) --out $(OUT)/bench-kubernetes.json $(BENCH_ARGS)
 
-clean: ## Remove the environment and everything that was made
+clean: ## Remove the environment and all build results
 	@echo "==> removing $(VENV), $(OUT) and caches"
 	@rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -245,7 +245,7 @@ def _assign(jobs: Sequence[_Job], nodes: Nodes) -> tuple[dict[JobKey, Assignment
     assignments: dict[JobKey, Assignment] = {}
     for key, job in enumerate(jobs):
         workers, ps = (_on_nodes(job, running, row_of) for running in (job.running, job.ps_running))
-        slots = room.take_runs(job.shape, workers)
+        slots = room.take_workers(job.shape, workers)
         for node, count in ps:
             room.take_ps(job.shape, node, count)
         for node, _ in (*workers, *ps):

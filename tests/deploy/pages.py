@@ -24,9 +24,9 @@ Everything that can be set, with its default. A setting has up to three names: a
 value of the [chart](kubernetes.md#install). A flag wins over a variable, and a variable over the default; the chart
 sets variables. This page is made from `src/sterna/settings.py` by `python -m tests.deploy.render`.
 
-Rules (`policy`, `placement`, `migration`, `share`, `claim`) take parameters, as in `dragon:patience=60`; each has a
-page of its own: [policies](policies/README.md), [placements](placements.md), [migrations](migrations.md),
-[shares](cpu-shares.md), [claims](reservations.md).
+Rules (`policy`, `placement`, `migration`, `cpu-share`, `reservation`) take parameters, as in `dragon:patience=60`; each
+kind has a page of its own: [policies](policies/README.md), [placements](placements.md), [migrations](migrations.md),
+[CPU shares](cpu-shares.md), [reservations](reservations.md).
 """
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sterna.engine.check import check
@@ -56,6 +56,7 @@ def test_waiting_job_could_not_be_placed(policy: str, placement: str, seed: int,
 )
 @settings(max_examples=25)
 @small_worlds
+@example(seed=1018, jobs=3, nodes=1)  # a job without devices while all devices are in use
 def test_job_below_its_maximum_has_no_room_to_grow(
     policy: str, placement: str, seed: int, jobs: int, nodes: int
 ) -> None:

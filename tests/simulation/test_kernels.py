@@ -105,8 +105,8 @@ def test_many_equal_jobs_go_where_one_after_the_other_would(seed: int) -> None:
     nodes = simulated_nodes(",".join(f"{random.randint(1, 4)}x{random.randint(1, 8)}" for _ in range(6)))
     shape, count, jobs = Shape(devices=random.choice((1000, 2000))), random.randint(5, 20), random.randint(1, 15)
     at_once, one_by_one = FreeCapacity(nodes), FreeCapacity(nodes)
-    for pairs in at_once.tightest_many(shape, count, jobs):
+    for pairs in at_once.take_tightest(shape, count, jobs):
         assert list(one_by_one.tightest(shape, count)) == list(pairs)
-        one_by_one.take_runs(shape, pairs)
+        one_by_one.take_workers(shape, pairs)
     assert (at_once.free == one_by_one.free).all()
     assert (at_once.free >= 0).all()

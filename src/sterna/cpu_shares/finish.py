@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sterna.engine.cpu_sharing.shared_nodes import GUARD, TAIL, SharedNodes, shared_nodes_of
+from sterna.engine.cpu_sharing.shared_nodes import GUARD, TAIL, SharedNodes, build_shared_nodes
 from sterna.rules import CpuShares, Floats, Growth, Snapshot, cpu_share, knob
 
 
@@ -31,23 +31,23 @@ class Finish:
 
     def __call__(self, snapshot: Snapshot) -> CpuShares:
         weight = np.ones(len(snapshot.jobs))
-        crowd = shared_nodes_of(snapshot, self.guard, self.tail)
-        if crowd is None:
+        shared = build_shared_nodes(snapshot, self.guard, self.tail)
+        if shared is None:
             return CpuShares(weight)
         if self.objective == "quality":
             converged = snapshot.jobs.growth == Growth.CONVERGED
-            crowd.rank = {row: float(converged[row]) for row in crowd.left}
-        contended = [self._divide(crowd, node, weight) for node in range(len(crowd.on))]
+            shared.rank = {row: float(converged[row]) for row in shared.remaining_work}
+        contended = [self._divide(shared, node, weight) for node in range(len(shared.rows_on))]
         return CpuShares(weight, snapshot.now + self.interval) if any(contended) else CpuShares(weight)
 
-    def _divide(self, crowd: SharedNodes, node: int, weight: Floats) -> bool:
+    def _divide(self, shared: SharedNodes, node: int, weight: Floats) -> bool:
         """Set weights in proportion to the cores that each job gets; return False if there are enough for all."""
-        rows, cores = crowd.on[node], crowd.cores[node]
-        if not crowd.is_contended(node):
+        rows, cores = shared.rows_on[node], shared.cores[node]
+        if not shared.is_contended(node):
             return False
-        left, equal = crowd.spare(node), cores / (len(rows) + crowd.company[node])
-        for row in crowd.order(node, rows):
-            given = min(crowd.caps[row], left)
+        left, equal = shared.available_cores(node), cores / (len(rows) + shared.opaque_jobs[node])
+        for row in shared.order(node, rows):
+            given = min(shared.core_limits[row], left)
             weight[row] = max(given / equal, self.floor)
             left -= given
         return True

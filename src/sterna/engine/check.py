@@ -53,7 +53,7 @@ def _check_nodes(actions: Sequence[Action], snapshot: Snapshot) -> None:
         _check_count(actions, snapshot)
         return
     if not snapshot.devices_only:
-        _check_doors(actions, snapshot)
+        _check_node_access(actions, snapshot)
     room = FreeCapacity(nodes)
     for action in actions:
         if action.before.workers:
@@ -100,7 +100,7 @@ def _check_gang(action: Action, shape: Shape, snapshot: Snapshot) -> None:
         raise Bug(f"{snapshot.jobs.name_of(action.row)} has a worker without a device to share", action.row)
 
 
-def _check_doors(actions: Sequence[Action], snapshot: Snapshot) -> None:
+def _check_node_access(actions: Sequence[Action], snapshot: Snapshot) -> None:
     """Nobody comes to a node that does not take it; who is there already may stay."""
     codes = snapshot.jobs.shape
     accepting = [snapshot.nodes.accepting(shape) for shape in snapshot.shapes.rows]

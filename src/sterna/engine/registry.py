@@ -116,6 +116,11 @@ class RuleKind(Enum):
     CPU_SHARE = "cpu_share"
     RESERVATION = "reservation"
 
+    @property
+    def words(self) -> str:
+        """The kind as messages to users name it."""
+        return self.value.replace("cpu_share", "CPU share")
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -193,7 +198,7 @@ def find(kind: RuleKind, name: str) -> RuleInfo:
     for info in _rules[kind].values():
         if name == info.name or name in info.aliases:
             return info
-    raise UserError(f"There is no {kind.value} '{name}': {did_you_mean(name, _rules[kind])}")
+    raise UserError(f"There is no {kind.words} '{name}': {did_you_mean(name, _rules[kind])}")
 
 
 def make_rule(kind: RuleKind, spec: str) -> Any:
@@ -208,7 +213,7 @@ def make_rule(kind: RuleKind, spec: str) -> Any:
         parameter = next((p for p in info.parameters if p.name == key.strip()), None)
         if parameter is None:
             hint = did_you_mean(key.strip(), [p.name for p in info.parameters])
-            raise UserError(f"The {kind.value} '{info.name}' has no parameter '{key.strip()}': {hint}")
+            raise UserError(f"The {kind.words} '{info.name}' has no parameter '{key.strip()}': {hint}")
         if not equals:
             raise UserError(f"In '{spec}' the parameter '{key}' has no value: write {key}={_shown(parameter.default)}.")
         if parameter.name in values:

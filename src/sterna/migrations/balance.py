@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sterna.engine.cpu_sharing.move_gain import MoveEvaluator, Option
-from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, shared_nodes_of
+from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, build_shared_nodes
 from sterna.engine.price import Memory
 from sterna.model.growth import Strict
 from sterna.rules import Growth, GrowthRule, Moves, ResourceKind, Snapshot, knob, migration
@@ -42,17 +42,17 @@ class Balance:
         return GrowthRule(strict=Strict.CONTAINER_MIGRATION) if self.strict else GrowthRule()
 
     def __call__(self, snapshot: Snapshot) -> Moves:
-        crowd = shared_nodes_of(snapshot)
-        if crowd is None or not crowd.left:
+        shared = build_shared_nodes(snapshot)
+        if shared is None or not shared.remaining_work:
             return Moves()
         memory = Memory(snapshot)
         if snapshot.now - memory.last_move < self.interval:
             return Moves((), memory.last_move + self.interval)
-        loads = _limits(snapshot, crowd) if self.strict else [crowd.load(node) for node in range(len(crowd.on))]
-        options = self._options(snapshot, crowd, loads)
+        loads = _limits(snapshot, shared) if self.strict else [shared.load(node) for node in range(len(shared.rows_on))]
+        options = self._options(snapshot, shared, loads)
         weighing = MoveEvaluator(
             snapshot,
-            crowd,
+            shared,
             memory if self.sticky else None,
             is_priced=self.priced and not self.strict,
             margin=self.margin if self.priced else 0.0,
@@ -65,7 +65,7 @@ class Balance:
             move = weighing.best(options)
         return Moves([move] if move else [], snapshot.now + self.interval)
 
-    def _options(self, snapshot: Snapshot, crowd: SharedNodes, loads: Sequence[float]) -> Iterator[Option]:
+    def _options(self, snapshot: Snapshot, shared: SharedNodes, loads: Sequence[float]) -> Iterator[Option]:
         """Yield moves of jobs that may move, to the least loaded node, if its load is below the rest of their own
         node's."""
         open_nodes = snapshot.nodes.is_open.nonzero()[0].tolist()
@@ -75,33 +75,33 @@ class Balance:
         mean, spread = float(np.mean(loads)), float(np.std(loads))
         moves = snapshot.jobs.moves.tolist()
         asks = (snapshot.jobs.growth == Growth.CONVERGED).tolist() if self.growth else [False] * len(moves)
-        for source, rows in enumerate(crowd.on):
+        for source, rows in enumerate(shared.rows_on):
             is_overloaded = loads[source] - mean > self.threshold * spread + 1e-9
-            if source == target or not (self.strict or crowd.is_contended(source)):
+            if source == target or not (self.strict or shared.is_contended(source)):
                 continue
             for row in rows:
                 if moves[row] >= self.most or not (is_overloaded or asks[row]):
                     continue
-                own = self._own(snapshot, crowd, row, source)
+                own = self._own(snapshot, shared, row, source)
                 if loads[target] < loads[source] - own - 1e-9 and snapshot.assignment_of(row).ps == ():
                     yield Option(row, source, target)
 
-    def _own(self, snapshot: Snapshot, crowd: SharedNodes, row: int, node: int) -> float:
+    def _own(self, snapshot: Snapshot, shared: SharedNodes, row: int, node: int) -> float:
         """Return the load that a job adds to its node."""
         if self.strict:
-            return _limit(snapshot, crowd, row, node)
-        return crowd.left[row] / crowd.cores[node]
+            return _limit(snapshot, shared, row, node)
+        return shared.remaining_work[row] / shared.cores[node]
 
 
-def _limits(snapshot: Snapshot, crowd: SharedNodes) -> list[float]:
-    return [sum(_limit(snapshot, crowd, row, node) for row in rows) for node, rows in enumerate(crowd.on)]
+def _limits(snapshot: Snapshot, shared: SharedNodes) -> list[float]:
+    return [sum(_limit(snapshot, shared, row, node) for row in rows) for node, rows in enumerate(shared.rows_on)]
 
 
-def _limit(snapshot: Snapshot, crowd: SharedNodes, row: int, node: int) -> float:
+def _limit(snapshot: Snapshot, shared: SharedNodes, row: int, node: int) -> float:
     """Return the mean of a job's CPU and memory limits relative to the node; CPUs alone if memory is not counted."""
-    cpus = crowd.caps[row] / crowd.cores[node]
+    cpus = shared.core_limits[row] / shared.cores[node]
     memory = snapshot.nodes.capacity.item(ResourceKind.MEMORY, node)
     shape = snapshot.shapes[snapshot.jobs.shape.item(row)]
     if not memory or not shape.memory_bytes:
         return cpus
-    return 0.5 * cpus + 0.5 * crowd.width[row] * shape.memory_bytes / memory
+    return 0.5 * cpus + 0.5 * shared.workers[row] * shape.memory_bytes / memory

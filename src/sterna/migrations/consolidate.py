@@ -84,7 +84,7 @@ class Consolidate:
             room.give(shape, workers_only)
             room.occupy(shape, assignment)
             return None
-        return Move(row, Assignment(tuple(runs), assignment.ps, room.take_runs(shape, runs)))
+        return Move(row, Assignment(tuple(runs), assignment.ps, room.take_workers(shape, runs)))
 
 
 def _nodes(assignment: Assignment) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import nsmallest
 
 from sterna.engine.cpu_sharing.move_gain import MoveEvaluator, Option
-from sterna.engine.cpu_sharing.shared_nodes import shared_nodes_of
+from sterna.engine.cpu_sharing.shared_nodes import build_shared_nodes
 from sterna.engine.price import Memory
 from sterna.model.growth import Strict
 from sterna.rules import (
@@ -70,12 +70,12 @@ class SpeCon:
             goes = (o for o in options if o.source != o.target and not memory.undoes(o.row, o.target))
             move = next((_strict_move(snapshot, option) for option in goes), None)
         else:
-            crowd = shared_nodes_of(snapshot)
-            if crowd is None:
+            shared = build_shared_nodes(snapshot)
+            if shared is None:
                 return Moves()
             counts = None if self.objective == "finish" else jobs.growth != Growth.CONVERGED
-            weighing = MoveEvaluator(snapshot, crowd, memory, margin=self.margin, counts=counts)
-            move = weighing.best(o for o in options if o.source != o.target and o.row in crowd.left)
+            weighing = MoveEvaluator(snapshot, shared, memory, margin=self.margin, counts=counts)
+            move = weighing.best(o for o in options if o.source != o.target and o.row in shared.remaining_work)
         return Moves([move] if move else [], soon)
 
     def _options(self, snapshot: Snapshot) -> Iterator[Option]:

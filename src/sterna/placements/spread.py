@@ -54,7 +54,7 @@ class Spread:
         slots = np.minimum(room.slots(shape), jobs)
         level = np.concatenate([np.arange(free, 0, -1) for free in slots.tolist()]) if slots.any() else np.arange(0)
         node = np.repeat(np.arange(len(slots)), slots)
-        return room.one_each(shape, count, node[np.lexsort((node, -level))][:jobs])
+        return room.take_one_node_each(shape, count, node[np.lexsort((node, -level))][:jobs])
 
     def shed(self, assignment: Assignment, count: int) -> Assignment:
         return drop_last_workers(assignment, count)

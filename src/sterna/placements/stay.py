@@ -47,7 +47,7 @@ class Stay:
         )
 
     def choose_many(self, room: FreeCapacity, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
-        return room.tightest_many(shape, count, jobs)
+        return room.take_tightest(shape, count, jobs)
 
     def shed(self, assignment: Assignment, count: int) -> Assignment:
         return drop_last_workers(assignment, count)

@@ -24,7 +24,7 @@ class AfsL:
         target = np.zeros(len(jobs), dtype=np.int64)
         rows = np.arange(len(jobs)) if jobs.barred is None else np.flatnonzero(~jobs.barred)
         if len(rows):
-            target[rows] = Contest(snapshot, rows).settle(snapshot.units)
+            target[rows] = Contest(snapshot, rows).allocate(snapshot.units)
         return Target(target, order=partial(_entry_order, snapshot))
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sterna.engine.ordering.marginal_gain import steps_above
+from sterna.engine.ordering.marginal_gain import affordable_growth, steps_above
 from sterna.engine.ordering.tiresias_queues import (
     Queues,
     assign_queues,
@@ -122,7 +122,7 @@ def _steps(target: Ints, snapshot: Snapshot, able: Bools, free: int) -> _Steps:
     held = target[rows]
     entry = rows[held == 0]
     base = np.where(held > 0, held, jobs.minimum[rows])
-    reach = np.minimum(jobs.maximum[rows] - base, free // np.maximum(need[rows], 1))
+    reach = affordable_growth(jobs.maximum[rows] - base, need[rows], free)
     rank, count, gain = steps_above(snapshot, rows, base, reach)
     speed = snapshot.curves.speed(jobs.curve[entry], jobs.minimum[entry])
     entering = (speed / np.maximum(jobs.minimum[entry], 1)).round(_DIGITS)

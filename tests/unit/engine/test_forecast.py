@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.engine.cpu_sharing.forecast import Turns, equal_ends, max_min
+from sterna.engine.cpu_sharing.forecast import TurnSchedule, equal_ends, max_min
 
 amounts = st.floats(0.5, 8.0)
 
@@ -62,28 +62,28 @@ def test_equal_shares_end_as_a_simulation_in_small_steps_says(cores: float, jobs
 
 
 def test_turns_give_each_all_it_can_use() -> None:
-    turns = Turns(16, [4.0] * 5, [40.0, 80.0, 120.0, 160.0, 40.0])
+    turns = TurnSchedule(16, [4.0] * 5, [40.0, 80.0, 120.0, 160.0, 40.0])
     assert turns.ends([0, 1, 2, 3, 4]) == [10, 20, 30, 40, 20]
 
 
 def test_turns_count_cores_where_jobs_can_use_different_numbers() -> None:
-    turns = Turns(8, [8.0, 4.0, 4.0], [80.0, 40.0, 40.0])
+    turns = TurnSchedule(8, [8.0, 4.0, 4.0], [80.0, 40.0, 40.0])
     assert turns.ends([0, 1, 2]) == [10, 20, 20]
     assert turns.ends([1, 2, 0]) == [20, 10, 10]
 
 
 def test_the_shortest_goes_first_where_nobody_is_due() -> None:
-    turns = Turns(4, [4.0] * 3, [30.0, 10.0, 20.0])
+    turns = TurnSchedule(4, [4.0] * 3, [30.0, 10.0, 20.0])
     assert turns.order([float("inf")] * 3, [0.0] * 3) == [1, 2, 0]
 
 
 def test_whoever_is_due_goes_before_shorter_ones() -> None:
-    turns = Turns(4, [4.0] * 3, [30.0, 10.0, 20.0])
+    turns = TurnSchedule(4, [4.0] * 3, [30.0, 10.0, 20.0])
     assert turns.order([7.5, float("inf"), float("inf")], [0.0] * 3) == [0, 1, 2]
 
 
 def test_a_rank_goes_before_work_left() -> None:
-    turns = Turns(4, [4.0] * 3, [30.0, 10.0, 20.0])
+    turns = TurnSchedule(4, [4.0] * 3, [30.0, 10.0, 20.0])
     assert turns.order([float("inf")] * 3, [0.0, 1.0, 0.0]) == [2, 0, 1]
 
 
@@ -91,7 +91,7 @@ def test_a_rank_goes_before_work_left() -> None:
 def test_one_place_everybody_in_time_if_any_order_can_and_then_the_least_sum(jobs: list[tuple[int, int]]) -> None:
     """Smith's rule is exact for one job at a time."""
     left, due = [float(work) for work, _ in jobs], [float(when) for _, when in jobs]
-    turns = Turns(1, [1.0] * len(left), left)
+    turns = TurnSchedule(1, [1.0] * len(left), left)
 
     def in_time(order: tuple[int, ...] | list[int]) -> bool:
         return all(end <= when for end, when in zip(turns.ends(order), due, strict=True))

@@ -142,7 +142,7 @@ class SimulatedBackend:
     # Backend protocol.
 
     def observe(self) -> Snapshot:
-        known = self.table.kept_columns()
+        known = self.table.snapshot_columns()
         for name, line in self._read:
             known[name] = line.at(self.now)
         if self._has_one_priority:
@@ -230,7 +230,7 @@ class SimulatedBackend:
 
     def occupy_external(self, shape: Shape, node: int, count: int) -> None:
         """Take capacity for `count` pods of other owners on a node; a negative `count` returns it."""
-        self._room.lend(shape, node, count)
+        self._room.take_whole_devices(shape, node, count)
         self._free -= count * (shape.devices if self._nodes.unit is ResourceKind.DEVICES else shape.cpus)
 
     # Events.

@@ -20,7 +20,7 @@ cdef class ActiveTable:
 
     @cython.locals(line=cython.Py_ssize_t)
     cpdef write(self, str name, Py_ssize_t place, value)
-    cpdef put(self, Py_ssize_t line, Py_ssize_t place, value)
+    cpdef set_cell(self, Py_ssize_t line, Py_ssize_t place, value)
     cpdef bint holds(self, Py_ssize_t place, int64_t key)
     @cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t)
     cpdef Py_ssize_t place_of(self, int64_t key)

@@ -61,7 +61,7 @@ class ActiveTable:
             column = self._add_column(name)
         return column[self.first : self.first + self.count]
 
-    def kept_columns(self) -> dict[str, Any]:
+    def snapshot_columns(self) -> dict[str, Any]:
         """Return every column that has been read, except those of lines."""
         here = slice(self.first, self.first + self.count)
         return {name: column[here] for name, column in self._snapshot_columns}
@@ -70,14 +70,14 @@ class ActiveTable:
         """Copy a changed value from the sources into the column, if it exists."""
         line = self._line.get(name, -1)
         if line >= 0:
-            self.put(line, place, value)
+            self.set_cell(line, place, value)
 
     def line_of(self, name: str) -> int:
         """Return the line of a column in the block; create the column if it is missing."""
         self.read(name)
         return self._line[name]
 
-    def put(self, line: int, place: int, value: float) -> None:
+    def set_cell(self, line: int, place: int, value: float) -> None:
         if self._is_real[line]:
             self.reals[line, self.first + place] = value
         else:

@@ -9,83 +9,83 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapreplace
 
-_DUST = 1e-9
+_WORK_TOLERANCE = 1e-9
 
-_LOOKS = 16
+_MAX_TRIES = 16
 """So many of the longest are tried for the last turn. On a node so crowded that none of them would be in time the order
 need not be the best there is, but it is found quickly."""
 
 
-def max_min(cores: float, weights: Sequence[float], caps: Sequence[float]) -> list[float]:
+def max_min(cores: float, weights: Sequence[float], core_limits: Sequence[float]) -> list[float]:
     """Cores for each by weighted max-min: nobody has more than its cap, and what it leaves goes to the others by
     weight."""
-    count = len(caps)
-    if sum(caps) <= cores:
-        return list(caps)
+    count = len(core_limits)
+    if sum(core_limits) <= cores:
+        return list(core_limits)
     given = [0.0] * count
-    order = sorted(range(count), key=lambda at: caps[at] / weights[at])
+    order = sorted(range(count), key=lambda at: core_limits[at] / weights[at])
     left, weight = cores, sum(weights)
     for place, at in enumerate(order):
         part = left * weights[at] / weight
-        if caps[at] > part:
+        if core_limits[at] > part:
             level = left / weight
             for other in order[place:]:
                 given[other] = level * weights[other]
             break
-        given[at] = caps[at]
-        left -= caps[at]
+        given[at] = core_limits[at]
+        left -= core_limits[at]
         weight -= weights[at]
     return given
 
 
-def equal_ends(cores: float, caps: Sequence[float], left: Sequence[float]) -> list[float]:
+def equal_ends(cores: float, core_limits: Sequence[float], left: Sequence[float]) -> list[float]:
     """Seconds until each ends if all share alike; `left` is in core-seconds."""
-    if len(set(caps)) > 1:
-        return _uneven_ends(cores, caps, left)
+    if len(set(core_limits)) > 1:
+        return _uneven_ends(cores, core_limits, left)
     ends = [0.0] * len(left)
     now = done = 0.0
     active = len(left)
     for at in sorted(range(active), key=left.__getitem__):
-        cap = caps[at]
-        now += (left[at] - done) / (cap if cap * active <= cores else cores / active)
+        core_limit = core_limits[at]
+        now += (left[at] - done) / (core_limit if core_limit * active <= cores else cores / active)
         done = left[at]
         ends[at] = now
         active -= 1
     return ends
 
 
-def _uneven_ends(cores: float, caps: Sequence[float], left: Sequence[float]) -> list[float]:
+def _uneven_ends(cores: float, core_limits: Sequence[float], left: Sequence[float]) -> list[float]:
     ends = [0.0] * len(left)
     todo = list(left)
     active = list(range(len(left)))
     now = 0.0
     while active:
-        rates = max_min(cores, [1.0] * len(active), [caps[at] for at in active])
+        rates = max_min(cores, [1.0] * len(active), [core_limits[at] for at in active])
         step = min(todo[at] / rate for at, rate in zip(active, rates, strict=True))
         now += step
         for at, rate in zip(active, rates, strict=True):
             todo[at] -= rate * step
         for at in active:
-            if todo[at] <= _DUST:
+            if todo[at] <= _WORK_TOLERANCE:
                 ends[at] = now
-        active = [at for at in active if todo[at] > _DUST]
+        active = [at for at in active if todo[at] > _WORK_TOLERANCE]
     return ends
 
 
-class Turns:
+class TurnSchedule:
     """A node whose jobs take turns: each has all the cores it can use as soon as those before it leave so many."""
 
-    __slots__ = ("_caps", "_empty", "_left", "_widths")
+    __slots__ = ("_core_limits", "_cores_used", "_empty", "_left")
 
-    def __init__(self, cores: float, caps: Sequence[float], left: Sequence[float]) -> None:
-        self._caps, self._left = caps, left
-        self._widths: list[int] = []
+    def __init__(self, cores: float, core_limits: Sequence[float], left: Sequence[float]) -> None:
+        self._core_limits, self._left = core_limits, left
+        self._cores_used: list[int] = []
         """Cores of each; empty where all can use as many: then places are counted instead of cores."""
-        if len(set(caps)) == 1:
-            self._empty = [0.0] * max(1, int(cores / caps[0] + _DUST))
+        if len(set(core_limits)) == 1:
+            self._empty = [0.0] * max(1, int(cores / core_limits[0] + _WORK_TOLERANCE))
         else:
             self._empty = [0.0] * max(1, round(cores))
-            self._widths = [min(len(self._empty), max(1, round(cap))) for cap in caps]
+            self._cores_used = [min(len(self._empty), max(1, round(core_limit))) for core_limit in core_limits]
 
     def ends(self, order: Sequence[int]) -> list[float]:
         """Seconds until each ends if they take turns in this order; by job, not by turn."""
@@ -111,7 +111,7 @@ class Turns:
             self._extend(queue, before, ends)
             place = len(queue) - 1
             if ends[-1] > due[queue[-1]]:
-                place = self._last_in_time(queue, before, due)
+                place = self._find_last_in_time(queue, before, due)
             tail.append(queue.pop(place))
             del before[place:], ends[place:]
         return tail[::-1]
@@ -128,10 +128,10 @@ class Turns:
             before.append(free.copy())
             ends.append(self._add(free, at))
 
-    def _last_in_time(self, queue: list[int], before: list[list[float]], due: Sequence[float]) -> int:
-        for place in range(len(queue) - 2, max(-1, len(queue) - 2 - _LOOKS), -1):
+    def _find_last_in_time(self, queue: list[int], before: list[list[float]], due: Sequence[float]) -> int:
+        for place in range(len(queue) - 2, max(-1, len(queue) - 2 - _MAX_TRIES), -1):
             at = queue[place]
-            if due[at] < self._left[at] / self._caps[at]:
+            if due[at] < self._left[at] / self._core_limits[at]:
                 continue
             free = before[place].copy()
             for other in queue[place + 1 :]:
@@ -142,12 +142,12 @@ class Turns:
 
     def _add(self, free: list[float], at: int) -> float:
         """The next in turn; seconds until it ends."""
-        if not self._widths:
-            end = free[0] + self._left[at] / self._caps[at]
+        if not self._cores_used:
+            end = free[0] + self._left[at] / self._core_limits[at]
             heapreplace(free, end)
             return end
-        width = self._widths[at]
-        end = free[width - 1] + self._left[at] / self._caps[at]
+        width = self._cores_used[at]
+        end = free[width - 1] + self._left[at] / self._core_limits[at]
         free[:width] = [end] * width
         free.sort()
         return end

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, weighed
+from sterna.engine.cpu_sharing.shared_nodes import SharedNodes, worker_seconds
 from sterna.engine.price import Memory, cost, devices, pays
 from sterna.engine.registry import Move
 from sterna.model.cluster import Assignment, Bools
@@ -39,7 +39,7 @@ class MoveEvaluator:
     """The same instant with and without a move."""
 
     snapshot: Snapshot
-    crowd: SharedNodes
+    shared: SharedNodes
     memory: Memory | None
     """None: nothing is remembered, so that jobs may change places for ever."""
     is_priced: bool = True
@@ -53,7 +53,7 @@ class MoveEvaluator:
         chosen, most = None, 0.0
         possible = list(options)
         if len(possible) > _MOST_OPTIONS:
-            possible.sort(key=lambda option: -self.crowd.load(option.source))
+            possible.sort(key=lambda option: -self.shared.load(option.source))
         for option in possible[:_MOST_OPTIONS]:
             if self.memory is not None and self.memory.undoes(option.row, option.target):
                 continue
@@ -63,47 +63,47 @@ class MoveEvaluator:
         return None if chosen is None else self.move(chosen)
 
     def move(self, option: Option) -> Move:
-        count = self.crowd.width.get(option.row) or self.snapshot.assignment_of(option.row).size
+        count = self.shared.workers.get(option.row) or self.snapshot.assignment_of(option.row).size
         return Move(option.row, Assignment(((option.target, count),)), self._gainer(option))
 
     def _worth(self, option: Option) -> float:
         """Gain less price in device-seconds; nothing if it does not pay."""
-        crowd, row = self.crowd, option.row
+        shared, row = self.shared, option.row
         price = cost(self.snapshot, row) if self.is_priced else 0.0
         width = devices(self.snapshot, row)
-        delay = {row: price / width * crowd.caps[row]} if price else None
-        stay, go = crowd.on[option.source], crowd.on[option.target]
+        delay = {row: price / width * shared.core_limits[row]} if price else None
+        stay, go = shared.rows_on[option.source], shared.rows_on[option.target]
         rest, joined = [other for other in stay if other != row], [*go, row]
         before = self._now(option.source), self._now(option.target)
-        after = crowd.ends(option.source, rest), crowd.ends(option.target, joined, delay)
+        after = shared.ends(option.source, rest), shared.ends(option.target, joined, delay)
         gain = self._sum(stay, before[0]) + self._sum(go, before[1])
         gain -= self._sum(rest, after[0]) + self._sum(joined, after[1])
         if not pays(gain, price, self.margin):
             return 0.0
         if self.is_priced:
-            late = crowd.lateness(stay, before[0]) + crowd.lateness(go, before[1])
-            if crowd.lateness(rest, after[0]) + crowd.lateness(joined, after[1]) > late + _LATER:
+            late = shared.lateness(stay, before[0]) + shared.lateness(go, before[1])
+            if shared.lateness(rest, after[0]) + shared.lateness(joined, after[1]) > late + _LATER:
                 return 0.0
         return gain - price
 
     def _now(self, node: int) -> list[float]:
         if node not in self._ends:
-            self._ends[node] = self.crowd.ends(node, self.crowd.on[node])
+            self._ends[node] = self.shared.ends(node, self.shared.rows_on[node])
         return self._ends[node]
 
     def _sum(self, rows: list[int], ends: list[float]) -> float:
         if self.counts is None:
-            return weighed(self.crowd, rows, ends)
+            return worker_seconds(self.shared, rows, ends)
         pairs = [(row, end) for row, end in zip(rows, ends, strict=True) if self.counts[row]]
-        return weighed(self.crowd, [row for row, _ in pairs], [end for _, end in pairs])
+        return worker_seconds(self.shared, [row for row, _ in pairs], [end for _, end in pairs])
 
     def _gainer(self, option: Option) -> JobKey:
         """The job on the old node that ends so much sooner than any other."""
-        crowd = self.crowd
-        stay = crowd.on[option.source]
+        shared = self.shared
+        stay = shared.rows_on[option.source]
         rest = [row for row in stay if row != option.row]
         if not rest:
             return NO_JOB
         before = dict(zip(stay, self._now(option.source), strict=True))
-        saved = [before[row] - end for row, end in zip(rest, crowd.ends(option.source, rest), strict=True)]
+        saved = [before[row] - end for row, end in zip(rest, shared.ends(option.source, rest), strict=True)]
         return JobKey(self.snapshot.jobs.key.item(rest[saved.index(max(saved))]))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sterna.engine.cpu_sharing.forecast import Turns, equal_ends
+from sterna.engine.cpu_sharing.forecast import TurnSchedule, equal_ends
 from sterna.model.cached_attribute import cached_attribute
 from sterna.model.cluster import ANYWHERE, MILLI, ResourceKind
 from sterna.model.snapshot import NEVER, JobKey, Snapshot
@@ -28,14 +28,14 @@ class SharedNodes:
     """The shared nodes of one instant."""
 
     cores: list[float]
-    on: list[list[int]]
+    rows_on: list[list[int]]
     """Rows by node: those that can be foretold."""
-    company: list[int]
+    opaque_jobs: list[int]
     """How many others each node has."""
-    left: dict[int, float]
-    caps: dict[int, float]
+    remaining_work: dict[int, float]
+    core_limits: dict[int, float]
     due: dict[int, float]
-    width: dict[int, int]
+    workers: dict[int, int]
     """Workers, by row."""
     takes_turns: bool = False
     """A rule divides the nodes, so that forecasts are made for turns; else for equal shares."""
@@ -43,17 +43,17 @@ class SharedNodes:
     rank: Mapping[int, float] = field(default_factory=dict)
     """Who goes first, by row; absent: by work left alone."""
 
-    def spare(self, node: int, more: int = 0) -> float:
+    def available_cores(self, node: int, more: int = 0) -> float:
         """Cores of a node that its company leaves, with so many more to share them."""
-        here = self.company[node]
-        total = here + len(self.on[node]) + more
+        here = self.opaque_jobs[node]
+        total = here + len(self.rows_on[node]) + more
         return self.cores[node] * (1 - here / total) if here else self.cores[node]
 
     def order(self, node: int, rows: Sequence[int], extra: Mapping[int, float] | None = None) -> list[int]:
         """Rows of a node in the order of their turns."""
         caps, left, due = self._lists(node, rows, extra or {})
         rank = [self.rank.get(row, 0.0) for row in rows]
-        return [rows[at] for at in Turns(self._cores(node, rows), caps, left).order(due, rank)]
+        return [rows[at] for at in TurnSchedule(self._cores(node, rows), caps, left).order(due, rank)]
 
     def ends(self, node: int, rows: Sequence[int], extra: Mapping[int, float] | None = None) -> list[float]:
         """Seconds until each of these rows would end, were they the ones on this node; `extra` is work on top."""
@@ -64,7 +64,7 @@ class SharedNodes:
         if not self.takes_turns:
             return equal_ends(cores, caps, left)
         rank = [self.rank.get(row, 0.0) for row in rows]
-        turns = Turns(cores, caps, left)
+        turns = TurnSchedule(cores, caps, left)
         return turns.ends(turns.order(due, rank))
 
     def lateness(self, rows: Sequence[int], ends: Sequence[float]) -> float:
@@ -73,33 +73,35 @@ class SharedNodes:
 
     def is_contended(self, node: int) -> bool:
         """Whether the jobs of a node could use more cores than it has; else nobody gains when one leaves."""
-        return sum([self.caps[row] for row in self.on[node]]) > self.spare(node)
+        return sum([self.core_limits[row] for row in self.rows_on[node]]) > self.available_cores(node)
 
     def load(self, node: int) -> float:
         """Seconds of work that a node has before it, were all its cores busy."""
-        return sum([self.left[row] for row in self.on[node]]) / self.cores[node]
+        return sum([self.remaining_work[row] for row in self.rows_on[node]]) / self.cores[node]
 
     @cached_attribute
     def horizon(self) -> float:
         """When the last job of all could end at the soonest: no node needs to be done before that."""
-        ends = [self.load(node) for node in range(len(self.on))]
-        return max([*ends, *(self.left[row] / self.caps[row] for row in self.left)], default=0.0)
+        ends = [self.load(node) for node in range(len(self.rows_on))]
+        return max(
+            [*ends, *(self.remaining_work[row] / self.core_limits[row] for row in self.remaining_work)], default=0.0
+        )
 
     def _cores(self, node: int, rows: Sequence[int]) -> float:
-        return self.spare(node, len(rows) - len(self.on[node]))
+        return self.available_cores(node, len(rows) - len(self.rows_on[node]))
 
     def _lists(
         self, node: int, rows: Sequence[int], extra: Mapping[int, float]
     ) -> tuple[list[float], list[float], list[float]]:
         cores = self.cores[node]
-        caps = [min(self.caps[row], cores) for row in rows]
-        left = [self.left[row] + extra.get(row, 0.0) for row in rows]
+        caps = [min(self.core_limits[row], cores) for row in rows]
+        left = [self.remaining_work[row] + extra.get(row, 0.0) for row in rows]
         soonest = max(sum(left) / cores, max(work / cap for work, cap in zip(left, caps, strict=True)))
         latest = max(soonest, self.horizon) * (1 + self.tail)
         return caps, left, [min(self.due[row], latest) for row in rows]
 
 
-def shared_nodes_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> SharedNodes | None:
+def build_shared_nodes(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL) -> SharedNodes | None:
     """The shared nodes, or None where no job says that it shares one."""
     jobs = snapshot.jobs
     most = jobs.most_cores
@@ -107,7 +109,7 @@ def shared_nodes_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL
         return None
     nodes = len(snapshot.nodes)
     cores = (snapshot.nodes.capacity[ResourceKind.CPUS] / MILLI).tolist()
-    crowd = SharedNodes(cores, [[] for _ in range(nodes)], [0] * nodes, {}, {}, {}, {}, snapshot.has_cpu_shares, tail)
+    shared = SharedNodes(cores, [[] for _ in range(nodes)], [0] * nodes, {}, {}, {}, {}, snapshot.has_cpu_shares, tail)
     work = (jobs.remaining * most).tolist()
     due = (jobs.submit + guard * (jobs.default_finish - jobs.submit) - snapshot.now).tolist()
     cap, keys, assignments = most.tolist(), jobs.key.tolist(), snapshot.assignments
@@ -117,15 +119,15 @@ def shared_nodes_of(snapshot: Snapshot, guard: float = GUARD, tail: float = TAIL
             continue
         if len(seats) > 1 or not work[row] < NEVER:
             for node, _ in seats:
-                crowd.company[node] += 1
+                shared.opaque_jobs[node] += 1
             continue
         (node, count), left = seats[0], work[row]
-        crowd.on[node].append(row)
-        crowd.left[row], crowd.caps[row], crowd.width[row] = left, cap[row] * count, count
-        crowd.due[row] = due[row] if due[row] == due[row] else NEVER
-    return crowd
+        shared.rows_on[node].append(row)
+        shared.remaining_work[row], shared.core_limits[row], shared.workers[row] = left, cap[row] * count, count
+        shared.due[row] = due[row] if due[row] == due[row] else NEVER
+    return shared
 
 
-def weighed(crowd: SharedNodes, rows: Iterable[int], ends: Iterable[float]) -> float:
+def worker_seconds(shared: SharedNodes, rows: Iterable[int], ends: Iterable[float]) -> float:
     """The sum of ends, each counted once a worker: worker-seconds until all have ended."""
-    return sum([crowd.width[row] * end for row, end in zip(rows, ends, strict=True)])
+    return sum([shared.workers[row] * end for row, end in zip(rows, ends, strict=True)])

@@ -1,8 +1,8 @@
-"""Spending by gain: the next worker goes where it adds most speed-up.
+"""Marginal gain: give the next worker to the job whose speed-up rises most.
 
-Curves are concave, so a job's gains fall with every worker, and the best sequence is simply all gains of all jobs in
-falling order, as long as every worker needs equally many devices. Where they do not, gains count per device, which is
-good but not always the best: to know the best would be to solve a knapsack. No loop over devices.
+Curves are concave, so the gains of a job fall with every worker. If every worker needs equally many devices, taking all
+gains of all jobs in falling order is optimal. Otherwise gains count per device, which is a heuristic: the optimum would
+be a knapsack problem. There is no loop over devices.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sterna.model.speedup import Floats
 
 
 def spend_by_gain(target: Ints, rows: Ints, snapshot: Snapshot, free: int) -> None:
-    """Hand out `free` units to these jobs above what they have (changes `target`). Equal gains: the earlier in
+    """Distribute `free` units to these jobs by adding to `target` in place. Ties go to the job that is earlier in
     `rows`."""
     room = snapshot.jobs.maximum[rows] - target[rows]
     need = snapshot.need[rows]
-    reach = np.minimum(room, free // np.maximum(need, 1))
-    if free <= 0 or not reach.any():
+    reach = affordable_growth(room, need, free)
+    if free < 0 or not reach.any():
         return
     rank, _, gain = steps_above(snapshot, rows, target[rows], reach)
     useful = gain > 0
@@ -35,8 +35,14 @@ def spend_by_gain(target: Ints, rows: Ints, snapshot: Snapshot, free: int) -> No
     target[rows] += np.bincount(taken, minlength=len(rows))
 
 
+def affordable_growth(room: Ints, need: Ints, free: int) -> Ints:
+    """Workers that each job could add if it got all `free` units; one that needs no device is bounded by its maximum
+    alone."""
+    return np.where(need > 0, np.minimum(room, free // np.maximum(need, 1)), room)
+
+
 def _largest(values: Floats, count: int) -> Ints:
-    """Places of so many that are largest, of equal ones the first; without sorting all of them."""
+    """Return the indices of the `count` largest values, of equal ones the first, without a full sort."""
     if count >= len(values):
         return np.arange(len(values))
     bound = np.partition(values, len(values) - count)[len(values) - count] if count else np.inf
@@ -46,8 +52,8 @@ def _largest(values: Floats, count: int) -> Ints:
 
 
 def steps_above(snapshot: Snapshot, rows: Ints, held: Ints, reach: Ints) -> tuple[Ints, Ints, Floats]:
-    """For each job, each of its next `reach` workers, up to the last that adds anything: which job (by place in
-    `rows`), how many it has before, and what that worker would add."""
+    """Return one entry for each of the next `reach` workers of each job, up to the last that adds speed: the index of
+    the job in `rows`, its workers before, and the speed-up that the worker adds."""
     curve = snapshot.jobs.curve[rows]
     reach = np.clip(snapshot.curves.useful[curve] - held, 0, reach)
     rank = np.repeat(np.arange(len(rows)), reach)

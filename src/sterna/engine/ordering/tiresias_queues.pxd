@@ -23,8 +23,8 @@ cdef _run_seconds(jobs, bint anew)
 cdef _split_rows(snapshot, queues)
 
 cdef _serve_rigid(snapshot, queues)
-cdef _barred(jobs)
-cdef _used(jobs, queues)
+cdef _read_barred(jobs)
+cdef _service_in_queue(jobs, queues)
 
 @cython.locals(
     second=flag[:], barred=flag[:], given=whole[:], workers=whole[:], ran=real[:], used=real[:], cost=whole[:],

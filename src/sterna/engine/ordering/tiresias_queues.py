@@ -1,10 +1,10 @@
-"""The two queues of Tiresias: which job is in which, the order of serving, and the time of the next change.
+"""The two queues of Tiresias: the queue of each job, the order of serving, and the time of the next change.
 
 A job leaves the first queue when the device-seconds it used exceed a threshold, and returns when it has waited a
 multiple of the time it ran; its use then counts from 0, so that it is not demoted again at once. The time it ran counts
-from its first start or, if `anew`, from its last return: then long jobs alternate for ever, at three times as many
-stops. A job with a priority below 0 starts in the second queue. Inside a queue a waiting job never preempts a running
-one: only a better queue does.
+from its first start or, with the policy's option, from its last return: long jobs then alternate until they end, with
+three times as many stops. A job with a priority below 0 starts in the second queue. A waiting job preempts running jobs
+of the second queue only, and only from the first queue.
 
 Cython compiles this file as it is, with the C types in `tiresias_queues.pxd`.
 """
@@ -105,13 +105,13 @@ def queue_order(snapshot: Snapshot, queues: Queues, gittins: float | None, keeps
     waits = jobs.workers == 0
     if gittins is None:
         return np.lexsort((jobs.first_start, waits & keeps_running, second))
-    used = _used(jobs, queues)
+    used = _service_in_queue(jobs, queues)
     quantum = np.where(second, NEVER, np.maximum(gittins - used, 0.0))
     worth = gittins_index(snapshot.finished_service, used, quantum)
     return np.lexsort((jobs.first_start, waits & keeps_running, -worth, second))
 
 
-def _used(jobs: Jobs, queues: Queues) -> Floats:
+def _service_in_queue(jobs: Jobs, queues: Queues) -> Floats:
     """Return the device-seconds that count for each job: 0 for a job that returns to the first queue now."""
     return jobs.attained if queues.promoted is None else np.where(queues.promoted, 0.0, jobs.attained)
 
@@ -141,10 +141,10 @@ def _serve_rigid(snapshot: Snapshot, queues: Queues) -> Ints:
 
 
 def _split_rows(snapshot: Snapshot, queues: Queues) -> tuple[Ints, Ints, Ints, int, int]:
-    """Return the rows that wait in the first queue, run in the second and wait in the second; then the units that the
-    first of these need and the second hold."""
+    """Return the rows that wait in the first queue, run in the second and wait in the second; then the units that
+    the first of these need and that the second hold."""
     jobs, costs = snapshot.jobs, _readable(snapshot.minimum_cost)
-    second, workers, barred = queues.is_second.view(np.uint8), _readable(jobs.workers), _barred(jobs)
+    second, workers, barred = queues.is_second.view(np.uint8), _readable(jobs.workers), _read_barred(jobs)
     rows = np.empty((3, len(workers)), dtype=np.int64)
     table = rows
     waiting = running = queued = need = held = 0
@@ -166,7 +166,7 @@ def _split_rows(snapshot: Snapshot, queues: Queues) -> tuple[Ints, Ints, Ints, i
     return rows[0, :waiting], rows[1, :running], rows[2, :queued], need, held
 
 
-def _barred(jobs: Jobs) -> Any:
+def _read_barred(jobs: Jobs) -> Any:
     return np.zeros(len(jobs.workers), dtype=np.uint8) if jobs.barred is None else jobs.barred.view(np.uint8)
 
 
@@ -175,9 +175,9 @@ def next_queue_change(
 ) -> float:
     """Return when a job next changes queue without any event, if another job can gain by it."""
     jobs, now = snapshot.jobs, snapshot.now
-    second, barred, given = queues.is_second.view(np.uint8), _barred(jobs), _readable(target)
+    second, barred, given = queues.is_second.view(np.uint8), _read_barred(jobs), _readable(target)
     workers, ran = _readable(jobs.workers), _readable(_run_seconds(jobs, anew))
-    used, cost = _readable(_used(jobs, queues)), _readable(snapshot.cost(target))
+    used, cost = _readable(_service_in_queue(jobs, queues)), _readable(snapshot.cost(target))
     until, demotion, is_wanted = queues.next_return, NEVER, False
     for row in range(len(given)):
         if given[row]:

@@ -40,7 +40,7 @@ class FreeCapacity:
         """How many more workers of this shape each node can take."""
         slots = slots_in(self.free, shape)
         if shape.is_fraction and self.shared:
-            slots = self._with_shared(slots, shape)
+            slots = self._add_shared_slots(slots, shape)
         if self._takes_any and not shape.selector:
             return slots
         return slots * self.nodes.accepting(shape)
@@ -55,7 +55,7 @@ class FreeCapacity:
         self.free = whole
         return slots
 
-    def _with_shared(self, slots: Ints, shape: Shape) -> Ints:
+    def _add_shared_slots(self, slots: Ints, shape: Shape) -> Ints:
         slots = slots.copy()
         whole = Shape(devices=0, cpus=shape.cpus, memory_bytes=shape.memory_bytes)
         bound = slots_in(self.free, whole)
@@ -71,7 +71,7 @@ class FreeCapacity:
             return int(self._devices.item(node)) // shape.devices
         return int(self.slots(shape).item(node))
 
-    def measured(self, shape: Shape) -> tuple[Ints, int]:
+    def free_and_need(self, shape: Shape) -> tuple[Ints, int]:
         """What is compared to find a tight node: what each has free, and how much of that one worker takes."""
         if shape.devices_only and self._takes_any:
             return self._devices, shape.devices
@@ -80,15 +80,15 @@ class FreeCapacity:
     def tightest(self, shape: Shape, count: int, avoid: Collection[int] = ()) -> NodeCounts:
         """Runs of (node, workers) for so many workers, or for as many as there is room for: the node with least room
         that holds them all; if none does, the one with most room, and so on with the rest."""
-        free, need = self.measured(shape)
+        free, need = self.free_and_need(shape)
         if avoid:
             free = free.copy()
             free[list(avoid)] = 0
         return best_fit(free, need, count)[0]
 
-    def tightest_many(self, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
+    def take_tightest(self, shape: Shape, count: int, jobs: int) -> Sequence[NodeCounts]:
         """The same for up to `jobs` equal jobs, one after the other, as long as there is room for all of one: taken."""
-        free, need = self.measured(shape)
+        free, need = self.free_and_need(shape)
         if count * need <= free.max(initial=0):
             return self.best_fit(shape, count, jobs)
         many = best_fit(free, need, count, jobs)
@@ -104,17 +104,17 @@ class FreeCapacity:
 
         None for jobs larger than the roomiest node: which nodes those share is what placements differ in.
         """
-        free, need = self.measured(shape)
+        free, need = self.free_and_need(shape)
         order = free.argsort(kind="stable")
         nodes = np.repeat(order, np.clip(free[order] // (need * count), 0, jobs))[:jobs]
-        return self.one_each(shape, count, nodes)
+        return self.take_one_node_each(shape, count, nodes)
 
-    def one_each(self, shape: Shape, count: int, nodes: Ints) -> list[NodeCounts]:
+    def take_one_node_each(self, shape: Shape, count: int, nodes: Ints) -> list[NodeCounts]:
         """So many workers for one job after the other, each on one node: taken."""
         self.take_all(shape, np.bincount(nodes, minlength=len(self.nodes)) * count)
         return [((node, count),) for node in nodes.tolist()]
 
-    def take_runs(self, shape: Shape, runs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    def take_workers(self, shape: Shape, runs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
         """Put workers on nodes; for parts of devices, the numbers of the devices they share."""
         if shape.devices_only:
             devices, need = self._devices, shape.devices
@@ -135,7 +135,7 @@ class FreeCapacity:
             return ()
         return tuple(self._take_part(shape.devices, node) for _ in range(count))
 
-    def lend(self, shape: Shape, node: int, count: int) -> None:
+    def take_whole_devices(self, shape: Shape, node: int, count: int) -> None:
         """Take whole devices, CPUs and memory of so many workers off a node without remembering whose they are; give
         them back if below 0."""
         self._move(shape.cpus, shape.memory_bytes, node, -count)
@@ -151,7 +151,7 @@ class FreeCapacity:
             for node, count in assignment.workers:
                 devices[node] += count * need
             return
-        self._seat(shape, assignment, 1)
+        self._apply(shape, assignment, 1)
 
     def occupy(self, shape: Shape, assignment: Assignment) -> None:
         """Put a job where it is known to sit, on the very devices it shares."""
@@ -160,9 +160,9 @@ class FreeCapacity:
             for node, count in assignment.workers:
                 devices[node] -= count * need
             return
-        self._seat(shape, assignment, -1)
+        self._apply(shape, assignment, -1)
 
-    def _seat(self, shape: Shape, assignment: Assignment, sign: int) -> None:
+    def _apply(self, shape: Shape, assignment: Assignment, sign: int) -> None:
         """Give back (1) or take (-1) all that a home holds."""
         devices, need = self._devices, sign * shape.devices
         for node, count in assignment.ps:
@@ -174,7 +174,7 @@ class FreeCapacity:
                 devices[node] += count * need
                 continue
             for _ in range(count):
-                self._share(need, node, next(device))
+                self._change_part(need, node, next(device))
 
     def take_all(self, shape: Shape, workers: Ints) -> None:
         """Put so many workers on each node, whole devices only."""
@@ -197,10 +197,10 @@ class FreeCapacity:
         devices = self.shared.get(node, {})
         fitting = [(free, number) for number, free in devices.items() if free >= part]
         number = min(fitting)[1] if fitting else next(n for n in range(len(devices) + 1) if n not in devices)
-        self._share(-part, node, number)
+        self._change_part(-part, node, number)
         return number
 
-    def _share(self, change: int, node: int, number: int) -> None:
+    def _change_part(self, change: int, node: int, number: int) -> None:
         """Give back to a shared device or take from it; it is opened when first shared and closed when nobody does."""
         devices = self.shared.setdefault(node, {})
         if number not in devices:

@@ -62,7 +62,7 @@ def place(chooser: Chooser, snapshot: Snapshot, target: Ints) -> Placed:
     if raised.misfits and len(rising) > 1:
         room = FreeCapacity(snapshot.nodes)
         _release(chooser, snapshot, room, target, falling)
-        raised = _minimum_first(chooser, snapshot, room, target, rising)
+        raised = _place_minimum_first(chooser, snapshot, room, target, rising)
     return Placed(released + raised.actions, raised.misfits)
 
 
@@ -94,7 +94,7 @@ def _raise_all(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target:
     for row in _by_urgency(snapshot, rows, target):
         old, new, least = jobs.workers.item(row), target.item(row), jobs.minimum.item(row)
         before = snapshot.assignment_of(row) if old else NOWHERE
-        after, fitted = _raised(chooser, room, snapshot.shape_of(row), before, new, least)
+        after, fitted = _add_workers(chooser, room, snapshot.shape_of(row), before, new, least)
         if fitted > old:
             kind, actions = (ActionKind.GROW, grows) if old else (ActionKind.START, starts)
             actions.append(Action(kind, snapshot.key_of(row), row, before, after))
@@ -144,7 +144,9 @@ def _start_equal_jobs(
     return starts, changed[~is_placed[changed]].tolist()
 
 
-def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: list[int]) -> Placed:
+def _place_minimum_first(
+    chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, target: Ints, rows: list[int]
+) -> Placed:
     """Place requests that do not all fit: every job gets its minimum before any job grows beyond its own."""
     assignments: dict[int, Assignment] = {}
     misfits: list[Misfit] = []
@@ -152,7 +154,7 @@ def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, tar
     fresh = [row for row in rows if not jobs.workers.item(row)]
     for row in _by_urgency(snapshot, fresh, jobs.minimum):
         least = jobs.minimum.item(row)
-        assignment, fitted = _raised(chooser, room, snapshot.shape_of(row), NOWHERE, least, least)
+        assignment, fitted = _add_workers(chooser, room, snapshot.shape_of(row), NOWHERE, least, least)
         if fitted:
             assignments[row] = assignment
         else:
@@ -161,7 +163,7 @@ def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, tar
         before, new = assignments.get(row) or snapshot.assignment_of(row), target.item(row)
         if not before.workers:
             continue
-        assignments[row], fitted = _raised(chooser, room, snapshot.shape_of(row), before, new, 0)
+        assignments[row], fitted = _add_workers(chooser, room, snapshot.shape_of(row), before, new, 0)
         if fitted < new:
             misfits.append(Misfit(row, fitted))
     actions = []
@@ -172,24 +174,24 @@ def _minimum_first(chooser: Chooser, snapshot: Snapshot, room: FreeCapacity, tar
     return Placed(sorted(actions, key=_BY_KIND_AND_ROW), misfits)
 
 
-def _raised(
+def _add_workers(
     chooser: Chooser, room: FreeCapacity, shape: Shape, assignment: Assignment, new: int, least: int
 ) -> tuple[Assignment, int]:
     """A job with more workers than it has, as many of `new` as fit but not fewer than `least`, and how many it has
     then."""
-    old, seat = assignment.size if assignment.workers else 0, assignment
+    old, current = assignment.size if assignment.workers else 0, assignment
     if shape.ps and not old:
-        seat = Assignment((), place_parameter_servers(room, shape, new))
-        if not seat.ps:
+        current = Assignment((), place_parameter_servers(room, shape, new))
+        if not current.ps:
             return assignment, 0
-    runs = chooser.choose(room, shape, new - old, seat)
+    runs = chooser.choose(room, shape, new - old, current)
     fitted = old + (runs[0][1] if len(runs) == 1 else sum([count for _, count in runs]))
     if fitted < new and (fitted == old or fitted < least):
         if not old:
-            room.give(shape, seat)
+            room.give(shape, current)
         return assignment, old
-    slots = assignment.slots + room.take_runs(shape, runs)
-    return Assignment(_joined(assignment.workers, runs) if old else tuple(runs), seat.ps, slots), fitted
+    slots = assignment.slots + room.take_workers(shape, runs)
+    return Assignment(_append_runs(assignment.workers, runs) if old else tuple(runs), current.ps, slots), fitted
 
 
 def place_parameter_servers(room: FreeCapacity, shape: Shape, workers: int) -> tuple[tuple[int, int], ...]:
@@ -212,17 +214,17 @@ def place_parameter_servers(room: FreeCapacity, shape: Shape, workers: int) -> t
     return tuple(runs)
 
 
-def _joined(runs: NodeCounts, more: NodeCounts) -> tuple[tuple[int, int], ...]:
+def _append_runs(runs: NodeCounts, more: NodeCounts) -> tuple[tuple[int, int], ...]:
     """Worker order kept: what is new goes to the end, joining the last run if it is on the same node."""
     if not runs:
         return tuple(more)
-    joined = list(runs)
+    merged = list(runs)
     for node, count in more:
-        if joined[-1][0] == node:
-            joined[-1] = (node, joined[-1][1] + count)
+        if merged[-1][0] == node:
+            merged[-1] = (node, merged[-1][1] + count)
         else:
-            joined.append((node, count))
-    return tuple(joined)
+            merged.append((node, count))
+    return tuple(merged)
 
 
 def drop_last_workers(assignment: Assignment, count: int) -> Assignment:

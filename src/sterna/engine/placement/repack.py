@@ -31,7 +31,7 @@ def repack_nodes(chooser: Chooser, snapshot: Snapshot, target: Ints, placed: Pla
     done."""
     assignments = _assignments_after(snapshot, placed)
     wanted = {misfit.row: int(target[misfit.row]) for misfit in placed.misfits}
-    nodes = _nodes_in_question(snapshot, assignments, placed)
+    nodes = _candidate_nodes(snapshot, assignments, placed)
     movable = [row for row, assignment in assignments.items() if _may_move(snapshot, assignment, row, nodes)]
     sizes = {row: wanted.get(row, assignments[row].size) for row in movable} | {
         row: size for row, size in wanted.items() if row not in assignments and _is_plain(snapshot, row)
@@ -42,8 +42,8 @@ def repack_nodes(chooser: Chooser, snapshot: Snapshot, target: Ints, placed: Pla
     if layout is None:
         return placed
     present = {row: snapshot.assignment_of(row) for row in layout}
-    named = _named(layout, present, nodes, free, free[:, nodes] - left)
-    return _as_actions(snapshot, assignments, named, placed, set(sizes))
+    on_nodes = _assign_nodes(layout, present, nodes, free, free[:, nodes] - left)
+    return _as_actions(snapshot, assignments, on_nodes, placed, set(sizes))
 
 
 def _assignments_after(snapshot: Snapshot, placed: Placed) -> dict[int, Assignment]:
@@ -65,7 +65,7 @@ def _may_move(snapshot: Snapshot, assignment: Assignment, row: int, nodes: list[
     return _is_plain(snapshot, row) and all(node in inside for node, _ in assignment.workers)
 
 
-def _nodes_in_question(snapshot: Snapshot, assignments: dict[int, Assignment], placed: Placed) -> list[int]:
+def _candidate_nodes(snapshot: Snapshot, assignments: dict[int, Assignment], placed: Placed) -> list[int]:
     """Open nodes without taints that have room left once the plan is carried out, or that the plan touches."""
     room = FreeCapacity(snapshot.nodes)
     touched: set[int] = set()
@@ -112,19 +112,21 @@ def _best_fit_decreasing(snapshot: Snapshot, free: Ints, sizes: dict[int, int]) 
             if not here:
                 return None
             runs.append((node, here))
-            _charge(free, node, shape, here)
+            _take(free, node, shape, here)
             left -= here
         layout[row] = runs
     return layout
 
 
-def _charge(free: Ints, node: int, shape: Shape, count: int) -> None:
+def _take(free: Ints, node: int, shape: Shape, count: int) -> None:
     free[ResourceKind.DEVICES, node] -= count * shape.devices
     free[ResourceKind.CPUS, node] -= count * shape.cpus
     free[ResourceKind.MEMORY, node] -= count * shape.memory_bytes
 
 
-def _named(layout: Layout, assignments: dict[int, Assignment], nodes: list[int], free: Ints, used: Ints) -> Layout:
+def _assign_nodes(
+    layout: Layout, assignments: dict[int, Assignment], nodes: list[int], free: Ints, used: Ints
+) -> Layout:
     """The layout with nodes for bins, so that most workers stay where they are."""
     overlap: dict[tuple[int, int], int] = defaultdict(int)
     place_of = {node: index for index, node in enumerate(nodes)}
@@ -137,11 +139,11 @@ def _named(layout: Layout, assignments: dict[int, Assignment], nodes: list[int],
             for index, before in old.items():
                 overlap[at, index] += min(count, before)
     room = free[:, nodes]
-    names = _assigned(overlap, used, room) if len(nodes) <= _DENSE else _assigned_by_group(overlap, room)
+    names = _match_bins(overlap, used, room) if len(nodes) <= _DENSE else _match_bins_by_group(overlap, room)
     return {row: [(nodes[names[at]], count) for at, count in runs] for row, runs in layout.items()}
 
 
-def _assigned(overlap: dict[tuple[int, int], int], used: Ints, room: Ints) -> list[int]:
+def _match_bins(overlap: dict[tuple[int, int], int], used: Ints, room: Ints) -> list[int]:
     """For each bin a node that holds what is in it, such that most workers stay."""
     from scipy.optimize import linear_sum_assignment
 
@@ -154,7 +156,7 @@ def _assigned(overlap: dict[tuple[int, int], int], used: Ints, room: Ints) -> li
     return names
 
 
-def _assigned_by_group(overlap: dict[tuple[int, int], int], room: Ints) -> list[int]:
+def _match_bins_by_group(overlap: dict[tuple[int, int], int], room: Ints) -> list[int]:
     """The same for many nodes: only among nodes of equal room, and solved for each connected group by itself."""
     from scipy.optimize import linear_sum_assignment
     from scipy.sparse import coo_array
@@ -182,13 +184,13 @@ def _assigned_by_group(overlap: dict[tuple[int, int], int], room: Ints) -> list[
 
 
 def _as_actions(
-    snapshot: Snapshot, assignments: dict[int, Assignment], named: Layout, placed: Placed, part: set[int]
+    snapshot: Snapshot, assignments: dict[int, Assignment], on_nodes: Layout, placed: Placed, part: set[int]
 ) -> Placed:
     """Changes against the present; jobs that took no part keep the action they had."""
     actions = [action for action in placed.actions if action.row not in part]
     for row in part:
         before = snapshot.assignment_of(row)
-        after = Assignment(_in_old_order(named[row], before))
+        after = Assignment(_in_old_order(on_nodes[row], before))
         if _by_node(before) == _by_node(after):
             continue
         actions.append(Action(kind_of(before, after), JobKey(int(snapshot.jobs.key[row])), row, before, after))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sterna.backends.kubernetes.api.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PRIORITY_CLASSES, SERVICES
 from sterna.kinds.kind import READ
@@ -137,10 +137,6 @@ class RbacRule(NamedTuple):
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
-
-    def as_object(self) -> dict[str, Any]:
-        rule: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
-        return rule | {"resourceNames": list(self.names)} if self.names else rule
 
 
 def rules(who: Who, scope: Scope, uses: Sequence[Use] | None = None) -> list[RbacRule]:

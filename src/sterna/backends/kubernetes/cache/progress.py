@@ -336,14 +336,6 @@ class Progress:
             self._refresh(key)
 
 
-def unsaved_seconds(job: KubeJob, now: float) -> float:
-    """Return the seconds of work that a move would lose; 0 for a job that saves on termination or uses no devices."""
-    persisted = job.persisted
-    if not job.parsed_job.shape.devices or persisted.started_at is None or persisted.saved_step >= 0:
-        return 0.0
-    return max(0.0, now - max(persisted.saved_at, persisted.started_at))
-
-
 class _Table:
     """Columns of all jobs; row 0 stands for unknown progress."""
 

@@ -29,7 +29,6 @@ _INTS = ("key", "priority", "minimum", "maximum", "request", "workers", "shape",
          "evictor", "running_workers", "saves")  # fmt: skip
 _FLOATS = ("submit", "first_start", "waiting_since", "attained", "executed", "executed_before", "cpu_share", "moved_at",
            "not_before", "counted_from", "started_at", "saved_at", "most_cores")  # fmt: skip
-_SHAPE = _INTS.index("shape")
 _NOTHING = Shapes((Shape(),))
 _MIN_ROWS = 64
 

@@ -13,8 +13,6 @@ from sterna.backends.local.store.records import AttemptRecord, JobRecord
 from sterna.control.restart_policy import has_restarts_left, leading_type, may_restart
 from sterna.model.job import JobSpec
 
-SIGNALLED = 128
-"""Added to the number of the signal that ended a process, as shells do."""
 LOST_CODE = 137
 """Exit code of a process whose exit was not recorded."""
 

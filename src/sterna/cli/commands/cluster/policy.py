@@ -71,4 +71,5 @@ def _show(rules: PolicyView, as_json: bool) -> None:
         show_json(document)
         return
     for name, rule in document.items():
-        print(f"{name.replace('_', ' '):<18} {rule:g}" if isinstance(rule, float) else f"{name:<18} {rule}")
+        label = name.replace("_", " ").replace("cpu", "CPU")
+        print(f"{label:<18} {rule:g}" if isinstance(rule, float) else f"{label:<18} {rule}")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 
 from sterna.backends.kubernetes.api.job import KubeJob, PodState
-from sterna.backends.kubernetes.cache.progress import Progress, unsaved_seconds
+from sterna.backends.kubernetes.cache.progress import Progress
 from sterna.model.growth import Growth, GrowthRule
 from sterna.model.snapshot import NEVER
 from tests.unit.backends.kubernetes.cache.progress_builders import (
@@ -271,18 +270,3 @@ def test_a_long_history_is_kept_thinly_with_its_end() -> None:
     assert len(points) <= 64
     assert points[0].step == 1
     assert points[-1].step == 399
-
-
-@pytest.mark.parametrize(
-    ("memory", "devices", "lost"),
-    [
-        ({"started_at": None}, 1000, 0.0),
-        ({"started_at": START}, 1000, 100.0),
-        ({"started_at": START, "saved_at": START + 70}, 1000, 30.0),
-        ({"started_at": START, "saved_step": 5}, 1000, 0.0),
-        ({"started_at": START}, 0, 0.0),
-    ],
-    ids=["it waits", "never saved", "saved of its own accord", "saves when asked", "nothing is moved for it"],
-)
-def test_what_a_move_would_throw_away(memory: dict[str, Any], devices: int, lost: float) -> None:
-    assert unsaved_seconds(running_job(devices=devices, **memory), START + 100) == lost

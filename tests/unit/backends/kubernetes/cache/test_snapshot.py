@@ -61,6 +61,17 @@ def test_time_that_runs_is_added_to_what_is_booked() -> None:
     assert columns["unsaved"].tolist() == [15.0, 0.0]
 
 
+def test_work_since_the_start_is_at_risk_until_the_first_checkpoint() -> None:
+    _, columns = a_table(an_entry(1, "runs", memory=PersistedState(started_at=980.0))).columns(NOW)
+    assert columns["unsaved"].tolist() == [20.0]
+
+
+def test_work_of_a_job_without_devices_is_not_at_risk() -> None:
+    entry = an_entry(1, "cpu-only", shape=Shape(0, 2500), memory=PersistedState(started_at=980.0))
+    _, columns = a_table(entry).columns(NOW)
+    assert columns["unsaved"].tolist() == [0.0]
+
+
 def test_work_of_a_job_that_has_shown_that_it_saves_is_not_at_risk() -> None:
     memory = PersistedState(started_at=980.0, saved_step=7)
     _, columns = a_table(an_entry(1, "saves", memory=memory)).columns(NOW)
